@@ -1,0 +1,134 @@
+//! A fixed-length bitmap with searches by word.
+
+/// `len` bits, all clear at first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bitmap {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Bitmap {
+    /// `len` clear bits.
+    pub fn new(len: usize) -> Bitmap {
+        Bitmap { words: vec![0; len.div_ceil(64)], len }
+    }
+
+    /// Number of bits.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bits at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bit `i`.
+    pub fn get(&self, i: usize) -> bool {
+        assert!(i < self.len);
+        self.words[i / 64] >> (i % 64) & 1 == 1
+    }
+
+    /// Sets or clears `[start, start + n)`; returns how many bits changed.
+    pub fn assign(&mut self, start: usize, n: usize, value: bool) -> usize {
+        assert!(start + n <= self.len, "bits {start}+{n} of {}", self.len);
+        let mut changed = 0;
+        let (mut i, end) = (start, start + n);
+        while i < end {
+            let bit = i % 64;
+            let take = (64 - bit).min(end - i);
+            let mask = if take == 64 { u64::MAX } else { ((1u64 << take) - 1) << bit };
+            let w = &mut self.words[i / 64];
+            let new = if value { *w | mask } else { *w & !mask };
+            changed += (*w ^ new).count_ones() as usize;
+            *w = new;
+            i += take;
+        }
+        changed
+    }
+
+    /// Number of set bits.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// The first bit at or after `from` that is `value`.
+    pub fn find(&self, from: usize, value: bool) -> Option<usize> {
+        if from >= self.len {
+            return None;
+        }
+        let flip = if value { 0 } else { u64::MAX };
+        let mut w = from / 64;
+        let mut word = (self.words[w] ^ flip) & (u64::MAX << (from % 64));
+        loop {
+            if word != 0 {
+                let i = w * 64 + word.trailing_zeros() as usize;
+                return (i < self.len).then_some(i);
+            }
+            w += 1;
+            word = *self.words.get(w)? ^ flip;
+        }
+    }
+
+    /// The first run of clear bits at or after `from`: its start and its length, at most `max`.
+    pub fn find_free_run(&self, from: usize, max: usize) -> Option<(usize, usize)> {
+        let start = self.find(from, false)?;
+        let end = self.find(start, true).unwrap_or(self.len).min(start + max);
+        Some((start, end - start))
+    }
+
+    /// The bits as words of 64, least significant first; bits past the end are clear.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// A bitmap of `len` bits from words; `None` if their number is wrong or a bit past the end is set.
+    pub fn from_words(words: Vec<u64>, len: usize) -> Option<Bitmap> {
+        if words.len() != len.div_ceil(64) {
+            return None;
+        }
+        if len % 64 != 0 && words.last().is_some_and(|w| w >> (len % 64) != 0) {
+            return None;
+        }
+        Some(Bitmap { words, len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_vector_of_bools(len in 1usize..300, ops in proptest::collection::vec((0usize..300, 0usize..120, any::<bool>()), 1..40)) {
+            let mut b = Bitmap::new(len);
+            let mut model = vec![false; len];
+            for (start, n, value) in ops {
+                let start = start % len;
+                let n = n.min(len - start);
+                let want = model[start..start + n].iter().filter(|&&x| x != value).count();
+                prop_assert_eq!(b.assign(start, n, value), want);
+                model[start..start + n].fill(value);
+                prop_assert_eq!(b.count(), model.iter().filter(|&&x| x).count());
+                for from in 0..=len {
+                    for v in [false, true] {
+                        prop_assert_eq!(b.find(from, v), (from..len).find(|&i| model[i] == v));
+                    }
+                }
+            }
+            prop_assert_eq!(Bitmap::from_words(b.words().to_vec(), len), Some(b));
+        }
+    }
+
+    #[test]
+    fn runs() {
+        let mut b = Bitmap::new(100);
+        b.assign(0, 100, true);
+        b.assign(60, 10, false);
+        assert_eq!(b.find_free_run(0, 64), Some((60, 10)));
+        assert_eq!(b.find_free_run(65, 3), Some((65, 3)));
+        assert_eq!(b.find_free_run(70, 3), None);
+        assert_eq!(Bitmap::from_words(vec![u64::MAX], 3), None);
+    }
+}

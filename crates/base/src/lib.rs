@@ -1,0 +1,21 @@
+//! What every layer shares: units, checksums, aligned buffers, bitmaps, histograms, random numbers.
+//!
+//! Nothing here does I/O or knows of any other crate.
+
+pub mod bitmap;
+pub mod buf;
+pub mod checksum;
+pub mod error;
+pub mod histogram;
+pub mod prng;
+pub mod time;
+pub mod units;
+
+pub use bitmap::Bitmap;
+pub use buf::{Buf, BufList, BufPool, Slice, SliceList};
+pub use checksum::{Crc, crc32c};
+pub use error::IoError;
+pub use histogram::Histogram;
+pub use prng::Prng;
+pub use time::{Duration, Instant};
+pub use units::{BLOCK, BLOCK_U64, Generation, GroupId, Lba, PoolAddr, SECTOR, VolumeId};

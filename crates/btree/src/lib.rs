@@ -1,0 +1,1 @@
+//! One copy-on-write B+tree over resident nodes

@@ -1,0 +1,1 @@
+//! One suite that every backend of the seam passes

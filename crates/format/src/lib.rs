@@ -1,0 +1,1 @@
+//! Every on-disk structure as pure bytes: no I/O, no unsafe

@@ -1,0 +1,1 @@
+//! The NBD protocol as a pure codec, and a server of it over the seam

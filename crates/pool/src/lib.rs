@@ -1,0 +1,1 @@
+//! Devices, block groups, trees, transactions: the checksummed, mirrored, copy-on-write pool

@@ -1,0 +1,1 @@
+//! The seam on epoll and a few threads

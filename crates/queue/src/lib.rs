@@ -1,0 +1,1 @@
+//! Per device: bounded in flight, plug and merge, flush, counters by class

@@ -1,0 +1,273 @@
+//! Waiting between tasks of one thread. Everything is handed over in the order of arrival.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+struct OneShotState<T> {
+    value: Option<T>,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// The sending half of [`oneshot`].
+pub struct OneShotSender<T>(Rc<RefCell<OneShotState<T>>>);
+
+/// A value that will come once; `None` if the sender was dropped without sending.
+pub struct OneShot<T>(Rc<RefCell<OneShotState<T>>>);
+
+/// A channel for one value.
+pub fn oneshot<T>() -> (OneShotSender<T>, OneShot<T>) {
+    let state = Rc::new(RefCell::new(OneShotState { value: None, closed: false, waker: None }));
+    (OneShotSender(state.clone()), OneShot(state))
+}
+
+impl<T> OneShotSender<T> {
+    /// Sends the value and wakes who waits for it.
+    pub fn send(self, value: T) {
+        self.0.borrow_mut().value = Some(value);
+    }
+}
+
+impl<T> Drop for OneShotSender<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut s = self.0.borrow_mut();
+            s.closed = true;
+            s.waker.take()
+        };
+        if let Some(w) = waker {
+            w.wake();
+        }
+    }
+}
+
+impl<T> Future for OneShot<T> {
+    type Output = Option<T>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut s = self.0.borrow_mut();
+        if let Some(v) = s.value.take() {
+            return Poll::Ready(Some(v));
+        }
+        if s.closed {
+            return Poll::Ready(None);
+        }
+        s.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Wakes all who wait, as often as it is told to. A task checks its condition, then waits, then checks again.
+#[derive(Clone, Default)]
+pub struct Event(Rc<EventState>);
+
+#[derive(Default)]
+struct EventState {
+    rings: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Event {
+    /// An event that nobody waits for.
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    /// Wakes all who wait now.
+    pub fn notify(&self) {
+        self.0.rings.set(self.0.rings.get() + 1);
+        let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for the next [`Event::notify`] after this call (not after the first poll).
+    pub fn wait(&self) -> impl Future<Output = ()> + use<> {
+        let state = self.0.clone();
+        let seen = state.rings.get();
+        std::future::poll_fn(move |cx| {
+            if state.rings.get() != seen {
+                return Poll::Ready(());
+            }
+            state.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+/// A number of permits; taken in the order of arrival, however many each wants.
+#[derive(Clone)]
+pub struct Semaphore(Rc<SemState>);
+
+struct SemState {
+    free: Cell<u64>,
+    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+}
+
+struct Waiter {
+    wants: u64,
+    granted: Cell<bool>,
+    gone: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Permits that return when it is dropped.
+pub struct Permit {
+    of: Semaphore,
+    n: u64,
+}
+
+impl Semaphore {
+    /// A semaphore with `permits` free.
+    pub fn new(permits: u64) -> Semaphore {
+        Semaphore(Rc::new(SemState { free: Cell::new(permits), waiting: RefCell::new(VecDeque::new()) }))
+    }
+
+    /// Free permits.
+    pub fn free(&self) -> u64 {
+        self.0.free.get()
+    }
+
+    /// Takes `n` permits if they are free and nobody waits before.
+    pub fn try_acquire(&self, n: u64) -> Option<Permit> {
+        if self.0.free.get() < n || !self.0.waiting.borrow().is_empty() {
+            return None;
+        }
+        self.0.free.set(self.0.free.get() - n);
+        Some(Permit { of: self.clone(), n })
+    }
+
+    /// Takes `n` permits, waiting in line. More than there will ever be are never granted: the caller bounds `n`.
+    pub async fn acquire(&self, n: u64) -> Permit {
+        if let Some(p) = self.try_acquire(n) {
+            return p;
+        }
+        let waiter =
+            Rc::new(Waiter { wants: n, granted: Cell::new(false), gone: Cell::new(false), waker: RefCell::new(None) });
+        self.0.waiting.borrow_mut().push_back(waiter.clone());
+        let mut guard = Waiting { sem: self, waiter, taken: false };
+        std::future::poll_fn(|cx| {
+            if guard.waiter.granted.get() {
+                return Poll::Ready(());
+            }
+            *guard.waiter.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        guard.taken = true;
+        Permit { of: self.clone(), n }
+    }
+
+    fn release(&self, n: u64) {
+        self.0.free.set(self.0.free.get() + n);
+        loop {
+            let waker = {
+                let mut waiting = self.0.waiting.borrow_mut();
+                let Some(first) = waiting.front() else { return };
+                if first.gone.get() {
+                    waiting.pop_front();
+                    continue;
+                }
+                if first.wants > self.0.free.get() {
+                    return;
+                }
+                self.0.free.set(self.0.free.get() - first.wants);
+                first.granted.set(true);
+                let waker = first.waker.borrow_mut().take();
+                waiting.pop_front();
+                waker
+            };
+            if let Some(w) = waker {
+                w.wake();
+            }
+        }
+    }
+}
+
+/// Leaves the line when its future is dropped.
+struct Waiting<'a> {
+    sem: &'a Semaphore,
+    waiter: Rc<Waiter>,
+    taken: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        self.waiter.gone.set(true);
+        if self.waiter.granted.get() {
+            self.sem.release(self.waiter.wants);
+        } else {
+            self.sem.release(0);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.of.release(self.n);
+    }
+}
+
+/// A queue from many tasks to one. It is not bounded: senders bound themselves, by a semaphore.
+#[derive(Clone)]
+pub struct Channel<T>(Rc<ChannelState<T>>);
+
+struct ChannelState<T> {
+    items: RefCell<VecDeque<T>>,
+    closed: Cell<bool>,
+    event: Event,
+}
+
+impl<T> Default for Channel<T> {
+    fn default() -> Self {
+        Channel(Rc::new(ChannelState {
+            items: RefCell::new(VecDeque::new()),
+            closed: Cell::new(false),
+            event: Event::new(),
+        }))
+    }
+}
+
+impl<T> Channel<T> {
+    /// An empty, open channel.
+    pub fn new() -> Channel<T> {
+        Channel::default()
+    }
+
+    /// Adds an item; an item sent after [`Channel::close`] is dropped.
+    pub fn send(&self, item: T) {
+        if !self.0.closed.get() {
+            self.0.items.borrow_mut().push_back(item);
+            self.0.event.notify();
+        }
+    }
+
+    /// The next item; `None` once the channel is closed and empty.
+    pub async fn recv(&self) -> Option<T> {
+        loop {
+            if let Some(item) = self.try_recv() {
+                return Some(item);
+            }
+            if self.0.closed.get() {
+                return None;
+            }
+            self.0.event.wait().await;
+        }
+    }
+
+    /// The next item, if there is one.
+    pub fn try_recv(&self) -> Option<T> {
+        self.0.items.borrow_mut().pop_front()
+    }
+
+    /// No more items; who waits is told.
+    pub fn close(&self) {
+        self.0.closed.set(true);
+        self.0.event.notify();
+    }
+}

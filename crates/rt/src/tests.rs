@@ -1,0 +1,142 @@
+//! The executor over a world in which only time passes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Duration, Instant};
+
+use crate::seam::{Backend, Completion, Op, OpId};
+use crate::sync::{Channel, Event, Semaphore};
+use crate::{Order, Rt};
+
+struct OnlyTime(Instant);
+
+impl Backend for OnlyTime {
+    fn submit(&mut self, _: OpId, op: Op) {
+        panic!("nothing to do {op:?} with");
+    }
+    fn wait(&mut self, until: Option<Instant>, _: &mut Vec<Completion>) -> Instant {
+        self.0 = self.0.max(until.expect("a deadlock: nothing will ever happen"));
+        self.0
+    }
+    fn now(&self) -> Instant {
+        self.0
+    }
+}
+
+fn rt(order: Order) -> Rt {
+    Rt::new(Box::new(OnlyTime(Instant(0))), order, 4)
+}
+
+#[test]
+fn sleeps_end_in_order_of_time() {
+    let rt = rt(Order::Fifo);
+    let log = Rc::new(RefCell::new(Vec::new()));
+    for ms in [30, 10, 20] {
+        let (rt2, log) = (rt.clone(), log.clone());
+        drop(rt.spawn(async move {
+            rt2.sleep(Duration::from_millis(ms)).await;
+            log.borrow_mut().push((ms, rt2.now()));
+        }));
+    }
+    let rt2 = rt.clone();
+    rt.block_on(async move { rt2.sleep(Duration::from_millis(40)).await });
+    let at = |ms: u64| (ms, Instant(ms * 1_000_000));
+    assert_eq!(*log.borrow(), [at(10), at(20), at(30)]);
+}
+
+#[test]
+fn one_seed_is_one_order() {
+    let run = |seed| {
+        let rt = rt(Order::Seeded(seed));
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = (0..20)
+            .map(|i| {
+                let (rt2, log) = (rt.clone(), log.clone());
+                rt.spawn(async move {
+                    rt2.yield_now().await;
+                    log.borrow_mut().push(i);
+                })
+            })
+            .collect();
+        rt.block_on(async move {
+            for t in tasks {
+                t.await;
+            }
+        });
+        log.take()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    assert_ne!(run(3), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn semaphore_hands_over_in_order_and_survives_dropped_waiters() {
+    let rt = rt(Order::Fifo);
+    let sem = Semaphore::new(2);
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let held = sem.try_acquire(2).expect("free");
+    let (s, l, r) = (sem.clone(), log.clone(), rt.clone());
+    rt.block_on(async move {
+        let mut dropped = Box::pin(s.acquire(2));
+        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
+        for want in [2u64, 1, 1] {
+            let (s, l) = (s.clone(), l.clone());
+            drop(r.spawn(async move {
+                let _p = s.acquire(want).await;
+                l.borrow_mut().push(want);
+            }));
+        }
+        r.settled().await;
+        assert!(s.try_acquire(1).is_none());
+        drop(dropped);
+        drop(held);
+        r.settled().await;
+    });
+    assert_eq!(*log.borrow(), [2, 1, 1]);
+    assert_eq!(sem.free(), 2);
+}
+
+#[test]
+fn channel_event_and_join() {
+    let rt = rt(Order::Fifo);
+    let ch = Channel::new();
+    let (c, r) = (ch.clone(), rt.clone());
+    let sum = rt.spawn(async move {
+        let mut sum = 0;
+        while let Some(x) = c.recv().await {
+            sum += x;
+        }
+        sum
+    });
+    let got = rt.block_on(async move {
+        let ev = Event::new();
+        let waiting = ev.wait();
+        ev.notify();
+        waiting.await;
+        (1..=4).for_each(|x| ch.send(x));
+        r.yield_now().await;
+        ch.close();
+        sum.await
+    });
+    assert_eq!(got, Some(Some(10)));
+}
+
+#[test]
+fn kill_drops_tasks_and_ends_block_on() {
+    let rt = rt(Order::Fifo);
+    let alive = Rc::new(());
+    let (a, r, r2) = (alive.clone(), rt.clone(), rt.clone());
+    drop(rt.spawn(async move {
+        let _a = a;
+        std::future::pending::<()>().await;
+    }));
+    let out = rt.block_on(async move {
+        r2.yield_now().await;
+        r.kill();
+        std::future::pending::<u8>().await
+    });
+    assert_eq!(out, None);
+    assert_eq!(Rc::strong_count(&alive), 1);
+}

@@ -1,0 +1,1 @@
+//! The seam simulated: virtual time, disks with faults, a wire

@@ -1,0 +1,1 @@
+//! The whole engine under simulation, against a model

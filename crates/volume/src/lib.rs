@@ -1,0 +1,1 @@
+//! Requests to blocks: sub-block read-modify-write, discard, zeroes, block status
