@@ -1,0 +1,73 @@
+# `make run` serves a volume, `make test` runs everything. See `make help`.
+
+# Rust is often installed without its directory in the PATH of this shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+MAKEFLAGS += --no-print-directory
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+BIN := $(TARGET)/release/forebay
+# Debian's python3-libnbd belongs to the system's Python, whatever else is first in PATH.
+PYTHON := /usr/bin/python3
+
+# Directory and further arguments of `make run`, for example: make run ARGS="/srv/forebay --volume-size 100G"
+ARGS ?=
+# `make torture SEEDS=n SEED=first`
+SEEDS ?= 100
+SEED ?= 1
+# Seeds that `make test` runs: the same ones every time, and new ones every time.
+FIXED_SEEDS ?= 150
+FRESH_SEEDS ?= 50
+# Names of the client tests to run (all if empty): make clients ONLY="fio guest"
+ONLY ?=
+# Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
+BENCH ?=
+
+.PHONY: help run build test fmt fmt-check lint unit torture clients bench deps deps-test deps-bench
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+run: deps ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-size 100G")
+	cargo run --release -p forebay -- up $(ARGS)
+
+build: deps ## the release binary
+	cargo build --release -p forebay
+
+test: deps-test ## everything: format, lints, unit and property tests, torture, real clients
+	$(MAKE) fmt-check
+	$(MAKE) lint
+	$(MAKE) unit
+	$(MAKE) torture SEEDS=$(FIXED_SEEDS) SEED=1
+	$(MAKE) torture SEEDS=$(FRESH_SEEDS) SEED=$$(date +%s)
+	$(MAKE) clients
+
+fmt: ## format the sources
+	cargo fmt --all
+
+fmt-check:
+	cargo fmt --all --check
+
+lint: ## clippy, warnings are errors
+	cargo clippy --workspace --all-targets -- -D warnings
+
+unit: ## unit, property and conformance tests
+	cargo test --workspace
+
+torture: deps ## the engine under simulation (SEEDS=n SEED=first)
+	cargo run --release -p torture -- --seeds $(SEEDS) --seed $(SEED)
+
+clients: deps-test ## real clients against the real binary (ONLY="fio guest")
+	cargo build --release -p forebay
+	$(PYTHON) tests/run --bin $(BIN) $(ONLY)
+
+bench: deps-bench ## compare with nbdkit and qemu-nbd (BENCH="--seconds 2 --rounds 1")
+	cargo build --release -p forebay
+	$(PYTHON) bench/run --bin $(BIN) $(BENCH)
+
+deps: ## what a build needs, installed if missing
+	@tests/deps build
+
+deps-test: ## what the tests need, installed if missing
+	@tests/deps test
+
+deps-bench:
+	@tests/deps bench
