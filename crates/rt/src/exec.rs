@@ -182,12 +182,12 @@ impl Rt {
             }
             let busy = polls >= POLLS_PER_TURN;
             polls = 0;
-            if !busy {
-                let waiting = std::mem::take(&mut *self.0.settle.borrow_mut());
-                if !waiting.is_empty() {
-                    waiting.into_iter().for_each(Waker::wake);
-                    continue;
-                }
+            // A task that yields for as long as it has work must not hold back who waits for a moment of rest.
+            let waiting = std::mem::take(&mut *self.0.settle.borrow_mut());
+            let settling = !waiting.is_empty();
+            waiting.into_iter().for_each(Waker::wake);
+            if settling && !busy {
+                continue;
             }
             self.turn(busy, &mut done);
         }
@@ -327,7 +327,7 @@ impl Rt {
     }
 
     /// Waits until no other task is ready: the moment before the runtime would wait for the world. What is gathered until then
-    /// is submitted together (plug).
+    /// is submitted together (plug). Where tasks are always ready (long work that yields) it waits a bounded number of polls.
     pub async fn settled(&self) {
         let mut asked = false;
         std::future::poll_fn(|cx| {

@@ -140,3 +140,16 @@ fn kill_drops_tasks_and_ends_block_on() {
     assert_eq!(out, None);
     assert_eq!(Rc::strong_count(&alive), 1);
 }
+
+#[test]
+fn settled_ends_though_a_task_is_always_ready() {
+    let rt = rt(Order::Fifo);
+    let r = rt.clone();
+    drop(rt.spawn(async move {
+        loop {
+            r.yield_now().await;
+        }
+    }));
+    let r = rt.clone();
+    assert_eq!(rt.block_on(async move { r.settled().await }), Some(()));
+}
