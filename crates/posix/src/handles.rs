@@ -1,0 +1,194 @@
+//! The files and sockets of a backend, by number.
+//!
+//! A clone is the same table, so that set-up code can open files and add listeners while the backend belongs to a runtime. A socket
+//! that is closed while operations hold its number keeps its descriptor until the last of them has let go: a descriptor that
+//! the kernel has given to somebody else can never be reached by an old number.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use base::IoError;
+use rt::{FileId, OpId, SocketId};
+
+use crate::open::{FileInfo, OpenFile, open};
+use crate::sys::{self, NO_SUCH};
+
+/// The table. Files stay open until the last clone is gone.
+#[derive(Clone)]
+pub struct Handles(Rc<RefCell<Tables>>);
+
+struct Tables {
+    files: Vec<File>,
+    sockets: Vec<Option<Socket>>,
+    free: Vec<u32>,
+    /// Calls on sockets wait (the kernel's ring waits in our stead) or do not (we poll).
+    blocking: bool,
+}
+
+struct File {
+    fd: OwnedFd,
+    in_memory: bool,
+}
+
+struct Socket {
+    fd: OwnedFd,
+    /// Operations in flight.
+    held: u32,
+    /// The close that waits for them.
+    closing: Option<OpId>,
+}
+
+/// A file to do I/O on.
+#[derive(Clone, Copy, Debug)]
+pub struct FileHandle {
+    /// Open as long as the table is there.
+    pub fd: RawFd,
+    /// Transfers only copy memory, and are best done at once.
+    pub in_memory: bool,
+}
+
+/// What became of a close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// It is closed.
+    Done,
+    /// Operations hold the number; the last [`Handles::release`] closes it.
+    Waiting,
+}
+
+impl Handles {
+    /// An empty table. `blocking` says what mode the backend wants its sockets in.
+    pub fn new(blocking: bool) -> Handles {
+        let tables = Tables { files: Vec::new(), sockets: Vec::new(), free: Vec::new(), blocking };
+        Handles(Rc::new(RefCell::new(tables)))
+    }
+
+    /// Opens and locks a file or a block device. Somebody else's lock is an error of kind [`io::ErrorKind::ResourceBusy`].
+    pub fn open_file(&self, path: impl AsRef<Path>, how: &OpenFile) -> io::Result<(FileId, FileInfo)> {
+        let opened = open(path.as_ref(), how)?;
+        let files = &mut self.0.borrow_mut().files;
+        files.push(File { fd: opened.fd, in_memory: opened.in_memory });
+        Ok((FileId(files.len() as u32 - 1), opened.info))
+    }
+
+    /// Takes over a listening socket.
+    pub fn adopt_listener(&self, fd: OwnedFd) -> io::Result<SocketId> {
+        self.adopt(fd)
+    }
+
+    /// Takes over a connected socket.
+    pub fn adopt_socket(&self, fd: OwnedFd) -> io::Result<SocketId> {
+        // A reply is sent whole: waiting for more to send with it would only delay it. Other families have no such option.
+        let _ = sys::set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        self.adopt(fd)
+    }
+
+    fn adopt(&self, fd: OwnedFd) -> io::Result<SocketId> {
+        let mut t = self.0.borrow_mut();
+        sys::set_blocking(fd.as_raw_fd(), t.blocking)?;
+        let socket = Some(Socket { fd, held: 0, closing: None });
+        let n = match t.free.pop() {
+            Some(n) => {
+                t.sockets[n as usize] = socket;
+                n
+            }
+            None => {
+                t.sockets.push(socket);
+                t.sockets.len() as u32 - 1
+            }
+        };
+        Ok(SocketId(n))
+    }
+
+    /// A file, for a backend.
+    pub fn file(&self, file: FileId) -> Result<FileHandle, IoError> {
+        let t = self.0.borrow();
+        let f = t.files.get(file.0 as usize).ok_or(NO_SUCH)?;
+        Ok(FileHandle { fd: f.fd.as_raw_fd(), in_memory: f.in_memory })
+    }
+
+    /// Begins an operation on a socket, for a backend: its descriptor stays open until [`Handles::release`].
+    pub fn hold(&self, socket: SocketId) -> Result<RawFd, IoError> {
+        let mut t = self.0.borrow_mut();
+        match t.sockets.get_mut(socket.0 as usize) {
+            Some(Some(s)) if s.closing.is_none() => {
+                s.held += 1;
+                Ok(s.fd.as_raw_fd())
+            }
+            _ => Err(NO_SUCH),
+        }
+    }
+
+    /// The descriptor of a socket that an operation holds, closing or not.
+    pub fn held(&self, socket: SocketId) -> Result<RawFd, IoError> {
+        match self.0.borrow().sockets.get(socket.0 as usize) {
+            Some(Some(s)) => Ok(s.fd.as_raw_fd()),
+            _ => Err(NO_SUCH),
+        }
+    }
+
+    /// Ends an operation on a socket, for a backend. The close that waited for this one, if any, is now done.
+    pub fn release(&self, socket: SocketId) -> Option<OpId> {
+        let mut t = self.0.borrow_mut();
+        let Some(Some(s)) = t.sockets.get_mut(socket.0 as usize) else { unreachable!("released but not held") };
+        s.held -= 1;
+        if s.held > 0 {
+            return None;
+        }
+        let closer = s.closing?;
+        t.remove(socket);
+        Some(closer)
+    }
+
+    /// Shuts a socket down and closes it as soon as nothing holds it, for a backend.
+    pub fn close(&self, socket: SocketId, closer: OpId) -> Result<Closing, IoError> {
+        let mut t = self.0.borrow_mut();
+        match t.sockets.get_mut(socket.0 as usize) {
+            Some(Some(s)) if s.closing.is_none() => {
+                sys::shutdown(s.fd.as_raw_fd());
+                if s.held > 0 {
+                    s.closing = Some(closer);
+                    return Ok(Closing::Waiting);
+                }
+                t.remove(socket);
+                Ok(Closing::Done)
+            }
+            _ => Err(NO_SUCH),
+        }
+    }
+}
+
+impl Tables {
+    fn remove(&mut self, socket: SocketId) {
+        self.sockets[socket.0 as usize] = None;
+        self.free.push(socket.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_held_socket_closes_when_it_is_let_go() {
+        let handles = Handles::new(true);
+        let (a, b) = UnixStream::pair().unwrap();
+        let (a, b) = (handles.adopt_socket(a.into()).unwrap(), handles.adopt_socket(b.into()).unwrap());
+        let fd = handles.hold(a).unwrap();
+        assert_eq!(handles.held(a), Ok(fd));
+        assert_eq!(handles.close(a, OpId(7)), Ok(Closing::Waiting));
+        assert_eq!(handles.hold(a), Err(NO_SUCH), "nothing new on what is closing");
+        assert_eq!(handles.close(a, OpId(8)), Err(NO_SUCH));
+        let (c, _peer) = UnixStream::pair().unwrap();
+        let c = handles.adopt_socket(c.into()).unwrap();
+        assert!(c != a && c != b, "the number is still taken");
+        assert_eq!(handles.release(a), Some(OpId(7)));
+        assert_eq!(handles.held(a), Err(NO_SUCH));
+        assert_eq!(handles.close(b, OpId(9)), Ok(Closing::Done));
+    }
+}

@@ -1,0 +1,175 @@
+//! Opens regular files and block devices, and finds out what they can do.
+//!
+//! A file is locked for as long as it is open: for writing exclusively, for reading only against writers. The lock is `flock`, and
+//! on block devices also `O_EXCL`, which the kernel's own users (mounts, md, dm) respect. A lock that somebody else holds is an
+//! error of kind [`io::ErrorKind::ResourceBusy`]; nothing has been changed then.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::sys;
+
+/// How to open a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFile {
+    /// For writing too.
+    pub write: bool,
+    /// With `write`, and where there is no such file or an empty one: makes it a sparse file of so many bytes. A file with
+    /// content, and a block device, are opened as they are.
+    pub create_len: Option<u64>,
+    /// Past the page cache (`O_DIRECT`) where that is possible: then offsets, lengths and memory must be multiples of 4096.
+    pub direct: bool,
+}
+
+/// What was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileInfo {
+    /// Bytes.
+    pub size_bytes: u64,
+    /// I/O goes past the page cache.
+    pub direct: bool,
+    /// A block device, not a regular file.
+    pub block_device: bool,
+    /// The disk below has moving heads, where the kernel can tell.
+    pub rotational: Option<bool>,
+    /// Discards are worth sending.
+    pub discard: bool,
+}
+
+/// An open file, locked until it is closed.
+pub(crate) struct Opened {
+    pub fd: OwnedFd,
+    pub info: FileInfo,
+    /// It has no device below: transfers only copy memory.
+    pub in_memory: bool,
+}
+
+pub(crate) fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
+    let kind = match path.metadata() {
+        Ok(m) => Some(m.file_type()),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
+    };
+    // Opening a pipe would wait for its other end.
+    if kind.is_some_and(|k| !k.is_file() && !k.is_block_device()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+    }
+    let block_device = kind.is_some_and(|k| k.is_block_device());
+    let flags = if block_device && how.write { libc::O_EXCL } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(how.write).create(how.write && how.create_len.is_some() && !block_device).mode(0o600);
+    let opened = if how.direct { options.custom_flags(flags | libc::O_DIRECT).open(path) } else { Err(invalid()) };
+    let (mut file, mut direct) = match opened {
+        Ok(file) => (file, true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (options.custom_flags(flags).open(path)?, false),
+        Err(e) => return Err(e),
+    };
+    lock(&file, how.write)?;
+    let in_memory = sys::in_memory(&file)?;
+    if direct && (in_memory || !sys::direct_io_by_blocks(&file)) {
+        sys::clear_direct(&file)?;
+        direct = false;
+    }
+    let mut size_bytes = file.seek(SeekFrom::End(0))?;
+    if let (true, false, 0, Some(len)) = (how.write, block_device, size_bytes, how.create_len) {
+        file.set_len(len)?;
+        size_bytes = len;
+    }
+    let meta = file.metadata()?;
+    let disk = if block_device { meta.rdev() } else { meta.dev() };
+    let discard = if block_device {
+        queue_limit(disk, "write_zeroes_max_bytes").is_some_and(|max| max > 0)
+    } else {
+        how.write && punches_holes(&file, size_bytes)
+    };
+    let rotational = queue_limit(disk, "rotational").map(|r| r != 0);
+    let info = FileInfo { size_bytes, direct, block_device, rotational, discard };
+    Ok(Opened { fd: file.into(), info, in_memory })
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+fn lock(file: &File, exclusive: bool) -> io::Result<()> {
+    let how = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
+    // SAFETY: plain numbers, and the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        e if e.kind() == ErrorKind::WouldBlock => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        e => Err(e),
+    }
+}
+
+/// A limit of the request queue of the disk with this device number (or of the disk that this is a partition of).
+fn queue_limit(device: u64, name: &str) -> Option<u64> {
+    let dir = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+    [format!("{dir}/queue/{name}"), format!("{dir}/../queue/{name}")]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok())
+        .and_then(|text| text.trim().parse().ok())
+}
+
+/// Tries it where there is nothing to lose: behind the end.
+fn punches_holes(file: &File, size_bytes: u64) -> bool {
+    sys::punch_hole(file.as_raw_fd(), size_bytes.next_multiple_of(4096), 4096).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITE: OpenFile = OpenFile { write: true, create_len: None, direct: true };
+    const READ: OpenFile = OpenFile { write: false, create_len: None, direct: false };
+
+    #[test]
+    fn a_new_file_has_its_length_and_an_old_one_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        assert_eq!(open(&path, &WRITE).err().map(|e| e.kind()), Some(ErrorKind::NotFound));
+        let create = |len| OpenFile { create_len: Some(len), ..WRITE };
+        assert_eq!(open(&path, &create(1 << 20)).unwrap().info.size_bytes, 1 << 20);
+        let again = open(&path, &create(2 << 20)).unwrap().info;
+        assert_eq!(again.size_bytes, 1 << 20);
+        assert!(!again.block_device);
+    }
+
+    #[test]
+    fn a_file_in_use_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let busy = |how| open(&path, &how).err().map(|e| e.kind()) == Some(ErrorKind::ResourceBusy);
+        let writer = open(&path, &WRITE).unwrap();
+        assert!(busy(WRITE) && busy(READ));
+        drop(writer);
+        let reader = open(&path, &READ).unwrap();
+        assert!(busy(WRITE) && !busy(READ));
+        drop(reader);
+        assert!(!busy(WRITE));
+    }
+
+    #[test]
+    fn only_files_and_devices_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(open(dir.path(), &READ).err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
+        assert_eq!(open(Path::new("/dev/null"), &READ).err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
+    }
+
+    #[test]
+    fn memory_is_known_and_never_direct() {
+        if !Path::new("/dev/shm").is_dir() {
+            return;
+        }
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let opened = open(&dir.path().join("disk"), &OpenFile { create_len: Some(8192), ..WRITE }).unwrap();
+        assert!(opened.in_memory && !opened.info.direct && opened.info.discard);
+        assert_eq!(opened.info.rotational, None);
+    }
+}

@@ -1,0 +1,173 @@
+//! System calls on descriptors, with the results that the seam wants; also used by the io_uring backend for what it does inline.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+
+use base::{BufList, Instant, IoError, SliceList};
+
+/// The most pieces that one system call takes; of more, a transfer takes the first.
+pub const MAX_PIECES: usize = 1024;
+
+/// EBADF: there is no such file or socket (any more).
+pub const NO_SUCH: IoError = IoError(libc::EBADF);
+
+/// The monotonic clock.
+pub fn now() -> Instant {
+    let mut t = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `t` is valid for writing; CLOCK_MONOTONIC always exists, so it is initialised afterwards.
+    let t = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, t.as_mut_ptr());
+        t.assume_init()
+    };
+    Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// Where a read is to put its bytes. Valid while the buffers are neither used nor dropped.
+pub fn pieces_of_bufs(bufs: &mut BufList, pieces: &mut Vec<libc::iovec>) {
+    pieces.clear();
+    pieces.extend(
+        bufs.iter_mut()
+            .take(MAX_PIECES)
+            .map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast::<libc::c_void>(), iov_len: b.len() }),
+    );
+}
+
+/// Where a write finds its bytes; they are only read. Valid while the slices are not dropped.
+pub fn pieces_of_data(data: &SliceList, pieces: &mut Vec<libc::iovec>) {
+    pieces.clear();
+    pieces.extend(
+        data.iter()
+            .take(MAX_PIECES)
+            .map(|s| libc::iovec { iov_base: s.as_ptr().cast_mut().cast::<libc::c_void>(), iov_len: s.len() }),
+    );
+}
+
+/// Bytes in all pieces.
+pub fn total(pieces: &[libc::iovec]) -> usize {
+    pieces.iter().map(|p| p.iov_len).sum()
+}
+
+/// An offset or length as the kernel takes it.
+pub fn signed(n: u64) -> Result<i64, IoError> {
+    i64::try_from(n).map_err(|_| IoError::INVALID)
+}
+
+/// Repeats a call while a signal interrupts it. `call` returns -1 and sets errno, or a count.
+pub fn retry(mut call: impl FnMut() -> isize) -> Result<u64, IoError> {
+    loop {
+        let n = call();
+        if n >= 0 {
+            return Ok(n as u64);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e.into());
+        }
+    }
+}
+
+/// Reads at `offset`.
+///
+/// # Safety
+/// All of `pieces` must be valid for writing.
+pub unsafe fn read(fd: RawFd, pieces: &[libc::iovec], offset: u64, flags: i32) -> Result<u64, IoError> {
+    let offset = signed(offset)?;
+    // SAFETY: the caller vouches for the pieces; the kernel checks everything else.
+    retry(|| unsafe { libc::preadv2(fd, pieces.as_ptr(), pieces.len() as i32, offset, flags) })
+}
+
+/// Writes at `offset`.
+///
+/// # Safety
+/// All of `pieces` must be valid for reading.
+pub unsafe fn write(fd: RawFd, pieces: &[libc::iovec], offset: u64, fua: bool) -> Result<u64, IoError> {
+    let offset = signed(offset)?;
+    let flags = if fua { libc::RWF_DSYNC } else { 0 };
+    // SAFETY: as above.
+    retry(|| unsafe { libc::pwritev2(fd, pieces.as_ptr(), pieces.len() as i32, offset, flags) })
+}
+
+/// Makes what was written durable.
+pub fn flush(fd: RawFd) -> Result<u64, IoError> {
+    // SAFETY: plain numbers.
+    retry(|| unsafe { libc::fdatasync(fd) } as isize)
+}
+
+/// How `fallocate` is told to give up content.
+pub const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+
+/// Gives up the content of a range.
+pub fn punch_hole(fd: RawFd, offset: u64, len: u64) -> Result<u64, IoError> {
+    let (offset, len) = (signed(offset)?, signed(len)?);
+    // SAFETY: plain numbers.
+    retry(|| unsafe { libc::fallocate(fd, PUNCH_HOLE, offset, len) } as isize).map_err(unsupported)
+}
+
+/// One number for all the ways to say that a file cannot do this.
+pub fn unsupported(e: IoError) -> IoError {
+    if matches!(e.0, libc::ENOTTY | libc::ENOSYS | libc::EOPNOTSUPP) { IoError::UNSUPPORTED } else { e }
+}
+
+/// Ends a socket in both directions, which completes what waits on it.
+pub fn shutdown(fd: RawFd) {
+    // SAFETY: plain numbers. It fails only where there is nothing (any more) to end.
+    let _ = unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}
+
+/// Sets an option of a socket that is a number.
+pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let at = (&raw const value).cast::<libc::c_void>();
+    // SAFETY: `at` points to a live number of the size that is given.
+    let r = unsafe { libc::setsockopt(fd, level, name, at, size_of::<i32>() as u32) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lies in tmpfs or ramfs.
+pub(crate) fn in_memory(file: &File) -> io::Result<bool> {
+    let mut fs = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `fs` is valid for writing, and read only where the call says that it has filled it.
+    let kind = unsafe {
+        if libc::fstatfs(file.as_raw_fd(), fs.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        fs.assume_init().f_type as u64
+    };
+    const RAMFS_MAGIC: u64 = 0x8584_58F6;
+    Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
+}
+
+/// Whether direct I/O works in units of 4096 bytes. Kernels before 6.1 do not say: then it is taken to.
+pub(crate) fn direct_io_by_blocks(file: &File) -> bool {
+    let mut s = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is an empty string, `s` is valid for writing and all zeros is a valid value of it.
+    let s = unsafe {
+        let path = c"".as_ptr();
+        libc::statx(file.as_raw_fd(), path, libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, s.as_mut_ptr());
+        s.assume_init()
+    };
+    s.stx_mask & libc::STATX_DIOALIGN == 0 || (1..=4096).contains(&s.stx_dio_offset_align)
+}
+
+/// Goes back to the page cache.
+pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    let r = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 { flags } else { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT) }
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether calls on a descriptor wait.
+pub(crate) fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    let r = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        let wanted = if blocking { flags & !libc::O_NONBLOCK } else { flags | libc::O_NONBLOCK };
+        if flags < 0 || flags == wanted { flags } else { libc::fcntl(fd, libc::F_SETFL, wanted) }
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,88 @@
+//! The conformance suite's world on a real system; the tests of both backends use it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use conformance::{Harness, SLOTS};
+use posix::{Handles, OpenFile};
+use rt::{Backend, FileId, Order, Rt, SocketId};
+
+enum Address {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// What kind of files and sockets.
+#[derive(Clone, Copy)]
+pub struct Kind<'a> {
+    pub dir: &'a Path,
+    pub tcp: bool,
+    pub direct: bool,
+}
+
+/// A directory of the build: on a disk, as far as we can tell.
+pub fn on_disk() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// In memory, if there is such a place.
+pub fn in_memory() -> Option<&'static Path> {
+    Some(Path::new("/dev/shm")).filter(|dir| dir.is_dir())
+}
+
+pub struct World {
+    // The runtime goes before the directory that its files are in.
+    rt: Rt,
+    handles: Handles,
+    listeners: BTreeMap<SocketId, Address>,
+    tcp: bool,
+    direct: bool,
+    files: u32,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    pub fn boxed(backend: Box<dyn Backend>, handles: Handles, kind: Kind<'_>) -> Box<dyn Harness> {
+        let rt = Rt::new(backend, Order::Fifo, SLOTS);
+        let dir = tempfile::tempdir_in(kind.dir).expect("a directory");
+        let listeners = BTreeMap::new();
+        Box::new(World { rt, handles, listeners, tcp: kind.tcp, direct: kind.direct, files: 0, dir })
+    }
+}
+
+impl Harness for World {
+    fn rt(&self) -> Rt {
+        self.rt.clone()
+    }
+
+    fn file(&mut self, len: u64) -> FileId {
+        self.files += 1;
+        let path = self.dir.path().join(format!("file{}", self.files));
+        let how = OpenFile { write: true, create_len: Some(len), direct: self.direct };
+        self.handles.open_file(path, &how).expect("a file").0
+    }
+
+    fn listener(&mut self) -> SocketId {
+        let path = self.dir.path().join(format!("socket{}", self.listeners.len()));
+        let (fd, address) = if self.tcp {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+            let address = listener.local_addr().expect("its address");
+            (listener.into(), Address::Tcp(address))
+        } else {
+            (UnixListener::bind(&path).expect("a listener").into(), Address::Unix(path))
+        };
+        let id = self.handles.adopt_listener(fd).expect("a number");
+        self.listeners.insert(id, address);
+        id
+    }
+
+    fn connect(&mut self, listener: SocketId) -> SocketId {
+        let fd = match &self.listeners[&listener] {
+            Address::Unix(path) => UnixStream::connect(path).expect("a connection").into(),
+            Address::Tcp(address) => TcpStream::connect(address).expect("a connection").into(),
+        };
+        self.handles.adopt_socket(fd).expect("a number")
+    }
+}
