@@ -1,0 +1,507 @@
+//! One disk: when operations complete, what they do then, and what goes wrong with them.
+//!
+//! Time: an operation waits for one of `depth` slots, then for its turn on the bus (`bytes_per_second`), then takes a
+//! latency from its range; once in a hundred ten times that. So operations in flight together complete in any order.
+//! What an operation does it does at its completion; until then a read may see a write that is in flight, sector by sector.
+
+use base::{BufList, Duration, IoError, Prng, SECTOR, SliceList};
+use rt::{Completion, OpId, Payload};
+
+use crate::fault::{Armed, Fault, FaultCounts, FaultRates, by_chance, strikes};
+use crate::store::Store;
+use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
+
+const SECTOR_U64: u64 = SECTOR as u64;
+
+/// The kind of a disk: its size and speed.
+#[derive(Clone, Debug)]
+pub struct DiskModel {
+    /// Bytes; a multiple of 4096.
+    pub size_bytes: u64,
+    /// Least and most time a read takes, transfer apart.
+    pub read_latency: (Duration, Duration),
+    /// The same of a write or a discard.
+    pub write_latency: (Duration, Duration),
+    /// The same of a flush.
+    pub flush_latency: (Duration, Duration),
+    /// What all transfers share.
+    pub bytes_per_second: u64,
+    /// Operations served at once; more wait.
+    pub depth: usize,
+    /// Offsets, lengths and memory must be multiples of this, as under `O_DIRECT`; else EINVAL. 1: no rule.
+    pub align: u64,
+}
+
+impl DiskModel {
+    /// A fast solid-state drive.
+    pub fn nvme(size_bytes: u64) -> DiskModel {
+        let us = Duration::from_micros;
+        DiskModel {
+            size_bytes,
+            read_latency: (us(50), us(120)),
+            write_latency: (us(10), us(60)),
+            flush_latency: (us(50), us(800)),
+            bytes_per_second: 3_000_000_000,
+            depth: 64,
+            align: SECTOR_U64,
+        }
+    }
+
+    /// A rotating disk.
+    pub fn rotating(size_bytes: u64) -> DiskModel {
+        let ms = Duration::from_millis;
+        DiskModel {
+            size_bytes,
+            read_latency: (ms(1), ms(15)),
+            write_latency: (Duration::from_micros(100), ms(15)),
+            flush_latency: (ms(5), ms(30)),
+            bytes_per_second: 200_000_000,
+            depth: 4,
+            align: SECTOR_U64,
+        }
+    }
+}
+
+/// What a disk is asked to do.
+pub(crate) enum Work {
+    Read(BufList),
+    Write { data: SliceList, fua: bool },
+    Flush { upto: u64 },
+    Discard,
+}
+
+pub(crate) struct Request {
+    pub id: OpId,
+    pub offset: u64,
+    pub len: u64,
+    pub work: Work,
+    /// Fails at its completion, without having done anything then.
+    doomed: Option<IoError>,
+}
+
+impl Request {
+    pub fn new(id: OpId, offset: u64, len: u64, work: Work) -> Request {
+        Request { id, offset, len, work, doomed: None }
+    }
+
+    /// Whose it is, and what it owned.
+    pub fn give_back(self) -> (OpId, Payload) {
+        let payload = match self.work {
+            Work::Read(bufs) => Payload::Bufs(bufs),
+            Work::Write { data, .. } => Payload::Data(data),
+            Work::Flush { .. } | Work::Discard => Payload::None,
+        };
+        (self.id, payload)
+    }
+}
+
+/// Whether, or until when, nothing completes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Stuck {
+    No,
+    Until(u64),
+    Forever,
+}
+
+pub(crate) struct Disk {
+    pub model: DiskModel,
+    pub store: Store,
+    pub rates: FaultRates,
+    pub counts: FaultCounts,
+    pub stuck: Stuck,
+    /// Slots of operations that came due while the disk was stuck for ever.
+    pub parked: Vec<u32>,
+    rng: Prng,
+    requests: Vec<Option<Request>>,
+    free: Vec<u32>,
+    /// Slots of the writes in flight.
+    writing: Vec<u32>,
+    armed: Armed,
+    dead: bool,
+    full: bool,
+    /// When each of the `depth` servers is free.
+    servers: Vec<u64>,
+    bus_free: u64,
+}
+
+impl Disk {
+    pub fn new(model: DiskModel, rng: Prng) -> Disk {
+        assert!(model.size_bytes % PAGE_U64 == 0 && model.size_bytes > 0, "a disk of {} bytes", model.size_bytes);
+        assert!(model.depth > 0 && model.bytes_per_second > 0 && model.align > 0, "{model:?}");
+        Disk {
+            store: Store::new(model.size_bytes),
+            rates: FaultRates::default(),
+            counts: FaultCounts::default(),
+            stuck: Stuck::No,
+            parked: Vec::new(),
+            rng,
+            requests: Vec::new(),
+            free: Vec::new(),
+            writing: Vec::new(),
+            armed: Armed::default(),
+            dead: false,
+            full: false,
+            servers: vec![0; model.depth],
+            bus_free: 0,
+            model,
+        }
+    }
+
+    /// Takes `request`; gives its slot and when it comes due.
+    pub fn begin(&mut self, now: u64, mut request: Request) -> (u32, u64) {
+        request.doomed = self.refusal(&request);
+        if let Work::Flush { upto } = &mut request.work {
+            *upto = self.store.completed();
+        }
+        let due = self.due(now, &request);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            self.requests.len() as u32 - 1
+        });
+        if matches!(request.work, Work::Write { .. }) {
+            self.writing.push(slot);
+        }
+        self.requests[slot as usize] = Some(request);
+        if by_chance(self.rates.stuck, &mut self.rng) {
+            let longest = u64::try_from(self.rates.stuck_for.as_nanos()).unwrap_or(u64::MAX).max(1);
+            let time = self.rng.below(longest);
+            self.stick(Stuck::Until(now + time));
+        }
+        (slot, due)
+    }
+
+    /// The error of a request that cannot even be started.
+    fn refusal(&self, request: &Request) -> Option<IoError> {
+        let align = self.model.align;
+        let memory = |part: &[u8]| part.as_ptr() as u64 % align == 0 && part.len() as u64 % align == 0;
+        let aligned = match &request.work {
+            Work::Read(bufs) => bufs.iter().all(|b| memory(b)),
+            Work::Write { data, .. } => data.iter().all(|s| memory(s)),
+            Work::Flush { .. } | Work::Discard => true,
+        };
+        if self.dead {
+            Some(IoError::GONE)
+        } else if !aligned || request.offset % align != 0 || request.offset.checked_add(request.len).is_none() {
+            Some(IoError::INVALID)
+        } else {
+            None
+        }
+    }
+
+    fn due(&mut self, now: u64, request: &Request) -> u64 {
+        let (range, bytes) = match request.work {
+            Work::Read(_) => (self.model.read_latency, request.len),
+            Work::Write { .. } => (self.model.write_latency, request.len),
+            Work::Discard => (self.model.write_latency, 0),
+            Work::Flush { .. } => (self.model.flush_latency, 0),
+        };
+        let latency = by_range(range, &mut self.rng);
+        let latency = if self.rng.one_in(100) { latency * 10 } else { latency };
+        let transfer = (u128::from(bytes) * 1_000_000_000 / u128::from(self.model.bytes_per_second)) as u64;
+        let Some(server) = self.servers.iter_mut().min() else { unreachable!("depth is not 0") };
+        let moved = now.max(*server).max(self.bus_free) + transfer;
+        if bytes > 0 {
+            self.bus_free = moved;
+        }
+        *server = moved + latency;
+        *server
+    }
+
+    /// The request in `slot` comes due.
+    pub fn complete(&mut self, slot: u32) -> Completion {
+        let Some(mut request) = self.requests[slot as usize].take() else {
+            unreachable!("one completion for each slot")
+        };
+        self.free.push(slot);
+        if let Work::Write { .. } = request.work {
+            self.writing.retain(|&s| s != slot);
+        }
+        let result = match request.doomed {
+            Some(e) => Err(e),
+            None => self.perform(&mut request),
+        };
+        let (id, payload) = request.give_back();
+        Completion { id, result, payload }
+    }
+
+    fn perform(&mut self, request: &mut Request) -> Result<u64, IoError> {
+        if by_chance(self.rates.bit_rot, &mut self.rng) {
+            self.inject(Fault::BitRotAnywhere);
+        }
+        if by_chance(self.rates.read_error, &mut self.rng) {
+            self.inject(Fault::ReadErrorAnywhere);
+        }
+        let fails = !matches!(request.work, Work::Discard)
+            && strikes(&mut self.armed.fail, self.rates.transient_error, &mut self.rng);
+        if fails {
+            self.counts.transient_errors += 1;
+        }
+        let (offset, size) = (request.offset, self.model.size_bytes);
+        let len = request.len.min(size.saturating_sub(offset));
+        match &mut request.work {
+            Work::Flush { .. } | Work::Read(_) if fails => Err(IoError::IO),
+            Work::Flush { upto } => {
+                self.store.flush(*upto);
+                Ok(0)
+            }
+            Work::Discard => {
+                let pieces = self.pieces_of_discard(offset, len);
+                self.store.write(pieces, None, false);
+                Ok(0)
+            }
+            Work::Read(bufs) => {
+                let len = self.shorten(len);
+                self.read(offset, len, bufs)
+            }
+            Work::Write { .. } if len == 0 && request.len > 0 => Err(IoError::NO_SPACE),
+            Work::Write { data, fua } => {
+                let len = self.shorten(len);
+                let len = self.room_for(offset, len)?;
+                let mut pieces = pieces_of_write(offset, data, len, self.store.current());
+                if fails {
+                    // Old or new, by the sector; that is allowed after an error, so it is no damage.
+                    pieces.iter_mut().for_each(|p| p.mask &= self.rng.next_u64() as u8);
+                    self.store.write(pieces, None, false);
+                    return Err(IoError::IO);
+                }
+                self.write(pieces, *fua);
+                Ok(len)
+            }
+        }
+    }
+
+    fn shorten(&mut self, len: u64) -> u64 {
+        let sectors = len / SECTOR_U64;
+        if sectors < 2 || !strikes(&mut self.armed.shorten, self.rates.short_transfer, &mut self.rng) {
+            return len;
+        }
+        self.counts.short_transfers += 1;
+        self.rng.range(1, sectors) * SECTOR_U64
+    }
+
+    /// How much of a write there is space for on the host.
+    fn room_for(&mut self, offset: u64, len: u64) -> Result<u64, IoError> {
+        if !self.full || len == 0 {
+            return Ok(len);
+        }
+        let (first, end) = (offset / PAGE_U64, (offset + len).div_ceil(PAGE_U64));
+        match (first..end).find(|&page| self.store.current().get(page).is_none()) {
+            None => Ok(len),
+            Some(page) => {
+                self.counts.no_space += 1;
+                if page == first { Err(IoError::NO_SPACE) } else { Ok(page * PAGE_U64 - offset) }
+            }
+        }
+    }
+
+    fn write(&mut self, pieces: Vec<Piece>, fua: bool) {
+        if strikes(&mut self.armed.lose, self.rates.lost_write, &mut self.rng) {
+            self.counts.lost_writes += 1;
+            self.store.write(Vec::new(), Some(pieces), fua);
+        } else if strikes(&mut self.armed.misdirect, self.rates.misdirected_write, &mut self.rng) {
+            match self.elsewhere(&pieces) {
+                Some(there) => {
+                    self.counts.misdirected_writes += 1;
+                    self.store.write(there, Some(pieces), fua);
+                }
+                None => self.store.write(pieces, None, fua),
+            }
+        } else {
+            self.store.write(pieces, None, fua);
+        }
+    }
+
+    /// `pieces` moved to another place that was written before and does not overlap theirs.
+    fn elsewhere(&mut self, pieces: &[Piece]) -> Option<Vec<Piece>> {
+        let (first, len) = (pieces.first()?.page, pieces.len() as u64);
+        let pages = self.model.size_bytes / PAGE_U64;
+        let to = (0..8).find_map(|_| {
+            let to = self.store.current().any_written(&mut self.rng)?;
+            (to.abs_diff(first) >= len && to + len <= pages).then_some(to)
+        })?;
+        Some(pieces.iter().map(|p| Piece { page: p.page - first + to, ..p.clone() }).collect())
+    }
+
+    fn pieces_of_discard(&mut self, offset: u64, len: u64) -> Vec<Piece> {
+        let mut pieces = pieces_of_zeros(offset, len, &[self.store.current(), self.store.pristine()]);
+        match self.rng.below(4) {
+            0 => pieces.clear(),
+            1 => pieces.iter_mut().for_each(|p| p.mask &= self.rng.next_u64() as u8),
+            _ => {}
+        }
+        pieces
+    }
+
+    fn read(&mut self, offset: u64, len: u64, bufs: &mut BufList) -> Result<u64, IoError> {
+        if self.store.is_unreadable(offset, len) {
+            self.counts.read_errors += 1;
+            return Err(IoError::IO);
+        }
+        let mut left = len as usize;
+        let mut at = offset;
+        for buf in bufs.iter_mut() {
+            let n = left.min(buf.len());
+            self.store.current().read(at, &mut buf[..n]);
+            (left, at) = (left - n, at + n as u64);
+        }
+        for &slot in &self.writing {
+            if let Some(Request { offset: from, len: n, work: Work::Write { data, .. }, doomed: None, .. }) =
+                &self.requests[slot as usize]
+            {
+                if *from < offset + len && offset < from + n {
+                    glimpse(&mut self.rng, (*from, data), (offset, len, bufs));
+                }
+            }
+        }
+        Ok(len)
+    }
+
+    /// Injects `fault`. False if there is nothing that it could befall (nothing was written yet).
+    pub fn inject(&mut self, fault: Fault) -> bool {
+        match fault {
+            Fault::BitRot { offset, len } => {
+                let end = (offset + len).min(self.model.size_bytes).div_ceil(SECTOR_U64);
+                let sector = self.rng.range(offset / SECTOR_U64, end);
+                self.rot(sector);
+            }
+            Fault::BitRotAnywhere | Fault::ReadErrorAnywhere => {
+                let Some(page) = self.store.current().any_written(&mut self.rng) else { return false };
+                let offset = page * PAGE_U64 + self.rng.below(PAGE_U64 / SECTOR_U64) * SECTOR_U64;
+                let room = self.model.size_bytes - offset;
+                if fault == Fault::BitRotAnywhere {
+                    self.rot(offset / SECTOR_U64);
+                } else {
+                    let len = room.min(self.rng.range(1, 17) * SECTOR_U64);
+                    return self.inject(Fault::ReadError { offset, len });
+                }
+            }
+            Fault::ReadError { offset, len } => {
+                let end = (offset + len).min(self.model.size_bytes).div_ceil(SECTOR_U64);
+                for sector in offset / SECTOR_U64..end {
+                    self.store.make_unreadable(sector);
+                    self.counts.unreadable_sectors += 1;
+                }
+            }
+            Fault::MisdirectNextWrite => self.armed.misdirect += 1,
+            Fault::LoseNextWrite => self.armed.lose += 1,
+            Fault::ShortenNext => self.armed.shorten += 1,
+            Fault::FailNext => self.armed.fail += 1,
+            Fault::Stuck(_) | Fault::StuckForever => unreachable!("only the world knows the time"),
+            Fault::Dead => {
+                self.counts.dead += 1;
+                self.lose_power();
+                self.dead = true;
+                self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
+            }
+            Fault::Full(full) => self.full = full,
+        }
+        true
+    }
+
+    fn rot(&mut self, sector: u64) {
+        let rng = &mut self.rng;
+        self.counts.bit_rot += 1;
+        self.store.rot(sector, |bytes| {
+            // In different bytes, so that no flip undoes another.
+            let (first, n) = (rng.below(SECTOR_U64), rng.range(1, 9));
+            for i in 0..n {
+                bytes[((first + i * 61) % SECTOR_U64) as usize] ^= 1 << rng.below(8);
+            }
+        });
+    }
+
+    /// Nothing completes until then.
+    pub fn stick(&mut self, stuck: Stuck) {
+        self.stuck = stuck;
+        self.counts.stuck += 1;
+    }
+
+    pub fn revive(&mut self) {
+        self.dead = false;
+        self.stuck = Stuck::No;
+    }
+
+    /// Decides what was not stable.
+    fn lose_power(&mut self) {
+        let in_flight = self.in_flight_pieces();
+        self.store.cut(&mut self.rng, in_flight);
+    }
+
+    fn in_flight_pieces(&mut self) -> Vec<Vec<Piece>> {
+        let mut all = Vec::new();
+        let requests = std::mem::take(&mut self.requests);
+        for r in requests.iter().flatten().filter(|r| r.doomed.is_none()) {
+            let len = r.len.min(self.model.size_bytes.saturating_sub(r.offset));
+            match &r.work {
+                Work::Write { data, .. } => {
+                    all.push(pieces_of_write(r.offset, data, len, self.store.current()));
+                }
+                Work::Discard => all.push(self.pieces_of_discard(r.offset, len)),
+                Work::Read(_) | Work::Flush { .. } => {}
+            }
+        }
+        self.requests = requests;
+        all
+    }
+
+    /// The machine goes down. With `power` the cache goes too; without, only the process is gone, and what it had in
+    /// flight is done or not.
+    pub fn stop(&mut self, power: bool) {
+        if power {
+            self.lose_power();
+        } else {
+            for pieces in self.in_flight_pieces() {
+                if self.rng.one_in(2) {
+                    self.store.write(pieces, None, false);
+                }
+            }
+        }
+        self.requests.clear();
+        self.free.clear();
+        self.writing.clear();
+        self.parked.clear();
+        self.armed = Armed::default();
+        self.servers.fill(0);
+        self.bus_free = 0;
+        if power {
+            self.stuck = Stuck::No;
+        }
+    }
+}
+
+/// A duration in the range, in nanoseconds.
+pub(crate) fn by_range((least, most): (Duration, Duration), rng: &mut Prng) -> u64 {
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX >> 1);
+    rng.range(ns(least), ns(most).max(ns(least)) + 1)
+}
+
+/// Lets a read see, sector by sector, a write that is in flight.
+fn glimpse(rng: &mut Prng, write: (u64, &SliceList), read: (u64, u64, &mut BufList)) {
+    let share = rng.below(5);
+    if share == 0 {
+        return;
+    }
+    let (mut from, data) = write;
+    for slice in data {
+        for sector in slice.chunks(SECTOR) {
+            if rng.below(4) < share {
+                overlay(from, sector, read.0, read.1, read.2);
+            }
+            from += sector.len() as u64;
+        }
+    }
+}
+
+/// Copies what of `bytes`, at `from`, lies inside a read of `len` bytes at `offset` into its buffers.
+fn overlay(from: u64, bytes: &[u8], offset: u64, len: u64, bufs: &mut BufList) {
+    let mut start = offset;
+    for buf in bufs {
+        let end = (start + buf.len() as u64).min(offset + len);
+        let (a, b) = (from.max(start), (from + bytes.len() as u64).min(end));
+        if a < b {
+            buf[(a - start) as usize..(b - start) as usize]
+                .copy_from_slice(&bytes[(a - from) as usize..(b - from) as usize]);
+        }
+        start += buf.len() as u64;
+    }
+}

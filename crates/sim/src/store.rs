@@ -1,0 +1,283 @@
+//! What a disk holds: for every sector the stable version and the later ones that a loss of power may take.
+//!
+//! `base` is what is stable, `current` what reads see, and `log` the writes between the two, in the order in which they
+//! completed. A flush moves the head of the log into `base`. A [cut](Store::cut) decides for every sector of every record
+//! whether it had reached the medium; the last one that had is what the sector holds from then on.
+//!
+//! Faults that change bytes (rot, lost and misdirected writes) split the disk into two images: the actual one, and the
+//! pristine one that the same history would have made without them. They are one again when no difference is left.
+//! Damage belongs to a version: rewriting a sector heals it, losing that rewrite brings the damage back.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use base::prng::mix64;
+use base::{Prng, SECTOR};
+
+use crate::table::{PAGE_U64, Piece, SECTORS, Table};
+
+const SECTOR_U64: u64 = SECTOR as u64;
+
+#[derive(Clone)]
+struct Image {
+    current: Table,
+    base: Table,
+}
+
+impl Image {
+    fn at_rest(table: &Table) -> Image {
+        Image { current: table.clone(), base: table.clone() }
+    }
+}
+
+/// A completed write (or discard) that is not yet in `base`.
+struct Record {
+    seq: u64,
+    /// Written with FUA: no cut takes it.
+    stable: bool,
+    pieces: Vec<Piece>,
+    /// What it should have done, where that is not what it did.
+    pristine: Option<Vec<Piece>>,
+    /// Unreadable sectors that it made readable.
+    cured: Vec<u64>,
+}
+
+/// The content of a disk at rest, to be put back later: a stale device.
+#[derive(Clone)]
+pub struct DiskSnapshot {
+    actual: Table,
+    pristine: Option<Table>,
+    unreadable: BTreeSet<u64>,
+}
+
+pub(crate) struct Store {
+    actual: Image,
+    pristine: Option<Image>,
+    log: VecDeque<Record>,
+    unreadable: BTreeSet<u64>,
+    completed: u64,
+}
+
+/// How much of what was not stable survives a cut.
+#[derive(Clone, Copy)]
+enum Survival {
+    All,
+    Nothing,
+    /// Every sector by itself, with a probability of so many in 256.
+    Sectors(u64),
+    /// Of every write a prefix: nothing, something, or all.
+    Prefixes,
+    /// All up to a point in time, nothing after.
+    Until(u64),
+}
+
+impl Survival {
+    fn by_chance(rng: &mut Prng, first_seq: u64, end_seq: u64) -> Survival {
+        match rng.below(6) {
+            0 => Survival::All,
+            1 => Survival::Nothing,
+            2 | 3 => Survival::Sectors([8, 64, 128, 192, 248][rng.below(5) as usize]),
+            4 => Survival::Prefixes,
+            _ => Survival::Until(rng.range(first_seq, end_seq + 1)),
+        }
+    }
+
+    /// Whether `sector` of record `seq`, which begins at sector `first` and is `len` long, survived. A function of its
+    /// arguments alone, so that both images get the same answer.
+    fn keeps(self, salt: u64, seq: u64, first: u64, len: u64, sector: u64) -> bool {
+        let of_write = mix64(salt ^ seq.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        match self {
+            Survival::All => true,
+            Survival::Nothing => false,
+            Survival::Sectors(p) => mix64(of_write ^ sector) & 0xFF < p,
+            Survival::Prefixes => match of_write % 4 {
+                0 => false,
+                1 => true,
+                _ => sector.wrapping_sub(first) < (of_write >> 8) % (len + 1),
+            },
+            Survival::Until(end) => seq < end,
+        }
+    }
+}
+
+impl Store {
+    pub fn new(size_bytes: u64) -> Store {
+        Store {
+            actual: Image::at_rest(&Table::new(size_bytes)),
+            pristine: None,
+            log: VecDeque::new(),
+            unreadable: BTreeSet::new(),
+            completed: 0,
+        }
+    }
+
+    /// What reads see.
+    pub fn current(&self) -> &Table {
+        &self.actual.current
+    }
+
+    /// What reads would see without faults.
+    pub fn pristine(&self) -> &Table {
+        &self.pristine.as_ref().unwrap_or(&self.actual).current
+    }
+
+    /// How many writes have completed: a flush that is submitted now covers so many.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
+        len > 0 && self.unreadable.range(offset / SECTOR_U64..(offset + len).div_ceil(SECTOR_U64)).next().is_some()
+    }
+
+    /// A write completes: `pieces` become visible. `pristine` says what should have been written, where a fault makes
+    /// that something else.
+    pub fn write(&mut self, pieces: Vec<Piece>, pristine: Option<Vec<Piece>>, stable: bool) {
+        if pristine.is_some() {
+            self.split();
+        }
+        let mut cured = Vec::new();
+        if !self.unreadable.is_empty() {
+            cured = pieces.iter().flat_map(Piece::sectors).filter(|s| self.unreadable.remove(s)).collect();
+        }
+        for piece in &pieces {
+            self.actual.current.apply(piece);
+        }
+        if let Some(image) = &mut self.pristine {
+            for piece in pristine.as_ref().unwrap_or(&pieces) {
+                image.current.apply(piece);
+            }
+        }
+        self.completed += 1;
+        self.log.push_back(Record { seq: self.completed, stable, pieces, pristine, cured });
+        // All that is stable and has nothing volatile before it is no longer needed.
+        if self.log.front().is_some_and(|r| r.stable) {
+            self.flush(self.log[0].seq);
+        }
+    }
+
+    /// Makes the first `upto` writes stable.
+    pub fn flush(&mut self, upto: u64) {
+        while self.log.front().is_some_and(|r| r.seq <= upto || r.stable) {
+            let Some(record) = self.log.pop_front() else { unreachable!("it has a front") };
+            if let Some(image) = &mut self.pristine {
+                record.pristine.as_ref().unwrap_or(&record.pieces).iter().for_each(|p| image.base.apply(p));
+            }
+            record.pieces.iter().for_each(|p| self.actual.base.apply(p));
+        }
+    }
+
+    /// The power goes. `in_flight` are writes that have not completed: they may have reached the medium all the same.
+    pub fn cut(&mut self, rng: &mut Prng, mut in_flight: Vec<Vec<Piece>>) {
+        let salt = rng.next_u64();
+        let first = self.log.front().map_or(self.completed + 1, |r| r.seq);
+        let completed = Survival::by_chance(rng, first, self.completed + 1);
+        let end = self.completed + in_flight.len() as u64;
+        let flying = Survival::by_chance(rng, self.completed + 1, end + 1);
+        for i in (1..in_flight.len()).rev() {
+            in_flight.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        let flying_from = self.completed;
+        let records = std::mem::take(&mut self.log).into_iter().chain(
+            (flying_from + 1..).zip(in_flight).map(|(seq, pieces)| Record {
+                seq,
+                stable: false,
+                pieces,
+                pristine: None,
+                cured: Vec::new(),
+            }),
+        );
+        for record in records {
+            let survival = match (record.stable, record.seq <= flying_from) {
+                (true, _) => Survival::All,
+                (false, true) => completed,
+                (false, false) => flying,
+            };
+            self.unreadable.extend(&record.cured);
+            let kept = surviving(&record.pieces, survival, salt, record.seq);
+            for piece in &kept {
+                self.actual.base.apply(piece);
+                piece.sectors().for_each(|s| _ = self.unreadable.remove(&s));
+            }
+            if let Some(image) = &mut self.pristine {
+                let kept = record.pristine.map_or(kept, |p| surviving(&p, survival, salt, record.seq));
+                kept.iter().for_each(|p| image.base.apply(p));
+            }
+        }
+        self.actual.current = self.actual.base.clone();
+        if let Some(image) = &mut self.pristine {
+            image.current = image.base.clone();
+        }
+        self.completed = end;
+        if self.pristine.as_ref().is_some_and(|p| p.base.differences(&self.actual.base).is_empty()) {
+            self.pristine = None;
+        }
+    }
+
+    fn split(&mut self) {
+        self.pristine.get_or_insert_with(|| self.actual.clone());
+    }
+
+    /// Changes what is stored in `sector`, in the version that reads see.
+    pub fn rot(&mut self, sector: u64, change: impl FnOnce(&mut [u8])) {
+        self.split();
+        let mut page = vec![0; PAGE_U64 as usize];
+        self.actual.current.read(sector / SECTORS * PAGE_U64, &mut page);
+        let start = (sector % SECTORS) as usize * SECTOR;
+        change(&mut page[start..start + SECTOR]);
+        let mask = 1 << (sector % SECTORS);
+        let rotten = Piece { page: sector / SECTORS, mask, bytes: Some(page.into()) };
+        self.actual.current.apply(&rotten);
+        match self.log.iter_mut().rev().find(|r| r.pieces.iter().any(|p| p.covers(sector))) {
+            Some(record) => {
+                record.pristine.get_or_insert_with(|| record.pieces.clone());
+                // The same sectors as before, the rotten one from a piece of its own.
+                record.pieces.iter_mut().filter(|p| p.page == rotten.page).for_each(|p| p.mask &= !mask);
+                record.pieces.push(rotten);
+            }
+            None => self.actual.base.apply(&rotten),
+        }
+    }
+
+    /// Makes `sector` unreadable until it is written again.
+    pub fn make_unreadable(&mut self, sector: u64) {
+        self.unreadable.insert(sector);
+    }
+
+    /// The sectors that now read as an error, or differently from what they should.
+    pub fn faulted(&self) -> Vec<u64> {
+        let mut all = self.unreadable.clone();
+        if let Some(image) = &self.pristine {
+            all.extend(image.current.differences(&self.actual.current));
+        }
+        all.into_iter().collect()
+    }
+
+    pub fn snapshot(&self) -> DiskSnapshot {
+        DiskSnapshot {
+            actual: self.actual.current.clone(),
+            pristine: self.pristine.as_ref().map(|p| p.current.clone()),
+            unreadable: self.unreadable.clone(),
+        }
+    }
+
+    pub fn restore(&mut self, snapshot: &DiskSnapshot) {
+        self.actual = Image::at_rest(&snapshot.actual);
+        self.pristine = snapshot.pristine.as_ref().map(Image::at_rest);
+        self.unreadable.clone_from(&snapshot.unreadable);
+        self.log.clear();
+    }
+}
+
+/// The part of a write's `pieces` that survives.
+fn surviving(pieces: &[Piece], survival: Survival, salt: u64, seq: u64) -> Vec<Piece> {
+    let first = pieces.iter().flat_map(Piece::sectors).min().unwrap_or(0);
+    let len = pieces.iter().map(|p| u64::from(p.mask.count_ones())).sum();
+    let cut = |piece: &Piece| {
+        let mask = piece
+            .sectors()
+            .filter(|&s| survival.keeps(salt, seq, first, len, s))
+            .fold(0, |mask, s| mask | 1 << (s % SECTORS));
+        Piece { mask, ..piece.clone() }
+    };
+    pieces.iter().map(cut).filter(|p| p.mask != 0).collect()
+}

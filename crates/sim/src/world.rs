@@ -1,0 +1,403 @@
+//! The world: time, what is in flight, and the history of all of it.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use base::prng::mix64;
+use base::{Instant, IoError, Prng, crc32c};
+use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
+
+use crate::disk::{Disk, DiskModel, Request, Stuck, Work};
+use crate::fault::{Fault, FaultCounts, FaultRates};
+use crate::store::DiskSnapshot;
+use crate::wire::{Wire, WireEvent, WireModel};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Disk {
+        disk: u32,
+        slot: u32,
+    },
+    Wire {
+        socket: u32,
+        event: WireEvent,
+    },
+    /// An operation that failed at once, by its place in `State::failed`.
+    Failed(u32),
+}
+
+struct State {
+    now: u64,
+    boot: u32,
+    /// Orders events of the same time.
+    next_event: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    disks: Vec<Disk>,
+    wire: Wire,
+    failed: Vec<Option<Completion>>,
+    rng: Prng,
+    hash: u64,
+    trace: bool,
+}
+
+/// A handle on a simulated world; clones are the same world. See the [crate] for how to use it.
+#[derive(Clone)]
+pub struct World(Rc<RefCell<State>>);
+
+impl World {
+    /// An empty world, of which all chance comes from `seed`.
+    pub fn new(seed: u64) -> World {
+        let mut rng = Prng::new(seed);
+        World(Rc::new(RefCell::new(State {
+            now: 0,
+            boot: 0,
+            next_event: 0,
+            events: BinaryHeap::new(),
+            disks: Vec::new(),
+            wire: Wire::new(rng.fork()),
+            failed: Vec::new(),
+            hash: mix64(seed),
+            rng,
+            trace: false,
+        })))
+    }
+
+    /// Adds an empty disk: the first is file 0, the next file 1, in every boot.
+    pub fn add_disk(&self, model: DiskModel) -> FileId {
+        let mut s = self.0.borrow_mut();
+        let rng = s.rng.fork();
+        s.disks.push(Disk::new(model, rng));
+        FileId(s.disks.len() as u32 - 1)
+    }
+
+    /// Boots: a backend over all disks, with no sockets. The backend of the boot before, if it lives, dies as a process
+    /// does that is killed: what it had in flight is done or not, the disks keep their caches.
+    pub fn backend(&self) -> Box<dyn Backend> {
+        let mut s = self.0.borrow_mut();
+        s.stop(false);
+        Box::new(SimBackend { world: self.clone(), boot: s.boot })
+    }
+
+    /// The power goes: every sector becomes its stable version or any later one, the current boot is dead.
+    pub fn power_cut(&self) {
+        self.0.borrow_mut().stop(true);
+    }
+
+    /// The time, as of the last wait.
+    pub fn now(&self) -> Instant {
+        Instant(self.0.borrow().now)
+    }
+
+    /// A hash of all operations and completions so far: the same for the same seed and program.
+    pub fn history_hash(&self) -> u64 {
+        self.0.borrow().hash
+    }
+
+    /// Prints every operation and completion on the standard error from now on.
+    pub fn set_trace(&self, on: bool) {
+        self.0.borrow_mut().trace = on;
+    }
+
+    /// Injects a fault. False if there is nothing yet that it could befall. Panics if there is no such disk.
+    pub fn inject(&self, disk: FileId, fault: Fault) -> bool {
+        let mut s = self.0.borrow_mut();
+        let now = s.now;
+        s.note(7, &[u64::from(disk.0), now]);
+        let d = s.disk(disk);
+        match fault {
+            Fault::Stuck(time) => d.stick(Stuck::Until(Instant(now).after(time).0)),
+            Fault::StuckForever => d.stick(Stuck::Forever),
+            other => return d.inject(other),
+        }
+        true
+    }
+
+    /// Ends [`Fault::Dead`] and [`Fault::StuckForever`]: a dead disk comes back with what was stable, and perhaps more.
+    pub fn revive(&self, disk: FileId) {
+        let mut s = self.0.borrow_mut();
+        let d = s.disk(disk);
+        d.revive();
+        for slot in std::mem::take(&mut d.parked) {
+            s.schedule_now(Event::Disk { disk: disk.0, slot });
+        }
+    }
+
+    /// Sets how often faults happen by themselves.
+    pub fn set_rates(&self, disk: FileId, rates: FaultRates) {
+        self.0.borrow_mut().disk(disk).rates = rates;
+    }
+
+    /// How many faults took effect on `disk` so far.
+    pub fn fault_counts(&self, disk: FileId) -> FaultCounts {
+        self.0.borrow_mut().disk(disk).counts
+    }
+
+    /// The sectors (of 512 bytes) of `disk` that now cannot be read, or hold something else than they should.
+    pub fn faulted(&self, disk: FileId) -> Vec<u64> {
+        self.0.borrow_mut().disk(disk).store.faulted()
+    }
+
+    /// What a read of `disk` would give if there had been no bit rot, no lost and no misdirected writes.
+    pub fn pristine(&self, disk: FileId, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.borrow_mut().disk(disk).store.pristine().read(offset, &mut bytes);
+        bytes
+    }
+
+    /// What is stored on `disk`, past all errors.
+    pub fn contents(&self, disk: FileId, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.borrow_mut().disk(disk).store.current().read(offset, &mut bytes);
+        bytes
+    }
+
+    /// What is on `disk` now, in its cache or not, with its damage. Cheap.
+    pub fn snapshot_disk(&self, disk: FileId) -> DiskSnapshot {
+        self.0.borrow_mut().disk(disk).store.snapshot()
+    }
+
+    /// Puts a snapshot back, all of it stable: a stale device. To be called between two boots.
+    pub fn restore_disk(&self, disk: FileId, snapshot: &DiskSnapshot) {
+        self.0.borrow_mut().disk(disk).store.restore(snapshot);
+    }
+
+    /// Sets how connections behave from now on.
+    pub fn set_wire(&self, model: WireModel) {
+        self.0.borrow_mut().wire.model = model;
+    }
+
+    /// Opens a listening socket in the current boot.
+    pub fn listener(&self) -> SocketId {
+        self.0.borrow_mut().wire.listener()
+    }
+
+    /// Connects to `listener`: the client's end, a socket of the same backend. Without such a listener it is reset already.
+    pub fn connect(&self, listener: SocketId) -> SocketId {
+        let mut s = self.0.borrow_mut();
+        let now = s.now;
+        let socket = s.wire.connect(now, listener);
+        s.take_later();
+        socket
+    }
+
+    /// Resets a connection, by either end: a peer that vanished. What was under way is lost.
+    pub fn reset(&self, socket: SocketId) {
+        let mut s = self.0.borrow_mut();
+        let now = s.now;
+        s.wire.reset(now, socket);
+        s.take_later();
+    }
+}
+
+impl State {
+    fn disk(&mut self, disk: FileId) -> &mut Disk {
+        &mut self.disks[disk.0 as usize]
+    }
+
+    fn note(&mut self, kind: u64, words: &[u64]) {
+        self.hash = words.iter().fold(mix64(self.hash ^ kind), |hash, word| mix64(hash.rotate_left(23) ^ word));
+    }
+
+    fn stop(&mut self, power: bool) {
+        self.boot += 1;
+        self.events.clear();
+        self.failed.clear();
+        self.wire.stop();
+        self.disks.iter_mut().for_each(|d| d.stop(power));
+        self.note(8, &[u64::from(power), self.now]);
+        if self.trace {
+            eprintln!("{:>14} {}", self.now, if power { "the power is cut" } else { "boot" });
+        }
+    }
+
+    fn schedule(&mut self, when: u64, event: Event) {
+        self.events.push(Reverse((when, self.next_event, event)));
+        self.next_event += 1;
+    }
+
+    fn schedule_now(&mut self, event: Event) {
+        self.schedule(self.now, event);
+    }
+
+    fn take_later(&mut self) {
+        let mut later = std::mem::take(&mut self.wire.later);
+        for (when, socket, event) in later.drain(..) {
+            self.schedule(when, Event::Wire { socket: socket.0, event });
+        }
+        self.wire.later = later;
+    }
+
+    fn submit(&mut self, id: OpId, op: Op) {
+        if self.trace {
+            eprintln!("{:>14} {} > {}", self.now, id.0, describe(&op));
+        }
+        self.note_op(id, &op);
+        let now = self.now;
+        let failed = match op {
+            Op::Read { file, offset, bufs } => {
+                let len = bufs.iter().map(|b| b.len() as u64).sum();
+                return self.submit_disk(file, Request::new(id, offset, len, Work::Read(bufs)));
+            }
+            Op::Write { file, offset, data, fua } => {
+                let len = data.iter().map(|s| s.len() as u64).sum();
+                return self.submit_disk(file, Request::new(id, offset, len, Work::Write { data, fua }));
+            }
+            Op::Flush { file } => return self.submit_disk(file, Request::new(id, 0, 0, Work::Flush { upto: 0 })),
+            Op::Discard { file, offset, len } => {
+                return self.submit_disk(file, Request::new(id, offset, len, Work::Discard));
+            }
+            Op::Recv { socket, buf, start, fill } => self.wire.submit_recv(now, id, socket, (buf, start, fill)),
+            Op::Send { socket, data } => self.wire.submit_send(now, id, socket, data),
+            Op::Accept { listener } => self.wire.submit_accept(now, id, listener),
+            Op::Close { socket } => self.wire.submit_close(now, id, socket),
+        };
+        self.take_later();
+        if let Some(completion) = failed {
+            self.fail(completion);
+        }
+    }
+
+    fn submit_disk(&mut self, file: FileId, request: Request) {
+        let now = self.now;
+        match self.disks.get_mut(file.0 as usize) {
+            Some(disk) => {
+                let (slot, due) = disk.begin(now, request);
+                self.schedule(due, Event::Disk { disk: file.0, slot });
+            }
+            None => {
+                let (id, payload) = request.give_back();
+                self.fail(Completion { id, result: Err(IoError::GONE), payload });
+            }
+        }
+    }
+
+    fn fail(&mut self, completion: Completion) {
+        self.failed.push(Some(completion));
+        self.schedule_now(Event::Failed(self.failed.len() as u32 - 1));
+    }
+
+    fn note_op(&mut self, id: OpId, op: &Op) {
+        let words = match op {
+            Op::Read { file, offset, bufs } => [1, u64::from(file.0), *offset, bufs.len() as u64],
+            Op::Write { file, offset, data, fua } => {
+                let crc = data.iter().fold(u64::from(*fua), |h, s| mix64(h ^ s.len() as u64) ^ u64::from(crc32c(s)));
+                [2, u64::from(file.0), *offset, crc]
+            }
+            Op::Flush { file } => [3, u64::from(file.0), 0, 0],
+            Op::Discard { file, offset, len } => [4, u64::from(file.0), *offset, *len],
+            Op::Recv { socket, start, .. } => [5, u64::from(socket.0), *start as u64, 0],
+            Op::Send { socket, data } => {
+                let crc = data.iter().fold(0, |h, s| mix64(h ^ u64::from(crc32c(s))));
+                [6, u64::from(socket.0), 0, crc]
+            }
+            Op::Accept { listener } => [9, u64::from(listener.0), 0, 0],
+            Op::Close { socket } => [10, u64::from(socket.0), 0, 0],
+        };
+        self.note(id.0, &words);
+    }
+
+    /// Lets one event happen, at the time it is.
+    fn happen(&mut self, event: Event, done: &mut Vec<Completion>) {
+        match event {
+            Event::Disk { disk, slot } => {
+                let d = &mut self.disks[disk as usize];
+                match d.stuck {
+                    Stuck::Forever => return d.parked.push(slot),
+                    Stuck::Until(end) if end > self.now => return self.schedule(end, event),
+                    Stuck::Until(_) => d.stuck = Stuck::No,
+                    Stuck::No => {}
+                }
+                done.push(d.complete(slot));
+            }
+            Event::Wire { socket, event } => {
+                self.wire.happen(self.now, SocketId(socket), event, done);
+                self.take_later();
+            }
+            Event::Failed(i) => {
+                done.extend(self.failed[i as usize].take());
+                if self.failed.iter().all(Option::is_none) {
+                    self.failed.clear();
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) {
+        let first = done.len();
+        loop {
+            let next = self.events.peek().map(|e| e.0.0);
+            match (next, until) {
+                (Some(when), _) if when <= self.now => {}
+                _ if done.len() > first => break,
+                (None, None) => self.deadlock(),
+                (Some(when), limit) if limit.is_none_or(|l| when <= l.0) => self.now = when,
+                (_, Some(limit)) => {
+                    self.now = self.now.max(limit.0);
+                    break;
+                }
+                (Some(_), None) => unreachable!("no limit is after every time"),
+            }
+            if let Some(Reverse((_, _, event))) = self.events.pop() {
+                self.happen(event, done);
+            }
+        }
+        for c in &done[first..] {
+            if self.trace {
+                eprintln!("{:>14} {} < {:?}", self.now, c.id.0, c.result);
+            }
+            let socket = if let Payload::Socket(s) = c.payload { u64::from(s.0) } else { u64::MAX };
+            let (ok, n) = c.result.map_or_else(|e| (0, e.0 as u64), |n| (1, n));
+            self.note(11 + ok, &[c.id.0, n, socket, self.now]);
+        }
+    }
+
+    fn deadlock(&self) -> ! {
+        let parked: usize = self.disks.iter().map(|d| d.parked.len()).sum();
+        panic!(
+            "deadlock: at {} ns no timer is set and nothing is in flight that could complete \
+             ({parked} operations on disks that are stuck for ever; sockets may be waited for)",
+            self.now
+        );
+    }
+}
+
+fn describe(op: &Op) -> String {
+    match op {
+        Op::Read { file, offset, bufs } => {
+            format!("read {} of {} at {offset}", bufs.iter().map(|b| b.len()).sum::<usize>(), file.0)
+        }
+        Op::Write { file, offset, data, fua } => {
+            let len = data.iter().map(|s| s.len()).sum::<usize>();
+            format!("write {len} to {} at {offset}{}", file.0, if *fua { ", fua" } else { "" })
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+struct SimBackend {
+    world: World,
+    boot: u32,
+}
+
+impl Backend for SimBackend {
+    fn submit(&mut self, id: OpId, op: Op) {
+        let mut s = self.world.0.borrow_mut();
+        if s.boot == self.boot {
+            s.submit(id, op);
+        }
+    }
+
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        let mut s = self.world.0.borrow_mut();
+        if s.boot == self.boot {
+            s.wait(until, done);
+        }
+        Instant(s.now)
+    }
+
+    fn now(&self) -> Instant {
+        self.world.now()
+    }
+}
