@@ -82,6 +82,13 @@ impl Bitmap {
         &self.words
     }
 
+    /// Overwrites the words from word `at` on. Panics where there are none; bits past the end must be clear.
+    pub fn set_words(&mut self, at: usize, words: &[u64]) {
+        self.words[at..at + words.len()].copy_from_slice(words);
+        let spare = self.len % 64;
+        assert!(spare == 0 || self.words.last().is_none_or(|w| w >> spare == 0), "a bit past the end");
+    }
+
     /// A bitmap of `len` bits from words; `None` if their number is wrong or a bit past the end is set.
     pub fn from_words(words: Vec<u64>, len: usize) -> Option<Bitmap> {
         if words.len() != len.div_ceil(64) {

@@ -54,6 +54,16 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (a, b) in self.counts.iter_mut().zip(&other.counts) {
+            *a += b;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
     /// How many were counted.
     pub fn count(&self) -> u64 {
         self.count

@@ -1,0 +1,92 @@
+use super::*;
+use base::Bitmap;
+use proptest::prelude::*;
+
+const ID: PageId = PageId { pool_uuid: [3; 16], kind: PageKind::Groups, page: 77 };
+
+fn root(n: u64) -> Option<RootPtr> {
+    Some(RootPtr { ptr: NodePtr { addr: PoolAddr(n), generation: Generation(n + 1), crc: n as u32 }, height: 2 })
+}
+
+fn group() -> GroupRecord {
+    GroupRecord {
+        kind: GroupKind::Data,
+        used: 12,
+        chunks: vec![Chunk { device: 0, chunk: 5 }, Chunk { device: 1, chunk: 9 }],
+        checksums: root(44),
+        bitmap_generations: std::array::from_fn(|i| Generation(i as u64)),
+    }
+}
+
+fn volume() -> VolumeRecord {
+    VolumeRecord {
+        id: VolumeId(4),
+        state: VolumeState::Live,
+        sector: 512,
+        size_bytes: 512 * 77,
+        allocated_blocks: 3,
+        mapping: root(8),
+        name: "vol0".into(),
+    }
+}
+
+#[test]
+fn group_page_round_trip() {
+    let mut records = vec![GroupRecord::free(); GROUPS_PER_PAGE as usize];
+    records[3] = group();
+    let mut block = vec![0; BLOCK];
+    encode_groups(&records, payload_mut(&mut block));
+    seal_page(&ID, Generation(6), &mut block);
+    let (generation, payload) = open_page(&ID, &block).expect("good");
+    assert_eq!(generation, Generation(6));
+    assert_eq!(decode_groups(payload), Ok(records));
+}
+
+#[test]
+fn volume_page_round_trip() {
+    let mut records = vec![None; VOLUMES_PER_PAGE as usize];
+    records[20] = Some(volume());
+    let mut payload = vec![0; PAYLOAD];
+    encode_volumes(&records, &mut payload);
+    assert_eq!(decode_volumes(&payload), Ok(records));
+}
+
+#[test]
+fn the_wrong_page_is_refused() {
+    let mut block = vec![0; BLOCK];
+    seal_page(&ID, Generation(6), &mut block);
+    let other = |id: PageId| open_page(&id, &block).map(|_| ());
+    assert!(matches!(other(PageId { page: 78, ..ID }), Err(FormatError::Unexpected { field: "number", .. })));
+    assert!(matches!(other(PageId { kind: PageKind::Bitmap, ..ID }), Err(FormatError::Unexpected { field: "kind", .. })));
+    assert!(matches!(other(PageId { pool_uuid: [4; 16], ..ID }), Err(FormatError::Unexpected { field: "pool", .. })));
+    assert_eq!(open_page(&ID, &[0; BLOCK]).map(|_| ()), Err(FormatError::Checksum("page")));
+}
+
+proptest! {
+    #[test]
+    fn bitmaps(len in 64usize..BITS_PER_PAGE as usize, set in prop::collection::vec(any::<prop::sample::Index>(), 0..50)) {
+        let mut b = Bitmap::new(len);
+        for i in set {
+            b.assign(i.index(len), 1, true);
+        }
+        let mut payload = vec![0xff; PAYLOAD];
+        encode_bitmap(b.words(), &mut payload);
+        prop_assert_eq!(decode_bitmap(&payload, len), Ok(b.words().to_vec()));
+        payload[PAYLOAD - 1] = 0x80;
+        prop_assert!(decode_bitmap(&payload, len - 1).is_err());
+    }
+
+    #[test]
+    fn hostile_payloads_never_panic(at in prop::collection::vec((0usize..PAYLOAD, any::<u8>()), 1..40)) {
+        let mut groups = vec![0; PAYLOAD];
+        encode_groups(&vec![group(); GROUPS_PER_PAGE as usize], &mut groups);
+        let mut volumes = vec![0; PAYLOAD];
+        encode_volumes(&vec![Some(volume()); VOLUMES_PER_PAGE as usize], &mut volumes);
+        for (i, b) in at {
+            groups[i] = b;
+            volumes[i] = b;
+        }
+        let _ = decode_groups(&groups);
+        let _ = decode_volumes(&volumes);
+    }
+}

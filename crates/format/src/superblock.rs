@@ -1,0 +1,337 @@
+//! The superblock: where everything about a pool begins. Every device has [`SLOTS`] of them, written in turn.
+//!
+//! Layout of the block (little-endian; offsets in bytes, asserted below):
+//!
+//! ```text
+//!    0  magic "FOREBAY1"         8  version, shard count    16  features: compatible, read-only compatible, incompatible
+//!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
+//!   96  geometry (group blocks, group capacity, volume pages), next volume id
+//!  112  device number, device count, copies, name length    120 reserved (zero)
+//!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
+//! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
+//! ```
+//!
+//! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest. Nothing else in it
+//! can be wrong alone. The device table is the same on all devices; `device` tells which of its rows this one is.
+
+use base::BLOCK;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::FormatError;
+use crate::seal::{check_seal, seal};
+
+/// Superblock slots on a device.
+pub const SLOTS: u64 = 4;
+/// Distance between slots, and offset of the first; the bytes before it are never written.
+pub const SLOT_STEP: u64 = 64 * 1024;
+/// Most devices in a pool.
+pub const MAX_DEVICES: usize = 64;
+/// Longest name of a pool or a volume, in bytes of UTF-8.
+pub const MAX_NAME: usize = 64;
+/// The newest version of the format that this program reads and writes.
+pub const VERSION: u32 = 1;
+/// Most copies of a block.
+pub const MAX_COPIES: usize = 3;
+
+const WHAT: &str = "superblock";
+const MAGIC: [u8; 8] = *b"FOREBAY1";
+const KNOWN_INCOMPAT: u64 = 0;
+const KNOWN_RO_COMPAT: u64 = 0;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawDevice {
+    uuid: [u8; 16],
+    chunks: U64,
+    failed_at: U64,
+    state: u8,
+    reserved: [u8; 15],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    shards: U32,
+    compat: U64,
+    ro_compat: U64,
+    incompat: U64,
+    pool_uuid: [u8; 16],
+    device_uuid: [u8; 16],
+    sequence: U64,
+    generation: U64,
+    tables_digest: U64,
+    group_blocks: U32,
+    group_capacity: U32,
+    volume_pages: U32,
+    next_volume: U32,
+    device: U16,
+    device_count: U16,
+    copies: u8,
+    name_len: u8,
+    reserved_a: [u8; 74],
+    name: [u8; MAX_NAME],
+    devices: [RawDevice; MAX_DEVICES],
+    reserved_b: [u8; 764],
+    crc: U32,
+}
+
+const _: () = {
+    assert!(size_of::<RawDevice>() == 48);
+    assert!(size_of::<Raw>() == BLOCK);
+    assert!(std::mem::offset_of!(Raw, pool_uuid) == 40);
+    assert!(std::mem::offset_of!(Raw, sequence) == 72);
+    assert!(std::mem::offset_of!(Raw, group_blocks) == 96);
+    assert!(std::mem::offset_of!(Raw, device) == 112);
+    assert!(std::mem::offset_of!(Raw, name) == 192);
+    assert!(std::mem::offset_of!(Raw, devices) == 256);
+    assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
+};
+
+/// Whether a device of the pool is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceState {
+    /// It has everything it should have.
+    Online,
+    /// It failed or was missing while the pool went on without it: what it holds is not read.
+    Failed,
+}
+
+/// A row of the device table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceRecord {
+    /// The device's own uuid.
+    pub uuid: [u8; 16],
+    /// Chunks it offers.
+    pub chunks: u64,
+    /// Whether it may be read.
+    pub state: DeviceState,
+    /// The sequence number of the first superblock that says it failed; 0 while it is online.
+    pub failed_at: u64,
+}
+
+/// A superblock, verified.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The pool.
+    pub pool_uuid: [u8; 16],
+    /// Counts superblock writes; the largest is the newest.
+    pub sequence: u64,
+    /// The last committed transaction.
+    pub generation: u64,
+    /// Sum over all table pages of a hash of (page, generation): a table page that went back in time is found by it.
+    pub tables_digest: u64,
+    /// Blocks in a block group.
+    pub group_blocks: u32,
+    /// Most block groups that the tables have room for.
+    pub group_capacity: u32,
+    /// Pages of the volume table.
+    pub volume_pages: u32,
+    /// The number the next volume gets.
+    pub next_volume: u32,
+    /// The row of `devices` that this superblock's device is.
+    pub device: u16,
+    /// Copies of every block.
+    pub copies: u8,
+    /// Shards that the pool is divided into (1 in this version).
+    pub shards: u32,
+    /// The pool's name.
+    pub name: String,
+    /// All devices of the pool.
+    pub devices: Vec<DeviceRecord>,
+}
+
+impl Superblock {
+    /// Bytes from the start of the device to the slot that `sequence` is written to.
+    pub fn offset_of(sequence: u64) -> u64 {
+        SLOT_STEP * (1 + sequence % SLOTS)
+    }
+
+    /// Writes it into `out`, of [`BLOCK`] bytes.
+    pub fn encode(&self, out: &mut [u8]) {
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            shards: self.shards.into(),
+            compat: 0.into(),
+            ro_compat: 0.into(),
+            incompat: 0.into(),
+            pool_uuid: self.pool_uuid,
+            device_uuid: self.devices[usize::from(self.device)].uuid,
+            sequence: self.sequence.into(),
+            generation: self.generation.into(),
+            tables_digest: self.tables_digest.into(),
+            group_blocks: self.group_blocks.into(),
+            group_capacity: self.group_capacity.into(),
+            volume_pages: self.volume_pages.into(),
+            next_volume: self.next_volume.into(),
+            device: self.device.into(),
+            device_count: (self.devices.len() as u16).into(),
+            copies: self.copies,
+            name_len: self.name.len() as u8,
+            reserved_a: [0; 74],
+            name: padded_name(&self.name),
+            devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
+                MAX_DEVICES],
+            reserved_b: [0; 764],
+            crc: 0.into(),
+        };
+        for (row, d) in raw.devices.iter_mut().zip(&self.devices) {
+            row.uuid = d.uuid;
+            row.chunks = d.chunks.into();
+            row.failed_at = d.failed_at.into();
+            row.state = match d.state {
+                DeviceState::Online => 1,
+                DeviceState::Failed => 2,
+            };
+        }
+        out.copy_from_slice(raw.as_bytes());
+        seal(out);
+    }
+
+    /// Reads and verifies one. Magic and version are looked at before the crc32c, so that a foreign block and a newer format are
+    /// told apart from damage.
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
+        let raw = Raw::read_from_bytes(bytes)
+            .map_err(|_| FormatError::Length { what: WHAT, want: BLOCK, got: bytes.len() })?;
+        if raw.magic != MAGIC {
+            return Err(FormatError::Magic(WHAT));
+        }
+        check_seal(WHAT, bytes)?;
+        if raw.version.get() > VERSION || raw.version.get() == 0 {
+            return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
+        }
+        let unknown = (raw.incompat.get() & !KNOWN_INCOMPAT) | (raw.ro_compat.get() & !KNOWN_RO_COMPAT);
+        if unknown != 0 {
+            return Err(FormatError::Features { what: WHAT, bits: unknown });
+        }
+        let value = |field, found: u64, ok: bool| {
+            if ok { Ok(()) } else { Err(FormatError::Value { what: WHAT, field, found }) }
+        };
+        let n = usize::from(raw.device_count.get());
+        value("device count", n as u64, (1..=MAX_DEVICES).contains(&n))?;
+        value("device number", raw.device.get().into(), usize::from(raw.device.get()) < n)?;
+        value("copies", raw.copies.into(), (1..=MAX_COPIES.min(n)).contains(&usize::from(raw.copies)))?;
+        value("shards", raw.shards.get().into(), raw.shards.get() == 1)?;
+        let blocks = raw.group_blocks.get();
+        value("group blocks", blocks.into(), blocks >= 64 && blocks <= crate::page::MAX_GROUP_BLOCKS && blocks % 64 == 0)?;
+        let capacity = raw.group_capacity.get();
+        value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
+        value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;
+        value("reserved bytes", 1, raw.reserved_a == [0; 74] && raw.reserved_b.iter().all(|&b| b == 0))?;
+        let mut devices = Vec::with_capacity(n);
+        for d in &raw.devices[..n] {
+            let state = match d.state {
+                1 => DeviceState::Online,
+                2 => DeviceState::Failed,
+                other => return Err(FormatError::Value { what: WHAT, field: "device state", found: other.into() }),
+            };
+            value("chunks", d.chunks.get(), d.chunks.get() <= 1 << 32)?;
+            devices.push(DeviceRecord { uuid: d.uuid, chunks: d.chunks.get(), state, failed_at: d.failed_at.get() });
+        }
+        value("device uuid", 0, devices[usize::from(raw.device.get())].uuid == raw.device_uuid)?;
+        Ok(Superblock {
+            pool_uuid: raw.pool_uuid,
+            sequence: raw.sequence.get(),
+            generation: raw.generation.get(),
+            tables_digest: raw.tables_digest.get(),
+            group_blocks: blocks,
+            group_capacity: capacity,
+            volume_pages: raw.volume_pages.get(),
+            next_volume: raw.next_volume.get(),
+            device: raw.device.get(),
+            copies: raw.copies,
+            shards: raw.shards.get(),
+            name: name_from(WHAT, &raw.name, raw.name_len)?,
+            devices,
+        })
+    }
+}
+
+/// A name in its fixed field; longer ones are cut (callers check the length first).
+pub(crate) fn padded_name(name: &str) -> [u8; MAX_NAME] {
+    let mut out = [0; MAX_NAME];
+    let n = name.len().min(MAX_NAME);
+    out[..n].copy_from_slice(&name.as_bytes()[..n]);
+    out
+}
+
+pub(crate) fn name_from(what: &'static str, field: &[u8; MAX_NAME], len: u8) -> Result<String, FormatError> {
+    let bad = FormatError::Value { what, field: "name", found: len.into() };
+    let bytes = field.get(..usize::from(len)).ok_or(bad.clone())?;
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Superblock {
+        let device = |n| DeviceRecord { uuid: [n; 16], chunks: 100, state: DeviceState::Online, failed_at: 0 };
+        Superblock {
+            pool_uuid: [7; 16],
+            sequence: 9,
+            generation: 1 << 32,
+            tables_digest: 5,
+            group_blocks: 4096,
+            group_capacity: 800,
+            volume_pages: 48,
+            next_volume: 3,
+            device: 1,
+            copies: 2,
+            shards: 1,
+            name: "tank".into(),
+            devices: vec![device(1), DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) }],
+        }
+    }
+
+    fn encoded() -> Vec<u8> {
+        let mut out = vec![0; BLOCK];
+        sample().encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn round_trip_and_slots() {
+        assert_eq!(Superblock::decode(&encoded()), Ok(sample()));
+        let slots: Vec<_> = (4..8).map(Superblock::offset_of).collect();
+        assert_eq!(slots, [65536, 131072, 196608, 262144]);
+    }
+
+    #[test]
+    fn foreign_newer_and_damaged_are_told_apart() {
+        assert_eq!(Superblock::decode(&[0; BLOCK]), Err(FormatError::Magic(WHAT)));
+        assert!(matches!(Superblock::decode(&[0; 12]), Err(FormatError::Length { .. })));
+        let mut newer = encoded();
+        newer[8] = 2;
+        seal(&mut newer);
+        assert_eq!(Superblock::decode(&newer), Err(FormatError::Version { what: WHAT, found: 2, known: 1 }));
+        let mut feature = encoded();
+        feature[32] = 4;
+        seal(&mut feature);
+        assert_eq!(Superblock::decode(&feature), Err(FormatError::Features { what: WHAT, bits: 4 }));
+        for at in [50, 300, 4000, 4095] {
+            let mut bad = encoded();
+            bad[at] ^= 1;
+            assert_eq!(Superblock::decode(&bad), Err(FormatError::Checksum(WHAT)), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_but_sealed_bytes_never_panic(at in prop::collection::vec((8usize..BLOCK - 4, any::<u8>()), 1..20)) {
+            let mut bytes = encoded();
+            for (i, b) in at {
+                bytes[i] = b;
+            }
+            seal(&mut bytes);
+            if let Ok(sb) = Superblock::decode(&bytes) {
+                prop_assert!(usize::from(sb.device) < sb.devices.len());
+            }
+        }
+    }
+}

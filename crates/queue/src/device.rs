@@ -1,0 +1,394 @@
+//! The queue itself: the list of what waits, the dispatcher, completion.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use base::{Buf, BufList, Instant, IoError, SliceList};
+use rt::sync::{Event, OneShotSender, oneshot};
+use rt::{Completion, FileId, Op, Payload, Rt};
+
+use crate::stats::{Class, DeviceStats};
+
+/// What a device can take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests in flight.
+    pub depth: usize,
+    /// Requests are merged up to this many bytes; a single one may be larger.
+    pub max_request_bytes: usize,
+    /// Requests are merged up to this many pieces.
+    pub max_segments: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { depth: 128, max_request_bytes: 1 << 20, max_segments: 256 }
+    }
+}
+
+/// Short writes in a row that do not finish a single block, before it is an error.
+const MAX_STALLS: u32 = 16;
+
+enum Work {
+    Read { buf: Buf, done: OneShotSender<(Result<(), IoError>, Buf)> },
+    Write { data: SliceList, fua: bool, done: OneShotSender<Result<(), IoError>> },
+}
+
+struct Request {
+    class: Class,
+    offset: u64,
+    len: usize,
+    since: Instant,
+    work: Work,
+}
+
+impl Request {
+    fn segments(&self) -> usize {
+        match &self.work {
+            Work::Read { .. } => 1,
+            Work::Write { data, .. } => data.len(),
+        }
+    }
+
+    fn joins(&self, next: &Request) -> bool {
+        let same_kind = match (&self.work, &next.work) {
+            (Work::Read { .. }, Work::Read { .. }) => true,
+            (Work::Write { fua: a, .. }, Work::Write { fua: b, .. }) => a == b,
+            _ => false,
+        };
+        same_kind && self.class == next.class && self.offset + self.len as u64 == next.offset
+    }
+}
+
+struct Inner {
+    rt: Rt,
+    file: FileId,
+    limits: Limits,
+    /// Gathered since the last dispatch.
+    plugged: RefCell<Vec<Request>>,
+    /// Sorted and waiting for room.
+    waiting: RefCell<VecDeque<Request>>,
+    in_flight: Cell<usize>,
+    kick: Event,
+    stats: RefCell<DeviceStats>,
+    closed: Cell<bool>,
+}
+
+/// A handle on a device's queue; clones are the same queue.
+#[derive(Clone)]
+pub struct Device(Rc<Inner>);
+
+impl Device {
+    /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
+    pub fn new(rt: &Rt, file: FileId, limits: Limits) -> Device {
+        assert!(limits.depth > 0 && limits.max_segments > 0);
+        let device = Device(Rc::new(Inner {
+            rt: rt.clone(),
+            file,
+            limits,
+            plugged: RefCell::new(Vec::new()),
+            waiting: RefCell::new(VecDeque::new()),
+            in_flight: Cell::new(0),
+            kick: Event::new(),
+            stats: RefCell::new(DeviceStats::default()),
+            closed: Cell::new(false),
+        }));
+        let d = device.clone();
+        drop(rt.spawn(async move { d.unplug().await }));
+        device
+    }
+
+    /// Ends the dispatcher. Requests made afterwards never complete.
+    pub fn close(&self) {
+        self.0.closed.set(true);
+        self.0.kick.notify();
+    }
+
+    /// Requests waiting and in flight: how busy the device is.
+    pub fn load(&self) -> usize {
+        self.0.in_flight.get() + self.0.waiting.borrow().len() + self.0.plugged.borrow().len()
+    }
+
+    /// A copy of the counters.
+    pub fn stats(&self) -> DeviceStats {
+        self.0.stats.borrow().clone()
+    }
+
+    /// Fills `buf` from `offset`; gives it back with the outcome. After an error its content is unspecified.
+    pub async fn read(&self, class: Class, offset: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+        let (done, rx) = oneshot();
+        let len = buf.len();
+        self.plug(Request { class, offset, len, since: self.0.rt.now(), work: Work::Read { buf, done } });
+        match rx.await {
+            Some(outcome) => outcome,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Writes `data`, in order, from `offset` on.
+    pub async fn write(&self, class: Class, offset: u64, data: SliceList) -> Result<(), IoError> {
+        self.write_with(class, offset, data, false).await
+    }
+
+    /// As [`Device::write`], and durable when it returns.
+    pub async fn write_durable(&self, class: Class, offset: u64, data: SliceList) -> Result<(), IoError> {
+        self.write_with(class, offset, data, true).await
+    }
+
+    async fn write_with(&self, class: Class, offset: u64, data: SliceList, fua: bool) -> Result<(), IoError> {
+        let (done, rx) = oneshot();
+        let len = data.iter().map(|s| s.len()).sum();
+        self.plug(Request { class, offset, len, since: self.0.rt.now(), work: Work::Write { data, fua, done } });
+        match rx.await {
+            Some(outcome) => outcome,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Makes every write that has completed durable.
+    pub async fn flush(&self, class: Class) -> Result<(), IoError> {
+        let since = self.0.rt.now();
+        let c = self.0.rt.op(Op::Flush { file: self.0.file }).await;
+        let took = self.0.rt.now().since(since);
+        self.0.stats.borrow_mut().of(class).flush.record(0, took);
+        c.result.map(|_| ())
+    }
+
+    /// Gives up what `[offset, offset + len)` holds. Advice: `Unsupported` is no failure of the device.
+    pub async fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        self.0.rt.op(Op::Discard { file: self.0.file, offset, len }).await.result.map(|_| ())
+    }
+
+    fn plug(&self, request: Request) {
+        let mut plugged = self.0.plugged.borrow_mut();
+        plugged.push(request);
+        if plugged.len() == 1 {
+            self.0.kick.notify();
+        }
+    }
+
+    /// The dispatcher: lets requests gather until the executor settles, then hands them on, sorted.
+    async fn unplug(self) {
+        loop {
+            let kicked = self.0.kick.wait();
+            if self.0.closed.get() {
+                return;
+            }
+            if self.0.plugged.borrow().is_empty() {
+                kicked.await;
+                continue;
+            }
+            self.0.rt.settled().await;
+            let mut batch = std::mem::take(&mut *self.0.plugged.borrow_mut());
+            if batch.len() > 1 {
+                // Stable: overlapping writes of one batch are concurrent, but their order stays.
+                batch.sort_by_key(|r| r.offset);
+            }
+            self.0.waiting.borrow_mut().extend(batch);
+            self.dispatch();
+        }
+    }
+
+    /// Starts what there is room for.
+    fn dispatch(&self) {
+        while self.0.in_flight.get() < self.0.limits.depth {
+            let Some(run) = self.next_run() else { return };
+            self.0.in_flight.set(self.0.in_flight.get() + 1);
+            self.start(run);
+        }
+    }
+
+    /// Takes the first waiting request and those behind it that continue it.
+    fn next_run(&self) -> Option<Vec<Request>> {
+        let mut waiting = self.0.waiting.borrow_mut();
+        let first = waiting.pop_front()?;
+        let class = first.class;
+        let (mut bytes, mut segments) = (first.len, first.segments());
+        let mut run = vec![first];
+        while let (Some(last), Some(next)) = (run.last(), waiting.front()) {
+            bytes += next.len;
+            segments += next.segments();
+            let fits = bytes <= self.0.limits.max_request_bytes && segments <= self.0.limits.max_segments;
+            if !fits || !last.joins(next) {
+                break;
+            }
+            run.extend(waiting.pop_front());
+        }
+        self.0.stats.borrow_mut().of(class).merged += run.len() as u64 - 1;
+        Some(run)
+    }
+
+    fn start(&self, run: Vec<Request>) {
+        let mut transfer = Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: Vec::with_capacity(run.len()) };
+        let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
+        let mut reading = false;
+        for r in run {
+            transfer.len += r.len;
+            let done = match r.work {
+                Work::Read { buf, done } => {
+                    reading = true;
+                    bufs.push(buf);
+                    Done::Read(done)
+                }
+                Work::Write { data: d, fua, done } => {
+                    data.extend(d);
+                    durable = fua;
+                    Done::Write(done)
+                }
+            };
+            transfer.parts.push(Part { class: r.class, len: r.len, since: r.since, done });
+        }
+        if reading { self.read_on(transfer, bufs) } else { self.write_on(transfer, data, durable) }
+    }
+
+    fn read_on(&self, transfer: Transfer, bufs: BufList) {
+        let device = self.clone();
+        self.0.rt.submit(Op::Read { file: self.0.file, offset: transfer.offset, bufs }, move |c| {
+            let result = c.result;
+            let bufs = c.into_bufs();
+            match result {
+                Ok(n) if n as usize == transfer.len => device.finish(transfer, Ok(()), bufs),
+                Ok(0) => device.finish(transfer, Err(IoError::IO), bufs),
+                Ok(n) => device.read_rest(transfer, n as usize, bufs),
+                Err(e) => device.finish(transfer, Err(e), bufs),
+            }
+        });
+    }
+
+    /// After a short read: reads the rest piece by piece into a buffer of its own and copies it; rare, so simple.
+    fn read_rest(&self, transfer: Transfer, got: usize, mut bufs: BufList) {
+        let device = self.clone();
+        drop(self.0.rt.spawn(async move {
+            let mut at = got;
+            let mut outcome = Ok(());
+            while at < transfer.len {
+                // Direct I/O wants an aligned start: read again from the beginning of the block that was cut.
+                let from = at / base::BLOCK * base::BLOCK;
+                let want = (transfer.len - from).min(device.0.limits.max_request_bytes);
+                let mut bounce = BufList::new();
+                bounce.push(device.0.rt.bufs().take(want));
+                let offset = transfer.offset + from as u64;
+                let c = device.0.rt.op(Op::Read { file: device.0.file, offset, bufs: bounce }).await;
+                let n = match c.result {
+                    Ok(n) if from + n as usize > at => n as usize,
+                    Ok(_) => {
+                        outcome = Err(IoError::IO);
+                        break;
+                    }
+                    Err(e) => {
+                        outcome = Err(e);
+                        break;
+                    }
+                };
+                let bounce = c.into_bufs();
+                scatter(&mut bufs, at, &bounce[0][at - from..n]);
+                at = from + n;
+            }
+            device.finish(transfer, outcome, bufs);
+        }));
+    }
+
+    fn write_on(&self, mut transfer: Transfer, data: SliceList, fua: bool) {
+        let device = self.clone();
+        let offset = transfer.offset + transfer.moved as u64;
+        self.0.rt.submit(Op::Write { file: self.0.file, offset, data, fua }, move |c: Completion| {
+            let data = match c.payload {
+                Payload::Data(d) => d,
+                other => panic!("a write completed with {other:?}"),
+            };
+            match c.result {
+                Ok(n) if transfer.moved + n as usize == transfer.len => device.finish(transfer, Ok(()), BufList::new()),
+                Ok(0) => device.finish(transfer, Err(IoError::IO), BufList::new()),
+                Ok(n) => {
+                    // Again from the start of the block that was cut, for direct I/O's sake.
+                    let keep = (transfer.moved + n as usize) / base::BLOCK * base::BLOCK;
+                    if keep == transfer.moved {
+                        transfer.stalls += 1;
+                        if transfer.stalls > MAX_STALLS {
+                            return device.finish(transfer, Err(IoError::IO), BufList::new());
+                        }
+                    }
+                    let data = tail(&data, keep - transfer.moved);
+                    transfer.moved = keep;
+                    device.write_on(transfer, data, fua);
+                }
+                Err(e) => device.finish(transfer, Err(e), BufList::new()),
+            }
+        });
+    }
+
+    fn finish(&self, transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        let now = self.0.rt.now();
+        let mut stats = self.0.stats.borrow_mut();
+        let mut bufs = bufs.into_iter();
+        for part in transfer.parts {
+            let took = now.since(part.since);
+            match part.done {
+                Done::Read(done) => {
+                    stats.of(part.class).read.record(part.len as u64, took);
+                    if let Some(buf) = bufs.next() {
+                        done.send((outcome, buf));
+                    }
+                }
+                Done::Write(done) => {
+                    stats.of(part.class).write.record(part.len as u64, took);
+                    done.send(outcome);
+                }
+            }
+        }
+        drop(stats);
+        if !self.0.waiting.borrow().is_empty() {
+            self.dispatch();
+        }
+    }
+}
+
+enum Done {
+    Read(OneShotSender<(Result<(), IoError>, Buf)>),
+    Write(OneShotSender<Result<(), IoError>>),
+}
+
+struct Part {
+    class: Class,
+    len: usize,
+    since: Instant,
+    done: Done,
+}
+
+/// One request to the device: a run of merged requests.
+struct Transfer {
+    offset: u64,
+    moved: usize,
+    stalls: u32,
+    len: usize,
+    parts: Vec<Part>,
+}
+
+/// Copies `bytes` to position `at` of the concatenation of `bufs`.
+fn scatter(bufs: &mut BufList, mut at: usize, mut bytes: &[u8]) {
+    for b in bufs {
+        if at >= b.len() {
+            at -= b.len();
+            continue;
+        }
+        let n = bytes.len().min(b.len() - at);
+        b[at..at + n].copy_from_slice(&bytes[..n]);
+        bytes = &bytes[n..];
+        at = 0;
+    }
+}
+
+/// `data` without its first `skip` bytes.
+fn tail(data: &SliceList, mut skip: usize) -> SliceList {
+    let mut out = SliceList::new();
+    for s in data {
+        let cut = skip.min(s.len());
+        skip -= cut;
+        if cut < s.len() {
+            out.push(s.cut(cut, s.len() - cut));
+        }
+    }
+    out
+}

@@ -1,0 +1,71 @@
+//! What is counted, by class.
+
+use base::{Duration, Histogram};
+
+/// What an I/O is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// A client waits for it.
+    Foreground,
+    /// Writing a transaction.
+    Commit,
+}
+
+impl Class {
+    /// All classes, in the order of [`DeviceStats::classes`].
+    pub const ALL: [Class; 2] = [Class::Foreground, Class::Commit];
+
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Foreground => "foreground",
+            Class::Commit => "commit",
+        }
+    }
+}
+
+/// Counters of one kind of request.
+#[derive(Clone, Default)]
+pub struct KindStats {
+    /// Requests.
+    pub count: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// From submission to completion, waiting included.
+    pub latency: Histogram,
+}
+
+impl KindStats {
+    pub(crate) fn record(&mut self, bytes: u64, took: Duration) {
+        self.count += 1;
+        self.bytes += bytes;
+        self.latency.record(took);
+    }
+}
+
+/// Counters of one class.
+#[derive(Clone, Default)]
+pub struct ClassStats {
+    /// Reads.
+    pub read: KindStats,
+    /// Writes.
+    pub write: KindStats,
+    /// Flushes.
+    pub flush: KindStats,
+    /// Requests that were merged into a neighbour.
+    pub merged: u64,
+}
+
+/// Counters of one device.
+#[derive(Clone, Default)]
+pub struct DeviceStats {
+    /// By class, in the order of [`Class::ALL`].
+    pub classes: [ClassStats; 2],
+}
+
+impl DeviceStats {
+    /// The counters of `class`.
+    pub fn of(&mut self, class: Class) -> &mut ClassStats {
+        &mut self.classes[class as usize]
+    }
+}
