@@ -1,1 +1,26 @@
-//! The NBD protocol as a pure codec, and a server of it over the seam
+//! The network block device protocol: a pure codec apart from sockets, and a server of it over the seam.
+//!
+//! Source: doc/proto.md of the NetworkBlockDevice project. Spoken are fixed newstyle negotiation, structured replies, block
+//! size constraints and the metadata context `base:allocation`; TLS and extended headers are declined.
+//!
+//! Fault model: a client may send any bytes at any speed, stop at any point, or never read what it asked for. It gets the
+//! protocol's error or a closed connection; memory is bounded by [`Limits`], whatever clients do.
+//!
+//! * [`codec`]: bytes to values and back, no I/O
+//! * [`handshake`]: option haggling as a state machine, no I/O
+//! * [`export`]: what the server needs from whoever stores the data
+//! * [`server`]: connections, budgets, out-of-order replies
+//! * [`client`]: a small client over the seam, for tests and simulation
+
+pub mod client;
+pub mod codec;
+pub mod export;
+pub mod handshake;
+mod link;
+mod outbox;
+mod receive;
+pub mod server;
+
+pub use codec::Errno;
+pub use export::{Export, ExportInfo, Exports, Extent, ZeroOpts};
+pub use server::{Limits, Server, Status};

@@ -1,0 +1,87 @@
+//! What the server needs from whoever stores the data.
+
+use std::future::Future;
+
+use base::{Slice, SliceList};
+
+use crate::codec::Errno;
+
+/// What is agreed on with a client when it opens an export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportInfo {
+    /// Its name in a list; a client may have opened it as the default one.
+    pub name: String,
+    /// For people; may be empty.
+    pub description: String,
+    /// Offsets and lengths are multiples of it: 512 or 4096, in any case a power of two up to 64 KiB.
+    pub min_block: u32,
+    /// From which size on aligned requests are efficient.
+    pub preferred_block: u32,
+    /// The longest READ and WRITE in bytes, at most 32 MiB, a multiple of `min_block`.
+    pub max_block: u32,
+    /// Nothing may be changed.
+    pub read_only: bool,
+}
+
+/// How zeros are to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZeroOpts {
+    /// The range stays allocated.
+    pub no_hole: bool,
+    /// Fail with [`Errno::NotSup`] at once if it is no faster than a write of zeros.
+    pub fast: bool,
+    /// Durable before it completes.
+    pub fua: bool,
+}
+
+/// A run of blocks of the same kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Bytes.
+    pub len: u64,
+    /// Not allocated.
+    pub hole: bool,
+    /// Reads as zeros.
+    pub zero: bool,
+}
+
+/// An open export. A clone is the same export; each request runs on a clone.
+///
+/// The server has checked of every request that it is not empty, aligned to `min_block`, inside `size_bytes` when it came,
+/// and no change of a read-only export. Requests run concurrently, in any order.
+pub trait Export: Clone + 'static {
+    /// What a client is told.
+    fn info(&self) -> ExportInfo;
+    /// The size now: an export can be resized while clients use it. Called for every request.
+    fn size_bytes(&self) -> u64;
+    /// The data of a range: exactly `len` bytes.
+    fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;
+    /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this completes.
+    fn write(&self, offset: u64, data: Slice, fua: bool) -> impl Future<Output = Result<(), Errno>>;
+    /// Makes everything that completed before durable, on whatever connection.
+    fn flush(&self) -> impl Future<Output = Result<(), Errno>>;
+    /// Gives up a range's content.
+    fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), Errno>>;
+    /// Makes a range read as zeros.
+    fn write_zeroes(&self, offset: u64, len: u64, opts: ZeroOpts) -> impl Future<Output = Result<(), Errno>>;
+    /// Reads a range ahead, if that makes sense.
+    fn cache(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), Errno>>;
+    /// The extents from `offset` on, in order, without gaps: at least one, at most `max_extents`, and not necessarily all of
+    /// the range.
+    fn block_status(
+        &self,
+        offset: u64,
+        len: u64,
+        max_extents: usize,
+    ) -> impl Future<Output = Result<Vec<Extent>, Errno>>;
+}
+
+/// The exports that a server has.
+pub trait Exports: 'static {
+    /// An open one.
+    type Export: Export;
+    /// Opens the export with this name; the empty name is the default one, if there is one.
+    fn open(&self, name: &str) -> Option<Self::Export>;
+    /// Names and descriptions.
+    fn list(&self) -> Vec<(String, String)>;
+}
