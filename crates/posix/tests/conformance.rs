@@ -1,0 +1,38 @@
+//! The backend on epoll and threads passes the suite: over unix and TCP sockets, on a disk's files and in memory.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use posix::Posix;
+
+mod world;
+use world::{Kind, World, in_memory, on_disk};
+
+fn suite(threads: usize, kind: Kind<'_>) {
+    conformance::run(&mut || {
+        let posix = Posix::new(threads).unwrap();
+        let handles = posix.handles();
+        World::boxed(Box::new(posix), handles, kind)
+    });
+}
+
+#[test]
+fn direct_files_and_unix_sockets() {
+    suite(4, Kind { dir: on_disk(), tcp: false, direct: true });
+}
+
+#[test]
+fn buffered_files_and_tcp_sockets() {
+    suite(4, Kind { dir: on_disk(), tcp: true, direct: false });
+}
+
+#[test]
+fn one_thread() {
+    suite(1, Kind { dir: on_disk(), tcp: false, direct: false });
+}
+
+#[test]
+fn files_in_memory() {
+    match in_memory() {
+        Some(dir) => suite(4, Kind { dir, tcp: false, direct: true }),
+        None => println!("skipped: there is no tmpfs here"),
+    }
+}
