@@ -25,14 +25,14 @@ fn history(seed: u64) -> (World1, Vec<Sector>, u64) {
         for value in 1..=200u8 {
             let first = rng.below(64 * 8);
             let n = rng.range(1, 33).min(64 * 8 - first) as usize;
-            let fua = rng.one_in(20);
+            let fua = value < 190 && rng.one_in(20);
             let op = fill(&w2.rt, w2.disk, first * SECTOR as u64, n * SECTOR, value, fua);
             let range = first as usize..first as usize + n;
             for s in &mut m.borrow_mut()[range.clone()] {
                 s.later.push(value);
             }
             match rng.below(10) {
-                // Left in flight; nothing else may be written there, as completions come in any order.
+                // Left in flight. Nothing after it is flushed: it may come after a flush that was asked for later.
                 0 if value > 190 => {
                     w2.rt.submit(op, |_| {});
                     if value > 198 {
@@ -146,7 +146,7 @@ fn what_was_flushed_survives_and_a_flush_covers_only_what_had_completed() {
 #[test]
 fn reads_may_see_a_write_in_flight_by_the_sector() {
     let (mut old, mut mixed) = (0, 0);
-    for seed in 0..200 {
+    for seed in 0..60 {
         let w = World1::new(seed, 8 << 20);
         let w2 = w.clone();
         let got = w.rt.block_on(async move {
@@ -165,7 +165,7 @@ fn reads_may_see_a_write_in_flight_by_the_sector() {
             _ => mixed += 1,
         }
     }
-    assert!(old > 10 && mixed > 50, "{old} {mixed}");
+    assert!(old > 3 && mixed > 15, "{old} {mixed}");
 }
 
 #[test]
