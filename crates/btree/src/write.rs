@@ -1,0 +1,99 @@
+//! Writing the changed nodes of a frozen tree, children before parents.
+
+use std::rc::Rc;
+
+use base::{BLOCK, Generation, PoolAddr};
+use format::node::{NodePtr, RootPtr};
+
+use crate::node::{Node, Place};
+use crate::{Link, NodeCache, Tree};
+
+/// No address could be had for a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no space for a node")]
+pub struct OutOfSpace;
+
+/// The write-out of one frozen tree, a node at a time: the caller may pause between any two, and do other things to the
+/// cache and to the open tree. If a write fails, [`WriteOut::restart`] (or a new one) goes through all nodes again; those
+/// that have an address keep it.
+pub struct WriteOut {
+    tree: Tree,
+    generation: Generation,
+    /// The way from the root to the next node: nodes whose children up to a slot have been written.
+    stack: Vec<(Rc<Node>, usize)>,
+}
+
+impl WriteOut {
+    /// The write-out of what `generation`, the last in which `tree` was edited, has changed.
+    pub fn new(tree: &Tree, generation: Generation) -> WriteOut {
+        let mut out = WriteOut { tree: tree.clone(), generation, stack: Vec::new() };
+        out.restart();
+        out
+    }
+
+    /// Begins again with the first node.
+    pub fn restart(&mut self) {
+        self.stack.clear();
+        if let Some(Link::Mem(root)) = &self.tree.root
+            && root.generation == self.generation
+        {
+            self.stack.push((root.clone(), 0));
+        }
+    }
+
+    /// Puts the next node's block in `out` (4096 bytes) and returns where it must be written; `None` after the last. Asks
+    /// `alloc` for an address if the node has none; if there is none to be had nothing changes, and the caller may try again.
+    /// The node's clean form goes into the cache.
+    pub fn next(
+        &mut self,
+        cache: &mut NodeCache,
+        alloc: &mut dyn FnMut() -> Option<PoolAddr>,
+        out: &mut [u8],
+    ) -> Result<Option<PoolAddr>, OutOfSpace> {
+        assert_eq!(out.len(), BLOCK);
+        while let Some((node, done)) = self.stack.last_mut() {
+            let rest = node.children.get(*done..).unwrap_or_default();
+            if let Some(i) = rest.iter().position(|c| c.as_ref().is_some_and(|c| c.generation == self.generation)) {
+                let child = rest[i].clone();
+                *done += i + 1;
+                self.stack.extend(child.map(|c| (c, 0)));
+                continue;
+            }
+            let addr = match node.ptr() {
+                Some(ptr) => ptr.addr,
+                None => alloc().ok_or(OutOfSpace)?,
+            };
+            let Some((node, _)) = self.stack.pop() else { break };
+            seal(&node, self.tree.id, addr, cache, out);
+            return Ok(Some(addr));
+        }
+        Ok(None)
+    }
+
+    /// The root to record, after the last node; `None` is the empty tree.
+    pub fn root(&self) -> Option<RootPtr> {
+        assert!(self.stack.is_empty(), "the write-out is not complete");
+        self.tree.recorded().unwrap_or_else(|| unreachable!("the root was written"))
+    }
+}
+
+fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, cache: &mut NodeCache, out: &mut [u8]) {
+    let Place::Later(place) = &node.place else { unreachable!("a changed node has a place to be set") };
+    let generation = node.generation;
+    if node.page.level() == 0 {
+        let ptr = NodePtr { addr, generation, crc: node.page.seal(tree, generation, addr, out) };
+        place.set(Some(ptr));
+        cache.keep(ptr, node.clone());
+        return;
+    }
+    let mut page = node.page.clone();
+    for (i, child) in node.children.iter().enumerate() {
+        if let Some(child) = child {
+            let ptr = child.ptr().unwrap_or_else(|| unreachable!("children are written before their parent"));
+            page.set_pointer(i, &ptr);
+        }
+    }
+    let ptr = NodePtr { addr, generation, crc: page.seal(tree, generation, addr, out) };
+    place.set(Some(ptr));
+    cache.keep(ptr, Rc::new(Node::clean(page, ptr)));
+}
