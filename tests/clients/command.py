@@ -1,0 +1,215 @@
+"""The command: what it prints, what it refuses, how it ends."""
+
+import json
+import signal
+import subprocess
+
+from harness.case import limit
+from harness.data import GIB, MIB, noise
+
+
+def device_words(devices):
+    return [word for device in devices for word in ("--device", device)]
+
+
+def test_help(t):
+    """Every command explains itself."""
+    text = t.forebay("--help").stdout
+    for command in ("up", "create", "serve", "volume", "status", "check", "dump"):
+        assert command in text, f"--help does not name {command}"
+        assert "Usage" in t.forebay(command, "--help").stdout
+    for command in ("create", "list", "resize", "delete"):
+        assert "Usage" in t.forebay("volume", command, "--help").stdout
+    assert "forebay" in t.forebay("--version").stdout
+    t.refused(t.bin, "nonsense")
+    t.refused(t.bin, "up", t.dir / "x", "--size", "many")
+    assert not (t.dir / "x").exists(), "arguments must be validated before anything is made"
+
+
+def test_up_says_how_to_use_it(t):
+    server = t.up()
+    log = server.log_text()
+    assert server.uri() in log, "the NBD URI must be printed"
+    t.run("nbdinfo", "--size", next(word for word in log.split() if word.startswith("nbd+unix:///vol0")))
+    server.restart()
+    assert server.uri() in server.log_text()
+
+
+def test_double_start(t):
+    """The same devices cannot be served twice, nor checked or created over while they are served."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("lock", MIB), 0)
+    t.refused(*server.command, saying=("lock", "in use", "already"))
+    other = [t.bin, "serve", *device_words(server.devices), "--nbd-socket", t.dir / "other.sock", "--socket", t.dir / "control.sock"]
+    t.refused(*other, saying=("lock", "in use", "already"))
+    t.refused(t.bin, "create", *device_words(server.devices), "--force", saying=("lock", "in use", "already"))
+    t.refused(t.bin, "check", *device_words(server.devices), saying=("lock", "in use", "already"))
+    assert server.alive() and handle.pread(MIB, 0) == noise("lock", MIB)
+    assert server.connect().pread(MIB, 0) == noise("lock", MIB), "its socket must not have been taken away"
+    server.kill()
+    server.start()
+
+
+def test_clean_stop(t):
+    """SIGTERM and SIGINT: exit status 0, nothing lost, sockets gone, and an idle client does not hold it up."""
+    server = t.up(size="1G", volume_size="64M")
+    for turn, number in enumerate((signal.SIGTERM, signal.SIGINT)):
+        handle = server.connect()
+        handle.pwrite(noise(turn, MIB), turn * MIB)
+        server.stop(number)
+        assert not server.socket.exists(), "the socket must be removed"
+        server.check()
+        server.start()
+        assert server.connect().pread(MIB, turn * MIB) == noise(turn, MIB), "a clean stop must commit what was written"
+
+
+def test_create_refuses(t):
+    """Over a pool, a file system or a partition table only with --force."""
+    first = t.devices(GIB)[0]
+    t.forebay("create", "--device", first, "--copies", "1", "--name", "mine")
+    t.refused(t.bin, "create", "--device", first, "--copies", "1", saying=("force",))
+    t.forebay("create", "--device", first, "--copies", "1", "--force")
+
+    ext4 = t.dir / "ext4.img"
+    ext4.write_bytes(b"")
+    t.run("truncate", "-s", "1G", ext4)
+    t.run("mke2fs", "-q", "-t", "ext4", ext4)
+    assert "ext" in t.refused(t.bin, "create", "--device", ext4, "--copies", "1", saying=("force",)).lower()
+    t.run("e2fsck", "-fn", ext4)
+    t.forebay("create", "--device", ext4, "--copies", "1", "--force")
+
+    # A partition table: MBR signature; and a GPT with its protective MBR wiped.
+    for name, offset, signature in (("mbr", 510, b"\x55\xaa"), ("gpt", 512, b"EFI PART\0\0\1\0")):
+        path = t.dir / f"{name}.img"
+        with open(path, "wb") as file:
+            file.truncate(GIB)
+            file.seek(offset)
+            file.write(signature)
+        t.refused(t.bin, "create", "--device", path, "--copies", "1", saying=("force",))
+    if not subprocess.run(["which", "mkfs.xfs"], capture_output=True, check=False).returncode:
+        xfs = t.dir / "xfs.img"
+        xfs.write_bytes(b"")
+        t.run("truncate", "-s", "1G", xfs)
+        t.run("mkfs.xfs", "-q", xfs)
+        t.refused(t.bin, "create", "--device", xfs, "--copies", "1", saying=("force",))
+
+
+def test_create_refuses_nonsense(t):
+    devices = t.devices(GIB, GIB)
+    t.refused(t.bin, "create", "--device", t.dir / "missing")
+    t.refused(t.bin, "create", "--device", devices[0], "--copies", "2")
+    t.refused(t.bin, "create", "--device", devices[0], "--device", devices[0])
+    t.refused(t.bin, "create", *device_words(devices), "--copies", "4")
+    small = t.dir / "small"
+    small.write_bytes(bytes(4096))
+    t.refused(t.bin, "create", "--device", small, "--copies", "1")
+    t.refused(t.bin, "serve", *device_words(devices), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c")
+    t.refused(t.bin, "check", "--device", devices[0])
+
+
+def test_volumes(t):
+    """create, list, resize, delete, and what they refuse."""
+    server = t.up(size="1G", volume_size="64M")
+    server.volume("create", "one", "--size", "1G")
+    server.volume("create", "two", "--size", "10G", "--sector", "4096")
+    listed = {one["name"]: one["size_bytes"] for one in json.loads(server.volume("list", "--json").stdout)}
+    assert listed == {"vol0": 64 * MIB, "one": GIB, "two": 10 * GIB}, listed
+    for name in listed:
+        assert name in server.volume("list").stdout
+
+    def refused(*words):
+        t.refused(t.bin, "volume", *words, "--socket", server.control)
+
+    refused("create", "one", "--size", "1G")
+    refused("create", "", "--size", "1G")
+    refused("create", "x" * 5000, "--size", "1G")
+    refused("create", "three", "--size", "0")
+    refused("create", "three", "--size", "1000")
+    refused("create", "three", "--size", "1G", "--sector", "1000")
+    refused("resize", "nobody", "--size", "1G")
+    refused("delete", "nobody")
+    server.volume("resize", "one", "--size", "3G")
+    server.volume("delete", "two")
+    server.restart()
+    assert {one["name"]: one["size_bytes"] for one in server.status()["volumes"]} == {"vol0": 64 * MIB, "one": 3 * GIB}
+    assert server.connect("one").get_size() == 3 * GIB
+    t.refused(t.bin, "volume", "list", "--socket", t.dir / "nothing.sock")
+
+
+def test_status(t):
+    """Everything that the issue names is there and moves."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    for number in range(20):
+        handle.pwrite(noise(number, 65536), number * 65536)
+        handle.flush()
+    handle.pread(MIB, 0)
+    status = server.status()
+    pool = status["pool"]
+    for name in ("name", "uuid", "state", "copies", "capacity_bytes", "used_bytes", "devices"):
+        assert name in pool, name
+    assert pool["copies"] == 2 and len(pool["devices"]) == 2 and 0 < pool["used_bytes"] < pool["capacity_bytes"] <= GIB
+    for device in pool["devices"]:
+        assert set(device) >= {"path", "id", "state", "errors"}
+        assert set(device["errors"]) >= {"read", "write", "checksum", "healed"} and not any(device["errors"].values())
+    volume = status["volumes"][0]
+    assert volume["name"] == "vol0" and volume["size_bytes"] == 64 * MIB and MIB <= volume["allocated_bytes"] <= 2 * MIB, volume
+    commit = status["commit"]
+    assert commit["count"] >= 20
+    for name in ("critical_section_us", "duration_ms"):
+        assert commit[name]["p50"] <= commit[name]["p99"] <= commit[name]["max"], commit
+    assert set(commit["block_group_updates"]) >= {"written", "skipped"}
+    foreground = status["io"]["foreground"]
+    for name in ("read", "write", "flush"):
+        assert foreground[name]["count"] > 0, name
+        latency = foreground[name]["latency_us"]
+        assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"], latency
+    assert foreground["write"]["bytes"] >= 20 * 65536
+    assert "vol0" in t.forebay("status", "--socket", server.control).stdout
+    t.refused(t.bin, "status", "--json", "--socket", t.dir / "nothing.sock")
+
+
+def test_check_and_dump(t):
+    """The offline check of a directory and of devices; dump shows JSON."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("dump", MIB), 0)
+    handle.flush()
+    server.stop()
+    t.forebay("check", server.socket.parent)
+    t.forebay("check", "--data", server.socket.parent)
+    t.forebay("check", *device_words(server.devices))
+    report = json.loads(t.forebay("check", "--json", server.socket.parent).stdout)
+    assert isinstance(report, dict) and report
+    t.refused(t.bin, "check", t.dir / "missing")
+
+
+def test_log_json(t):
+    server = t.up("--log", "json", size="1G", volume_size="64M")
+    server.stop()
+    lines = [line for line in server.log_text().splitlines() if line.startswith("{")]
+    assert lines and all(isinstance(json.loads(line), dict) for line in lines)
+
+
+@limit(90)
+def test_create_and_serve(t):
+    """A pool made by hand, one to three copies, served from its devices in any order."""
+    for copies in (1, 2, 3):
+        devices = [t.dir / f"c{copies}-{number}.img" for number in range(3)]
+        for device in devices:
+            with open(device, "wb") as file:
+                file.truncate(512 * MIB)
+        t.forebay("create", *device_words(devices), "--copies", str(copies), "--name", f"pool{copies}")
+        server = t.serve(devices)
+        pool = server.status()["pool"]
+        assert pool["name"] == f"pool{copies}" and pool["copies"] == copies
+        server.volume("create", "v", "--size", "1G")
+        handle = server.connect("v")
+        handle.pwrite(noise(copies, 4 * MIB), 100 * MIB)
+        handle.flush()
+        server.kill()
+        server = t.serve(list(reversed(devices)))
+        assert server.connect("v").pread(4 * MIB, 100 * MIB) == noise(copies, 4 * MIB)
+        server.stop()
+        server.check()

@@ -1,0 +1,315 @@
+"""Devices that lie, vanish and come back: right data or an error, never wrong data, and the pool says what happened."""
+
+import errno
+import os
+import random
+import shutil
+
+import nbd
+
+from harness.case import limit
+from harness.data import BLOCK, GIB, KIB, MIB, data_ranges, find_blocks, flip, noise
+from harness.server import expect_error
+
+BLOCKS = 4096  # 16 MiB
+
+
+def fill(server, export="vol0", blocks=BLOCKS, seed="fill"):
+    """Writes blocks that can be found again in the device files; returns them."""
+    handle = server.connect(export)
+    written = {number: noise((seed, number), BLOCK) for number in range(blocks)}
+    for first in range(0, blocks, 64):
+        handle.pwrite(b"".join(written[number] for number in range(first, min(first + 64, blocks))), first * BLOCK)
+    handle.flush()
+    handle.shutdown()
+    return written
+
+
+def verify(server, written, export="vol0"):
+    handle = server.connect(export)
+    wrong = []
+    for first in range(0, len(written), 64):
+        count = min(64, len(written) - first)
+        data = handle.pread(count * BLOCK, first * BLOCK)
+        for number in range(count):
+            if data[number * BLOCK : (number + 1) * BLOCK] != written[first + number]:
+                wrong.append(first + number)
+    handle.shutdown()
+    assert not wrong, f"{len(wrong)} blocks are wrong: {wrong[:10]}"
+
+
+def pool_state(server):
+    pool = server.status()["pool"]
+    return pool["state"], {os.path.basename(one["path"]): one["state"] for one in pool["devices"] if one["path"]}
+
+
+@limit(90)
+def test_data_flipped_in_one_copy(t):
+    """Served right, healed, counted; after that the other copy can be lost."""
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server)
+    server.stop()
+    rng = random.Random(1)
+    where = find_blocks(server.devices[0], written)
+    assert len(where) == BLOCKS, f"only {len(where)} of {BLOCKS} blocks stand in {server.devices[0].name}"
+    chosen = rng.sample(range(BLOCKS), 300)
+    for number in chosen:
+        flip(server.devices[0], where[number] + rng.randrange(BLOCK), 1 << rng.randrange(8))
+    assert server.check(ok=(1, 2, 3)).stdout, "check --data must find this and say so"
+    server.start()
+    # Reads are spread over the copies, so it takes some rounds until every bad one was met.
+    for _ in range(40):
+        verify(server, written)
+        if server.device_errors()["healed"] >= len(chosen):
+            break
+    errors = server.device_errors()
+    assert errors["checksum"] >= len(chosen) and errors["healed"] >= len(chosen), errors
+    handle = server.connect()
+    handle.flush()
+    server.stop()
+    server.check()
+    server.devices[1].unlink()
+    server.start()
+    verify(server, written)
+
+
+@limit(90)
+def test_random_bytes_flipped_in_one_device(t):
+    """Anywhere in one device, metadata too: superblocks, pages, nodes."""
+    for victim in (0, 1):
+        server = t.up(volume_size="64M", size="1G", directory=f"data{victim}")
+        written = fill(server)
+        server.stop()
+        rng = random.Random(2 + victim)
+        ranges = data_ranges(server.devices[victim])
+        for _ in range(400):
+            start, end = rng.choice(ranges)
+            flip(server.devices[victim], rng.randrange(start, end), 1 << rng.randrange(8))
+        # The beginning holds what the pool is known by.
+        for offset in range(0, 8 * KIB, 97):
+            flip(server.devices[victim], offset)
+        server.start()
+        verify(server, written)
+        handle = server.connect()
+        handle.pwrite(noise("more", MIB), 32 * MIB)
+        handle.flush()
+        assert handle.pread(MIB, 32 * MIB) == noise("more", MIB)
+        server.restart()
+        verify(server, written)
+        server.stop()
+
+
+@limit(90)
+def test_data_flipped_in_both_copies(t):
+    """No good copy: an I/O error to that request alone, never wrong data, until it is written again."""
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server)
+    server.stop()
+    rng = random.Random(3)
+    bad = sorted(rng.sample(range(BLOCKS), 40))
+    for device in server.devices:
+        where = find_blocks(device, {number: written[number] for number in bad})
+        assert len(where) == len(bad), f"{device.name} has {len(where)} of {len(bad)}"
+        for number in bad:
+            flip(device, where[number] + rng.randrange(BLOCK), 1 << rng.randrange(8))
+    server.check(ok=(1, 2, 3))
+    server.start()
+    handle = server.connect()
+    for number in range(BLOCKS):
+        if number in bad:
+            expect_error(errno.EIO, lambda: handle.pread(BLOCK, number * BLOCK))
+        else:
+            assert handle.pread(BLOCK, number * BLOCK) == written[number], number
+    number = bad[7]
+    expect_error(errno.EIO, lambda: handle.pread(MIB, number * BLOCK // MIB * MIB))
+    plain = server.connect(structured=False)
+    expect_error(errno.EIO, lambda: plain.pread(BLOCK, number * BLOCK))
+    # A write of part of a bad block cannot know the rest of it.
+    expect_error(errno.EIO, lambda: handle.pwrite(bytes(512), number * BLOCK))
+    expect_error(errno.EIO, lambda: handle.pread(BLOCK, number * BLOCK))
+    errors = server.device_errors()
+    assert errors["checksum"] >= len(bad), errors
+    for number in bad:
+        handle.pwrite(written[number], number * BLOCK)
+    handle.flush()
+    verify(server, written)
+    server.stop()
+    server.check()
+
+
+@limit(90)
+def test_one_copy_has_no_mercy(t):
+    """A pool of one copy detects what it cannot heal."""
+    devices = t.devices(GIB)
+    t.forebay("create", "--device", devices[0], "--copies", "1")
+    server = t.serve(devices)
+    server.volume("create", "vol0", "--size", "64M")
+    written = fill(server, blocks=512)
+    server.stop()
+    where = find_blocks(devices[0], written)
+    assert len(where) == 512
+    flip(devices[0], where[100] + 5)
+    server.start()
+    handle = server.connect()
+    expect_error(errno.EIO, lambda: handle.pread(BLOCK, 100 * BLOCK))
+    assert handle.pread(BLOCK, 101 * BLOCK) == written[101]
+    server.stop()
+    server.check(ok=(1, 2, 3))
+
+
+@limit(90)
+def test_device_deleted_while_serving(t):
+    """Goes on serving; after a restart it opens degraded and says so, data right, and takes writes."""
+    for victim in (0, 1):
+        server = t.up(volume_size="64M", size="1G", directory=f"data{victim}")
+        written = fill(server)
+        server.devices[victim].unlink()
+        verify(server, written)
+        handle = server.connect()
+        handle.pwrite(noise("later", MIB), 32 * MIB)
+        handle.flush()
+        handle.shutdown()
+        server.stop()
+        server.start()
+        verify(server, written)
+        handle = server.connect()
+        assert handle.pread(MIB, 32 * MIB) == noise("later", MIB)
+        state, _ = pool_state(server)
+        assert state == "degraded", state
+        assert "degraded" in server.log_text().lower(), "the log must say that the pool is degraded"
+        handle.pwrite(noise("degraded", MIB), 40 * MIB)
+        handle.flush()
+        server.kill()
+        server.start()
+        handle = server.connect()
+        assert handle.pread(MIB, 40 * MIB) == noise("degraded", MIB)
+        verify(server, written)
+        server.stop()
+
+
+@limit(90)
+def test_stale_device_comes_back(t):
+    """A device that missed writes is not read: what it holds is old."""
+    server = t.up(volume_size="64M", size="1G")
+    old = fill(server, seed="old")
+    server.stop()
+    server.devices[1].rename(t.dir / "away")
+    server.start()
+    new = fill(server, seed="new")
+    server.stop()
+    (t.dir / "away").rename(server.devices[1])
+    server.start()
+    assert old[0] != new[0]
+    for _ in range(3):
+        verify(server, new)
+    state, devices = pool_state(server)
+    assert state == "degraded" and devices["pool1.img"] != "online", (state, devices)
+    handle = server.connect()
+    handle.pwrite(noise("more", MIB), 32 * MIB)
+    handle.flush()
+    server.kill()
+    server.start()
+    verify(server, new)
+    assert server.connect().pread(MIB, 32 * MIB) == noise("more", MIB)
+
+
+@limit(60)
+def test_halves_that_went_apart(t):
+    """Two halves that were each written without the other are refused, by name."""
+    server = t.up(volume_size="64M", size="1G")
+    fill(server, blocks=64)
+    server.stop()
+    first, second = server.devices
+    for device, other in ((first, second), (second, first)):
+        other.rename(t.dir / "away")
+        server.start()
+        fill(server, blocks=64, seed=device.name)
+        server.stop()
+        (t.dir / "away").rename(other)
+    text = t.refused(*server.command, timeout=30)
+    assert "pool0.img" in text or "pool1.img" in text, "the message must name a device"
+
+
+@limit(60)
+def test_foreign_device(t):
+    """A device of another pool in the place of ours is refused by name or left out, and is not touched."""
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server, blocks=256)
+    server.stop()
+    other = t.up(volume_size="64M", size="1G", directory="other")
+    foreign = fill(other, blocks=256, seed="foreign")
+    other.stop()
+    server.devices[1].rename(t.dir / "away")
+    shutil.copy(other.devices[1], server.devices[1])
+    server.spawn()
+    try:
+        server.process.wait(5)
+    except Exception:
+        verify(server, written)
+        assert pool_state(server)[0] == "degraded"
+        server.stop()
+    assert "pool1.img" in server.log_text(), "the log must name the foreign device"
+    os.replace(server.devices[1], other.devices[1])
+    other.start()
+    verify(other, foreign)
+    other.stop()
+    other.check()
+    (t.dir / "away").rename(server.devices[1])
+    server.start()
+    verify(server, written)
+
+
+@limit(60)
+def test_three_devices(t):
+    """Unequal devices, two copies: all space that pairs can give, and any one of them may be lost."""
+    devices = t.devices(GIB, GIB // 2, GIB // 2)
+    t.forebay("create", *[word for device in devices for word in ("--device", device)])
+    server = t.serve(devices)
+    pool = server.status()["pool"]
+    assert pool["copies"] == 2 and len(pool["devices"]) == 3
+    assert 900 * MIB <= pool["capacity_bytes"] <= GIB, pool["capacity_bytes"]
+    server.volume("create", "vol0", "--size", "2G")
+    written = fill(server)
+    server.stop()
+    for lost in devices:
+        copies = [t.dir / f"copy-{device.name}" for device in devices]
+        for device, copy in zip(devices, copies):
+            t.run("cp", "--sparse=always", device, copy)
+        lost.unlink()
+        server.start()
+        verify(server, written)
+        assert pool_state(server)[0] == "degraded"
+        server.stop()
+        for device, copy in zip(devices, copies):
+            os.replace(copy, device)
+    server.start()
+    verify(server, written)
+    assert pool_state(server)[0] != "degraded"
+
+
+@limit(60)
+def test_healing_by_metadata_reads(t):
+    """A server that opens with a device whose every byte of content is noise behind an intact start still serves."""
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server, blocks=1024)
+    server.stop()
+    rng = random.Random(9)
+    with open(server.devices[1], "r+b") as file:
+        for start, end in data_ranges(server.devices[1]):
+            start = max(start, 4 * MIB)
+            for at in range(start - start % BLOCK, end, BLOCK):
+                if at >= start:
+                    file.seek(at + rng.randrange(BLOCK - 16))
+                    file.write(rng.randbytes(16))
+    server.start()
+    verify(server, written)
+    handle = server.connect()
+    try:
+        handle.pwrite(noise("on", MIB), 32 * MIB)
+        handle.flush()
+    except nbd.Error as error:
+        raise AssertionError(f"writes must go on: {error}") from None
+    server.kill()
+    server.start()
+    verify(server, written)
+    assert server.connect().pread(MIB, 32 * MIB) == noise("on", MIB)
