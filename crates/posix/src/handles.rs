@@ -66,7 +66,8 @@ impl Handles {
         Handles(Rc::new(RefCell::new(tables)))
     }
 
-    /// Opens and locks a file or a block device. Somebody else's lock is an error of kind [`io::ErrorKind::ResourceBusy`].
+    /// Opens and locks a file or a block device. Somebody else's lock is an error of kind [`io::ErrorKind::ResourceBusy`], after
+    /// a second of trying.
     pub fn open_file(&self, path: impl AsRef<Path>, how: &OpenFile) -> io::Result<(FileId, FileInfo)> {
         let opened = open(path.as_ref(), how)?;
         let files = &mut self.0.borrow_mut().files;

@@ -2,7 +2,9 @@
 //!
 //! A file is locked for as long as it is open: for writing exclusively, for reading only against writers. The lock is `flock`, and
 //! on block devices also `O_EXCL`, which the kernel's own users (mounts, md, dm) respect. A lock that somebody else holds is an
-//! error of kind [`io::ErrorKind::ResourceBusy`]; nothing has been changed then.
+//! error of kind [`io::ErrorKind::ResourceBusy`]; nothing has been changed then. A process that was killed holds its locks until its
+//! last I/O has ended, a little longer than it lives itself, and that is right: nobody should read what may yet be written. So
+//! a lock is asked for repeatedly, for up to a second.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +13,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use base::Duration;
+
 use crate::sys;
+
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +55,21 @@ pub(crate) struct Opened {
     pub in_memory: bool,
 }
 
+/// Opens and locks. Blocks, for up to a second if somebody else has the lock.
 pub(crate) fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
+    for _ in 1..LOCK_TRIES {
+        match open_now(path, how) {
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+                #[allow(clippy::disallowed_methods, reason = "set-up, outside of the engine's time")]
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            other => return other,
+        }
+    }
+    open_now(path, how)
+}
+
+fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     let kind = match path.metadata() {
         Ok(m) => Some(m.file_type()),
         Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -153,6 +174,21 @@ mod tests {
         assert!(busy(WRITE) && !busy(READ));
         drop(reader);
         assert!(!busy(WRITE));
+    }
+
+    #[test]
+    fn a_lock_that_is_about_to_go_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let writer = open(&path, &WRITE).unwrap();
+        let last_io = std::thread::Builder::new().spawn(move || {
+            #[allow(clippy::disallowed_methods, reason = "a test")]
+            std::thread::sleep(5 * LOCK_PAUSE);
+            drop(writer);
+        });
+        assert!(open(&path, &WRITE).is_ok());
+        last_io.unwrap().join().unwrap();
     }
 
     #[test]
