@@ -1,0 +1,65 @@
+"""One run of fio, as numbers."""
+
+import json
+import subprocess
+
+
+def has_nbd():
+    return "nbd" in subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
+
+
+def run(target, *, rw, block, depth, jobs, sync=False, seconds):
+    """A timed run against a target (fio's words for it, and the size). Sequential jobs each have a part of their own."""
+    words, size = target
+    command = [
+        "fio", "--name=bench", *words, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--numjobs={jobs}", "--time_based", f"--runtime={seconds}",
+        "--group_reporting", "--norandommap", "--randrepeat=0", "--output-format=json", "--percentile_list=50:99:99.9",
+    ]
+    if rw in ("read", "write"):
+        command += [f"--size={size // jobs}", f"--offset_increment={size // jobs}"]
+    else:
+        command += [f"--size={size}"]
+    if sync:
+        command += ["--fsync=1"]
+    job = call(command)
+    side = job["read"] if job["read"]["total_ios"] else job["write"]
+    percentile = side["clat_ns"]["percentile"]
+    numbers = {
+        "iops": side["iops"],
+        "mb_per_s": side["bw_bytes"] / 1e6,
+        "requests": side["total_ios"],
+        "p50_us": percentile["50.000000"] / 1000,
+        "p99_us": percentile["99.000000"] / 1000,
+        "p999_us": percentile["99.900000"] / 1000,
+    }
+    if sync:
+        flush = job["sync"]["lat_ns"]["percentile"]
+        numbers |= {"flush_p50_us": flush["50.000000"] / 1000, "flush_p99_us": flush["99.000000"] / 1000}
+    return numbers
+
+
+def fill(target, *, end_fsync=True):
+    """Writes everything once, in order, with data that is neither zero nor repeated."""
+    words, size = target
+    command = ["fio", "--name=fill", *words, "--rw=write", "--bs=1m", "--iodepth=8", f"--size={size}", "--refill_buffers", "--output-format=json"]
+    return call(command + (["--end_fsync=1"] if end_fsync else []))
+
+
+def scatter(target, seconds):
+    """Overwrites 4 KiB here and there."""
+    words, size = target
+    return call(
+        ["fio", "--name=scatter", *words, "--rw=randwrite", "--bs=4k", "--iodepth=32", f"--size={size}", "--norandommap", "--randrepeat=0", "--time_based",
+         f"--runtime={seconds}", "--end_fsync=1", "--output-format=json"]
+    )
+
+
+def call(command):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-2000:]}{done.stdout[-2000:]}")
+    # The nbd engine prints a line of its own before the report.
+    job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+    if job["error"]:
+        raise RuntimeError(f"{' '.join(command)}\nerror {job['error']}")
+    return job
