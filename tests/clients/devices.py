@@ -288,8 +288,8 @@ def test_three_devices(t):
 
 
 @limit(60)
-def test_healing_by_metadata_reads(t):
-    """A server that opens with a device whose every byte of content is noise behind an intact start still serves."""
+def test_every_block_of_a_device_damaged(t):
+    """A device whose superblocks are intact and of which nothing else is: its pool still opens, serves and takes writes."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server, blocks=1024)
     server.stop()
