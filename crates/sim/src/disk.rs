@@ -386,12 +386,8 @@ impl Disk {
             Fault::LoseNextWrite => self.armed.lose += 1,
             Fault::ShortenNext => self.armed.shorten += 1,
             Fault::FailNext => self.armed.fail += 1,
-            Fault::Stuck(_) | Fault::StuckForever => unreachable!("only the world knows the time"),
-            Fault::Dead => {
-                self.counts.dead += 1;
-                self.lose_power();
-                self.dead = true;
-                self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
+            Fault::Stuck(_) | Fault::StuckForever | Fault::Dead => {
+                unreachable!("the world sees to these, as they move events")
             }
             Fault::Full(full) => self.full = full,
         }
@@ -416,9 +412,16 @@ impl Disk {
         self.counts.stuck += 1;
     }
 
+    /// Fails everything from now on, what is in flight too; the cache is lost.
+    pub fn die(&mut self) {
+        self.counts.dead += 1;
+        self.lose_power();
+        self.dead = true;
+        self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
+    }
+
     pub fn revive(&mut self) {
         self.dead = false;
-        self.stuck = Stuck::No;
     }
 
     /// Decides what was not stable.

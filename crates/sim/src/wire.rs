@@ -14,7 +14,7 @@ use crate::disk::by_range;
 
 /// EBADF.
 const BAD_SOCKET: IoError = IoError(9);
-/// EPIPE is for one's own closed end, ECONNRESET for the peer's.
+/// Of operations whose own socket is closed under them.
 const CLOSED: IoError = IoError::CANCELED;
 
 /// How connections behave.
@@ -163,7 +163,7 @@ impl Wire {
         self.later.push((when, socket, event));
     }
 
-    /// Looks at `socket` soon. An unknown one is looked at too: its operation fails then.
+    /// Takes an accept; gives its completion if there is no such socket. So do the three that follow.
     pub fn submit_accept(&mut self, now: u64, id: OpId, socket: SocketId) -> Option<Completion> {
         match self.sockets.get_mut(&socket) {
             Some(Socket::Listener { accepts, .. }) => accepts.push_back(id),

@@ -80,7 +80,8 @@ impl World {
         Box::new(SimBackend { world: self.clone(), boot: s.boot })
     }
 
-    /// The power goes: every sector becomes its stable version or any later one, the current boot is dead.
+    /// The power goes: every sector becomes its stable version or any later one, the current boot is dead. Its runtime must be
+    /// killed then ([`rt::Rt::kill`]): it would wait for ever, as nothing completes.
     pub fn power_cut(&self) {
         self.0.borrow_mut().stop(true);
     }
@@ -105,11 +106,14 @@ impl World {
         let mut s = self.0.borrow_mut();
         let now = s.now;
         s.note(7, &[u64::from(disk.0), now]);
-        let d = s.disk(disk);
         match fault {
-            Fault::Stuck(time) => d.stick(Stuck::Until(Instant(now).after(time).0)),
-            Fault::StuckForever => d.stick(Stuck::Forever),
-            other => return d.inject(other),
+            Fault::Stuck(time) => s.disk(disk).stick(Stuck::Until(Instant(now).after(time).0)),
+            Fault::StuckForever => s.disk(disk).stick(Stuck::Forever),
+            Fault::Dead => {
+                s.disk(disk).die();
+                s.unstick(disk);
+            }
+            other => return s.disk(disk).inject(other),
         }
         true
     }
@@ -117,11 +121,8 @@ impl World {
     /// Ends [`Fault::Dead`] and [`Fault::StuckForever`]: a dead disk comes back with what was stable, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
-        let d = s.disk(disk);
-        d.revive();
-        for slot in std::mem::take(&mut d.parked) {
-            s.schedule_now(Event::Disk { disk: disk.0, slot });
-        }
+        s.disk(disk).revive();
+        s.unstick(disk);
     }
 
     /// Sets how often faults happen by themselves.
@@ -219,6 +220,15 @@ impl State {
 
     fn schedule_now(&mut self, event: Event) {
         self.schedule(self.now, event);
+    }
+
+    /// Lets what was held back by a disk that was stuck come due.
+    fn unstick(&mut self, disk: FileId) {
+        let d = self.disk(disk);
+        d.stuck = Stuck::No;
+        for slot in std::mem::take(&mut d.parked) {
+            self.schedule_now(Event::Disk { disk: disk.0, slot });
+        }
     }
 
     fn take_later(&mut self) {

@@ -182,7 +182,9 @@ fn waiting_for_ever_is_a_deadlock() {
 fn a_dead_disk_fails_everything_and_comes_back_stale() {
     let w = written(1);
     put(&w, 0, 4096, 2).expect("written");
+    w.world.inject(w.disk, Fault::StuckForever);
     let in_flight = w.rt.op(fill(&w.rt, w.disk, 0, 4096, 3, false));
+    on(&w, async |w| w.rt.sleep(Duration::from_secs(1)).await);
     w.world.inject(w.disk, Fault::Dead);
     assert!(on(&w, async |_| in_flight.await).result.is_err());
     assert_eq!(get(&w, 0, 512), Err(IoError::GONE));
@@ -216,7 +218,7 @@ fn a_snapshot_is_a_stale_device() {
     cut(&w);
     w.world.restore_disk(w.disk, &stale);
     cut(&w);
-    assert_eq!(w.world.contents(w.disk, 0, 65536), [1; 65536]);
+    assert_eq!(w.world.contents(w.disk, 0, 65536), vec![1; 65536]);
 }
 
 #[test]
