@@ -90,7 +90,8 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         Err(e) => return Err(e),
     };
     lock(&file, how.write)?;
-    let in_memory = sys::in_memory(&file)?;
+    // Of a device this would be about the file system that its node is in.
+    let in_memory = !block_device && sys::in_memory(&file)?;
     if direct && (in_memory || !sys::direct_io_by_blocks(&file)) {
         sys::clear_direct(&file)?;
         direct = false;
