@@ -35,6 +35,15 @@ impl Tree {
         }
     }
 
+    /// As [`Tree::child_node`], for edits: they replace links to settled nodes in memory by links to their blocks as they
+    /// go, so such a node counts as resident only if the cache has it.
+    fn child_to_edit<'a>(&self, cache: &'a NodeCache, node: &'a Node, i: usize) -> Result<&'a Rc<Node>, Fault> {
+        match node.child(i).map(|child| (child.generation <= self.settled, child.ptr())) {
+            Some((true, Some(ptr))) => self.resident(cache, ptr, node.page.level() - 1),
+            _ => self.child_node(cache, node, i),
+        }
+    }
+
     /// The value of `key`.
     pub fn get<'a>(&'a self, cache: &'a mut NodeCache, key: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
         let Some(mut node) = self.root_node(cache)? else { return Ok(None) };
@@ -206,7 +215,7 @@ impl Tree {
             return ControlFlow::Continue(());
         }
         for i in node.page.child_of(from)..=node.page.child_of(to) {
-            match self.child_node(cache, node, i) {
+            match self.child_to_edit(cache, node, i) {
                 Ok(child) => self.survey_below(cache, child, from, to, absent, seen)?,
                 Err(fault) => absent(fault)?,
             }
@@ -221,7 +230,7 @@ impl Tree {
         while node.page.level() > 0 {
             let i = node.page.child_of(key);
             path.at[usize::from(node.page.level())] = i as u16;
-            node = self.child_node(cache, node, i)?;
+            node = self.child_to_edit(cache, node, i)?;
         }
         let (i, found) = match node.page.search(key) {
             Ok(i) => (i, true),
