@@ -1,8 +1,8 @@
 //! The receiving half of a connection: one buffer from which many messages are parsed, that grows where much comes at once.
 //!
-//! Requests without payload are small, so the buffer begins with a page and multiplies whenever a receive has filled it.
-//! Large payloads are received into their own memory; after one the buffer shrinks again, so that little of the next
-//! is copied out of it.
+//! Requests without payload are small, so the buffer begins with a page; it multiplies whenever a receive has filled it, and
+//! shrinks where receives bring little. Large payloads are received into their own memory; after one the buffer is a page
+//! again, so that little of the next is copied out of it.
 
 use std::rc::Rc;
 
@@ -49,9 +49,6 @@ impl Receiver {
     pub async fn more(&mut self, need: usize) -> Result<(), Gone> {
         let left = self.tail - self.head;
         let buf = self.buf.take();
-        if buf.as_ref().is_some_and(|b| self.tail == b.len()) {
-            self.want = (self.want * 4).min(LARGEST);
-        }
         let size = self.want.max(need.next_power_of_two());
         let buf = match buf {
             Some(mut b) if b.len() == size => {
@@ -69,7 +66,13 @@ impl Receiver {
         (self.head, self.tail) = (0, left);
         let (buf, n) = self.link.recv(buf, left, false).await;
         self.buf = Some(buf);
-        self.tail += n?;
+        let n = n?;
+        self.tail += n;
+        if self.tail == size {
+            self.want = (self.want * 4).min(LARGEST);
+        } else if n < size / 8 {
+            self.want = (self.want / 2).max(SMALLEST);
+        }
         Ok(())
     }
 
