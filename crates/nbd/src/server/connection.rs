@@ -81,6 +81,7 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>) {
     let mut receiver = Receiver::new(c.link.clone());
     let agreed = within(&s.rt, s.limits.handshake_timeout, handshake(s, c, &mut receiver)).await;
     if let Some(Ok(Some((export, terms)))) = agreed {
+        tracing::debug!(connection = c.number, export = export.info().name, "client connected");
         let sender = c.clone();
         let sending = s.rt.spawn(async move { sender.outbox.run(|| sender.in_flight()).await });
         if requests(s, c, &mut receiver, &export, terms).await == End::Broken {
@@ -90,6 +91,7 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>) {
         c.drain_and_close().await;
         c.outbox.end();
         sending.await;
+        tracing::debug!(connection = c.number, "client gone");
     }
     c.close();
 }

@@ -186,15 +186,15 @@ struct Bed {
     exports: Two,
 }
 
-/// Runs a test in a world of its own, then lets everything end and looks for what was left.
-fn run<F: Future<Output = ()> + 'static>(seed: u64, limits: Limits, test: impl FnOnce(Bed) -> F) {
+/// Runs a test in a world of its own, then lets everything end and looks for what was left. The hash of all that happened.
+fn run<F: Future<Output = ()> + 'static>(seed: u64, limits: Limits, test: impl FnOnce(Bed) -> F) -> u64 {
     let world = World::new(seed);
     let rt = Rt::new(world.backend(), Order::Seeded(seed), 512);
     let exports = Two { rw: Memory::new(&rt, "rw", false), ro: Memory::new(&rt, "ro", true) };
     let server = Server::new(rt.clone(), exports.clone(), limits);
     let listener = world.listener();
     server.serve(listener);
-    let bed = Bed { world, rt: rt.clone(), server, listener, exports };
+    let bed = Bed { world: world.clone(), rt: rt.clone(), server, listener, exports };
     let test = test(bed.clone());
     let ended = rt.block_on(async move {
         test.await;
@@ -210,6 +210,7 @@ fn run<F: Future<Output = ()> + 'static>(seed: u64, limits: Limits, test: impl F
         }
     });
     assert_eq!(ended, Some(()));
+    world.history_hash()
 }
 
 impl Bed {
