@@ -125,6 +125,45 @@ fn a_thousand_requests_at_once() {
 }
 
 #[test]
+fn writes_of_all_sizes_in_one_stream() {
+    for seed in 0..6 {
+        run(seed, Limits::default(), move |bed| async move {
+            // Cut anywhere, or as large as the receive buffer likes, so that large payloads are in it whole too.
+            if seed % 2 == 0 {
+                smooth(&bed);
+            }
+            let mut rng = Prng::new(seed);
+            let mut raw = into_transmission(&bed).await;
+            let (mut bytes, mut want, mut at) = (Vec::new(), Vec::new(), 0u64);
+            loop {
+                let len = [1, 8, 63, 64, 65, 66, 100, 200][rng.below(8) as usize] * 512;
+                if at + u64::from(len) > SIZE as u64 {
+                    break;
+                }
+                let r = Request { flags: 0, command: Command::Write, cookie: at, offset: at, len };
+                bytes.extend_from_slice(&r.encode());
+                want.resize(want.len() + len as usize, 0);
+                rng.fill(&mut want[at as usize..]);
+                bytes.extend_from_slice(&want[at as usize..]);
+                at += u64::from(len);
+                // Something small in between.
+                if rng.one_in(4) {
+                    let r = Request { command: Command::Flush, cookie: 0, offset: 0, len: 0, ..r };
+                    bytes.extend_from_slice(&r.encode());
+                }
+            }
+            raw.send(&bytes).await;
+            let disc = Request { flags: 0, command: Command::Disc, cookie: 0, offset: 0, len: 0 };
+            raw.send(&disc.encode()).await;
+            let replies = raw.end().await;
+            assert!(replies.chunks(16).all(|r| r[..8] == *b"\x67\x44\x66\x98\0\0\0\0"), "all went well");
+            let bytes = bed.exports.rw.0.bytes.borrow();
+            assert!(bytes[..want.len()] == want, "wrong bytes");
+        });
+    }
+}
+
+#[test]
 fn several_clients_of_all_sizes_see_what_was_written() {
     for seed in 0..8 {
         // Less than all of them want together.
