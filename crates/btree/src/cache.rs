@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use base::{BLOCK, PoolAddr};
 use format::node::{NodeError, NodePtr, NodeRef, decode};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Fault;
 use crate::node::Node;
@@ -18,8 +18,12 @@ const SWEEP: usize = 64;
 /// The smallest cache in which an operation can be sure to find all it needs, if it is retried alone.
 const SMALLEST: usize = 16;
 
+/// Condemned nodes that are remembered; more are found again.
+const CONDEMNED: usize = 256;
+
 struct Slot {
     node: Option<Rc<Node>>,
+    tree: u64,
     /// Rounds of the hand that the node will survive.
     credit: Cell<u8>,
 }
@@ -43,6 +47,8 @@ pub struct NodeCache {
     index: FxHashMap<PoolAddr, u32>,
     slots: Vec<Slot>,
     vacant: Vec<u32>,
+    /// Whole by themselves, but not where they are referred to: not to be admitted again.
+    condemned: FxHashSet<NodePtr>,
     hand: usize,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -58,6 +64,7 @@ impl NodeCache {
             index: FxHashMap::default(),
             slots: Vec::new(),
             vacant: Vec::new(),
+            condemned: FxHashSet::default(),
             hand: 0,
             hits: Cell::new(0),
             misses: Cell::new(0),
@@ -69,7 +76,10 @@ impl NodeCache {
     pub fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
         let expected = NodeRef { ptr: fault.ptr, level: fault.level, tree: fault.tree };
         let page = decode(bytes, &expected)?;
-        self.keep(fault.ptr, Rc::new(Node::clean(page, fault.ptr)));
+        if self.condemned.contains(&fault.ptr) {
+            return Err(NodeError::Malformed("its keys are not those that its parent says"));
+        }
+        self.keep(fault.ptr, fault.tree, Rc::new(Node::clean(page, fault.ptr)));
         Ok(())
     }
 
@@ -97,21 +107,32 @@ impl NodeCache {
     }
 
     /// The node, counted as used.
-    pub(crate) fn find(&self, ptr: &NodePtr) -> Option<&Rc<Node>> {
-        let Some(at) = self.slot_of(ptr) else {
+    pub(crate) fn find(&self, fault: &Fault) -> Option<&Rc<Node>> {
+        let slot = self.slot_of(&fault.ptr).map(|at| &self.slots[at]);
+        let found = slot.and_then(|slot| Some((slot, slot.node.as_ref()?)));
+        // A damaged tree may refer to a node that has another place in it, or in another tree.
+        let Some((slot, node)) = found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree) else {
             self.misses.set(self.misses.get() + 1);
             return None;
         };
         self.hits.set(self.hits.get() + 1);
-        let slot = &self.slots[at];
-        let node = slot.node.as_ref()?;
         slot.credit.set(if node.page.level() == 0 { 1 } else { 3 });
         Some(node)
     }
 
     /// The node, if it happens to be resident.
-    pub(crate) fn peek(&self, ptr: &NodePtr) -> Option<&Rc<Node>> {
-        self.slots[self.slot_of(ptr)?].node.as_ref()
+    pub(crate) fn peek(&self, fault: &Fault) -> Option<&Rc<Node>> {
+        let slot = &self.slots[self.slot_of(&fault.ptr)?];
+        slot.node.as_ref().filter(|n| n.page.level() == fault.level && slot.tree == fault.tree)
+    }
+
+    /// The node's keys are not where its parent says: it is not the right one, though its bytes are as expected.
+    pub(crate) fn condemn(&mut self, ptr: &NodePtr) {
+        self.take(ptr);
+        if self.condemned.len() >= CONDEMNED {
+            self.condemned.clear();
+        }
+        self.condemned.insert(*ptr);
     }
 
     /// The node, which leaves the cache.
@@ -129,8 +150,8 @@ impl NodeCache {
     }
 
     /// Keeps a node, clean or just written out, under its pointer.
-    pub(crate) fn keep(&mut self, ptr: NodePtr, node: Rc<Node>) {
-        let slot = Slot { node: Some(node), credit: Cell::new(0) };
+    pub(crate) fn keep(&mut self, ptr: NodePtr, tree: u64, node: Rc<Node>) {
+        let slot = Slot { node: Some(node), tree, credit: Cell::new(0) };
         if let Some(&at) = self.index.get(&ptr.addr) {
             self.slots[at as usize] = slot;
             return;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::Generation;
 use format::node::{self, BODY, Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodePage, Split};
 
-use crate::node::{Freed, NO_SLOT, Node, Place};
+use crate::node::{Bounds, Freed, NO_SLOT, Node, Place};
 use crate::read::Path;
 use crate::{Fault, Link, NodeCache, Tree};
 
@@ -87,11 +87,12 @@ impl Tree {
         let settled = self.settled;
         let Some(root) = self.root.take() else { return Ok(false) };
         let mut root = edit.own_root(root, settled);
-        if let Remains::Nothing = edit.remove_below(Rc::make_mut(&mut root), &path, settled) {
+        if let Remains::Nothing = edit.remove_below(Rc::make_mut(&mut root), &path, self, &Bounds::ALL) {
             edit.dirty.0 -= 1;
             self.height = 0;
         } else {
-            self.root = Some(edit.lower(root, &mut self.height));
+            let root = edit.lower(root, self);
+            self.root = Some(root);
         }
         Ok(true)
     }
@@ -205,7 +206,7 @@ impl Edit<'_> {
         Some((separator, self.new_node(right, children)))
     }
 
-    fn remove_below(&mut self, node: &mut Node, path: &Path, settled: Generation) -> Remains {
+    fn remove_below(&mut self, node: &mut Node, path: &Path, tree: &Tree, bounds: &Bounds) -> Remains {
         let level = usize::from(node.page.level());
         let i = usize::from(path.at[level]);
         if level == 0 {
@@ -213,11 +214,12 @@ impl Edit<'_> {
             node.last = NO_SLOT;
             return remains(&node.page);
         }
-        let child = self.own_child(node, i, settled);
-        match self.remove_below(child, path, settled) {
+        let inside = bounds.of_child(&node.page, i);
+        let child = self.own_child(node, i, tree.settled);
+        match self.remove_below(child, path, tree, &inside) {
             Remains::Enough => return Remains::Enough,
             Remains::Thin => {
-                if !(self.merge(node, i, i + 1) || i > 0 && self.merge(node, i - 1, i)) {
+                if !(self.merge(node, i, i + 1, tree, bounds) || i > 0 && self.merge(node, i - 1, i, tree, bounds)) {
                     return Remains::Enough;
                 }
             }
@@ -231,11 +233,16 @@ impl Edit<'_> {
     }
 
     /// Merges two neighbouring children, if both are resident and fit in one.
-    fn merge(&mut self, node: &mut Node, l: usize, r: usize) -> bool {
+    fn merge(&mut self, node: &mut Node, l: usize, r: usize, tree: &Tree, bounds: &Bounds) -> bool {
         if r == node.page.count() {
             return false;
         }
-        let resident = |i| node.child(i).or_else(|| self.cache.peek(&node.page.pointer(i))).cloned();
+        let level = node.page.level() - 1;
+        let resident = |i| {
+            let ptr = || Fault { ptr: node.page.pointer(i), level, tree: tree.id };
+            let child = node.child(i).or_else(|| self.cache.peek(&ptr())).cloned();
+            child.filter(|c: &Rc<Node>| c.is_ours() || bounds.of_child(&node.page, i).hold(&c.page))
+        };
         let (Some(left), Some(right)) = (resident(l), resident(r)) else { return false };
         if left.page.used() + right.page.used() > MERGED {
             return false;
@@ -256,12 +263,12 @@ impl Edit<'_> {
     }
 
     /// A root with one child gives way to it, as far down as nodes are resident.
-    fn lower(&mut self, root: Rc<Node>, height: &mut u8) -> Link {
+    fn lower(&mut self, root: Rc<Node>, tree: &mut Tree) -> Link {
         let mut link = Link::Mem(root);
         loop {
             let node = match &link {
                 Link::Mem(node) => node.clone(),
-                Link::Disk(ptr) => match self.cache.peek(ptr) {
+                Link::Disk(ptr) => match self.cache.peek(&Fault { ptr: *ptr, level: tree.height - 1, tree: tree.id }) {
                     Some(node) => node.clone(),
                     None => return link,
                 },
@@ -274,7 +281,7 @@ impl Edit<'_> {
                 None => Link::Disk(node.page.pointer(0)),
             };
             self.retire(&node);
-            *height -= 1;
+            tree.height -= 1;
         }
     }
 }

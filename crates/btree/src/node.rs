@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Generation, PoolAddr};
-use format::node::{NodePage, NodePtr};
+use format::node::{Key, NodePage, NodePtr};
 
 /// Where a node stands on the device.
 pub(crate) enum Place {
@@ -12,6 +12,35 @@ pub(crate) enum Place {
     Disk(NodePtr),
     /// Changed in memory; set when it is written out. Shared with [`Freed`], since a node may be replaced before.
     Later(Rc<Cell<Option<NodePtr>>>),
+}
+
+/// The keys that belong below a link: from `low` up to and without `high`.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub low: Key,
+    pub high: Option<Key>,
+}
+
+impl Bounds {
+    /// Of a root.
+    pub const ALL: Bounds = Bounds { low: Key::EMPTY, high: None };
+
+    /// Those of child `i` of an inner node with these bounds.
+    pub fn of_child(&self, page: &NodePage, i: usize) -> Bounds {
+        Bounds {
+            low: if i > 0 { page.key(i) } else { self.low },
+            high: if i + 1 < page.count() { Some(page.key(i + 1)) } else { self.high },
+        }
+    }
+
+    /// True if they hold for a node's keys. A page is only known to be whole by itself; an edit relies on the order of
+    /// keys across nodes, so it checks what comes from the device before it changes it.
+    pub fn hold(&self, page: &NodePage) -> bool {
+        let first = usize::from(page.level() > 0);
+        let count = page.count();
+        let above_low = |key: Key| if first == 0 { *key >= *self.low } else { *key > *self.low };
+        first == count || above_low(page.key(first)) && self.high.is_none_or(|high| *page.key(count - 1) < *high)
+    }
 }
 
 /// A node: its page, and those of its children that are not (only) on the device.
@@ -47,6 +76,11 @@ impl Node {
             Place::Disk(ptr) => Some(*ptr),
             Place::Later(cell) => cell.get(),
         }
+    }
+
+    /// True if its keys are known to be in its bounds: it was made here, not read.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.place, Place::Later(_))
     }
 
     /// Child `i` if it is in memory by this node's own link.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use format::node::{Key, MAX_HEIGHT, NodePtr};
 
-use crate::node::Node;
+use crate::node::{Bounds, Node, Place};
 use crate::{Cursor, Fault, Link, NodeCache, Tree};
 
 /// The way from the root to a record, as slots by level.
@@ -17,14 +17,16 @@ pub(crate) struct Path {
 
 impl Tree {
     fn resident<'a>(&self, cache: &'a NodeCache, ptr: NodePtr, level: u8) -> Result<&'a Rc<Node>, Fault> {
-        cache.find(&ptr).ok_or(Fault { ptr, level, tree: self.id })
+        let fault = Fault { ptr, level, tree: self.id };
+        cache.find(&fault).ok_or(fault)
     }
 
     pub(crate) fn root_node<'a>(&'a self, cache: &'a NodeCache) -> Result<Option<&'a Rc<Node>>, Fault> {
         match &self.root {
             None => Ok(None),
             Some(Link::Mem(node)) => Ok(Some(node)),
-            Some(Link::Disk(ptr)) => self.resident(cache, *ptr, self.height - 1).map(Some),
+            // A recorded height of 0 is a damaged record: there is no such node, as its admission will tell.
+            Some(Link::Disk(ptr)) => self.resident(cache, *ptr, self.height.wrapping_sub(1)).map(Some),
         }
     }
 
@@ -223,14 +225,23 @@ impl Tree {
         ControlFlow::Continue(())
     }
 
-    /// The way to `key`, all of it resident.
-    pub(crate) fn path(&self, cache: &NodeCache, key: &[u8]) -> Result<Path, Fault> {
+    /// The way to `key`, all of it resident and in order.
+    pub(crate) fn path(&self, cache: &mut NodeCache, key: &[u8]) -> Result<Path, Fault> {
         let mut path = Path { at: [0; MAX_HEIGHT], found: false };
         let Some(mut node) = self.root_node(cache)? else { return Ok(path) };
+        let mut bounds = Bounds::ALL;
         while node.page.level() > 0 {
             let i = node.page.child_of(key);
             path.at[usize::from(node.page.level())] = i as u16;
+            bounds = bounds.of_child(&node.page, i);
             node = self.child_to_edit(cache, node, i)?;
+            if let Place::Disk(ptr) = node.place
+                && !bounds.hold(&node.page)
+            {
+                let fault = Fault { ptr, level: node.page.level(), tree: self.id };
+                cache.condemn(&ptr);
+                return Err(fault);
+            }
         }
         let (i, found) = match node.page.search(key) {
             Ok(i) => (i, true),

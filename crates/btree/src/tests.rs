@@ -449,3 +449,45 @@ fn the_cache_keeps_its_limit_and_refuses_wrong_bytes() {
     commit(&mut w);
     w.cache.forget(PoolAddr(u64::MAX));
 }
+
+#[test]
+fn a_node_in_the_wrong_place_is_refused_though_it_is_resident() {
+    let mut w = ascending(10_000);
+    commit(&mut w);
+    let root = w.durable.unwrap();
+    for (id, height) in [(ID + 1, root.height), (ID, 1), (ID, root.height + 1), (ID, 0), (ID, 255)] {
+        let wrong = Tree::open(id, Some(RootPtr { height, ..root }));
+        let fault = wrong.get(&mut w.cache, b"key").unwrap_err();
+        let refusal = w.cache.admit(&fault, &w.disk[&fault.ptr.addr]).unwrap_err();
+        assert!(matches!(refusal, NodeError::Tree { .. } | NodeError::Level { .. }), "{refusal}");
+    }
+}
+
+#[test]
+fn an_edit_does_not_trust_the_order_of_keys_across_nodes() {
+    let mut w = ascending(1000);
+    commit(&mut w);
+    // Two children change places: every node is whole, and the tree is not in order.
+    let root = w.durable.unwrap();
+    let expected = NodeRef { ptr: root.ptr, level: 1, tree: ID };
+    let mut page = decode(&w.disk[&root.ptr.addr], &expected).unwrap();
+    let (a, b) = (page.pointer(1), page.pointer(2));
+    page.set_pointer(1, &b);
+    page.set_pointer(2, &a);
+    let mut bytes = vec![0; BLOCK];
+    let crc = page.seal(ID, root.ptr.generation, root.ptr.addr, &mut bytes);
+    w.disk.insert(root.ptr.addr, bytes);
+    w.tree = Tree::open(ID, Some(RootPtr { ptr: NodePtr { crc, ..root.ptr }, ..root }));
+    w.cache = NodeCache::new(0);
+    let mut refused = None;
+    for _ in 0..10 {
+        let (mut freed, mut dirty) = (Freed::new(), DirtyCount::default());
+        let mut edit = Edit { cache: &mut w.cache, generation: Generation(9), freed: &mut freed, dirty: &mut dirty };
+        let Err(fault) = w.tree.insert(&mut edit, &300u64.to_be_bytes(), b"x") else { panic!("it was changed") };
+        refused = w.cache.admit(&fault, &w.disk[&fault.ptr.addr]).err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(refused, Some(NodeError::Malformed(_))), "{refused:?}");
+}

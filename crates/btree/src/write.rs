@@ -83,7 +83,7 @@ fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, cache: &mut NodeCache, out: 
     if node.page.level() == 0 {
         let ptr = NodePtr { addr, generation, crc: node.page.seal(tree, generation, addr, out) };
         place.set(Some(ptr));
-        cache.keep(ptr, node.clone());
+        cache.keep(ptr, tree, node.clone());
         return;
     }
     let mut page = node.page.clone();
@@ -95,5 +95,5 @@ fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, cache: &mut NodeCache, out: 
     }
     let ptr = NodePtr { addr, generation, crc: page.seal(tree, generation, addr, out) };
     place.set(Some(ptr));
-    cache.keep(ptr, Rc::new(Node::clean(page, ptr)));
+    cache.keep(ptr, tree, Rc::new(Node::clean(page, ptr)));
 }
