@@ -108,8 +108,11 @@ pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
 /// Verifies a page; returns its generation and its payload of [`PAYLOAD`] bytes.
 pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u8]), FormatError> {
     check_seal(WHAT, block)?;
-    let (h, rest) = Header::read_from_prefix(block)
-        .map_err(|_| FormatError::Length { what: WHAT, want: BLOCK, got: block.len() })?;
+    let (h, rest) = Header::read_from_prefix(block).map_err(|_| FormatError::Length {
+        what: WHAT,
+        want: BLOCK,
+        got: block.len(),
+    })?;
     if h.magic != MAGIC {
         return Err(FormatError::Magic(WHAT));
     }
@@ -143,10 +146,8 @@ struct RawRoot {
 
 impl RawRoot {
     fn encode(root: Option<RootPtr>) -> RawRoot {
-        let r = root.unwrap_or(RootPtr {
-            ptr: NodePtr { addr: PoolAddr(0), generation: Generation(0), crc: 0 },
-            height: 0,
-        });
+        let r = root
+            .unwrap_or(RootPtr { ptr: NodePtr { addr: PoolAddr(0), generation: Generation(0), crc: 0 }, height: 0 });
         RawRoot {
             addr: r.ptr.addr.0.into(),
             generation: r.ptr.generation.0.into(),

@@ -57,7 +57,10 @@ fn the_wrong_page_is_refused() {
     seal_page(&ID, Generation(6), &mut block);
     let other = |id: PageId| open_page(&id, &block).map(|_| ());
     assert!(matches!(other(PageId { page: 78, ..ID }), Err(FormatError::Unexpected { field: "number", .. })));
-    assert!(matches!(other(PageId { kind: PageKind::Bitmap, ..ID }), Err(FormatError::Unexpected { field: "kind", .. })));
+    assert!(matches!(
+        other(PageId { kind: PageKind::Bitmap, ..ID }),
+        Err(FormatError::Unexpected { field: "kind", .. })
+    ));
     assert!(matches!(other(PageId { pool_uuid: [4; 16], ..ID }), Err(FormatError::Unexpected { field: "pool", .. })));
     assert_eq!(open_page(&ID, &[0; BLOCK]).map(|_| ()), Err(FormatError::Checksum("page")));
 }

@@ -195,8 +195,11 @@ impl Superblock {
     /// Reads and verifies one. Magic and version are looked at before the crc32c, so that a foreign block and a newer format are
     /// told apart from damage.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
-        let raw = Raw::read_from_bytes(bytes)
-            .map_err(|_| FormatError::Length { what: WHAT, want: BLOCK, got: bytes.len() })?;
+        let raw = Raw::read_from_bytes(bytes).map_err(|_| FormatError::Length {
+            what: WHAT,
+            want: BLOCK,
+            got: bytes.len(),
+        })?;
         if raw.magic != MAGIC {
             return Err(FormatError::Magic(WHAT));
         }
@@ -217,7 +220,11 @@ impl Superblock {
         value("copies", raw.copies.into(), (1..=MAX_COPIES.min(n)).contains(&usize::from(raw.copies)))?;
         value("shards", raw.shards.get().into(), raw.shards.get() == 1)?;
         let blocks = raw.group_blocks.get();
-        value("group blocks", blocks.into(), blocks >= 64 && blocks <= crate::page::MAX_GROUP_BLOCKS && blocks % 64 == 0)?;
+        value(
+            "group blocks",
+            blocks.into(),
+            blocks >= 64 && blocks <= crate::page::MAX_GROUP_BLOCKS && blocks % 64 == 0,
+        )?;
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
         value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;

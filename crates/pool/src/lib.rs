@@ -1,1 +1,282 @@
-//! Devices, block groups, trees, transactions: the checksummed, mirrored, copy-on-write pool
+//! The pool: devices, block groups, trees and transactions; checksummed, mirrored, copy-on-write.
+//!
+//! How a write travels: [`io`] allocates ([`alloc`]), writes all copies ([`mirror`]) and enters them into the volume's mapping tree
+//! ([`mapping`]) and the group's checksum tree ([`checksums`]) of the open transaction ([`txn`]). [`commit`] makes it durable. How a
+//! read travels: [`io`] looks up addresses and checksums, [`mirror`] reads and verifies, heals if it must. What is not in memory is
+//! brought there by [`nodes`]. [`open`] finds and judges the devices; [`check`] verifies a whole pool offline.
+//!
+//! Fault model: any one device may lie, lose, tear, rot, stall or vanish; with two copies or more nothing that was committed is lost, and
+//! wrong bytes are never returned. Power may fail at any moment: the pool is then as of its last commit.
+//!
+//! All state is plain data ([`state`]) that changes between awaits only.
+
+mod alloc;
+pub mod check;
+mod checksums;
+mod commit;
+mod create;
+mod device;
+pub mod dump;
+pub mod error;
+mod extents;
+pub mod geometry;
+mod io;
+mod mapping;
+mod metrics;
+mod mirror;
+mod nodes;
+pub mod open;
+mod pages;
+pub mod settings;
+mod state;
+pub mod status;
+mod txn;
+mod volumes;
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use base::{BLOCK, GroupId, PoolAddr, Slice};
+use rt::Rt;
+use rt::sync::Event;
+use rustc_hash::FxHashMap;
+
+pub use create::create;
+pub use device::DeviceErrors;
+pub use error::{ErrorKind, PoolError, Result};
+pub use open::DeviceFile;
+pub use settings::{CreateOptions, Settings};
+pub use volumes::VolumeInfo;
+
+use commit::Frozen;
+use metrics::CommitMetrics;
+use state::State;
+
+/// Bytes of the zeros that holes are read from.
+const ZEROS: usize = 1 << 20;
+
+struct Inner {
+    rt: Rt,
+    settings: Settings,
+    state: RefCell<State>,
+    /// A commit that failed and has to be tried again.
+    frozen: RefCell<Option<Frozen>>,
+    metrics: RefCell<CommitMetrics>,
+    loading: RefCell<FxHashMap<PoolAddr, Event>>,
+    loading_maps: RefCell<FxHashMap<GroupId, Event>>,
+    zeros: Slice,
+    /// Someone wants a commit.
+    requested: Cell<bool>,
+    request: Event,
+    /// A commit has ended, well or not.
+    done: Event,
+    failures: Cell<u64>,
+    last_error: RefCell<Option<PoolError>>,
+    /// The open transaction is not empty any more.
+    dirtied: Event,
+    closed: Cell<bool>,
+}
+
+/// An open pool; clones are the same pool.
+#[derive(Clone)]
+pub struct Pool(Rc<Inner>);
+
+impl Pool {
+    /// Opens a pool for use on those of its devices that are there. Warnings (a missing device, a stale one that is left out) are logged and
+    /// returned.
+    pub async fn open(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<(Pool, Vec<String>)> {
+        let loaded = open::load(rt, files, &settings).await?;
+        let warnings = loaded.warnings;
+        for w in &warnings {
+            tracing::warn!("{w}");
+        }
+        let pool = Pool::over(rt, settings, loaded.state);
+        pool.state_mut().open.superblock = true;
+        // The first commit marks a new incarnation: whatever a crash left behind is older than all that follows.
+        pool.run_commit().await?;
+        let p = pool.clone();
+        drop(rt.spawn(async move { p.committer().await }));
+        let p = pool.clone();
+        drop(rt.spawn(async move { p.clock().await }));
+        pool.reap_all();
+        Ok((pool, warnings))
+    }
+
+    pub(crate) fn over(rt: &Rt, settings: Settings, state: State) -> Pool {
+        Pool(Rc::new(Inner {
+            rt: rt.clone(),
+            settings,
+            state: RefCell::new(state),
+            frozen: RefCell::new(None),
+            metrics: RefCell::new(CommitMetrics::default()),
+            loading: RefCell::new(FxHashMap::default()),
+            loading_maps: RefCell::new(FxHashMap::default()),
+            zeros: rt.bufs().zeroed(ZEROS).freeze(),
+            requested: Cell::new(false),
+            request: Event::new(),
+            done: Event::new(),
+            failures: Cell::new(0),
+            last_error: RefCell::new(None),
+            dirtied: Event::new(),
+            closed: Cell::new(false),
+        }))
+    }
+
+    /// Makes everything that completed before durable. All who ask at the same time share a commit.
+    pub async fn commit(&self) -> Result<()> {
+        let (target, failures) = {
+            let st = self.state();
+            if let Some(e) = &st.failed {
+                return Err(e.clone());
+            }
+            let target = match st.committing {
+                _ if !st.open.is_clean() => st.open.generation,
+                Some(running) => running,
+                None => return Ok(()),
+            };
+            (target, self.0.failures.get())
+        };
+        loop {
+            let wait = self.0.done.wait();
+            if self.state().committed >= target {
+                return Ok(());
+            }
+            if self.0.failures.get() != failures
+                && let Some(e) = &*self.0.last_error.borrow()
+            {
+                return Err(e.clone());
+            }
+            if self.0.closed.get() {
+                return Err(PoolError::new(ErrorKind::Io, "the pool is closed"));
+            }
+            self.ask_for_commit();
+            wait.await;
+        }
+    }
+
+    /// Commits and ends the background tasks. The pool must not be used afterwards.
+    pub async fn close(&self) -> Result<()> {
+        let outcome = self.commit().await;
+        self.0.closed.set(true);
+        self.0.request.notify();
+        self.0.dirtied.notify();
+        self.0.done.notify();
+        for d in &self.state().devices {
+            if let Some(q) = &d.queue {
+                q.close();
+            }
+        }
+        outcome
+    }
+
+    /// The task that runs all commits.
+    async fn committer(self) {
+        loop {
+            let wait = self.0.request.wait();
+            if self.0.closed.get() {
+                return;
+            }
+            if !self.0.requested.replace(false) {
+                wait.await;
+                continue;
+            }
+            if self.state().open.is_clean() && self.0.frozen.borrow().is_none() {
+                self.0.done.notify();
+                continue;
+            }
+            if let Err(e) = self.run_commit().await {
+                tracing::error!("a commit failed, it is tried again with the next: {e}");
+                self.0.failures.set(self.0.failures.get() + 1);
+                *self.0.last_error.borrow_mut() = Some(e);
+            }
+            self.0.done.notify();
+        }
+    }
+
+    /// The task that asks for a commit when something has been dirty for the interval.
+    async fn clock(self) {
+        loop {
+            let wait = self.0.dirtied.wait();
+            if self.0.closed.get() {
+                return;
+            }
+            let idle = self.state().open.is_clean() && self.0.frozen.borrow().is_none();
+            if idle {
+                wait.await;
+                continue;
+            }
+            self.rt().sleep(self.settings().commit_interval).await;
+            if self.state().failed.is_some() {
+                return;
+            }
+            self.ask_for_commit();
+            // The request is taken up before the next look.
+            self.rt().settled().await;
+        }
+    }
+
+    fn ask_for_commit(&self) {
+        self.0.requested.set(true);
+        self.0.request.notify();
+    }
+
+    /// To be called after a change: wakes the clock, and asks for a commit when much is dirty.
+    pub(crate) fn after_change(&self) {
+        let (first, much) = {
+            let st = self.state();
+            (!st.open.is_clean(), st.open.dirty_nodes.get() as u64 >= self.settings().dirty_nodes)
+        };
+        if first {
+            self.0.dirtied.notify();
+        }
+        if much {
+            self.ask_for_commit();
+        }
+    }
+
+    pub(crate) fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn state(&self) -> Ref<'_, State> {
+        self.0.state.borrow()
+    }
+
+    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
+        self.0.state.borrow_mut()
+    }
+
+    pub(crate) fn metrics_mut(&self) -> RefMut<'_, CommitMetrics> {
+        self.0.metrics.borrow_mut()
+    }
+
+    pub(crate) fn loading(&self) -> &RefCell<FxHashMap<PoolAddr, Event>> {
+        &self.0.loading
+    }
+
+    pub(crate) fn loading_maps(&self) -> &RefCell<FxHashMap<GroupId, Event>> {
+        &self.0.loading_maps
+    }
+
+    pub(crate) fn take_frozen(&self) -> Option<Frozen> {
+        self.0.frozen.borrow_mut().take()
+    }
+
+    pub(crate) fn keep_frozen(&self, frozen: Frozen) {
+        *self.0.frozen.borrow_mut() = Some(frozen);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.closed.get()
+    }
+
+    /// A view of `len` zero bytes, at most as many as one step reads.
+    pub(crate) fn zero_block(&self, len: usize) -> Slice {
+        assert!(len <= ZEROS && len % BLOCK == 0);
+        self.0.zeros.cut(0, len)
+    }
+}

@@ -220,7 +220,8 @@ impl Device {
     }
 
     fn start(&self, run: Vec<Request>) {
-        let mut transfer = Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: Vec::with_capacity(run.len()) };
+        let mut transfer =
+            Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: Vec::with_capacity(run.len()) };
         let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
         let mut reading = false;
         for r in run {

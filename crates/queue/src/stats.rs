@@ -69,3 +69,23 @@ impl DeviceStats {
         &mut self.classes[class as usize]
     }
 }
+
+impl KindStats {
+    fn merge(&mut self, other: &KindStats) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+        self.latency.merge(&other.latency);
+    }
+}
+
+impl DeviceStats {
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &DeviceStats) {
+        for (a, b) in self.classes.iter_mut().zip(&other.classes) {
+            a.read.merge(&b.read);
+            a.write.merge(&b.write);
+            a.flush.merge(&b.flush);
+            a.merged += b.merged;
+        }
+    }
+}

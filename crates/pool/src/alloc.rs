@@ -1,0 +1,171 @@
+//! Allocation: next fit in an open group per kind, groups made from chunks as they are needed.
+//!
+//! Metadata must always find room for what is dirty, or nothing could be committed, not even what frees space. So data may only take a new
+//! group, and a write may only begin, if enough stays for all dirty nodes and a reserve ([`State::admit`]).
+
+use base::{Bitmap, GroupId, PoolAddr};
+use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+
+use crate::extents::Run;
+use crate::state::{Group, Maps, State, kind_index};
+
+/// Nodes that one change of trees may add at most: two trees, a path and splits in each, several records.
+const NODES_PER_CHANGE: u64 = 48;
+
+/// The outcome of an allocation.
+pub(crate) enum Alloc {
+    /// These blocks are the caller's.
+    Got(Run),
+    /// The maps of this group have to be loaded first.
+    NeedMaps(GroupId),
+    /// There is nothing.
+    Full,
+}
+
+/// How a change is admitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It takes space.
+    Write,
+    /// It gives space back, and may use the reserve.
+    Free,
+}
+
+impl State {
+    /// Takes up to `want` contiguous blocks of `kind`.
+    pub fn alloc(&mut self, kind: GroupKind, want: u32) -> Alloc {
+        self.drain_limbo();
+        let k = kind_index(kind);
+        loop {
+            if let Some((id, at)) = self.space.cursor[k] {
+                let Some(maps) = &mut self.groups[id.0 as usize].maps else { return Alloc::NeedMaps(id) };
+                if let Some((start, len)) = maps.busy.find_free_run(at as usize, want as usize) {
+                    maps.busy.assign(start, len, true);
+                    let busy = self.group(id).busy_count + len as u32;
+                    self.set_busy(id, busy);
+                    self.space.cursor[k] = Some((id, (start + len) as u32));
+                    return Alloc::Got(Run { addr: self.geometry.join(id, start as u32), len: len as u32 });
+                }
+                self.space.cursor[k] = None;
+            }
+            let emptiest = self.space.by_free[k].last().map(|&(_, id)| id);
+            // A group that is mostly full scatters what is written: rather begin a new one.
+            let roomy = emptiest.filter(|&id| {
+                let free = self.geometry.group_blocks - self.group(id).busy_count;
+                free >= self.geometry.group_blocks / 4
+            });
+            let next = match roomy {
+                Some(id) => Some(id),
+                None if kind == GroupKind::Metadata || self.data_may_form() => self.form_group(kind).or(emptiest),
+                None => emptiest,
+            };
+            let Some(id) = next else { return Alloc::Full };
+            self.space.cursor[k] = Some((id, 0));
+        }
+    }
+
+    /// Blocks that metadata can still take.
+    fn metadata_room(&self) -> u64 {
+        self.space.free[1] + self.formable() * u64::from(self.geometry.group_blocks)
+    }
+
+    fn reserve(&self) -> u64 {
+        u64::from(self.geometry.group_blocks / 8).max(64)
+    }
+
+    fn dirty_nodes(&self) -> u64 {
+        self.open.dirty_nodes.get() as u64 + self.committing_nodes
+    }
+
+    /// True if a change of the trees may go ahead: all its nodes will find room at commit.
+    pub fn admit(&self, purpose: Purpose) -> bool {
+        let need = self.dirty_nodes() + NODES_PER_CHANGE + if purpose == Purpose::Write { self.reserve() } else { 0 };
+        self.metadata_room() >= need
+    }
+
+    fn data_may_form(&self) -> bool {
+        let blocks = u64::from(self.geometry.group_blocks);
+        let after = self.metadata_room().checked_sub(blocks);
+        self.formable() > 0
+            && after.is_some_and(|room| room >= 2 * (self.dirty_nodes() + NODES_PER_CHANGE + self.reserve()))
+    }
+
+    /// How many more groups the free chunks make: each takes `copies` chunks of different devices.
+    pub fn formable(&self) -> u64 {
+        let copies = u64::from(self.copies);
+        let fits = |n: u64| self.devices.iter().map(|d| d.free_chunks.min(n)).sum::<u64>() >= copies * n;
+        let (mut lo, mut hi) = (0, self.free_groups.len() as u64);
+        while lo < hi {
+            let mid = (lo + hi).div_ceil(2);
+            if fits(mid) { lo = mid } else { hi = mid - 1 }
+        }
+        lo
+    }
+
+    /// Takes an unused group into use, on the devices with the most free chunks, those that are there first.
+    fn form_group(&mut self, kind: GroupKind) -> Option<GroupId> {
+        let copies = usize::from(self.copies);
+        let mut order: Vec<usize> = (0..self.devices.len()).filter(|&d| self.devices[d].free_chunks > 0).collect();
+        order.sort_by_key(|&d| (std::cmp::Reverse(self.devices[d].free_chunks), d));
+        let live = order.iter().position(|&d| self.devices[d].live().is_some())?;
+        if order.len() < copies {
+            return None;
+        }
+        if live >= copies {
+            let d = order.remove(live);
+            order.insert(0, d);
+        }
+        let id = self.free_groups.pop_first()?;
+        let mut chunks = Vec::with_capacity(copies);
+        for &d in &order[..copies] {
+            let device = &mut self.devices[d];
+            let chunk = device.chunks.find(0, false)? as u32;
+            device.take_chunk(chunk);
+            chunks.push(Chunk { device: d as u16, chunk });
+        }
+        let bits = self.geometry.group_blocks as usize;
+        let generation = self.open.generation;
+        let g = self.group_mut(id);
+        assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
+        g.record = GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
+        g.busy_count = 0;
+        g.touched = generation;
+        g.maps =
+            Some(Box::new(Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] }));
+        self.open.groups.insert(id);
+        self.index_group(id);
+        Some(id)
+    }
+
+    /// Gives up a group in which nothing is allocated, neither now nor by the last commit.
+    pub fn dissolve_group(&mut self, id: GroupId) {
+        self.unindex_group(id);
+        let g = self.group_mut(id);
+        assert!(g.busy_count == 0 && g.record.used == 0);
+        let chunks = std::mem::take(&mut g.record.chunks);
+        g.record = GroupRecord { checksums: g.record.checksums, ..GroupRecord::free() };
+        g.maps = None;
+        for c in chunks {
+            self.devices[usize::from(c.device)].give_chunk(c.chunk);
+        }
+        self.open.groups.insert(id);
+        self.free_groups.insert(id);
+    }
+
+    /// The groups that could be given up.
+    pub fn empty_groups(&self) -> Vec<GroupId> {
+        let empty = |g: &Group| g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0;
+        let ids = (0..self.groups.len()).filter(|&i| empty(&self.groups[i]));
+        ids.map(|i| GroupId(i as u32)).collect()
+    }
+
+    /// True if waiting for a commit may free something.
+    pub fn gives_back(&self) -> bool {
+        !self.open.frees.is_empty() || self.committing.is_some() || !self.limbo.is_empty()
+    }
+
+    /// Gives back blocks that were taken but never referred to.
+    pub fn unalloc(&mut self, addr: PoolAddr, len: u32) {
+        self.release(Run { addr, len });
+    }
+}

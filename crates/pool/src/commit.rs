@@ -1,0 +1,553 @@
+//! Commit: makes a transaction durable, in the background.
+//!
+//! 1. *Freeze*, in O(1): the open transaction is taken, the next one opens. This is all that others wait for.
+//! 2. The changed nodes of its trees get addresses and are written, children before parents.
+//! 3. Bitmaps take in what was allocated and freed; pages whose content changed are written to their other slot, on every device.
+//! 4. All devices are flushed; then the superblocks are written and flushed. From now on this state is the pool.
+//! 5. What it freed may be used again as soon as no read is about it any more, and all who waited are told.
+//!
+//! A commit that fails keeps its frozen transaction and is tried again as a whole at the next request; until then nothing of it counts. A
+//! failed flush of a device that the pool cannot do without ends all commits: what that device lost cannot be known.
+//!
+//! One commit at a time; whoever asks while one runs shares the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::prng::mix64;
+use base::{BLOCK, Buf, Generation, GroupId, PoolAddr, SliceList, VolumeId};
+use btree::{Tree, WriteOut};
+use format::node::RootPtr;
+use format::page::{BITS_PER_PAGE, GroupKind, VolumeRecord};
+use queue::Class;
+
+use crate::Pool;
+use crate::alloc::Alloc;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::extents::{Run, push_run};
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Nodes that are serialised, or runs that are entered into bitmaps, before other tasks get a turn.
+const SLICE: usize = 64;
+/// Nodes written by one request.
+const NODES_PER_WRITE: u32 = 64;
+
+/// A frozen transaction on its way to the devices. What has been done is kept, so that a second try goes on from there.
+pub(crate) struct Frozen {
+    txn: Txn,
+    volumes: Vec<(VolumeId, VolumeRecord, bool, Tree)>,
+    checksums: Vec<(GroupId, Tree)>,
+    captured: bool,
+    /// Blocks of nodes that this commit has written.
+    node_blocks: Vec<Run>,
+    /// Allocations and frees are in the bitmaps.
+    applied: bool,
+    all_frees: Vec<Run>,
+    /// Bitmap pages as they were before, as far as they were touched.
+    before: BTreeMap<(GroupId, u32), Vec<u64>>,
+    touched_groups: BTreeSet<GroupId>,
+    /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not the committed one.
+    bitmap_pages: Vec<(GroupId, u32)>,
+    table_pages: BTreeSet<u32>,
+}
+
+impl Frozen {
+    fn new(txn: Txn) -> Frozen {
+        Frozen {
+            txn,
+            volumes: Vec::new(),
+            checksums: Vec::new(),
+            captured: false,
+            node_blocks: Vec::new(),
+            applied: false,
+            all_frees: Vec::new(),
+            before: BTreeMap::new(),
+            touched_groups: BTreeSet::new(),
+            bitmap_pages: Vec::new(),
+            table_pages: BTreeSet::new(),
+        }
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.txn.generation
+    }
+}
+
+/// What a table page contributes to the superblock's digest of all of them.
+pub(crate) fn digest_of(page: u32, generation: Generation) -> u64 {
+    mix64(mix64(u64::from(page) + 1) ^ generation.0)
+}
+
+impl Pool {
+    /// Runs one commit, or the rest of one that failed.
+    pub(crate) async fn run_commit(&self) -> Result<()> {
+        let started = self.rt().now();
+        let mut frozen = match self.take_frozen() {
+            Some(frozen) => frozen,
+            None => self.freeze(),
+        };
+        match self.write_frozen(&mut frozen).await {
+            Ok(()) => {
+                self.complete(frozen);
+                let took = self.rt().now().since(started);
+                let mut m = self.metrics_mut();
+                m.count += 1;
+                m.duration.record(took);
+                Ok(())
+            }
+            Err(e) => {
+                self.metrics_mut().failed += 1;
+                self.keep_frozen(frozen);
+                Err(e)
+            }
+        }
+    }
+
+    fn freeze(&self) -> Frozen {
+        let from = self.rt().precise_now();
+        let frozen = {
+            let mut st = self.state_mut();
+            let generation = st.open.generation;
+            st.committing = Some(generation);
+            st.committing_nodes = st.open.dirty_nodes.get() as u64;
+            Frozen::new(std::mem::replace(&mut st.open, Txn::new(generation.next())))
+        };
+        let took = self.rt().precise_now().since(from);
+        self.metrics_mut().critical_section.record(took);
+        frozen
+    }
+
+    async fn write_frozen(&self, frozen: &mut Frozen) -> Result<()> {
+        self.capture(frozen).await;
+        let roots = self.write_nodes(frozen).await?;
+        self.apply(frozen).await?;
+        self.enter_roots(frozen, &roots);
+        self.plan_pages(frozen);
+        self.write_pages(frozen).await?;
+        self.flush_devices().await?;
+        self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
+    }
+
+    /// Takes the trees as they were at the freeze; from here on edits of the open transaction need not keep them.
+    async fn capture(&self, frozen: &mut Frozen) {
+        if frozen.captured {
+            return;
+        }
+        let g = frozen.generation();
+        let volumes: Vec<_> = frozen.txn.volumes.iter().copied().collect();
+        for part in volumes.chunks(SLICE) {
+            let mut st = self.state_mut();
+            for &id in part {
+                if let Some(v) = st.volumes.get_mut(&id) {
+                    let (record, gone, tree) = v.take_frozen(g);
+                    frozen.volumes.push((id, record, gone, tree));
+                }
+            }
+            drop(st);
+            self.rt().yield_now().await;
+        }
+        let groups: Vec<_> = frozen.txn.checksums.iter().copied().collect();
+        for part in groups.chunks(SLICE) {
+            let mut st = self.state_mut();
+            frozen.checksums.extend(part.iter().map(|&id| (id, st.group_mut(id).checksums.take_frozen(g))));
+            drop(st);
+            self.rt().yield_now().await;
+        }
+        frozen.captured = true;
+    }
+
+    /// Writes the changed nodes of all trees; returns the new roots, in the order of `frozen.volumes`, then of `frozen.checksums`.
+    async fn write_nodes(&self, frozen: &mut Frozen) -> Result<Vec<Option<RootPtr>>> {
+        let trees: Vec<Tree> =
+            frozen.volumes.iter().map(|v| v.3.clone()).chain(frozen.checksums.iter().map(|c| c.1.clone())).collect();
+        let mut roots = Vec::with_capacity(trees.len());
+        let mut writer = NodeWriter { pool: self.clone(), run: None, tasks: Vec::new(), outcome: Ok(()) };
+        for tree in trees {
+            let mut out = WriteOut::new(&tree, frozen.generation());
+            loop {
+                match writer.slice(&mut out, &mut frozen.node_blocks).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(e) => {
+                        // What is under way must end before anything is tried again; the first reason is the one to tell.
+                        let _ = writer.finish(frozen).await;
+                        return Err(e);
+                    }
+                }
+                self.rt().yield_now().await;
+            }
+            roots.push(out.root());
+        }
+        writer.finish(frozen).await?;
+        Ok(roots)
+    }
+
+    /// Enters allocations and frees into the durable bitmaps.
+    async fn apply(&self, frozen: &mut Frozen) -> Result<()> {
+        if frozen.applied {
+            return Ok(());
+        }
+        let blocks = self.state().geometry.group_blocks;
+        let mut frees = std::mem::take(&mut frozen.all_frees);
+        if frees.is_empty() {
+            frees = std::mem::take(&mut frozen.txn.frees);
+            for addr in std::mem::take(&mut frozen.txn.freed_nodes).resolve() {
+                self.state_mut().cache.forget(addr);
+                push_run(&mut frees, Run { addr, len: 1 }, blocks);
+            }
+        }
+        // All maps first: then nothing can fail half way.
+        let mut groups: BTreeSet<GroupId> = BTreeSet::new();
+        {
+            let st = self.state();
+            let all = frozen.txn.allocs.iter().chain(&frozen.node_blocks).chain(&frees);
+            groups.extend(all.map(|r| st.geometry.split(r.addr).0));
+        }
+        frozen.all_frees = frees;
+        for &id in &groups {
+            self.load_maps(id).await?;
+            let mut st = self.state_mut();
+            let generation = frozen.generation();
+            st.group_mut(id).touched = generation;
+        }
+        let changes: Vec<(Run, bool)> = (frozen.txn.allocs.iter().chain(&frozen.node_blocks).map(|&r| (r, true)))
+            .chain(frozen.all_frees.iter().map(|&r| (r, false)))
+            .collect();
+        for part in changes.chunks(SLICE * 4) {
+            let mut st = self.state_mut();
+            for &(run, set) in part {
+                enter(&mut st, frozen, run, set);
+            }
+            drop(st);
+            self.rt().yield_now().await;
+        }
+        frozen.touched_groups = groups;
+        frozen.applied = true;
+        Ok(())
+    }
+
+    /// Puts the new roots into the records that the table pages will say.
+    fn enter_roots(&self, frozen: &mut Frozen, roots: &[Option<RootPtr>]) {
+        let mut st = self.state_mut();
+        let (volume_roots, checksum_roots) = roots.split_at(frozen.volumes.len());
+        for ((id, record, gone, _), root) in frozen.volumes.iter().zip(volume_roots) {
+            let Some(place) = st.volumes.get(id).map(|v| v.place) else { continue };
+            st.places[place as usize] = (!gone).then(|| VolumeRecord { mapping: *root, ..record.clone() });
+            frozen.table_pages.insert(place / format::page::VOLUMES_PER_PAGE);
+        }
+        for ((id, _), root) in frozen.checksums.iter().zip(checksum_roots) {
+            st.group_mut(*id).record.checksums = *root;
+            frozen.touched_groups.insert(*id);
+        }
+    }
+
+    /// Decides which pages have to be written.
+    fn plan_pages(&self, frozen: &mut Frozen) {
+        let mut st = self.state_mut();
+        let (mut written, mut skipped) = (0, 0);
+        let words = BITS_PER_PAGE as usize / 64;
+        for ((id, page), before) in std::mem::take(&mut frozen.before) {
+            let generation = frozen.txn.generation;
+            let g = st.group_mut(id);
+            let Some(maps) = &g.maps else { continue };
+            if maps.durable.words()[page as usize * words..].iter().take(before.len()).eq(before.iter()) {
+                skipped += 1;
+                continue;
+            }
+            written += 1;
+            g.record.bitmap_generations[page as usize] = generation;
+            g.record.used = maps.durable.count() as u32;
+            frozen.bitmap_pages.push((id, page));
+            frozen.table_pages.insert(st.page_of_group(id));
+        }
+        for &id in frozen.txn.groups.iter().chain(frozen.checksums.iter().map(|c| &c.0)) {
+            frozen.table_pages.insert(st.page_of_group(id));
+        }
+        for id in &frozen.touched_groups {
+            if frozen.table_pages.contains(&st.page_of_group(*id)) { written += 1 } else { skipped += 1 }
+        }
+        let forced = std::mem::take(&mut st.forced_pages);
+        frozen.table_pages.extend(forced);
+        drop(st);
+        let mut m = self.metrics_mut();
+        m.group_updates_written += written;
+        m.group_updates_skipped += skipped;
+    }
+
+    async fn write_pages(&self, frozen: &Frozen) -> Result<()> {
+        let mut blocks: Vec<(u64, Buf)> = Vec::new();
+        {
+            let st = self.state();
+            for &(id, page) in &frozen.bitmap_pages {
+                blocks.extend(st.encode_bitmap_page(id, page, frozen.generation(), self.rt().bufs()));
+            }
+            for &page in &frozen.table_pages {
+                blocks.push(st.encode_table_page(page, frozen.generation(), self.rt().bufs()));
+            }
+        }
+        let devices = self.state().live_devices();
+        let tasks: Vec<_> = blocks
+            .into_iter()
+            .map(|(offset, block)| {
+                let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
+                let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
+                self.rt().spawn(async move { pool.write_places(&places, data, Class::Commit).await })
+            })
+            .collect();
+        let mut outcome = Ok(());
+        for t in tasks {
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(gone())));
+        }
+        outcome
+    }
+
+    async fn flush_devices(&self) -> Result<()> {
+        let devices = self.state().live_devices();
+        let tasks: Vec<_> = devices
+            .into_iter()
+            .filter_map(|d| {
+                let device = self.queue_of(d)?;
+                Some((d, self.rt().spawn(async move { device.flush(Class::Commit).await })))
+            })
+            .collect();
+        let mut outcomes = Vec::with_capacity(tasks.len());
+        for (d, t) in tasks {
+            outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
+        }
+        self.judge(outcomes, "flush").inspect_err(|e| {
+            let mut st = self.state_mut();
+            let what = format!(
+                "a device could not make its writes durable and the pool cannot do without it: {e}; restart forebay"
+            );
+            st.failed = Some(PoolError::new(ErrorKind::Io, what));
+        })
+    }
+
+    fn next_digest(&self, frozen: &Frozen) -> u64 {
+        let st = self.state();
+        frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
+            let old = digest_of(page, st.table_pages[page as usize].generation);
+            digest.wrapping_sub(old).wrapping_add(digest_of(page, frozen.generation()))
+        })
+    }
+
+    /// Writes the superblock of `generation` to every live device. If one is dropped over it, once more to the others, so that none that
+    /// counts says it was still in use.
+    async fn write_superblocks(&self, generation: Generation, digest: u64) -> Result<()> {
+        loop {
+            let (devices, blocks, offset) = {
+                let mut st = self.state_mut();
+                st.sequence += 1;
+                let devices = st.live_devices();
+                let blocks: Vec<Buf> = devices
+                    .iter()
+                    .map(|&d| {
+                        let mut block = self.rt().bufs().take(BLOCK);
+                        st.superblock_for(d, generation, digest).encode(&mut block);
+                        block
+                    })
+                    .collect();
+                (devices, blocks, format::superblock::Superblock::offset_of(st.sequence))
+            };
+            let before = devices.len();
+            let tasks: Vec<_> = devices
+                .into_iter()
+                .zip(blocks)
+                .filter_map(|(d, block)| {
+                    let device = self.queue_of(d)?;
+                    let data = SliceList::from_iter([block.freeze()]);
+                    Some((d, self.rt().spawn(async move { device.write_durable(Class::Commit, offset, data).await })))
+                })
+                .collect();
+            let mut outcomes = Vec::with_capacity(tasks.len());
+            for (d, t) in tasks {
+                outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
+            }
+            self.judge(outcomes, "superblock write")?;
+            if self.state().live_devices().len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The commit is durable: lets go of what it held.
+    fn complete(&self, frozen: Frozen) {
+        let mut st = self.state_mut();
+        let generation = frozen.generation();
+        let digest = frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
+            let old = digest_of(page, st.table_pages[page as usize].generation);
+            digest.wrapping_sub(old).wrapping_add(digest_of(page, generation))
+        });
+        st.tables_digest = digest;
+        for &page in &frozen.table_pages {
+            let p = &mut st.table_pages[page as usize];
+            p.generation = generation;
+            p.slot = 1 - p.slot;
+        }
+        for &(id, page) in &frozen.bitmap_pages {
+            if let Some(maps) = &mut st.group_mut(id).maps {
+                let slot = &mut maps.slots[page as usize];
+                *slot = 1 - *slot;
+            }
+        }
+        for (id, _, gone, tree) in &frozen.volumes {
+            if *gone {
+                st.volumes.remove(id);
+                continue;
+            }
+            if let Some(v) = st.volumes.get_mut(id) {
+                v.forget_frozen();
+                v.mapping.tree.settle(tree);
+            }
+        }
+        for (id, tree) in &frozen.checksums {
+            let g = st.group_mut(*id);
+            g.checksums.forget_frozen();
+            g.checksums.tree.settle(tree);
+        }
+        st.committed = generation;
+        st.committing = None;
+        st.committing_nodes = 0;
+        let pin = std::mem::take(&mut st.pin);
+        st.limbo.push_back((pin, frozen.all_frees));
+        st.drain_limbo();
+        for id in st.empty_groups() {
+            st.dissolve_group(id);
+        }
+        st.unload_idle(self.settings().loaded_groups);
+    }
+}
+
+fn gone() -> PoolError {
+    PoolError::new(ErrorKind::Io, "the runtime has ended")
+}
+
+/// Sets or clears a run in its group's durable bitmap, and keeps what the pages were before.
+fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) {
+    let (id, block) = st.geometry.split(run.addr);
+    let words = BITS_PER_PAGE as usize / 64;
+    let Some(maps) = &mut st.groups[id.0 as usize].maps else {
+        unreachable!("{id:?}: its maps were loaded for this commit")
+    };
+    for page in block / BITS_PER_PAGE..=(block + run.len - 1) / BITS_PER_PAGE {
+        frozen.before.entry((id, page)).or_insert_with(|| {
+            let all = maps.durable.words();
+            all[page as usize * words..].iter().take(words).copied().collect()
+        });
+    }
+    let changed = maps.durable.assign(block as usize, run.len as usize, set);
+    assert_eq!(changed, run.len as usize, "{run:?} was {} already", if set { "allocated" } else { "free" });
+}
+
+/// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
+struct NodeWriter {
+    pool: Pool,
+    run: Option<NodeRun>,
+    tasks: Vec<rt::JoinHandle<Result<()>>>,
+    outcome: Result<()>,
+}
+
+/// Blocks taken for nodes, and how many of them have one.
+struct NodeRun {
+    at: Run,
+    filled: u32,
+    buf: Buf,
+}
+
+/// Requests of a commit's nodes that may be under way at once.
+const NODE_WRITES: usize = 16;
+
+impl NodeWriter {
+    /// Serialises up to a slice of nodes; false after the last.
+    async fn slice(&mut self, out: &mut WriteOut, blocks: &mut Vec<Run>) -> Result<bool> {
+        for _ in 0..SLICE {
+            if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
+                self.send(blocks).await;
+                let at = self.take_run().await?;
+                let buf = self.pool.rt().bufs().take(at.len as usize * BLOCK);
+                self.run = Some(NodeRun { at, filled: 0, buf });
+            }
+            let Some(run) = &mut self.run else { unreachable!("it was just made") };
+            let next = run.at.addr.plus(u64::from(run.filled));
+            let from = run.filled as usize * BLOCK;
+            let mut st = self.pool.state_mut();
+            let place = &mut run.buf[from..from + BLOCK];
+            let written = out.next(&mut st.cache, &mut || Some(next), place);
+            match written {
+                Ok(None) => return Ok(false),
+                Ok(Some(addr)) if addr == next => {
+                    run.filled += 1;
+                    st.committing_nodes = st.committing_nodes.saturating_sub(1);
+                }
+                Ok(Some(addr)) => {
+                    // It has its address from an earlier try.
+                    let again = self.pool.rt().bufs().copy_of(place);
+                    drop(st);
+                    self.write(addr, again).await;
+                }
+                Err(btree::OutOfSpace) => unreachable!("an address was offered"),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes blocks for the next nodes.
+    async fn take_run(&self) -> Result<Run> {
+        loop {
+            let want = (self.pool.state().committing_nodes as u32).clamp(1, NODES_PER_WRITE);
+            let got = self.pool.state_mut().alloc(GroupKind::Metadata, want);
+            match got {
+                Alloc::Got(run) => return Ok(run),
+                Alloc::NeedMaps(id) => self.pool.load_maps(id).await?,
+                Alloc::Full => {
+                    return Err(PoolError::new(
+                        ErrorKind::NoSpace,
+                        "no room for metadata; discard something or add space",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Writes what the current run holds and gives back the blocks that got no node.
+    async fn send(&mut self, blocks: &mut Vec<Run>) {
+        let Some(NodeRun { at, filled, mut buf }) = self.run.take() else { return };
+        if filled < at.len {
+            self.pool.state_mut().unalloc(at.addr.plus(u64::from(filled)), at.len - filled);
+        }
+        if filled == 0 {
+            return;
+        }
+        self.pool.metrics_mut().nodes += u64::from(filled);
+        let group_blocks = self.pool.state().geometry.group_blocks;
+        push_run(blocks, Run { addr: at.addr, len: filled }, group_blocks);
+        buf.truncate(filled as usize * BLOCK);
+        self.write(at.addr, buf).await;
+    }
+
+    async fn write(&mut self, addr: PoolAddr, buf: Buf) {
+        if self.tasks.len() >= NODE_WRITES {
+            let t = self.tasks.remove(0);
+            self.note(t.await);
+        }
+        let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
+        self.tasks.push(self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await }));
+    }
+
+    fn note(&mut self, outcome: Option<Result<()>>) {
+        if let Err(e) = outcome.unwrap_or_else(|| Err(gone()))
+            && self.outcome.is_ok()
+        {
+            self.outcome = Err(e);
+        }
+    }
+
+    async fn finish(mut self, frozen: &mut Frozen) -> Result<()> {
+        self.send(&mut frozen.node_blocks).await;
+        for t in std::mem::take(&mut self.tasks) {
+            let outcome = t.await;
+            self.note(outcome);
+        }
+        self.outcome
+    }
+}

@@ -1,0 +1,354 @@
+//! The way of a read, a write and a discard through the pool, in blocks of a volume.
+//!
+//! A write allocates, writes all copies, and only then changes the trees, in one step: what a reader or a commit sees is the old block or
+//! the new one. A read looks up addresses and checksums in one step, and pins them, before it waits for a device.
+//!
+//! These futures must run to their end (in a task that is not dropped), or the blocks they took stay taken until the pool is opened again.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Crc, Lba, PoolAddr, Slice, SliceList, VolumeId};
+use btree::{Edit, Fault};
+use format::page::GroupKind;
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Pool;
+use crate::alloc::{Alloc, Purpose};
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::extents::Run;
+use crate::state::{Pin, State};
+use crate::{checksums, mapping};
+
+/// Blocks that are read, written or mapped in one step.
+const STEP_BLOCKS: u64 = 256;
+/// Extents that a discard unmaps in one step.
+const STEP_EXTENTS: usize = 128;
+
+/// A part of a read: a hole, or blocks with their checksums.
+struct Piece {
+    len: u32,
+    /// First block, and where in the list of checksums its own begin.
+    place: Option<(PoolAddr, usize)>,
+}
+
+struct Plan {
+    pieces: SmallVec<[Piece; 1]>,
+    crcs: SmallVec<[Crc; 8]>,
+    pin: Pin,
+}
+
+impl Pool {
+    /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices are in order and whole blocks each.
+    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        if blocks <= STEP_BLOCKS {
+            return self.read_step(volume, lba, blocks).await;
+        }
+        let mut tasks = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
+            let from = lba.plus(at);
+            tasks.push(self.rt().spawn(async move { pool.read_step(volume, from, n).await }));
+            at += n;
+        }
+        let mut all = SliceList::new();
+        for t in tasks {
+            all.extend(t.await.unwrap_or_else(|| Err(ended()))?);
+        }
+        Ok(all)
+    }
+
+    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let plan = self.resident(Class::Foreground, |st| plan_read(st, volume, lba, blocks)).await??;
+        let mut out = SliceList::new();
+        if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
+            debug_assert_eq!(u64::from(len), blocks);
+            out.push(self.read_verified(addr, &plan.crcs, Class::Foreground, &plan.pin).await?);
+            return Ok(out);
+        }
+        let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
+        for p in &plan.pieces {
+            tasks.push(p.place.map(|(addr, at)| {
+                let crcs: SmallVec<[Crc; 8]> = SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
+                let (pool, pin) = (self.clone(), plan.pin.clone());
+                self.rt().spawn(async move { pool.read_verified(addr, &crcs, Class::Foreground, &pin).await })
+            }));
+        }
+        for (p, t) in plan.pieces.iter().zip(tasks) {
+            out.push(match t {
+                Some(t) => t.await.unwrap_or_else(|| Err(ended()))?,
+                None => self.zero_block(p.len as usize * BLOCK),
+            });
+        }
+        Ok(out)
+    }
+
+    /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that begin when this returns, and durable after
+    /// the next [`Pool::commit`].
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        assert_eq!(data.len() % BLOCK, 0);
+        let blocks = (data.len() / BLOCK) as u64;
+        let mut at = 0;
+        while at < blocks {
+            let n = (blocks - at).min(STEP_BLOCKS);
+            let part = data.cut(at as usize * BLOCK, n as usize * BLOCK);
+            self.write_step(volume, lba.plus(at), part).await?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
+        self.admit(Purpose::Write).await?;
+        let runs = self.take_blocks((data.len() / BLOCK) as u32).await?;
+        let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
+        let outcome = self.write_runs(&runs, &data).await;
+        if let Err(e) = outcome {
+            let mut st = self.state_mut();
+            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+            return Err(e);
+        }
+        let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs)).await;
+        let outcome = match mapped {
+            Ok(outcome) => outcome,
+            Err(e) => Err(e),
+        };
+        if outcome.is_err() {
+            let mut st = self.state_mut();
+            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+        }
+        self.after_change();
+        outcome
+    }
+
+    async fn write_runs(&self, runs: &[Run], data: &Slice) -> Result<()> {
+        if let [run] = runs {
+            return self.write_copies(run.addr, SliceList::from_iter([data.clone()]), Class::Foreground).await;
+        }
+        let mut tasks = Vec::with_capacity(runs.len());
+        let mut at = 0;
+        for run in runs {
+            let bytes = run.len as usize * BLOCK;
+            let (pool, part, addr) = (self.clone(), data.cut(at, bytes), run.addr);
+            at += bytes;
+            tasks.push(
+                self.rt().spawn(async move {
+                    pool.write_copies(addr, SliceList::from_iter([part]), Class::Foreground).await
+                }),
+            );
+        }
+        // All of them, whatever the first says: none may still be in flight when its blocks are given back.
+        let mut outcome = Ok(());
+        for t in tasks {
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(ended())));
+        }
+        outcome
+    }
+
+    /// Allocates `blocks` data blocks in as few runs as there are, or none at all.
+    async fn take_blocks(&self, blocks: u32) -> Result<SmallVec<[Run; 1]>> {
+        let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
+        let mut missing = blocks;
+        let mut tried_commit = false;
+        while missing > 0 {
+            let got = self.state_mut().alloc(GroupKind::Data, missing);
+            let outcome = match got {
+                Alloc::Got(run) => {
+                    missing -= run.len;
+                    runs.push(run);
+                    Ok(())
+                }
+                Alloc::NeedMaps(id) => self.load_maps(id).await,
+                Alloc::Full if !tried_commit && self.state().gives_back() => {
+                    tried_commit = true;
+                    self.commit().await
+                }
+                Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "the pool is full")),
+            };
+            if let Err(e) = outcome {
+                let mut st = self.state_mut();
+                runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+                return Err(e);
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Unmaps `[lba, end)` of `volume`, in slices; it reads as zeros then.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            self.admit(Purpose::Free).await?;
+            at = self.resident(Class::Foreground, |st| unmap(st, volume, at, end)).await??;
+            self.after_change();
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order, neighbours joined.
+    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<Vec<(Lba, u64)>> {
+        let extents = self
+            .resident(Class::Foreground, |st| {
+                let v = match st.volumes.get(&volume).filter(|v| v.is_live()) {
+                    Some(v) => v,
+                    None => return Ok(Err(crate::state::no_such_volume(volume))),
+                };
+                mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, max.saturating_add(1))
+            })
+            .await??;
+        let mut out: Vec<(Lba, u64)> = Vec::new();
+        for e in extents {
+            let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+            match out.last_mut() {
+                Some((start, len)) if start.0 + *len == from => *len += to - from,
+                _ => out.push((Lba(from), to - from)),
+            }
+        }
+        out.truncate(max);
+        Ok(out)
+    }
+
+    /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.
+    async fn admit(&self, purpose: Purpose) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            let (fits, crowded) = {
+                let st = self.state();
+                if let Some(e) = &st.failed {
+                    return Err(e.clone());
+                }
+                (st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes)
+            };
+            if fits && !crowded {
+                return Ok(());
+            }
+            if tries == 2 {
+                return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full: no room for metadata"));
+            }
+            tries += u32::from(!fits);
+            self.commit().await?;
+        }
+    }
+}
+
+fn ended() -> PoolError {
+    PoolError::new(ErrorKind::Io, "the runtime has ended")
+}
+
+/// Looks up where `[lba, lba + blocks)` is, and its checksums.
+fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> std::result::Result<Result<Plan>, Fault> {
+    let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
+        return Ok(Err(crate::state::no_such_volume(volume)));
+    };
+    let end = lba.plus(blocks);
+    let extents = match mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, usize::MAX)? {
+        Ok(e) => e,
+        Err(e) => return Ok(Err(e)),
+    };
+    let mut plan = Plan { pieces: SmallVec::new(), crcs: SmallVec::new(), pin: st.pin.clone() };
+    let mut at = lba.0;
+    for e in extents {
+        let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+        if from > at {
+            plan.pieces.push(Piece { len: (from - at) as u32, place: None });
+        }
+        let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
+        let (group, offset) = st.geometry.split(addr);
+        let Some(g) = st.groups.get(group.0 as usize) else {
+            return Ok(Err(PoolError::new(ErrorKind::Damaged, format!("{addr:?} is outside of the pool"))));
+        };
+        let start = plan.crcs.len();
+        let tree = &g.checksums.tree;
+        if !checksums::lookup(tree, &mut st.cache, (offset, len), volume, Lba(from), &mut plan.crcs)? {
+            let what = format!("block {addr} of the pool has no checksum for volume {volume}; run forebay check");
+            return Ok(Err(PoolError::new(ErrorKind::Damaged, what)));
+        }
+        plan.pieces.push(Piece { len, place: Some((addr, start)) });
+        at = to;
+    }
+    if at < end.0 {
+        plan.pieces.push(Piece { len: (end.0 - at) as u32, place: None });
+    }
+    Ok(Ok(plan))
+}
+
+/// Makes written blocks the content of `[lba, ..)`: mapping, checksums and the transaction's lists, all or nothing.
+fn map(
+    st: &mut State,
+    volume: VolumeId,
+    lba: Lba,
+    runs: &[Run],
+    crcs: &[Crc],
+) -> std::result::Result<Result<()>, Fault> {
+    let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
+        return Ok(Err(crate::state::no_such_volume(volume)));
+    };
+    mapping::prepare(&v.mapping.tree, &mut st.cache, lba, lba.plus(crcs.len() as u64))?;
+    for run in runs {
+        let (group, offset) = st.geometry.split(run.addr);
+        checksums::prepare(&st.groups[group.0 as usize].checksums.tree, &mut st.cache, offset, run.len)?;
+    }
+    // A malformed record is found now, before anything is changed.
+    let end = lba.plus(crcs.len() as u64);
+    if let Err(e) = mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, usize::MAX)? {
+        return Ok(Err(e));
+    }
+    let (open, committing) = (st.open.generation, st.committing);
+    let mut freed = Vec::new();
+    let mut at = 0u64;
+    for run in runs {
+        let (group, offset) = st.geometry.split(run.addr);
+        let from = lba.plus(at);
+        let State { cache, groups, volumes, geometry, open: txn, .. } = st;
+        let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+        let g = &mut groups[group.0 as usize];
+        g.checksums.begin_edit(open, committing);
+        txn.checksums.insert(group);
+        let part = &crcs[at as usize..at as usize + run.len as usize];
+        checksums::record(&mut g.checksums.tree, &mut edit, offset, volume, from, part)?;
+        let Some(v) = volumes.get_mut(&volume) else { continue };
+        v.begin_edit(open, committing);
+        txn.volumes.insert(volume);
+        let range = (from, from.plus(u64::from(run.len)));
+        let unmapped =
+            mapping::replace(&mut v.mapping.tree, &mut edit, range, Some(run.addr), geometry.group_blocks, &mut freed)?;
+        match unmapped {
+            Ok(n) => v.record.allocated_blocks = v.record.allocated_blocks + u64::from(run.len) - u64::from(n),
+            Err(e) => return Ok(Err(e)),
+        }
+        st.note_alloc(*run);
+        at += u64::from(run.len);
+    }
+    freed.into_iter().for_each(|r| st.note_free(r));
+    Ok(Ok(()))
+}
+
+/// Unmaps a bounded part of `[lba, end)`; returns where it stopped.
+fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> std::result::Result<Result<Lba>, Fault> {
+    let Some(v) = st.volumes.get(&volume).filter(|v| !v.gone) else {
+        return Ok(Err(crate::state::no_such_volume(volume)));
+    };
+    let old = match mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, STEP_EXTENTS)? {
+        Ok(old) => old,
+        Err(e) => return Ok(Err(e)),
+    };
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Ok(end)) };
+    let from = first.lba.max(lba);
+    let upto = Lba(last.end().min(end.0));
+    mapping::prepare(&v.mapping.tree, &mut st.cache, from, upto)?;
+    let (open, committing) = (st.open.generation, st.committing);
+    let blocks = st.geometry.group_blocks;
+    let State { cache, volumes, open: txn, .. } = st;
+    let Some(v) = volumes.get_mut(&volume) else { return Ok(Ok(end)) };
+    v.begin_edit(open, committing);
+    txn.volumes.insert(volume);
+    let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let mut freed = Vec::new();
+    match mapping::replace(&mut v.mapping.tree, &mut edit, (from, upto), None, blocks, &mut freed)? {
+        Ok(n) => v.record.allocated_blocks -= u64::from(n),
+        Err(e) => return Ok(Err(e)),
+    }
+    freed.into_iter().for_each(|r| st.note_free(r));
+    Ok(Ok(if old.len() >= STEP_EXTENTS { upto } else { end }))
+}

@@ -1,0 +1,39 @@
+use std::collections::BTreeMap;
+
+use base::Generation;
+use btree::{DirtyCount, Freed};
+use proptest::prelude::*;
+
+use super::*;
+
+const GROUP: u32 = 64;
+
+proptest! {
+    /// Against one entry a block.
+    #[test]
+    fn replace_agrees_with_a_map_of_blocks(ops in prop::collection::vec((0u64..200, 1u64..40, prop::option::of(0u64..500)), 1..60)) {
+        let mut tree = Tree::new(1);
+        let mut cache = NodeCache::new(64);
+        let (mut freed_nodes, mut dirty) = (Freed::default(), DirtyCount::default());
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        for (lba, len, addr) in ops {
+            let addr = addr.map(|a| PoolAddr(a * u64::from(GROUP)));
+            let range = (Lba(lba), Lba(lba + len));
+            let mut freed = Vec::new();
+            let mut edit = Edit { cache: &mut cache, generation: Generation(1), freed: &mut freed_nodes, dirty: &mut dirty };
+            let blocks = replace(&mut tree, &mut edit, range, addr, GROUP, &mut freed).expect("resident").expect("sound");
+            let mut want: Vec<u64> = (lba..lba + len).filter_map(|b| model.remove(&b)).collect();
+            let mut got: Vec<u64> = freed.iter().flat_map(|r| (0..u64::from(r.len)).map(|i| r.addr.0 + i)).collect();
+            want.sort_unstable();
+            got.sort_unstable();
+            prop_assert_eq!(blocks as usize, got.len());
+            prop_assert_eq!(got, want);
+            if let Some(a) = addr {
+                model.extend((0..len).map(|i| (lba + i, a.0 + i)));
+            }
+            let all = overlapping(&tree, &mut cache, Lba(0), Lba(1 << 40), usize::MAX).expect("resident").expect("sound");
+            let flat: Vec<(u64, u64)> = all.iter().flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i))).collect();
+            prop_assert_eq!(flat, model.iter().map(|(&a, &b)| (a, b)).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Reading and writing the copies of pool blocks: verified, healed, and without those devices that fail.
+
+use std::rc::Rc;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Buf, Crc, IoError, PoolAddr, Slice, SliceList, crc32c};
+use queue::{Class, Device};
+
+use crate::Pool;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::state::Pin;
+
+/// How often a failed write is tried again before its device is dropped.
+const WRITE_RETRIES: u32 = 2;
+
+impl Pool {
+    /// Reads `crcs.len()` blocks from `addr` on, inside one group, and verifies each against its checksum. Blocks that are bad in one copy are
+    /// taken from another and rewritten. `pin` keeps the blocks from being given to others meanwhile.
+    pub(crate) async fn read_verified(&self, addr: PoolAddr, crcs: &[Crc], class: Class, pin: &Pin) -> Result<Slice> {
+        let copies = self.state().copies_of(addr);
+        let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
+        let Some(device) = self.queue_of(first) else { return Err(no_copy(addr)) };
+        let buf = self.rt().bufs().take(crcs.len() * BLOCK);
+        let (outcome, buf) = device.read(class, offset, buf).await;
+        if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
+            return Ok(buf.freeze());
+        }
+        let bad = match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
+            Err(e) => {
+                self.note_read_error(first, offset, e);
+                vec![true; crcs.len()]
+            }
+        };
+        self.repair(addr, crcs, class, pin, buf, bad, &copies).await
+    }
+
+    /// The slow path of a read: finds a good version of every block marked `bad` and rewrites the copies that are not.
+    #[allow(clippy::too_many_arguments, reason = "the state of one read, handed over once")]
+    async fn repair(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+        pin: &Pin,
+        mut buf: Buf,
+        bad: Vec<bool>,
+        copies: &[(usize, u64)],
+    ) -> Result<Slice> {
+        let mut heals: Vec<(usize, u64, usize)> = Vec::new();
+        for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
+            let mut good = None;
+            let mut broken = Vec::new();
+            for &(d, start) in copies {
+                let Some(device) = self.queue_of(d) else { continue };
+                let offset = start + (i * BLOCK) as u64;
+                let (outcome, block) = device.read(class, offset, self.rt().bufs().take(BLOCK)).await;
+                match outcome {
+                    Ok(()) if crc32c(&block) == crcs[i] => {
+                        if good.is_none() {
+                            good = Some(block);
+                        }
+                        break;
+                    }
+                    Ok(()) => {
+                        self.state_mut().devices[d].errors.checksum += 1;
+                        let path = self.state().devices[d].path.clone();
+                        tracing::warn!(device = %path, offset, "a block is not what was written");
+                        broken.push((d, offset));
+                    }
+                    Err(e) => {
+                        self.note_read_error(d, offset, e);
+                        broken.push((d, offset));
+                    }
+                }
+            }
+            let Some(good) = good else {
+                return Err(PoolError::new(
+                    ErrorKind::Io,
+                    format!("block {} of the pool: no good copy ({} tried)", addr.0 + i as u64, broken.len()),
+                ));
+            };
+            buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
+            heals.extend(broken.into_iter().map(|(d, offset)| (d, offset, i)));
+        }
+        let whole = buf.freeze();
+        if !heals.is_empty() {
+            let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
+            drop(self.rt().spawn(async move {
+                for (d, offset, i) in heals {
+                    pool.heal(d, offset, data.cut(i * BLOCK, BLOCK)).await;
+                }
+                drop(pin);
+            }));
+        }
+        Ok(whole)
+    }
+
+    async fn heal(&self, d: usize, offset: u64, good: Slice) {
+        let Some(device) = self.queue_of(d) else { return };
+        match self.write_one(d, &device, offset, &SliceList::from_iter([good]), Class::Foreground).await {
+            Ok(()) => self.state_mut().devices[d].errors.healed += 1,
+            Err(e) => {
+                tracing::error!(offset, "a bad block could not be rewritten: {e}");
+                self.state_mut().fail_device(d, "failed");
+            }
+        }
+    }
+
+    fn note_read_error(&self, d: usize, offset: u64, e: IoError) {
+        let mut st = self.state_mut();
+        st.devices[d].errors.read += 1;
+        tracing::warn!(device = %st.devices[d].path, offset, "read failed: {e}");
+    }
+
+    pub(crate) fn queue_of(&self, d: usize) -> Option<Device> {
+        self.state().devices[d].live().cloned()
+    }
+
+    /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool cannot do without it: then, and if
+    /// there is no space under a device, the write fails.
+    pub(crate) async fn write_copies(&self, addr: PoolAddr, data: SliceList, class: Class) -> Result<()> {
+        let copies = self.state().copies_of(addr);
+        if copies.is_empty() {
+            return Err(no_copy(addr));
+        }
+        let places: Vec<_> = copies.into_iter().collect();
+        self.write_places(&places, data, class).await
+    }
+
+    /// Writes `data` to every place (device, offset in bytes) at once, with the policy of [`Pool::write_copies`].
+    pub(crate) async fn write_places(&self, places: &[(usize, u64)], data: SliceList, class: Class) -> Result<()> {
+        let data = Rc::new(data);
+        let (&(d0, offset0), others) = match places.split_first() {
+            Some(split) => split,
+            None => return Err(PoolError::new(ErrorKind::Missing, "no device is left to write to")),
+        };
+        let others: Vec<_> = others
+            .iter()
+            .map(|&(d, offset)| {
+                let (pool, data) = (self.clone(), data.clone());
+                (d, self.rt().spawn(async move { pool.write_live(d, offset, &data, class).await }))
+            })
+            .collect();
+        let mut outcomes = vec![(d0, self.write_live(d0, offset0, &data, class).await)];
+        for (d, task) in others {
+            if let Some(outcome) = task.await {
+                outcomes.push((d, outcome));
+            }
+        }
+        self.judge(outcomes, "write")
+    }
+
+    /// What several devices' outcomes mean for the whole: devices that failed are dropped if the pool can do without them.
+    pub(crate) fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>, what: &str) -> Result<()> {
+        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+        for (d, outcome) in outcomes {
+            let Err(e) = outcome else { continue };
+            let mut st = self.state_mut();
+            if st.devices[d].live().is_none() {
+                continue;
+            }
+            st.devices[d].errors.write += 1;
+            let device = st.devices[d].path.clone();
+            if e.is_no_space() {
+                return Err(PoolError::from_io(e, format!("no space under {device}; free some there")));
+            }
+            tracing::error!(%device, "{what} failed: {e}");
+            if !any_good || !st.fail_device(d, "failed") {
+                return Err(PoolError::from_io(e, format!("{what} to {device}")));
+            }
+        }
+        if any_good { Ok(()) } else { Err(PoolError::new(ErrorKind::Missing, format!("{what}: no device is left"))) }
+    }
+
+    async fn write_live(
+        &self,
+        d: usize,
+        offset: u64,
+        data: &SliceList,
+        class: Class,
+    ) -> std::result::Result<(), IoError> {
+        match self.queue_of(d) {
+            Some(device) => self.write_one(d, &device, offset, data, class).await,
+            None => Err(IoError::GONE),
+        }
+    }
+
+    async fn write_one(
+        &self,
+        d: usize,
+        device: &Device,
+        offset: u64,
+        data: &SliceList,
+        class: Class,
+    ) -> std::result::Result<(), IoError> {
+        let mut tries = 0;
+        loop {
+            match device.write(class, offset, data.clone()).await {
+                Err(e) if tries < WRITE_RETRIES && !e.is_no_space() && self.state().devices[d].live().is_some() => {
+                    tries += 1;
+                    tracing::warn!(offset, "write failed, trying again: {e}");
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+pub(crate) fn no_copy(addr: PoolAddr) -> PoolError {
+    PoolError::new(ErrorKind::Missing, format!("block {addr} of the pool: every device that holds a copy is missing"))
+}

@@ -1,0 +1,159 @@
+//! Loading what is not resident: nodes of trees, bitmaps of groups.
+
+use base::{BLOCK, Generation, GroupId};
+use btree::Fault;
+use format::page::{PageId, PageKind, decode_bitmap, open_page};
+use queue::Class;
+use rt::sync::Event;
+
+use crate::Pool;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::state::{Maps, Pin, State};
+
+impl Pool {
+    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
+    pub(crate) async fn resident<T>(
+        &self,
+        class: Class,
+        mut step: impl FnMut(&mut State) -> std::result::Result<T, Fault>,
+    ) -> Result<T> {
+        loop {
+            // The pin must be taken in the same breath as the look at the tree.
+            let (fault, pin) = {
+                let mut st = self.state_mut();
+                match step(&mut st) {
+                    Ok(t) => return Ok(t),
+                    Err(fault) => (fault, st.pin.clone()),
+                }
+            };
+            self.load_node(&fault, class, &pin).await?;
+        }
+    }
+
+    /// Brings a node into memory. Tasks that want the same node wait for one read.
+    pub(crate) async fn load_node(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
+        let addr = fault.ptr.addr;
+        let running = self.loading().borrow().get(&addr).map(Event::wait);
+        if let Some(wait) = running {
+            wait.await;
+            return Ok(());
+        }
+        let event = Event::new();
+        self.loading().borrow_mut().insert(addr, event.clone());
+        let outcome = self.load_node_alone(fault, class, pin).await;
+        self.loading().borrow_mut().remove(&addr);
+        event.notify();
+        outcome
+    }
+
+    async fn load_node_alone(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
+        if !self.state().geometry.contains(fault.ptr.addr) {
+            return Err(damaged(fault, "its address is outside of the pool"));
+        }
+        let bytes = self.read_verified(fault.ptr.addr, &[fault.ptr.crc], class, pin).await?;
+        self.state_mut().cache.admit(fault, &bytes).map_err(|e| damaged(fault, e))
+    }
+
+    /// Brings a group's bitmaps into memory.
+    pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
+        loop {
+            let running = self.loading_maps().borrow().get(&id).map(Event::wait);
+            match running {
+                Some(wait) => wait.await,
+                None if self.state().group(id).maps.is_some() => return Ok(()),
+                None => break,
+            }
+        }
+        let event = Event::new();
+        self.loading_maps().borrow_mut().insert(id, event.clone());
+        let outcome = self.read_maps(id).await;
+        self.loading_maps().borrow_mut().remove(&id);
+        event.notify();
+        let maps = outcome?;
+        let mut st = self.state_mut();
+        let used = maps.durable.count() as u32;
+        let g = st.group_mut(id);
+        if used != g.record.used {
+            let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {}", g.record.used);
+            return Err(PoolError::new(ErrorKind::Damaged, what));
+        }
+        g.maps = Some(Box::new(maps));
+        Ok(())
+    }
+
+    /// Reads a group's bitmap pages: of each, the slot with exactly the generation that the group's record names.
+    pub(crate) async fn read_maps(&self, id: GroupId) -> Result<Maps> {
+        let (geometry, uuid, generations) = {
+            let st = self.state();
+            (st.geometry, st.uuid, st.group(id).record.bitmap_generations)
+        };
+        let bits = geometry.group_blocks as usize;
+        let mut durable = base::Bitmap::new(bits);
+        let mut slots = [0; format::page::MAX_BITMAP_PAGES];
+        let words_per_page = format::page::BITS_PER_PAGE as usize / 64;
+        for i in 0..geometry.pages_per_group() {
+            let want = generations[i as usize];
+            if want == Generation(0) {
+                continue;
+            }
+            let page = PageId { pool_uuid: uuid, kind: PageKind::Bitmap, page: geometry.bitmap_page(id, i) };
+            let (slot, words) = self.read_bitmap_page(&page, want, geometry.bits_of_page(i) as usize).await?;
+            slots[i as usize] = slot;
+            durable.set_words(i as usize * words_per_page, &words);
+        }
+        Ok(Maps { busy: durable.clone(), durable, slots })
+    }
+
+    async fn read_bitmap_page(&self, page: &PageId, want: Generation, bits: usize) -> Result<(u8, Vec<u64>)> {
+        let offset = self.state().geometry.page_offset(page.page, 0);
+        let devices = self.state().devices.len();
+        let mut found = None;
+        let mut bad = Vec::new();
+        for d in 0..devices {
+            let Some(device) = self.queue_of(d) else { continue };
+            let (outcome, buf) = device.read(Class::Commit, offset, self.rt().bufs().take(2 * BLOCK)).await;
+            if outcome.is_err() {
+                self.state_mut().devices[d].errors.read += 1;
+                bad.push(d);
+                continue;
+            }
+            let good = (0..2u8).find_map(|slot| {
+                let block = &buf[usize::from(slot) * BLOCK..][..BLOCK];
+                let (generation, payload) = open_page(page, block).ok()?;
+                let words = decode_bitmap(payload, bits).ok()?;
+                (generation == want).then(|| (slot, words, self.rt().bufs().copy_of(block).freeze()))
+            });
+            match good {
+                Some(g) => {
+                    found = Some(g);
+                    break;
+                }
+                None => {
+                    self.state_mut().devices[d].errors.checksum += 1;
+                    bad.push(d);
+                }
+            }
+        }
+        let Some((slot, words, block)) = found else {
+            let what = format!("bitmap page {}: no device has its generation {want}", page.page);
+            return Err(PoolError::new(ErrorKind::Damaged, what));
+        };
+        // The committed version is put where it belongs on the devices that lost it; the page is not written otherwise meanwhile,
+        // because a commit loads the maps first.
+        for d in bad {
+            let at = offset + u64::from(slot) * base::BLOCK_U64;
+            let Some(device) = self.queue_of(d) else { continue };
+            if device.write(Class::Commit, at, base::SliceList::from_iter([block.clone()])).await.is_ok() {
+                self.state_mut().devices[d].errors.healed += 1;
+            }
+        }
+        Ok((slot, words))
+    }
+}
+
+pub(crate) fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
+    PoolError::new(
+        ErrorKind::Damaged,
+        format!("tree {:#x}: the node at block {}: {why}; run forebay check", fault.tree, fault.ptr.addr),
+    )
+}

@@ -1,0 +1,390 @@
+//! Opening: which devices belong together, which of them may be read, and what the tables say. Nothing is written here.
+//!
+//! | found on a device | what happens |
+//! | --- | --- |
+//! | no superblock | refused: foreign |
+//! | a superblock of a newer format | refused: newer |
+//! | another pool's | refused: foreign |
+//! | the newest superblock calls it failed, and it has none at or after that time | left out: stale |
+//! | the newest superblock calls it failed, and it went on by itself | refused: split brain |
+//! | more than one superblock behind, without having been called failed | left out: stale |
+//! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
+//!
+//! The newest superblock has the highest sequence number. One that is just one behind belongs to a device that power left before its
+//! superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use base::{BLOCK, Generation, GroupId};
+use btree::NodeCache;
+use format::FormatError;
+use format::page::{GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page};
+use format::superblock::{DeviceState, SLOTS, Superblock};
+use queue::{Class, Device};
+use rt::{FileId, Rt};
+
+use crate::commit::digest_of;
+use crate::device::PoolDevice;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::geometry::Geometry;
+use crate::settings::Settings;
+use crate::state::{Group, Space, State, TablePage};
+use crate::txn::{LiveTree, Txn, Volume, checksum_tree_id};
+
+/// A file or block device that the backend has opened.
+#[derive(Clone, Debug)]
+pub struct DeviceFile {
+    /// What the user calls it.
+    pub path: String,
+    /// Its number at the seam.
+    pub file: FileId,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+pub(crate) struct Loaded {
+    pub state: State,
+    pub warnings: Vec<String>,
+}
+
+struct Found {
+    file: DeviceFile,
+    queue: Device,
+    sb: Superblock,
+}
+
+/// Reads the newest superblock of a device.
+pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<Superblock> {
+    let mut best: Option<Superblock> = None;
+    let mut newer: Option<FormatError> = None;
+    let mut trouble = None;
+    for slot in 0..SLOTS {
+        let (outcome, block) = queue.read(Class::Commit, Superblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
+        if let Err(e) = outcome {
+            trouble = Some(format!("superblock slot {slot}: {e}"));
+            continue;
+        }
+        match Superblock::decode(&block) {
+            Ok(sb) if sb.sequence % SLOTS != slot => {
+                trouble = Some(format!("superblock slot {slot}: one of another slot"))
+            }
+            Ok(sb) if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) => best = Some(sb),
+            Ok(_) => {}
+            Err(e @ (FormatError::Version { .. } | FormatError::Features { .. })) => newer = Some(e),
+            Err(FormatError::Magic(_)) => {}
+            Err(e) => trouble = Some(format!("superblock slot {slot}: {e}")),
+        }
+    }
+    if let Some(e) = newer {
+        return Err(PoolError::new(ErrorKind::Newer, format!("{path}: {e}")));
+    }
+    best.ok_or_else(|| match trouble {
+        Some(t) => PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})")),
+        None => {
+            PoolError::new(ErrorKind::Foreign, format!("{path}: not a device of a Forebay pool; see forebay create"))
+        }
+    })
+}
+
+/// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes nothing.
+pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
+    let mut warnings = Vec::new();
+    let found = read_all(rt, files, settings, &mut warnings).await?;
+    let Some(best) = found.iter().max_by_key(|f| f.sb.sequence).map(|f| f.sb.clone()) else {
+        return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
+    };
+    let geometry = Geometry::of(&best);
+    let devices = judge(&best, &geometry, found, &mut warnings)?;
+    let mut loader = Loader { rt, geometry, best: &best, devices, forced: BTreeSet::new() };
+    let (pages, places, records) = loader.tables().await?;
+    let forced = std::mem::take(&mut loader.forced);
+    let devices = loader.devices;
+    let state = assemble(&best, geometry, settings, devices, (pages, places, records, forced))?;
+    Ok(Loaded { state, warnings })
+}
+
+async fn read_all(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    settings: &Settings,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Found>> {
+    let mut found: Vec<Found> = Vec::new();
+    let several = files.len() > 1;
+    for file in files {
+        let queue = Device::new(rt, file.file, settings.device);
+        match read_superblock(rt, &queue, &file.path).await {
+            Ok(sb) => found.push(Found { file, queue, sb }),
+            // A device whose superblocks are all unreadable is as good as missing, if others are there.
+            Err(e) if e.kind == ErrorKind::Damaged && several => {
+                warnings.push(format!("{e}; going on as if it were missing"));
+                queue.close();
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+/// Puts every device of the pool in its place, by the table at the top of this file.
+fn judge(
+    best: &Superblock,
+    geometry: &Geometry,
+    found: Vec<Found>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<PoolDevice>> {
+    let mut rows: BTreeMap<u16, Found> = BTreeMap::new();
+    for f in found {
+        let path = f.file.path.clone();
+        if f.sb.pool_uuid != best.pool_uuid {
+            let text = format!("{path}: belongs to the pool {:?}, not to {:?}", f.sb.name, best.name);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
+        if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
+            let text = format!("{path}: the pool {:?} does not know this device (any more)", best.name);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        if let Some(other) = rows.get(&f.sb.device) {
+            let text = format!("{path} and {} are the same device of the pool: one is a copy", other.file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        rows.insert(f.sb.device, f);
+    }
+    let mut devices = Vec::with_capacity(best.devices.len());
+    for (i, record) in best.devices.iter().enumerate() {
+        let Some(f) = rows.remove(&(i as u16)) else {
+            let mut d = PoolDevice::new(record.clone(), String::new(), None);
+            if d.record.state == DeviceState::Online {
+                warnings.push(format!("device {i} of the pool {:?} is missing: the pool is degraded", best.name));
+                d.record.state = DeviceState::Failed;
+                d.record.failed_at = best.sequence + 1;
+            }
+            devices.push(d);
+            continue;
+        };
+        let path = f.file.path.clone();
+        let need = geometry.chunk_offset(record.chunks as u32, 0);
+        if f.file.size_bytes < need {
+            let text = format!("{path}: has {} bytes, the pool needs {need}; it was truncated", f.file.size_bytes);
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
+        if record.state == DeviceState::Failed {
+            if f.sb.sequence >= record.failed_at {
+                let text = format!(
+                    "{path}: this device and the others of the pool {:?} were each written without the other; \
+                     open the pool with one side only, the other must be added anew",
+                    best.name
+                );
+                return Err(PoolError::new(ErrorKind::SplitBrain, text));
+            }
+            d.trouble = Some("stale");
+            warnings.push(format!("{path}: stale, the pool went on without it; it is not used"));
+        } else if f.sb.sequence + 1 < best.sequence {
+            d.trouble = Some("stale");
+            d.record.state = DeviceState::Failed;
+            d.record.failed_at = best.sequence + 1;
+            let behind = best.sequence - f.sb.sequence;
+            warnings.push(format!("{path}: stale, {behind} superblocks behind the others; it is not used"));
+        }
+        devices.push(d);
+    }
+    Ok(devices)
+}
+
+/// Pages, volume table, group records.
+type Tables = (Vec<TablePage>, Vec<Option<VolumeRecord>>, Vec<GroupRecord>);
+
+struct Loader<'a> {
+    rt: &'a Rt,
+    geometry: Geometry,
+    best: &'a Superblock,
+    devices: Vec<PoolDevice>,
+    /// Pages of which a slot holds what must not be found again: what a crash left, or an old version on one device.
+    forced: BTreeSet<u32>,
+}
+
+/// Pages read by one request.
+const PAGES_PER_READ: u32 = 128;
+
+impl Loader<'_> {
+    /// Of every table page the newest version that is not newer than the superblock, from whichever device has it.
+    async fn tables(&mut self) -> Result<Tables> {
+        let total = self.geometry.table_pages();
+        let mut pages = Vec::with_capacity(total as usize);
+        let (mut places, mut records) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < total {
+            let n = PAGES_PER_READ.min(total - at);
+            let versions = self.read_part(at, n).await;
+            for i in 0..n {
+                let page = at + i;
+                let (entry, payload) = self.choose(page, &versions, i)?;
+                let what = |e: FormatError| PoolError::new(ErrorKind::Damaged, format!("table page {page}: {e}"));
+                match self.geometry.kind_of_table_page(page) {
+                    PageKind::Volumes => places.extend(decode_volumes(payload).map_err(what)?),
+                    _ => records.extend(decode_groups(payload).map_err(what)?),
+                }
+                pages.push(entry);
+            }
+            at += n;
+        }
+        records.truncate(self.geometry.group_capacity as usize);
+        let digest = pages.iter().enumerate().fold(0u64, |d, (i, p)| d.wrapping_add(digest_of(i as u32, p.generation)));
+        if digest != self.best.tables_digest {
+            let text = "the tables are not those of the newest superblock: a page is older on every device that is there; \
+                        a write was lost, or a device is missing that holds it";
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        Ok((pages, places, records))
+    }
+
+    /// The bytes of `n` pages from `at` on, from every device in use; a device that cannot be read contributes nothing.
+    async fn read_part(&mut self, at: u32, n: u32) -> Vec<Vec<u8>> {
+        let mut versions = Vec::new();
+        let offset = self.geometry.page_offset(u64::from(at), 0);
+        for d in &mut self.devices {
+            let Some(queue) = d.live().cloned() else { continue };
+            let len = n as usize * 2 * BLOCK;
+            let (outcome, buf) = queue.read(Class::Commit, offset, self.rt.bufs().take(len)).await;
+            let mut bytes = vec![0; len];
+            match outcome {
+                Ok(()) => bytes.copy_from_slice(&buf),
+                Err(_) => {
+                    // Perhaps not all of it: slot by slot.
+                    d.errors.read += 1;
+                    for (i, slot) in bytes.chunks_exact_mut(BLOCK).enumerate() {
+                        let at = offset + (i * BLOCK) as u64;
+                        let (outcome, buf) = queue.read(Class::Commit, at, self.rt.bufs().take(BLOCK)).await;
+                        if outcome.is_ok() {
+                            slot.copy_from_slice(&buf);
+                        }
+                    }
+                }
+            }
+            versions.push(bytes);
+        }
+        versions
+    }
+
+    fn choose<'v>(&mut self, page: u32, versions: &'v [Vec<u8>], i: u32) -> Result<(TablePage, &'v [u8])> {
+        let kind = self.geometry.kind_of_table_page(page);
+        let id = PageId { pool_uuid: self.best.pool_uuid, kind, page: u64::from(page) };
+        let mut chosen: Option<(TablePage, &[u8])> = None;
+        let mut seen = Vec::with_capacity(versions.len());
+        for bytes in versions {
+            let mut best_here = None;
+            for slot in 0..2u8 {
+                let from = (i as usize * 2 + usize::from(slot)) * BLOCK;
+                let Ok((generation, payload)) = open_page(&id, &bytes[from..from + BLOCK]) else { continue };
+                if generation.0 > self.best.generation {
+                    self.forced.insert(page);
+                    continue;
+                }
+                best_here = best_here.max(Some(generation));
+                if chosen.as_ref().is_none_or(|(c, _)| c.generation < generation) {
+                    chosen = Some((TablePage { generation, slot }, payload));
+                }
+            }
+            seen.push(best_here);
+        }
+        let Some((entry, payload)) = chosen else {
+            let text = format!("table page {page}: no good copy on any device");
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        };
+        if seen.iter().any(|&s| s != Some(entry.generation)) {
+            self.forced.insert(page);
+        }
+        Ok((entry, payload))
+    }
+}
+
+fn assemble(
+    best: &Superblock,
+    geometry: Geometry,
+    settings: &Settings,
+    mut devices: Vec<PoolDevice>,
+    (table_pages, places, records, forced_pages): (
+        Vec<TablePage>,
+        Vec<Option<VolumeRecord>>,
+        Vec<GroupRecord>,
+        BTreeSet<u32>,
+    ),
+) -> Result<State> {
+    let damaged = |text: String| PoolError::new(ErrorKind::Damaged, text);
+    let mut groups = Vec::with_capacity(records.len());
+    let mut free_groups = BTreeSet::new();
+    let mut lost = 0;
+    for (i, record) in records.into_iter().enumerate() {
+        let id = GroupId(i as u32);
+        if record.kind == GroupKind::Free {
+            free_groups.insert(id);
+        } else if record.chunks.len() != usize::from(best.copies) || record.used > geometry.group_blocks {
+            return Err(damaged(format!("the record of block group {i} makes no sense")));
+        }
+        for c in &record.chunks {
+            let fits = devices.get_mut(usize::from(c.device)).is_some_and(|d| d.take_chunk(c.chunk));
+            if !fits {
+                return Err(damaged(format!(
+                    "block group {i} claims a chunk that does not exist or is another group's"
+                )));
+            }
+        }
+        let live = record.chunks.iter().any(|c| devices[usize::from(c.device)].live().is_some());
+        lost += u32::from(!live && record.used > 0);
+        groups.push(Group {
+            busy_count: record.used,
+            checksums: LiveTree::open(checksum_tree_id(id), record.checksums),
+            record,
+            maps: None,
+            touched: Generation(0),
+        });
+    }
+    if lost > 0 {
+        let text = format!("{lost} block groups have no copy on the devices that are there; give the missing ones too");
+        return Err(PoolError::new(ErrorKind::Missing, text));
+    }
+    let mut volumes = BTreeMap::new();
+    for (place, record) in places.iter().enumerate() {
+        let Some(r) = record else { continue };
+        if volumes.insert(r.id, Volume::new(r.clone(), place as u32)).is_some() {
+            return Err(damaged(format!("two volumes have the number {}", r.id)));
+        }
+    }
+    let committed = Generation(best.generation);
+    // The upper half counts incarnations: generations of a run that ended in a crash are never used again.
+    let open = Generation(((best.generation >> 32) + 1) << 32);
+    let mut state = State {
+        geometry,
+        uuid: best.pool_uuid,
+        name: best.name.clone(),
+        copies: best.copies,
+        next_volume: best.next_volume,
+        sequence: best.sequence,
+        tables_digest: best.tables_digest,
+        devices,
+        cache: NodeCache::new(settings.cached_nodes),
+        volumes,
+        places,
+        groups,
+        table_pages,
+        forced_pages,
+        free_groups,
+        space: Space::default(),
+        open: Txn::new(open),
+        committing: None,
+        committing_nodes: 0,
+        committed,
+        pin: Rc::new(()),
+        limbo: VecDeque::new(),
+        failed: None,
+    };
+    let used: Vec<GroupId> = (0..state.groups.len() as u32)
+        .map(GroupId)
+        .filter(|&id| state.group(id).record.kind != GroupKind::Free)
+        .collect();
+    used.into_iter().for_each(|id| state.index_group(id));
+    Ok(state)
+}

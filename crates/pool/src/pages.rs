@@ -1,0 +1,98 @@
+//! From the state to pages and superblocks, and the bookkeeping of what is loaded.
+
+use base::{BLOCK, Buf, BufPool, Generation, GroupId};
+use format::page::{
+    BITS_PER_PAGE, GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_bitmap, encode_groups,
+    encode_volumes, payload_mut, seal_page,
+};
+use format::superblock::Superblock;
+
+use crate::state::State;
+
+impl State {
+    /// The table page with a group's record.
+    pub fn page_of_group(&self, id: GroupId) -> u32 {
+        self.geometry.volume_pages + id.0 / GROUPS_PER_PAGE
+    }
+
+    /// Devices that take part.
+    pub fn live_devices(&self) -> Vec<usize> {
+        (0..self.devices.len()).filter(|&d| self.devices[d].live().is_some()).collect()
+    }
+
+    /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
+    pub fn encode_bitmap_page(
+        &self,
+        id: GroupId,
+        page: u32,
+        generation: Generation,
+        bufs: &BufPool,
+    ) -> Option<(u64, Buf)> {
+        let maps = self.group(id).maps.as_ref()?;
+        let words = BITS_PER_PAGE as usize / 64;
+        let all = &maps.durable.words()[page as usize * words..];
+        let mut block = bufs.zeroed(BLOCK);
+        encode_bitmap(&all[..all.len().min(words)], payload_mut(&mut block));
+        let number = self.geometry.bitmap_page(id, page);
+        seal_page(&PageId { pool_uuid: self.uuid, kind: PageKind::Bitmap, page: number }, generation, &mut block);
+        Some((self.geometry.page_offset(number, 1 - maps.slots[page as usize]), block))
+    }
+
+    /// The next version of a table page and where it goes.
+    pub fn encode_table_page(&self, page: u32, generation: Generation, bufs: &BufPool) -> (u64, Buf) {
+        let mut block = bufs.zeroed(BLOCK);
+        let kind = self.geometry.kind_of_table_page(page);
+        if kind == PageKind::Volumes {
+            let from = (page * VOLUMES_PER_PAGE) as usize;
+            encode_volumes(&self.places[from..from + VOLUMES_PER_PAGE as usize], payload_mut(&mut block));
+        } else {
+            let from = ((page - self.geometry.volume_pages) * GROUPS_PER_PAGE) as usize;
+            let to = (from + GROUPS_PER_PAGE as usize).min(self.groups.len());
+            let mut records: Vec<GroupRecord> = self.groups[from..to].iter().map(|g| g.record.clone()).collect();
+            records.resize(GROUPS_PER_PAGE as usize, GroupRecord::free());
+            encode_groups(&records, payload_mut(&mut block));
+        }
+        seal_page(&PageId { pool_uuid: self.uuid, kind, page: u64::from(page) }, generation, &mut block);
+        let slot = 1 - self.table_pages[page as usize].slot;
+        (self.geometry.page_offset(u64::from(page), slot), block)
+    }
+
+    /// The superblock for device `device`.
+    pub fn superblock_for(&self, device: usize, generation: Generation, tables_digest: u64) -> Superblock {
+        Superblock {
+            pool_uuid: self.uuid,
+            sequence: self.sequence,
+            generation: generation.0,
+            tables_digest,
+            group_blocks: self.geometry.group_blocks,
+            group_capacity: self.geometry.group_capacity,
+            volume_pages: self.geometry.volume_pages,
+            next_volume: self.next_volume,
+            device: device as u16,
+            copies: self.copies,
+            shards: 1,
+            name: self.name.clone(),
+            devices: self.devices.iter().map(|d| d.record.clone()).collect(),
+        }
+    }
+
+    /// Drops the bitmaps of groups that nothing is going on in, the longest idle first, until `keep` are left.
+    pub fn unload_idle(&mut self, keep: usize) {
+        let idle = |g: &&crate::state::Group| g.maps.as_ref().is_some_and(|m| m.busy == m.durable);
+        let loaded = self.groups.iter().filter(|g| g.maps.is_some()).count();
+        if loaded <= keep {
+            return;
+        }
+        let open: Vec<GroupId> = self.space.cursor.iter().flatten().map(|c| c.0).collect();
+        let mut old: Vec<(Generation, usize)> = Vec::new();
+        for (i, g) in self.groups.iter().enumerate() {
+            if idle(&g) && !open.contains(&GroupId(i as u32)) {
+                old.push((g.touched, i));
+            }
+        }
+        old.sort_unstable();
+        for (_, i) in old.into_iter().take(loaded - keep) {
+            self.groups[i].maps = None;
+        }
+    }
+}

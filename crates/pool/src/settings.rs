@@ -1,0 +1,41 @@
+//! Settings: plain data, separate from the parts that use them.
+
+use base::Duration;
+
+/// How a pool behaves while it is open.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A commit happens at least this often while there is something to commit.
+    pub commit_interval: Duration,
+    /// A commit begins when this many nodes are dirty.
+    pub dirty_nodes: u64,
+    /// Nodes of trees kept in memory while they are clean.
+    pub cached_nodes: usize,
+    /// Block groups whose bitmaps are kept in memory.
+    pub loaded_groups: usize,
+    /// Limits of each device's queue.
+    pub device: queue::Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            commit_interval: Duration::from_secs(5),
+            dirty_nodes: 6144,
+            cached_nodes: 12_288,
+            loaded_groups: 256,
+            device: queue::Limits::default(),
+        }
+    }
+}
+
+/// What a new pool is like.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// The pool's name, up to 64 bytes.
+    pub name: String,
+    /// Copies of every block, 1 to 3; never more than there are devices.
+    pub copies: u8,
+    /// Bytes in a block group; chosen by the pool's size if absent. A multiple of 256 KiB, 1 MiB to 1 GiB.
+    pub group_bytes: Option<u64>,
+}

@@ -1,0 +1,254 @@
+//! The pool's state in memory: plain data, changed between awaits only.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use base::{Bitmap, Generation, GroupId, PoolAddr, VolumeId};
+use btree::NodeCache;
+use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES, VolumeRecord};
+use format::superblock::DeviceState;
+
+use crate::device::PoolDevice;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::extents::Run;
+use crate::geometry::Geometry;
+use crate::txn::{LiveTree, Txn, Volume};
+
+/// The bitmaps of a group that is loaded.
+pub(crate) struct Maps {
+    /// What may not be allocated: `durable`, and what open transactions took or have not yet given back.
+    pub busy: Bitmap,
+    /// What the last commit wrote, or the running one is about to.
+    pub durable: Bitmap,
+    /// The slot (0 or 1) that holds the committed version of each page.
+    pub slots: [u8; MAX_BITMAP_PAGES],
+}
+
+pub(crate) struct Group {
+    /// Kind and chunks as of now; the rest as of the last commit.
+    pub record: GroupRecord,
+    pub busy_count: u32,
+    pub maps: Option<Box<Maps>>,
+    pub checksums: LiveTree,
+    /// The commit that used it last; idle groups' bitmaps are dropped from memory.
+    pub touched: Generation,
+}
+
+/// A page of the volume or group table.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TablePage {
+    pub generation: Generation,
+    /// The slot that holds the committed version.
+    pub slot: u8,
+}
+
+/// Reads in flight hold one of these, so that what they read is not given to others under them.
+pub(crate) type Pin = Rc<()>;
+
+pub(crate) struct State {
+    pub geometry: Geometry,
+    pub uuid: [u8; 16],
+    pub name: String,
+    pub copies: u8,
+    pub next_volume: u32,
+    pub sequence: u64,
+    pub tables_digest: u64,
+    pub devices: Vec<PoolDevice>,
+    pub cache: NodeCache,
+
+    pub volumes: BTreeMap<VolumeId, Volume>,
+    /// The volume table as committed, by place.
+    pub places: Vec<Option<VolumeRecord>>,
+    pub groups: Vec<Group>,
+    pub table_pages: Vec<TablePage>,
+    /// Table pages to be written whatever they say: a slot of theirs holds what a crash left.
+    pub forced_pages: BTreeSet<u32>,
+    pub free_groups: BTreeSet<GroupId>,
+    pub space: Space,
+
+    pub open: Txn,
+    /// The generation that is being committed.
+    pub committing: Option<Generation>,
+    /// Nodes of it that have no address yet.
+    pub committing_nodes: u64,
+    pub committed: Generation,
+    pub pin: Pin,
+    /// Freed blocks that reads may still be about: they become free, in order, when nobody holds the pin.
+    pub limbo: VecDeque<(Pin, Vec<Run>)>,
+    /// Why nothing can be committed any more.
+    pub failed: Option<PoolError>,
+}
+
+/// Where free space is.
+#[derive(Default)]
+pub(crate) struct Space {
+    /// Groups with free blocks, by kind, in the order of the logarithm of their number.
+    pub by_free: [BTreeSet<(u32, GroupId)>; 2],
+    /// Free blocks, by kind.
+    pub free: [u64; 2],
+    /// Where the next allocation looks, by kind.
+    pub cursor: [Option<(GroupId, u32)>; 2],
+}
+
+pub(crate) fn kind_index(kind: GroupKind) -> usize {
+    match kind {
+        GroupKind::Data => 0,
+        GroupKind::Metadata => 1,
+        GroupKind::Free => unreachable!("a free group has no place among the used ones"),
+    }
+}
+
+fn class_of(free: u32) -> u32 {
+    u32::BITS - free.leading_zeros()
+}
+
+impl State {
+    pub fn group(&self, id: GroupId) -> &Group {
+        &self.groups[id.0 as usize]
+    }
+
+    pub fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[id.0 as usize]
+    }
+
+    /// Changes a used group's number of busy blocks and keeps the index of free space exact.
+    pub fn set_busy(&mut self, id: GroupId, busy: u32) {
+        let blocks = self.geometry.group_blocks;
+        let g = &mut self.groups[id.0 as usize];
+        let k = kind_index(g.record.kind);
+        let (old, new) = (blocks - g.busy_count, blocks - busy);
+        g.busy_count = busy;
+        self.space.free[k] = self.space.free[k] + u64::from(new) - u64::from(old);
+        if class_of(old) != class_of(new) {
+            self.space.by_free[k].remove(&(class_of(old), id));
+            if new > 0 {
+                self.space.by_free[k].insert((class_of(new), id));
+            }
+        }
+    }
+
+    /// Enters a group that is in use into the index of free space.
+    pub fn index_group(&mut self, id: GroupId) {
+        let g = self.group(id);
+        let k = kind_index(g.record.kind);
+        let free = self.geometry.group_blocks - g.busy_count;
+        self.space.free[k] += u64::from(free);
+        if free > 0 {
+            self.space.by_free[k].insert((class_of(free), id));
+        }
+    }
+
+    /// Takes it out again.
+    pub fn unindex_group(&mut self, id: GroupId) {
+        let g = self.group(id);
+        let k = kind_index(g.record.kind);
+        let free = self.geometry.group_blocks - g.busy_count;
+        self.space.free[k] -= u64::from(free);
+        self.space.by_free[k].remove(&(class_of(free), id));
+        if self.space.cursor[k].is_some_and(|c| c.0 == id) {
+            self.space.cursor[k] = None;
+        }
+    }
+
+    /// A volume, about to be edited in the open transaction.
+    pub fn edit_volume(&mut self, id: VolumeId) -> Result<&mut Volume> {
+        let v = self.volumes.get_mut(&id).filter(|v| !v.gone).ok_or_else(|| no_such_volume(id))?;
+        v.begin_edit(self.open.generation, self.committing);
+        self.open.volumes.insert(id);
+        Ok(v)
+    }
+
+    /// Notes that `run` is referred to in the open transaction.
+    pub fn note_alloc(&mut self, run: Run) {
+        crate::extents::push_run(&mut self.open.allocs, run, self.geometry.group_blocks);
+    }
+
+    /// Notes that `run` is not referred to any more.
+    pub fn note_free(&mut self, run: Run) {
+        crate::extents::push_run(&mut self.open.frees, run, self.geometry.group_blocks);
+    }
+
+    /// Blocks in use or not yet free for others.
+    pub fn used_blocks(&self) -> u64 {
+        self.groups.iter().filter(|g| g.record.kind != GroupKind::Free).map(|g| u64::from(g.busy_count)).sum()
+    }
+
+    /// True if a device is missing or failed.
+    pub fn degraded(&self) -> bool {
+        self.devices.iter().any(|d| d.live().is_none())
+    }
+
+    /// Takes a device out of use, if every group goes on without it; false if the pool needs it.
+    pub fn fail_device(&mut self, device: usize, why: &'static str) -> bool {
+        if self.devices[device].record.state == DeviceState::Failed {
+            return true;
+        }
+        let others_live = |g: &Group| {
+            g.record.chunks.iter().any(|c| usize::from(c.device) != device && self.live(c.device))
+                || !g.record.chunks.iter().any(|c| usize::from(c.device) == device)
+        };
+        let any_other = (0..self.devices.len()).any(|d| d != device && self.devices[d].live().is_some());
+        if !any_other || !self.groups.iter().filter(|g| g.record.kind != GroupKind::Free).all(others_live) {
+            return false;
+        }
+        let at = self.sequence + 1;
+        let d = &mut self.devices[device];
+        d.record.state = DeviceState::Failed;
+        d.record.failed_at = at;
+        d.trouble = Some(why);
+        self.open.superblock = true;
+        tracing::error!(device = %d.path, "device dropped from the pool: {why}; the pool goes on without it, with less redundancy");
+        true
+    }
+
+    fn live(&self, device: u16) -> bool {
+        self.devices.get(usize::from(device)).is_some_and(|d| d.live().is_some())
+    }
+
+    /// The live copies of a block: device and offset in bytes, least busy first.
+    pub fn copies_of(&self, addr: PoolAddr) -> smallvec::SmallVec<[(usize, u64); 3]> {
+        let (group, block) = self.geometry.split(addr);
+        let mut out: smallvec::SmallVec<[(usize, u64); 3]> = smallvec::SmallVec::new();
+        let Some(g) = self.groups.get(group.0 as usize) else { return out };
+        for c in &g.record.chunks {
+            if self.live(c.device) {
+                out.push((usize::from(c.device), self.geometry.chunk_offset(c.chunk, block)));
+            }
+        }
+        if out.len() > 1 {
+            let load = |d: usize| self.devices[d].live().map_or(usize::MAX, queue::Device::load);
+            out.sort_by_key(|&(d, _)| load(d));
+        }
+        out
+    }
+
+    /// Frees what nobody can be reading any more.
+    pub fn drain_limbo(&mut self) {
+        while let Some((pin, _)) = self.limbo.front() {
+            if Rc::strong_count(pin) > 1 {
+                return;
+            }
+            let Some((_, runs)) = self.limbo.pop_front() else { return };
+            for run in runs {
+                self.release(run);
+            }
+        }
+    }
+
+    /// Makes blocks that nothing refers to allocatable.
+    pub fn release(&mut self, run: Run) {
+        let (id, block) = self.geometry.split(run.addr);
+        let g = self.group_mut(id);
+        let freed = match &mut g.maps {
+            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
+            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
+        };
+        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
+        let busy = g.busy_count - freed;
+        self.set_busy(id, busy);
+    }
+}
+
+pub(crate) fn no_such_volume(id: VolumeId) -> PoolError {
+    PoolError::new(ErrorKind::NotFound, format!("there is no volume with the id {id}"))
+}

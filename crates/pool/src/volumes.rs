@@ -1,0 +1,183 @@
+//! Volumes: create, list, resize, delete.
+
+use base::{BLOCK_U64, Lba, VolumeId};
+use format::MAX_VOLUME_BYTES;
+use format::page::{VolumeRecord, VolumeState};
+use format::superblock::MAX_NAME;
+
+use crate::Pool;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::state::no_such_volume;
+use crate::txn::Volume;
+
+/// A volume as its users see it.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct VolumeInfo {
+    /// Its number.
+    #[serde(skip)]
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Bytes it takes of the pool, one copy counted.
+    pub allocated_bytes: u64,
+    /// Bytes in a logical sector.
+    pub sector_bytes: u32,
+}
+
+fn info(v: &Volume) -> VolumeInfo {
+    VolumeInfo {
+        id: v.record.id,
+        name: v.record.name.clone(),
+        size_bytes: v.record.size_bytes,
+        allocated_bytes: v.record.allocated_blocks * BLOCK_U64,
+        sector_bytes: v.record.sector,
+    }
+}
+
+/// Checks a name for a pool or a volume.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
+    let ok = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(|c| c.is_control() || c == '/');
+    if ok {
+        return Ok(());
+    }
+    let text = format!("{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, no '/'");
+    Err(PoolError::new(ErrorKind::Invalid, text))
+}
+
+fn check_size(size: u64, sector: u32) -> Result<()> {
+    if size == 0 || size > MAX_VOLUME_BYTES || size % u64::from(sector) != 0 {
+        let text = format!(
+            "a volume cannot have {size} bytes: more than 0, at most 1 PiB, a multiple of its {sector}-byte sector"
+        );
+        return Err(PoolError::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
+impl Pool {
+    /// The live volumes, in the order of their numbers.
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        self.state().volumes.values().filter(|v| v.is_live()).map(info).collect()
+    }
+
+    /// A live volume by name.
+    pub fn find_volume(&self, name: &str) -> Option<VolumeInfo> {
+        self.state().volumes.values().find(|v| v.is_live() && v.record.name == name).map(info)
+    }
+
+    /// A live volume by number.
+    pub fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
+        self.state().volumes.get(&id).filter(|v| v.is_live()).map(info)
+    }
+
+    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
+    pub async fn create_volume(&self, name: &str, size: u64, sector: u32) -> Result<VolumeId> {
+        check_name("volume", name)?;
+        if sector != 512 && sector != 4096 {
+            return Err(PoolError::new(
+                ErrorKind::Invalid,
+                format!("a sector of {sector} bytes: only 512 and 4096 are known"),
+            ));
+        }
+        check_size(size, sector)?;
+        let id = {
+            let mut st = self.state_mut();
+            if let Some(e) = &st.failed {
+                return Err(e.clone());
+            }
+            if st.volumes.values().any(|v| v.is_live() && v.record.name == name) {
+                return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
+            }
+            let taken: std::collections::BTreeSet<u32> = st.volumes.values().map(|v| v.place).collect();
+            let Some(place) = (0..st.places.len() as u32).find(|p| !taken.contains(p)) else {
+                let text = format!("the volume table is full: {} volumes", st.places.len());
+                return Err(PoolError::new(ErrorKind::NoSpace, text));
+            };
+            let id = VolumeId(st.next_volume);
+            st.next_volume += 1;
+            let record = VolumeRecord {
+                id,
+                state: VolumeState::Live,
+                sector,
+                size_bytes: size,
+                allocated_blocks: 0,
+                mapping: None,
+                name: name.to_owned(),
+            };
+            st.volumes.insert(id, Volume::new(record, place));
+            st.edit_volume(id)?;
+            id
+        };
+        self.commit().await?;
+        Ok(id)
+    }
+
+    /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads as zeros if the volume grows again.
+    pub async fn resize_volume(&self, id: VolumeId, size: u64) -> Result<()> {
+        let old = {
+            let st = self.state();
+            let v = st.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
+            check_size(size, v.record.sector)?;
+            v.record.size_bytes
+        };
+        // A crash during an earlier shrink may have left something behind the end.
+        self.discard(id, Lba(old.min(size).div_ceil(BLOCK_U64)), end_of_space()).await?;
+        self.state_mut().edit_volume(id)?.record.size_bytes = size;
+        self.commit().await?;
+        if size < old {
+            // What was written while the discard above was running.
+            self.discard(id, Lba(size.div_ceil(BLOCK_U64)), end_of_space()).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a volume: it is gone, durably, when this returns; its blocks are freed in the background.
+    pub async fn delete_volume(&self, id: VolumeId) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            if !st.volumes.get(&id).is_some_and(Volume::is_live) {
+                return Err(no_such_volume(id));
+            }
+            st.edit_volume(id)?.record.state = VolumeState::Deleting;
+        }
+        self.commit().await?;
+        self.reap(id);
+        Ok(())
+    }
+
+    /// Frees, in the background, the blocks of volumes that were deleted before the pool was last closed or lost power.
+    pub(crate) fn reap_all(&self) {
+        let deleting: Vec<VolumeId> =
+            self.state().volumes.values().filter(|v| !v.is_live() && !v.gone).map(|v| v.record.id).collect();
+        deleting.into_iter().for_each(|id| self.reap(id));
+    }
+
+    fn reap(&self, id: VolumeId) {
+        let pool = self.clone();
+        drop(self.rt().spawn(async move {
+            let outcome = match pool.discard(id, Lba(0), end_of_space()).await {
+                Ok(()) => pool.forget_volume(id).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = outcome
+                && !pool.is_closed()
+            {
+                tracing::warn!(
+                    volume = id.0,
+                    "freeing a deleted volume stopped, it goes on when the pool is opened again: {e}"
+                );
+            }
+        }));
+    }
+
+    async fn forget_volume(&self, id: VolumeId) -> Result<()> {
+        self.state_mut().edit_volume(id)?.gone = true;
+        self.commit().await
+    }
+}
+
+fn end_of_space() -> Lba {
+    Lba(MAX_VOLUME_BYTES / BLOCK_U64)
+}
