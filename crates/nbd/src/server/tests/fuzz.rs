@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::{Duration, Prng};
 
-use super::{Bed, run};
+use super::{Bed, run, within};
 use crate::Limits;
 use crate::codec::option::{info_request, meta_request, opt, put_option};
 use crate::codec::request::{Command, Request};
@@ -97,7 +97,7 @@ async fn damaged_client(bed: Bed, seed: u64) {
         let data = std::iter::once(bed.rt.bufs().copy_of(&rest[..n]).freeze()).collect();
         rest = &rest[n..];
         // Who does not read may find that nobody reads him.
-        let sent = super::super::within(&bed.rt, Duration::from_secs(1), link.send_all(data)).await;
+        let sent = within(&bed.rt, Duration::from_secs(1), link.send_all(data)).await;
         if sent != Some(Ok(())) {
             break;
         }

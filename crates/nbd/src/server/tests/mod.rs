@@ -13,7 +13,7 @@ use base::{Duration, Slice, SliceList};
 use rt::{Order, Rt, SocketId};
 use sim::{WireModel, World};
 
-use super::{Limits, Server, Status};
+use super::{Limits, Server, Status, within};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::codec::Errno;
 use crate::codec::option::{self, GREETING};
@@ -197,7 +197,8 @@ fn run<F: Future<Output = ()> + 'static>(seed: u64, limits: Limits, test: impl F
     let bed = Bed { world: world.clone(), rt: rt.clone(), server, listener, exports };
     let test = test(bed.clone());
     let ended = rt.block_on(async move {
-        test.await;
+        let ended = within(&bed.rt, Duration::from_secs(3600), test).await;
+        assert_eq!(ended, Some(()), "the test does not end");
         bed.rt.sleep(Duration::from_millis(10)).await;
         let stuck = bed.exports.rw.0.stuck.get();
         assert_eq!(bed.server.shutdown(Duration::from_secs(60)).await, !stuck);
