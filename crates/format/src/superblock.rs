@@ -223,7 +223,7 @@ impl Superblock {
         value(
             "group blocks",
             blocks.into(),
-            blocks >= 64 && blocks <= crate::page::MAX_GROUP_BLOCKS && blocks % 64 == 0,
+            (64..=crate::page::MAX_GROUP_BLOCKS).contains(&blocks) && blocks % 64 == 0,
         )?;
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;

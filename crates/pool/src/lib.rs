@@ -238,6 +238,16 @@ impl Pool {
         &self.0.rt
     }
 
+    /// The buffers of the shard.
+    pub fn bufs(&self) -> &base::BufPool {
+        self.0.rt.bufs()
+    }
+
+    /// The time as of the last turn of the runtime.
+    pub fn now(&self) -> base::Instant {
+        self.0.rt.now()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.0.settings
     }

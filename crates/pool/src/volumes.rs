@@ -72,6 +72,11 @@ impl Pool {
         self.state().volumes.get(&id).filter(|v| v.is_live()).map(info)
     }
 
+    /// The size of a live volume in bytes.
+    pub fn volume_size(&self, id: VolumeId) -> Option<u64> {
+        self.state().volumes.get(&id).filter(|v| v.is_live()).map(|v| v.record.size_bytes)
+    }
+
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
     pub async fn create_volume(&self, name: &str, size: u64, sector: u32) -> Result<VolumeId> {
         check_name("volume", name)?;

@@ -36,7 +36,8 @@ pub struct KindStats {
 }
 
 impl KindStats {
-    pub(crate) fn record(&mut self, bytes: u64, took: Duration) {
+    /// Counts one request.
+    pub fn record(&mut self, bytes: u64, took: Duration) {
         self.count += 1;
         self.bytes += bytes;
         self.latency.record(took);

@@ -1,0 +1,276 @@
+//! One volume, open: requests in bytes.
+//!
+//! Writes hold a lock on the blocks they touch: a write of part of a block reads the block, and nobody else may write it until the whole block
+//! is written again. Reads take no lock, the pool shows them each block as it was before or after a write.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
+use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
+use queue::KindStats;
+
+use crate::ranges::RangeLocks;
+
+/// Zeros that are written at once.
+const ZERO_BYTES: u64 = 1 << 20;
+
+/// Requests of clients, by kind.
+#[derive(Clone, Default)]
+pub struct RequestStats {
+    /// Reads.
+    pub read: KindStats,
+    /// Writes.
+    pub write: KindStats,
+    /// Flushes.
+    pub flush: KindStats,
+    /// Discards (TRIM).
+    pub discard: KindStats,
+    /// Write-zeroes.
+    pub zero: KindStats,
+}
+
+/// A part of a volume that is allocated throughout, or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Bytes.
+    pub len: u64,
+    /// Blocks are allocated; else it reads as zeros and takes no space.
+    pub allocated: bool,
+}
+
+/// A handle on a volume; clones are the same.
+///
+/// Its futures must run to their end once they were polled (see `pool::io`): front ends run each request as a task of its own.
+#[derive(Clone)]
+pub struct Volume {
+    pool: Pool,
+    id: VolumeId,
+    locks: RangeLocks,
+    stats: Rc<RefCell<RequestStats>>,
+}
+
+impl Volume {
+    pub(crate) fn new(pool: &Pool, id: VolumeId, locks: RangeLocks, stats: Rc<RefCell<RequestStats>>) -> Volume {
+        Volume { pool: pool.clone(), id, locks, stats }
+    }
+
+    /// Its name and size; `None` if it was deleted.
+    pub fn info(&self) -> Option<VolumeInfo> {
+        self.pool.volume(self.id)
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        let size = self
+            .pool
+            .volume_size(self.id)
+            .ok_or_else(|| PoolError::new(ErrorKind::NotFound, "the volume was deleted"))?;
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => {
+                let text = format!("{len} bytes at {offset} are outside of the volume, which has {size} bytes");
+                Err(PoolError::new(ErrorKind::Invalid, text))
+            }
+        }
+    }
+
+    /// Counts one request that took from `since` until now.
+    fn count(&self, of: impl FnOnce(&mut RequestStats) -> &mut KindStats, bytes: u64, since: base::Instant) {
+        let took = self.pool.now().since(since);
+        of(&mut self.stats.borrow_mut()).record(bytes, took);
+    }
+
+    /// Reads `len` bytes from `offset` on; what was never written is zeros.
+    pub async fn read(&self, offset: u64, len: u64) -> Result<SliceList> {
+        self.check(offset, len)?;
+        if len == 0 {
+            return Ok(SliceList::new());
+        }
+        let since = self.pool.now();
+        let blocks = blocks_of(offset, len);
+        let mut data = self.pool.read(self.id, Lba(blocks.start), blocks.end - blocks.start).await?;
+        trim_to(&mut data, offset, len);
+        self.count(|s| &mut s.read, len, since);
+        Ok(data)
+    }
+
+    /// Writes `data` from `offset` on.
+    pub async fn write(&self, offset: u64, data: Slice) -> Result<()> {
+        let len = data.len() as u64;
+        self.check(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let since = self.pool.now();
+        let blocks = blocks_of(offset, len);
+        let _lock = self.locks.lock(blocks.clone()).await;
+        // Again: it may have been shrunk while this request waited.
+        self.check(offset, len)?;
+        let whole = if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
+            data
+        } else {
+            self.merge(&blocks, offset, &data).await?
+        };
+        self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+        self.count(|s| &mut s.write, len, since);
+        Ok(())
+    }
+
+    /// `data` in whole blocks: with what stands around it in its first and last block.
+    async fn merge(&self, blocks: &Range<u64>, offset: u64, data: &Slice) -> Result<Slice> {
+        let bytes = (blocks.end - blocks.start) as usize * BLOCK;
+        let mut whole = self.pool.bufs().take(bytes);
+        let head = (offset % BLOCK_U64) as usize;
+        let tail = head + data.len();
+        if head > 0 {
+            let old = self.pool.read(self.id, Lba(blocks.start), 1).await?;
+            whole[..BLOCK].copy_from_slice(&old[0]);
+        }
+        if tail < bytes && (head == 0 || bytes > BLOCK) {
+            let old = self.pool.read(self.id, Lba(blocks.end - 1), 1).await?;
+            whole[bytes - BLOCK..].copy_from_slice(&old[0]);
+        }
+        whole[head..tail].copy_from_slice(data);
+        Ok(whole.freeze())
+    }
+
+    /// Makes everything that completed before, on any handle, durable.
+    pub async fn flush(&self) -> Result<()> {
+        let since = self.pool.now();
+        self.pool.commit().await?;
+        self.count(|s| &mut s.flush, 0, since);
+        Ok(())
+    }
+
+    /// Gives up the whole blocks in `[offset, offset + len)`: they take no space then and read as zeros. Parts of blocks at the ends stay
+    /// as they are.
+    pub async fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(offset, len)?;
+        let since = self.pool.now();
+        let blocks = offset.div_ceil(BLOCK_U64)..self.whole_end(offset + len);
+        if blocks.start < blocks.end {
+            let _lock = self.locks.lock(blocks.clone()).await;
+            self.pool.discard(self.id, Lba(blocks.start), Lba(blocks.end)).await?;
+        }
+        self.count(|s| &mut s.discard, len, since);
+        Ok(())
+    }
+
+    /// The block up to which blocks are whole before byte `end`: the last block of a volume whose size is no multiple of a block ends with it.
+    fn whole_end(&self, end: u64) -> u64 {
+        if self.pool.volume_size(self.id) == Some(end) { end.div_ceil(BLOCK_U64) } else { end / BLOCK_U64 }
+    }
+
+    /// Makes `[offset, offset + len)` read as zeros; with `allocate` by writing zeros, so that it takes space, else by giving up whole blocks.
+    pub async fn write_zeroes(&self, offset: u64, len: u64, allocate: bool) -> Result<()> {
+        self.check(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let since = self.pool.now();
+        let end = offset + len;
+        if allocate {
+            self.fill(offset, end).await?;
+        } else {
+            let (from, to) = (offset.next_multiple_of(BLOCK_U64), self.whole_end(end) * BLOCK_U64);
+            if from >= to {
+                self.fill(offset, end).await?;
+            } else {
+                self.fill(offset, from).await?;
+                let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64).await;
+                self.pool.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                drop(lock);
+                self.fill(to.min(end), end).await?;
+            }
+        }
+        self.count(|s| &mut s.zero, len, since);
+        Ok(())
+    }
+
+    /// Writes zeros to `[from, to)`.
+    async fn fill(&self, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            // Up to the next boundary, so that all pieces but the first and last are whole.
+            let end = (at / ZERO_BYTES + 1).saturating_mul(ZERO_BYTES).min(to);
+            let zeros = self.pool.bufs().zeroed((end - at) as usize).freeze();
+            let blocks = blocks_of(at, end - at);
+            let _lock = self.locks.lock(blocks.clone()).await;
+            self.check(at, end - at)?;
+            let aligned = at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0;
+            let whole = if aligned { zeros } else { self.merge(&blocks, at, &zeros).await? };
+            self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// What of `[offset, offset + len)` is allocated: at most `max` parts, in order from `offset` on, together perhaps less than `len`.
+    pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
+        self.check(offset, len)?;
+        let blocks = blocks_of(offset, len);
+        let found = self.pool.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
+        let mut parts: Vec<Extent> = Vec::new();
+        let (mut at, end) = (offset, offset + len);
+        let cut_short = found.len() >= max.max(1);
+        for (lba, n) in found {
+            let from = (lba.0 * BLOCK_U64).max(offset);
+            let to = ((lba.0 + n) * BLOCK_U64).min(end);
+            if from > at {
+                parts.push(Extent { len: from - at, allocated: false });
+            }
+            parts.push(Extent { len: to - from, allocated: true });
+            at = to;
+        }
+        if at < end && !cut_short {
+            parts.push(Extent { len: end - at, allocated: false });
+        }
+        parts.truncate(max.max(1));
+        Ok(parts)
+    }
+
+    pub(crate) async fn resize(&self, size: u64) -> Result<()> {
+        // Nothing is written behind the new end while the rest is cut off.
+        let _lock = self.locks.lock(size / BLOCK_U64..u64::MAX).await;
+        let old = self.pool.volume_size(self.id).unwrap_or(0);
+        self.pool.resize_volume(self.id, size).await?;
+        let cut = size % BLOCK_U64;
+        if size < old && cut != 0 {
+            // The rest of the last block must not come back when the volume grows.
+            let last = size / BLOCK_U64;
+            let mut block = self.pool.bufs().zeroed(BLOCK);
+            let kept = self.pool.read(self.id, Lba(last), 1).await?;
+            block[..cut as usize].copy_from_slice(&kept[0][..cut as usize]);
+            self.pool.write(self.id, Lba(last), &block.freeze()).await?;
+            self.pool.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The blocks that `len` bytes from `offset` on touch.
+fn blocks_of(offset: u64, len: u64) -> Range<u64> {
+    offset / BLOCK_U64..(offset + len).div_ceil(BLOCK_U64)
+}
+
+/// Cuts whole blocks that begin at the block of `offset` down to `len` bytes from `offset` on.
+fn trim_to(data: &mut SliceList, offset: u64, len: u64) {
+    let head = (offset % BLOCK_U64) as usize;
+    if let Some(first) = data.first_mut()
+        && head > 0
+    {
+        *first = first.cut(head, first.len() - head);
+    }
+    let total: u64 = data.iter().map(|s| s.len() as u64).sum();
+    let excess = (total - len) as usize;
+    if let Some(last) = data.last_mut()
+        && excess > 0
+    {
+        *last = last.cut(0, last.len() - excess);
+    }
+}
+
+#[cfg(test)]
+#[path = "requests_tests.rs"]
+mod tests;

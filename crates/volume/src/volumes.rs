@@ -1,0 +1,80 @@
+//! The volumes of a pool, as front ends see them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::VolumeId;
+use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
+use rustc_hash::FxHashMap;
+
+use crate::ranges::RangeLocks;
+use crate::requests::{RequestStats, Volume};
+
+/// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
+#[derive(Clone)]
+pub struct Volumes(Rc<Inner>);
+
+struct Inner {
+    pool: Pool,
+    locks: RefCell<FxHashMap<VolumeId, RangeLocks>>,
+    stats: Rc<RefCell<RequestStats>>,
+}
+
+impl Volumes {
+    /// The volumes of `pool`.
+    pub fn new(pool: &Pool) -> Volumes {
+        Volumes(Rc::new(Inner { pool: pool.clone(), locks: RefCell::default(), stats: Rc::default() }))
+    }
+
+    /// The pool below.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// The live volumes, in the order of their creation.
+    pub fn list(&self) -> Vec<VolumeInfo> {
+        self.0.pool.volumes()
+    }
+
+    /// A handle on the live volume `name`.
+    pub fn open(&self, name: &str) -> Option<Volume> {
+        self.0.pool.find_volume(name).map(|info| self.handle(&info))
+    }
+
+    fn handle(&self, info: &VolumeInfo) -> Volume {
+        let locks = self.0.locks.borrow_mut().entry(info.id).or_default().clone();
+        Volume::new(&self.0.pool, info.id, locks, self.0.stats.clone())
+    }
+
+    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
+    pub async fn create(&self, name: &str, size: u64, sector: u32) -> Result<Volume> {
+        let id = self.0.pool.create_volume(name, size, sector).await?;
+        match self.0.pool.volume(id) {
+            Some(info) => Ok(self.handle(&info)),
+            None => Err(missing(name)),
+        }
+    }
+
+    /// Changes the size of a volume, also while it is in use; durable when it returns.
+    pub async fn resize(&self, name: &str, size: u64) -> Result<()> {
+        let volume = self.open(name).ok_or_else(|| missing(name))?;
+        volume.resize(size).await
+    }
+
+    /// Deletes a volume; handles on it fail from now on.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        let info = self.0.pool.find_volume(name).ok_or_else(|| missing(name))?;
+        self.0.pool.delete_volume(info.id).await?;
+        self.0.locks.borrow_mut().remove(&info.id);
+        Ok(())
+    }
+
+    /// What clients asked for since the pool was opened.
+    pub fn requests(&self) -> RequestStats {
+        self.0.stats.borrow().clone()
+    }
+}
+
+fn missing(name: &str) -> PoolError {
+    PoolError::new(ErrorKind::NotFound, format!("there is no volume {name:?}; see forebay volume list"))
+}
