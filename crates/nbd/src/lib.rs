@@ -15,6 +15,7 @@
 pub mod client;
 pub mod codec;
 pub mod export;
+mod glue;
 pub mod handshake;
 mod link;
 mod outbox;

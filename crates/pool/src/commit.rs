@@ -136,21 +136,23 @@ impl Pool {
         let g = frozen.generation();
         let volumes: Vec<_> = frozen.txn.volumes.iter().copied().collect();
         for part in volumes.chunks(SLICE) {
-            let mut st = self.state_mut();
-            for &id in part {
-                if let Some(v) = st.volumes.get_mut(&id) {
-                    let (record, gone, tree) = v.take_frozen(g);
-                    frozen.volumes.push((id, record, gone, tree));
+            {
+                let mut st = self.state_mut();
+                for &id in part {
+                    if let Some(v) = st.volumes.get_mut(&id) {
+                        let (record, gone, tree) = v.take_frozen(g);
+                        frozen.volumes.push((id, record, gone, tree));
+                    }
                 }
             }
-            drop(st);
             self.rt().yield_now().await;
         }
         let groups: Vec<_> = frozen.txn.checksums.iter().copied().collect();
         for part in groups.chunks(SLICE) {
-            let mut st = self.state_mut();
-            frozen.checksums.extend(part.iter().map(|&id| (id, st.group_mut(id).checksums.take_frozen(g))));
-            drop(st);
+            {
+                let mut st = self.state_mut();
+                frozen.checksums.extend(part.iter().map(|&id| (id, st.group_mut(id).checksums.take_frozen(g))));
+            }
             self.rt().yield_now().await;
         }
         frozen.captured = true;
@@ -214,11 +216,12 @@ impl Pool {
             .chain(frozen.all_frees.iter().map(|&r| (r, false)))
             .collect();
         for part in changes.chunks(SLICE * 4) {
-            let mut st = self.state_mut();
-            for &(run, set) in part {
-                enter(&mut st, frozen, run, set);
+            {
+                let mut st = self.state_mut();
+                for &(run, set) in part {
+                    enter(&mut st, frozen, run, set);
+                }
             }
-            drop(st);
             self.rt().yield_now().await;
         }
         frozen.touched_groups = groups;
@@ -470,19 +473,18 @@ impl NodeWriter {
             let Some(run) = &mut self.run else { unreachable!("it was just made") };
             let next = run.at.addr.plus(u64::from(run.filled));
             let from = run.filled as usize * BLOCK;
-            let mut st = self.pool.state_mut();
             let place = &mut run.buf[from..from + BLOCK];
-            let written = out.next(&mut st.cache, &mut || Some(next), place);
+            let written = out.next(&mut self.pool.state_mut().cache, &mut || Some(next), place);
             match written {
                 Ok(None) => return Ok(false),
                 Ok(Some(addr)) if addr == next => {
                     run.filled += 1;
+                    let mut st = self.pool.state_mut();
                     st.committing_nodes = st.committing_nodes.saturating_sub(1);
                 }
                 Ok(Some(addr)) => {
                     // It has its address from an earlier try.
                     let again = self.pool.rt().bufs().copy_of(place);
-                    drop(st);
                     self.write(addr, again).await;
                 }
                 Err(btree::OutOfSpace) => unreachable!("an address was offered"),

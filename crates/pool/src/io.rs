@@ -83,6 +83,18 @@ impl Pool {
         Ok(out)
     }
 
+    /// Loads the nodes that reads of `[lba, end)` will need.
+    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let n = (end.0 - at.0).min(STEP_BLOCKS);
+            self.resident(Class::Foreground, |st| plan_read(st, volume, at, n)).await??;
+            at = at.plus(n);
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that begin when this returns, and durable after
     /// the next [`Pool::commit`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {

@@ -48,10 +48,10 @@ pub(crate) struct Loaded {
     pub warnings: Vec<String>,
 }
 
-struct Found {
-    file: DeviceFile,
-    queue: Device,
-    sb: Superblock,
+pub(crate) struct Found {
+    pub file: DeviceFile,
+    pub queue: Device,
+    pub sb: Superblock,
 }
 
 /// Reads the newest superblock of a device.
@@ -128,7 +128,7 @@ async fn read_all(
 }
 
 /// Puts every device of the pool in its place, by the table at the top of this file.
-fn judge(
+pub(crate) fn judge(
     best: &Superblock,
     geometry: &Geometry,
     found: Vec<Found>,

@@ -61,6 +61,18 @@ impl Volume {
         self.pool.volume(self.id)
     }
 
+    /// Its size in bytes; 0 if it was deleted.
+    pub fn size(&self) -> u64 {
+        self.pool.volume_size(self.id).unwrap_or(0)
+    }
+
+    /// Brings what reads of `[offset, offset + len)` have to look up into memory.
+    pub async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(offset, len)?;
+        let blocks = blocks_of(offset, len);
+        self.pool.prefetch(self.id, Lba(blocks.start), Lba(blocks.end)).await
+    }
+
     fn check(&self, offset: u64, len: u64) -> Result<()> {
         let size = self
             .pool
