@@ -203,7 +203,7 @@ def test_stale_device_comes_back(t):
     for _ in range(3):
         verify(server, new)
     state, devices = pool_state(server)
-    assert state == "degraded" and devices["pool1.img"] != "online", (state, devices)
+    assert state == "degraded" and devices.get("pool1.img") != "online", (state, devices)
     handle = server.connect()
     handle.pwrite(noise("more", MIB), 32 * MIB)
     handle.flush()
