@@ -6,7 +6,7 @@
 //!    0  magic "FOREBAY1"         8  version, shard count    16  features: compatible, read-only compatible, incompatible
 //!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
-//!  112  device number, device count, copies, name length    120 reserved (zero)
+//!  112  device number, device count, copies, name length    120 previous generation    128 reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
 //! ```
@@ -71,7 +71,9 @@ struct Raw {
     device_count: U16,
     copies: u8,
     name_len: u8,
-    reserved_a: [u8; 74],
+    reserved_a: [u8; 2],
+    previous: U64,
+    reserved_c: [u8; 64],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     reserved_b: [u8; 764],
@@ -85,6 +87,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, sequence) == 72);
     assert!(std::mem::offset_of!(Raw, group_blocks) == 96);
     assert!(std::mem::offset_of!(Raw, device) == 112);
+    assert!(std::mem::offset_of!(Raw, previous) == 120);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -122,6 +125,8 @@ pub struct Superblock {
     pub sequence: u64,
     /// The last committed transaction.
     pub generation: u64,
+    /// The commit before it: a device whose own newest superblock is older than that was left behind.
+    pub previous: u64,
     /// Sum over all table pages of a hash of (page, generation): a table page that went back in time is found by it.
     pub tables_digest: u64,
     /// Blocks in a block group.
@@ -172,7 +177,9 @@ impl Superblock {
             device_count: (self.devices.len() as u16).into(),
             copies: self.copies,
             name_len: self.name.len() as u8,
-            reserved_a: [0; 74],
+            reserved_a: [0; 2],
+            previous: self.previous.into(),
+            reserved_c: [0; 64],
             name: padded_name(&self.name),
             devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
                 MAX_DEVICES],
@@ -228,7 +235,7 @@ impl Superblock {
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
         value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;
-        value("reserved bytes", 1, raw.reserved_a == [0; 74] && raw.reserved_b.iter().all(|&b| b == 0))?;
+        value("reserved bytes", 1, raw.reserved_a == [0; 2] && raw.reserved_c == [0; 64] && raw.reserved_b.iter().all(|&b| b == 0))?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
             let state = match d.state {
@@ -244,6 +251,7 @@ impl Superblock {
             pool_uuid: raw.pool_uuid,
             sequence: raw.sequence.get(),
             generation: raw.generation.get(),
+            previous: raw.previous.get(),
             tables_digest: raw.tables_digest.get(),
             group_blocks: blocks,
             group_capacity: capacity,
@@ -283,6 +291,7 @@ mod tests {
             pool_uuid: [7; 16],
             sequence: 9,
             generation: 1 << 32,
+            previous: 77,
             tables_digest: 5,
             group_blocks: 4096,
             group_capacity: 800,

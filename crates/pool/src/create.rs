@@ -62,6 +62,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
             pool_uuid: ids[0],
             sequence: 1,
             generation: FIRST.0,
+            previous: FIRST.0,
             tables_digest: digest,
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,

@@ -7,11 +7,11 @@
 //! | another pool's | refused: foreign |
 //! | the newest superblock calls it failed, and it has none at or after that time | left out: stale |
 //! | the newest superblock calls it failed, and it went on by itself | refused: split brain |
-//! | more than one superblock behind, without having been called failed | left out: stale |
+//! | its newest superblock is older than the commit before the newest, without having been called failed | left out: stale |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
-//! The newest superblock has the highest sequence number. One that is just one behind belongs to a device that power left before its
-//! superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
+//! The newest superblock has the highest sequence number. A device whose own is of the commit before was left by power before its superblock
+//! was written: all else was flushed on every device before the first superblock was, so it is up to date.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -182,12 +182,11 @@ pub(crate) fn judge(
             }
             d.trouble = Some("stale");
             warnings.push(format!("{path}: stale, the pool went on without it; it is not used"));
-        } else if f.sb.sequence + 1 < best.sequence {
+        } else if f.sb.generation < best.previous {
             d.trouble = Some("stale");
             d.record.state = DeviceState::Failed;
             d.record.failed_at = best.sequence + 1;
-            let behind = best.sequence - f.sb.sequence;
-            warnings.push(format!("{path}: stale, {behind} superblocks behind the others; it is not used"));
+            warnings.push(format!("{path}: stale, its superblocks are older than the others allow; it is not used"));
         }
         devices.push(d);
     }

@@ -63,6 +63,7 @@ impl State {
             pool_uuid: self.uuid,
             sequence: self.sequence,
             generation: generation.0,
+            previous: self.committed.0,
             tables_digest,
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,
