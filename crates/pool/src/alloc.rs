@@ -7,10 +7,13 @@ use base::{Bitmap, GroupId, PoolAddr};
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
 use crate::extents::Run;
-use crate::state::{Group, Maps, State, kind_index};
+use crate::state::{Maps, State, kind_index};
 
 /// Nodes that one change of trees may add at most: two trees, a path and splits in each, several records.
 const NODES_PER_CHANGE: u64 = 48;
+
+/// Freed runs that an allocation makes available in passing.
+const DRAIN: usize = 32;
 
 /// The outcome of an allocation.
 pub(crate) enum Alloc {
@@ -34,7 +37,7 @@ pub(crate) enum Purpose {
 impl State {
     /// Takes up to `want` contiguous blocks of `kind`.
     pub fn alloc(&mut self, kind: GroupKind, want: u32) -> Alloc {
-        self.drain_limbo();
+        self.drain_limbo(DRAIN);
         let k = kind_index(kind);
         loop {
             if let Some((id, at)) = self.space.cursor[k] {
@@ -48,6 +51,7 @@ impl State {
                 }
                 self.space.cursor[k] = None;
             }
+            self.drain_limbo(64 * DRAIN);
             let emptiest = self.space.by_free[k].last().map(|&(_, id)| id);
             // A group that is mostly full scatters what is written: rather begin a new one.
             let roomy = emptiest.filter(|&id| {
@@ -124,12 +128,10 @@ impl State {
             chunks.push(Chunk { device: d as u16, chunk });
         }
         let bits = self.geometry.group_blocks as usize;
-        let generation = self.open.generation;
         let g = self.group_mut(id);
         assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
         g.record = GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
         g.busy_count = 0;
-        g.touched = generation;
         g.maps =
             Some(Box::new(Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] }));
         self.open.groups.insert(id);
@@ -138,13 +140,13 @@ impl State {
     }
 
     /// Gives up a group in which nothing is allocated, neither now nor by the last commit.
-    pub fn dissolve_group(&mut self, id: GroupId) {
+    fn dissolve_group(&mut self, id: GroupId) {
         self.unindex_group(id);
         let g = self.group_mut(id);
         assert!(g.busy_count == 0 && g.record.used == 0);
         let chunks = std::mem::take(&mut g.record.chunks);
         g.record = GroupRecord { checksums: g.record.checksums, ..GroupRecord::free() };
-        g.maps = None;
+        self.set_maps(id, None);
         for c in chunks {
             self.devices[usize::from(c.device)].give_chunk(c.chunk);
         }
@@ -152,11 +154,15 @@ impl State {
         self.free_groups.insert(id);
     }
 
-    /// The groups that could be given up.
-    pub fn empty_groups(&self) -> Vec<GroupId> {
-        let empty = |g: &Group| g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0;
-        let ids = (0..self.groups.len()).filter(|&i| empty(&self.groups[i]));
-        ids.map(|i| GroupId(i as u32)).collect()
+    /// Gives up groups that have become empty, at most `max`.
+    pub fn dissolve_empty(&mut self, max: usize) {
+        for _ in 0..max {
+            let Some(id) = self.maybe_empty.pop_first() else { return };
+            let g = self.group(id);
+            if g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0 {
+                self.dissolve_group(id);
+            }
+        }
     }
 
     /// True if waiting for a commit may free something.

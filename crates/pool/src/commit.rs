@@ -14,24 +14,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::prng::mix64;
-use base::{BLOCK, Buf, Generation, GroupId, PoolAddr, SliceList, VolumeId};
+use base::{BLOCK, Buf, Generation, GroupId, SliceList, VolumeId};
 use btree::{Tree, WriteOut};
 use format::node::RootPtr;
-use format::page::{BITS_PER_PAGE, GroupKind, VolumeRecord};
+use format::page::{BITS_PER_PAGE, VolumeRecord};
 use queue::Class;
 
 use crate::Pool;
-use crate::alloc::Alloc;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
+use crate::node_writer::NodeWriter;
 use crate::state::State;
 use crate::txn::Txn;
 
 /// Nodes that are serialised, or runs that are entered into bitmaps, before other tasks get a turn.
-const SLICE: usize = 64;
-/// Nodes written by one request.
-const NODES_PER_WRITE: u32 = 64;
-
+pub(crate) const SLICE: usize = 64;
 /// A frozen transaction on its way to the devices. What has been done is kept, so that a second try goes on from there.
 pub(crate) struct Frozen {
     txn: Txn,
@@ -90,9 +87,13 @@ impl Pool {
             Ok(()) => {
                 self.complete(frozen);
                 let took = self.rt().now().since(started);
-                let mut m = self.metrics_mut();
-                m.count += 1;
-                m.duration.record(took);
+                {
+                    let mut m = self.metrics_mut();
+                    m.count += 1;
+                    m.duration.record(took);
+                }
+                self.tell_committed();
+                self.tidy_up().await;
                 Ok(())
             }
             Err(e) => {
@@ -122,7 +123,7 @@ impl Pool {
         let roots = self.write_nodes(frozen).await?;
         self.apply(frozen).await?;
         self.enter_roots(frozen, &roots);
-        self.plan_pages(frozen);
+        self.plan_pages(frozen).await;
         self.write_pages(frozen).await?;
         self.flush_devices().await?;
         self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
@@ -163,7 +164,7 @@ impl Pool {
         let trees: Vec<Tree> =
             frozen.volumes.iter().map(|v| v.3.clone()).chain(frozen.checksums.iter().map(|c| c.1.clone())).collect();
         let mut roots = Vec::with_capacity(trees.len());
-        let mut writer = NodeWriter { pool: self.clone(), run: None, tasks: Vec::new(), outcome: Ok(()) };
+        let mut writer = NodeWriter::new(self);
         for tree in trees {
             let mut out = WriteOut::new(&tree, frozen.generation());
             loop {
@@ -172,7 +173,7 @@ impl Pool {
                     Ok(false) => break,
                     Err(e) => {
                         // What is under way must end before anything is tried again; the first reason is the one to tell.
-                        let _ = writer.finish(frozen).await;
+                        let _ = writer.finish(&mut frozen.node_blocks).await;
                         return Err(e);
                     }
                 }
@@ -180,7 +181,7 @@ impl Pool {
             }
             roots.push(out.root());
         }
-        writer.finish(frozen).await?;
+        writer.finish(&mut frozen.node_blocks).await?;
         Ok(roots)
     }
 
@@ -208,9 +209,6 @@ impl Pool {
         frozen.all_frees = frees;
         for &id in &groups {
             self.load_maps(id).await?;
-            let mut st = self.state_mut();
-            let generation = frozen.generation();
-            st.group_mut(id).touched = generation;
         }
         let changes: Vec<(Run, bool)> = (frozen.txn.allocs.iter().chain(&frozen.node_blocks).map(|&r| (r, true)))
             .chain(frozen.all_frees.iter().map(|&r| (r, false)))
@@ -245,49 +243,63 @@ impl Pool {
     }
 
     /// Decides which pages have to be written.
-    fn plan_pages(&self, frozen: &mut Frozen) {
-        let mut st = self.state_mut();
+    async fn plan_pages(&self, frozen: &mut Frozen) {
         let (mut written, mut skipped) = (0, 0);
-        let words = BITS_PER_PAGE as usize / 64;
-        for ((id, page), before) in std::mem::take(&mut frozen.before) {
-            let generation = frozen.txn.generation;
-            let g = st.group_mut(id);
-            let Some(maps) = &g.maps else { continue };
-            if maps.durable.words()[page as usize * words..].iter().take(before.len()).eq(before.iter()) {
-                skipped += 1;
-                continue;
+        while !frozen.before.is_empty() {
+            {
+                let mut st = self.state_mut();
+                for _ in 0..SLICE {
+                    let Some(((id, page), before)) = frozen.before.pop_first() else { break };
+                    if st.note_page(id, page, &before, frozen.txn.generation) {
+                        written += 1;
+                        frozen.bitmap_pages.push((id, page));
+                        frozen.table_pages.insert(st.page_of_group(id));
+                    } else {
+                        skipped += 1;
+                    }
+                }
             }
-            written += 1;
-            g.record.bitmap_generations[page as usize] = generation;
-            g.record.used = maps.durable.count() as u32;
-            frozen.bitmap_pages.push((id, page));
-            frozen.table_pages.insert(st.page_of_group(id));
+            self.rt().yield_now().await;
         }
+        let mut st = self.state_mut();
         for &id in frozen.txn.groups.iter().chain(frozen.checksums.iter().map(|c| &c.0)) {
             frozen.table_pages.insert(st.page_of_group(id));
         }
-        for id in &frozen.touched_groups {
-            if frozen.table_pages.contains(&st.page_of_group(*id)) { written += 1 } else { skipped += 1 }
+        for id in std::mem::take(&mut frozen.touched_groups) {
+            if frozen.table_pages.contains(&st.page_of_group(id)) { written += 1 } else { skipped += 1 }
         }
         let forced = std::mem::take(&mut st.forced_pages);
         frozen.table_pages.extend(forced);
-        drop(st);
         let mut m = self.metrics_mut();
         m.group_updates_written += written;
         m.group_updates_skipped += skipped;
     }
 
+    /// Writes the planned pages, each into the slot that is not the committed one, on every device.
     async fn write_pages(&self, frozen: &Frozen) -> Result<()> {
-        let mut blocks: Vec<(u64, Buf)> = Vec::new();
-        {
-            let st = self.state();
-            for &(id, page) in &frozen.bitmap_pages {
-                blocks.extend(st.encode_bitmap_page(id, page, frozen.generation(), self.rt().bufs()));
-            }
-            for &page in &frozen.table_pages {
-                blocks.push(st.encode_table_page(page, frozen.generation(), self.rt().bufs()));
-            }
+        let generation = frozen.generation();
+        for part in frozen.bitmap_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                part.iter()
+                    .filter_map(|&(id, page)| st.encode_bitmap_page(id, page, generation, self.rt().bufs()))
+                    .collect()
+            };
+            self.write_everywhere(blocks).await?;
         }
+        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
+        for part in table_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                part.iter().map(|&page| st.encode_table_page(page, generation, self.rt().bufs())).collect()
+            };
+            self.write_everywhere(blocks).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks to the same offsets of all live devices.
+    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>) -> Result<()> {
         let devices = self.state().live_devices();
         let tasks: Vec<_> = blocks
             .into_iter()
@@ -413,15 +425,29 @@ impl Pool {
         st.committing_nodes = 0;
         let pin = std::mem::take(&mut st.pin);
         st.limbo.push_back((pin, frozen.all_frees));
-        st.drain_limbo();
-        for id in st.empty_groups() {
-            st.dissolve_group(id);
+    }
+
+    /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop idle bitmaps.
+    async fn tidy_up(&self) {
+        while self.state_mut().drain_limbo(4 * SLICE) {
+            self.rt().yield_now().await;
         }
-        st.unload_idle(self.settings().loaded_groups);
+        let mut left = self.state().loaded.len();
+        loop {
+            {
+                let mut st = self.state_mut();
+                st.dissolve_empty(SLICE);
+                left = left.saturating_sub(SLICE);
+                if !st.unload_idle(self.settings().loaded_groups, SLICE) || left == 0 {
+                    return;
+                }
+            }
+            self.rt().yield_now().await;
+        }
     }
 }
 
-fn gone() -> PoolError {
+pub(crate) fn gone() -> PoolError {
     PoolError::new(ErrorKind::Io, "the runtime has ended")
 }
 
@@ -440,116 +466,4 @@ fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) {
     }
     let changed = maps.durable.assign(block as usize, run.len as usize, set);
     assert_eq!(changed, run.len as usize, "{run:?} was {} already", if set { "allocated" } else { "free" });
-}
-
-/// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
-struct NodeWriter {
-    pool: Pool,
-    run: Option<NodeRun>,
-    tasks: Vec<rt::JoinHandle<Result<()>>>,
-    outcome: Result<()>,
-}
-
-/// Blocks taken for nodes, and how many of them have one.
-struct NodeRun {
-    at: Run,
-    filled: u32,
-    buf: Buf,
-}
-
-/// Requests of a commit's nodes that may be under way at once.
-const NODE_WRITES: usize = 16;
-
-impl NodeWriter {
-    /// Serialises up to a slice of nodes; false after the last.
-    async fn slice(&mut self, out: &mut WriteOut, blocks: &mut Vec<Run>) -> Result<bool> {
-        for _ in 0..SLICE {
-            if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
-                self.send(blocks).await;
-                let at = self.take_run().await?;
-                let buf = self.pool.rt().bufs().take(at.len as usize * BLOCK);
-                self.run = Some(NodeRun { at, filled: 0, buf });
-            }
-            let Some(run) = &mut self.run else { unreachable!("it was just made") };
-            let next = run.at.addr.plus(u64::from(run.filled));
-            let from = run.filled as usize * BLOCK;
-            let place = &mut run.buf[from..from + BLOCK];
-            let written = out.next(&mut self.pool.state_mut().cache, &mut || Some(next), place);
-            match written {
-                Ok(None) => return Ok(false),
-                Ok(Some(addr)) if addr == next => {
-                    run.filled += 1;
-                    let mut st = self.pool.state_mut();
-                    st.committing_nodes = st.committing_nodes.saturating_sub(1);
-                }
-                Ok(Some(addr)) => {
-                    // It has its address from an earlier try.
-                    let again = self.pool.rt().bufs().copy_of(place);
-                    self.write(addr, again).await;
-                }
-                Err(btree::OutOfSpace) => unreachable!("an address was offered"),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Takes blocks for the next nodes.
-    async fn take_run(&self) -> Result<Run> {
-        loop {
-            let want = (self.pool.state().committing_nodes as u32).clamp(1, NODES_PER_WRITE);
-            let got = self.pool.state_mut().alloc(GroupKind::Metadata, want);
-            match got {
-                Alloc::Got(run) => return Ok(run),
-                Alloc::NeedMaps(id) => self.pool.load_maps(id).await?,
-                Alloc::Full => {
-                    return Err(PoolError::new(
-                        ErrorKind::NoSpace,
-                        "no room for metadata; discard something or add space",
-                    ));
-                }
-            }
-        }
-    }
-
-    /// Writes what the current run holds and gives back the blocks that got no node.
-    async fn send(&mut self, blocks: &mut Vec<Run>) {
-        let Some(NodeRun { at, filled, mut buf }) = self.run.take() else { return };
-        if filled < at.len {
-            self.pool.state_mut().unalloc(at.addr.plus(u64::from(filled)), at.len - filled);
-        }
-        if filled == 0 {
-            return;
-        }
-        self.pool.metrics_mut().nodes += u64::from(filled);
-        let group_blocks = self.pool.state().geometry.group_blocks;
-        push_run(blocks, Run { addr: at.addr, len: filled }, group_blocks);
-        buf.truncate(filled as usize * BLOCK);
-        self.write(at.addr, buf).await;
-    }
-
-    async fn write(&mut self, addr: PoolAddr, buf: Buf) {
-        if self.tasks.len() >= NODE_WRITES {
-            let t = self.tasks.remove(0);
-            self.note(t.await);
-        }
-        let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
-        self.tasks.push(self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await }));
-    }
-
-    fn note(&mut self, outcome: Option<Result<()>>) {
-        if let Err(e) = outcome.unwrap_or_else(|| Err(gone()))
-            && self.outcome.is_ok()
-        {
-            self.outcome = Err(e);
-        }
-    }
-
-    async fn finish(mut self, frozen: &mut Frozen) -> Result<()> {
-        self.send(&mut frozen.node_blocks).await;
-        for t in std::mem::take(&mut self.tasks) {
-            let outcome = t.await;
-            self.note(outcome);
-        }
-        self.outcome
-    }
 }

@@ -24,6 +24,7 @@ mod io;
 mod mapping;
 mod metrics;
 mod mirror;
+mod node_writer;
 mod nodes;
 pub mod open;
 mod pages;
@@ -213,6 +214,11 @@ impl Pool {
             // The request is taken up before the next look.
             self.rt().settled().await;
         }
+    }
+
+    /// Wakes those who wait for a commit: they look for themselves.
+    pub(crate) fn tell_committed(&self) {
+        self.0.done.notify();
     }
 
     fn ask_for_commit(&self) {

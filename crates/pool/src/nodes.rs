@@ -72,12 +72,12 @@ impl Pool {
         let maps = outcome?;
         let mut st = self.state_mut();
         let used = maps.durable.count() as u32;
-        let g = st.group_mut(id);
+        let g = st.group(id);
         if used != g.record.used {
             let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {}", g.record.used);
             return Err(PoolError::new(ErrorKind::Damaged, what));
         }
-        g.maps = Some(Box::new(maps));
+        st.set_maps(id, Some(Box::new(maps)));
         Ok(())
     }
 

@@ -338,7 +338,6 @@ fn assemble(
             checksums: LiveTree::open(checksum_tree_id(id), record.checksums),
             record,
             maps: None,
-            touched: Generation(0),
         });
     }
     if lost > 0 {
@@ -372,6 +371,9 @@ fn assemble(
         forced_pages,
         free_groups,
         space: Space::default(),
+        loaded: BTreeSet::new(),
+        unload_hand: GroupId(0),
+        maybe_empty: BTreeSet::new(),
         open: Txn::new(open),
         committing: None,
         committing_nodes: 0,
@@ -384,6 +386,11 @@ fn assemble(
         .map(GroupId)
         .filter(|&id| state.group(id).record.kind != GroupKind::Free)
         .collect();
-    used.into_iter().for_each(|id| state.index_group(id));
+    for id in used {
+        state.index_group(id);
+        if state.group(id).record.used == 0 {
+            state.maybe_empty.insert(id);
+        }
+    }
     Ok(state)
 }

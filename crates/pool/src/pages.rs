@@ -77,23 +77,39 @@ impl State {
         }
     }
 
-    /// Drops the bitmaps of groups that nothing is going on in, the longest idle first, until `keep` are left.
-    pub fn unload_idle(&mut self, keep: usize) {
-        let idle = |g: &&crate::state::Group| g.maps.as_ref().is_some_and(|m| m.busy == m.durable);
-        let loaded = self.groups.iter().filter(|g| g.maps.is_some()).count();
-        if loaded <= keep {
-            return;
+    /// After a commit has changed a group's durable bitmap: if a page is no longer what it was, notes its new generation and the group's new
+    /// count, and says so.
+    pub fn note_page(&mut self, id: GroupId, page: u32, before: &[u64], generation: Generation) -> bool {
+        let g = &mut self.groups[id.0 as usize];
+        let Some(maps) = &g.maps else { return false };
+        let words = &maps.durable.words()[page as usize * (BITS_PER_PAGE as usize / 64)..];
+        if words[..before.len()] == *before {
+            return false;
         }
-        let open: Vec<GroupId> = self.space.cursor.iter().flatten().map(|c| c.0).collect();
-        let mut old: Vec<(Generation, usize)> = Vec::new();
-        for (i, g) in self.groups.iter().enumerate() {
-            if idle(&g) && !open.contains(&GroupId(i as u32)) {
-                old.push((g.touched, i));
+        g.record.bitmap_generations[page as usize] = generation;
+        g.record.used = maps.durable.count() as u32;
+        if g.record.used == 0 {
+            self.maybe_empty.insert(id);
+        }
+        true
+    }
+
+    /// Drops the bitmaps of groups that nothing is going on in, as long as more than `keep` are in memory, looking at up to `tries` of them in
+    /// turn. True if there may be more to drop.
+    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> bool {
+        for _ in 0..tries {
+            if self.loaded.len() <= keep {
+                return false;
+            }
+            let next = self.loaded.range(self.unload_hand..).next().or_else(|| self.loaded.first()).copied();
+            let Some(id) = next else { return false };
+            self.unload_hand = GroupId(id.0 + 1);
+            let open = self.space.cursor.iter().flatten().any(|c| c.0 == id);
+            let idle = self.group(id).maps.as_ref().is_some_and(|m| m.busy == m.durable);
+            if idle && !open {
+                self.set_maps(id, None);
             }
         }
-        old.sort_unstable();
-        for (_, i) in old.into_iter().take(loaded - keep) {
-            self.groups[i].maps = None;
-        }
+        true
     }
 }

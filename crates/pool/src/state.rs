@@ -30,8 +30,6 @@ pub(crate) struct Group {
     pub busy_count: u32,
     pub maps: Option<Box<Maps>>,
     pub checksums: LiveTree,
-    /// The commit that used it last; idle groups' bitmaps are dropped from memory.
-    pub touched: Generation,
 }
 
 /// A page of the volume or group table.
@@ -65,6 +63,11 @@ pub(crate) struct State {
     pub forced_pages: BTreeSet<u32>,
     pub free_groups: BTreeSet<GroupId>,
     pub space: Space,
+    /// Groups whose bitmaps are in memory, and where the search for idle ones goes on.
+    pub loaded: BTreeSet<GroupId>,
+    pub unload_hand: GroupId,
+    /// Groups that may have become empty.
+    pub maybe_empty: BTreeSet<GroupId>,
 
     pub open: Txn,
     /// The generation that is being committed.
@@ -222,17 +225,29 @@ impl State {
         out
     }
 
-    /// Frees what nobody can be reading any more.
-    pub fn drain_limbo(&mut self) {
-        while let Some((pin, _)) = self.limbo.front() {
+    /// Frees what nobody can be reading any more, up to `max` runs of it; true if there is more.
+    pub fn drain_limbo(&mut self, max: usize) -> bool {
+        for _ in 0..max {
+            let Some((pin, runs)) = self.limbo.front_mut() else { return false };
             if Rc::strong_count(pin) > 1 {
-                return;
+                return false;
             }
-            let Some((_, runs)) = self.limbo.pop_front() else { return };
-            for run in runs {
-                self.release(run);
+            match runs.pop() {
+                Some(run) => self.release(run),
+                None => drop(self.limbo.pop_front()),
             }
         }
+        true
+    }
+
+    /// Brings a group's bitmaps into memory, or drops them.
+    pub fn set_maps(&mut self, id: GroupId, maps: Option<Box<Maps>>) {
+        if maps.is_some() {
+            self.loaded.insert(id);
+        } else {
+            self.loaded.remove(&id);
+        }
+        self.group_mut(id).maps = maps;
     }
 
     /// Makes blocks that nothing refers to allocatable.
@@ -245,6 +260,9 @@ impl State {
         };
         assert_eq!(freed, run.len, "blocks of {run:?} were free already");
         let busy = g.busy_count - freed;
+        if busy == 0 {
+            self.maybe_empty.insert(id);
+        }
         self.set_busy(id, busy);
     }
 }
