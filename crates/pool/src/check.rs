@@ -1,1 +1,157 @@
-//! Offline check.
+//! The offline check: verifies every structure of a pool, on every copy, and writes nothing.
+//!
+//! In this order, each step standing on what the steps before have found:
+//!
+//! 1. superblocks of all devices ([`source`]), volume and group tables, bitmaps ([`tables`])
+//! 2. every volume's mapping ([`volumes`]): each node ([`walk`]) and each extent claims its blocks ([`space`])
+//! 3. every group's checksum tree ([`groups`]): each block that a volume has must have a checksum for that volume's block; if asked for,
+//!    all data is read and verified too
+//! 4. what is allocated and was claimed by nobody has leaked
+//!
+//! Memory: the group records, two bits a block, and a bounded number of nodes and data blocks.
+//!
+//! Legal, because a crash leaves it and nothing depends on it: the slot of a page or superblock that is written next may hold anything;
+//! groups that are not used for data may keep the checksum tree they had; checksum records may speak of free blocks; volumes may have blocks
+//! behind their end (a note tells of them).
+
+mod groups;
+pub mod report;
+pub(crate) mod source;
+mod space;
+mod tables;
+mod volumes;
+mod walk;
+
+use std::rc::Rc;
+
+use format::page::GroupKind;
+use rt::Rt;
+
+pub use report::{Counts, DeviceReport, Problem, Report, Severity, Slot, Subject};
+
+use crate::error::Result;
+use crate::open::DeviceFile;
+use report::Log;
+use source::Source;
+use space::Space;
+
+/// What to check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Read and verify all data too, on all copies.
+    pub data: bool,
+    /// Problems that the report lists; all are counted.
+    pub listed: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions { data: false, listed: report::LISTED }
+    }
+}
+
+/// A part of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Superblocks and tables.
+    Tables,
+    /// Bitmaps, by block group.
+    Bitmaps,
+    /// Mappings, by volume.
+    Volumes,
+    /// Checksums, and data if asked for, by block group.
+    Groups,
+}
+
+/// How far a check has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is going on.
+    pub phase: Phase,
+    /// How many are done.
+    pub done: u64,
+    /// Of how many.
+    pub total: u64,
+}
+
+/// The state of a check.
+pub(crate) struct Checker<'a> {
+    src: Rc<Source>,
+    space: Space,
+    log: Log,
+    options: CheckOptions,
+    /// False if something could not be read that may refer to blocks: what has leaked cannot be known then.
+    whole: bool,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Checker<'_> {
+    fn progress(&mut self, phase: Phase, done: u64, total: u64) {
+        (self.progress)(Progress { phase, done, total });
+    }
+
+    /// Reports allocated blocks that nothing refers to.
+    fn leaks(&mut self) {
+        let mut lost = 0u64;
+        for i in 0..self.space.groups.len() {
+            let Some((count, first)) = self.space.leaked(i) else { continue };
+            lost += u64::from(count);
+            if !self.whole {
+                continue;
+            }
+            let kind = match self.space.groups[i].record.kind {
+                GroupKind::Metadata => "metadata",
+                _ => "data",
+            };
+            let what = format!("{count} {kind} blocks are allocated and nothing refers to them, the first is {first}");
+            self.log.error(Subject::Space, format!("block group {i}"), what, "the space is lost; nothing else is");
+        }
+        if !self.whole && lost > 0 {
+            let what = format!("{lost} blocks are allocated and nothing that can be read refers to them");
+            self.log.note(Subject::Space, "pool", what);
+        }
+    }
+}
+
+/// Verifies the pool on `files`, offline. Refuses what is no pool at all, as opening it would; everything else is in the report.
+pub async fn check(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    let mut log = Log::new(options.listed);
+    let (src, devices) = Source::open(rt, files, &mut log).await?;
+    progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
+    let mut tables = tables::read_tables(&src, &mut log).await;
+    let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
+    let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
+    let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
+    whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
+    let mut checker = Checker { src: src.clone(), space, log, options: *options, whole, progress };
+    checker.volumes(&tables.volumes).await;
+    checker.checksums(&tables.volumes).await;
+    checker.leaks();
+    src.close();
+    let log = checker.log;
+    let best = &src.best;
+    Ok(Report {
+        pool: best.name.clone(),
+        uuid: best.pool_uuid.iter().map(|b| format!("{b:02x}")).collect(),
+        generation: best.generation,
+        sequence: best.sequence,
+        copies: best.copies,
+        degraded: src.degraded(),
+        data: options.data,
+        devices,
+        counts: log.counts,
+        errors: log.total(Severity::Error),
+        damaged_copies: log.total(Severity::DamagedCopy),
+        notes: log.total(Severity::Note),
+        problems: log.into_problems(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

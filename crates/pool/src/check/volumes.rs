@@ -1,0 +1,107 @@
+//! Volume records and their mappings.
+
+use std::collections::BTreeSet;
+
+use base::BLOCK_U64;
+use format::page::{GroupKind, VolumeRecord, VolumeState};
+use format::records::Extent;
+
+use super::report::Subject;
+use super::space::owner_hash;
+use super::walk::Walk;
+use super::{Checker, Phase};
+use crate::txn::mapping_tree_id;
+
+impl Checker<'_> {
+    /// Checks all volumes and walks their mappings.
+    pub(crate) async fn volumes(&mut self, volumes: &[VolumeRecord]) {
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for v in volumes {
+            self.log.counts.volumes += 1;
+            let place = place_of(v);
+            if !ids.insert(v.id) {
+                self.log.error(Subject::Volume, &place, "another volume has its number", "restore from a backup");
+            }
+            if v.id.0 >= self.src.best.next_volume {
+                let what = format!("its number is not below {}, the next one", self.src.best.next_volume);
+                self.log.error(Subject::Volume, &place, what, "restore from a backup");
+            }
+            if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
+                self.log.error(Subject::Volume, &place, "another volume has its name", "rename one of them");
+            }
+        }
+        for (n, v) in volumes.iter().enumerate() {
+            self.progress(Phase::Volumes, n as u64, volumes.len() as u64);
+            self.mapping(v).await;
+        }
+    }
+
+    async fn mapping(&mut self, v: &VolumeRecord) {
+        let place = place_of(v);
+        let mut walk = Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
+        let end_of_volume = v.size_bytes.div_ceil(BLOCK_U64);
+        let (mut blocks, mut beyond, mut end) = (0u64, 0u64, 0u64);
+        while let Some(leaf) = walk.next_leaf(self).await {
+            for i in 0..leaf.count() {
+                let Some(e) = Extent::decode(&leaf.key(i), leaf.value(i)) else {
+                    let what = format!("a record with the key {:?} is no extent", leaf.key(i));
+                    self.log.error(Subject::Extent, &place, what, "restore from a backup");
+                    walk.whole = false;
+                    continue;
+                };
+                self.log.counts.extents += 1;
+                if e.lba.0 < end {
+                    let what = format!("the extent at block {} begins inside the one before", e.lba);
+                    self.log.error(Subject::Extent, &place, what, "restore from a backup");
+                }
+                end = e.end().max(end);
+                blocks += u64::from(e.len);
+                beyond += e.end().saturating_sub(end_of_volume.max(e.lba.0));
+                self.extent(v, &place, &e);
+            }
+        }
+        self.whole &= walk.whole;
+        if walk.whole && blocks != v.allocated_blocks {
+            let what = format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);
+            self.log.error(Subject::Volume, &place, what, "restore from a backup");
+        }
+        if beyond > 0 && v.state == VolumeState::Live {
+            let what = format!("{beyond} blocks behind its end: a crash cut a shrink short; resizing it frees them");
+            self.log.note(Subject::Volume, &place, what);
+        }
+    }
+
+    /// One extent against the space.
+    fn extent(&mut self, v: &VolumeRecord, place: &str, e: &Extent) {
+        let place = || format!("{place}, blocks {} to {}", e.lba, e.end() - 1);
+        let at = format!("{} blocks at block {} of the pool", e.len, e.addr);
+        let Some((group, block)) = self.space.locate(e.addr, e.len, GroupKind::Data) else {
+            let what = format!("mapped to {at}, which are not inside one data group");
+            self.log.error(Subject::Extent, place(), what, "restore from a backup");
+            return;
+        };
+        let claim = self.space.claim(group, block, e.len);
+        if claim.shared > 0 {
+            let what = format!("{} of the {at} are referred to twice", claim.shared);
+            self.log.error(Subject::Extent, place(), what, "one of the two holds the other's data; restore both");
+        }
+        if claim.free > 0 {
+            let what = format!("{} of the {at} are not allocated", claim.free);
+            let remedy = "do not write to this pool: they may be given to something else";
+            self.log.error(Subject::Extent, place(), what, remedy);
+        }
+        self.log.counts.data_blocks += u64::from(e.len - claim.shared);
+        let hash = |n: u32| owner_hash(block + n, v.id.0, e.lba.0 + u64::from(n));
+        let sum = (0..e.len).fold(0u64, |sum, n| sum.wrapping_add(hash(n)));
+        let g = &mut self.space.groups[group];
+        g.owners = g.owners.wrapping_add(sum);
+    }
+}
+
+/// How a volume is called in a report.
+pub(super) fn place_of(v: &VolumeRecord) -> String {
+    match v.state {
+        VolumeState::Live => format!("volume {} ({:?})", v.id, v.name),
+        VolumeState::Deleting => format!("volume {} ({:?}, deleted)", v.id, v.name),
+    }
+}
