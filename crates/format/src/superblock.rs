@@ -243,7 +243,7 @@ impl Superblock {
                 2 => DeviceState::Failed,
                 other => return Err(FormatError::Value { what: WHAT, field: "device state", found: other.into() }),
             };
-            value("chunks", d.chunks.get(), d.chunks.get() <= 1 << 32)?;
+            value("chunks", d.chunks.get(), d.chunks.get() <= u64::from(u32::MAX))?;
             devices.push(DeviceRecord { uuid: d.uuid, chunks: d.chunks.get(), state, failed_at: d.failed_at.get() });
         }
         value("device uuid", 0, devices[usize::from(raw.device.get())].uuid == raw.device_uuid)?;

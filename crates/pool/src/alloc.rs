@@ -110,14 +110,10 @@ impl State {
     fn form_group(&mut self, kind: GroupKind) -> Option<GroupId> {
         let copies = usize::from(self.copies);
         let mut order: Vec<usize> = (0..self.devices.len()).filter(|&d| self.devices[d].free_chunks > 0).collect();
-        order.sort_by_key(|&d| (std::cmp::Reverse(self.devices[d].free_chunks), d));
-        let live = order.iter().position(|&d| self.devices[d].live().is_some())?;
-        if order.len() < copies {
+        let missing = |d: usize| self.devices[d].live().is_none();
+        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.devices[d].free_chunks), d));
+        if order.len() < copies || missing(order[0]) {
             return None;
-        }
-        if live >= copies {
-            let d = order.remove(live);
-            order.insert(0, d);
         }
         let id = self.free_groups.pop_first()?;
         let mut chunks = Vec::with_capacity(copies);

@@ -217,7 +217,7 @@ impl Pool {
             {
                 let mut st = self.state_mut();
                 for &(run, set) in part {
-                    enter(&mut st, frozen, run, set);
+                    enter(&mut st, frozen, run, set)?;
                 }
             }
             self.rt().yield_now().await;
@@ -252,7 +252,9 @@ impl Pool {
                     let Some(((id, page), before)) = frozen.before.pop_first() else { break };
                     if st.note_page(id, page, &before, frozen.txn.generation) {
                         written += 1;
-                        frozen.bitmap_pages.push((id, page));
+                        if st.group(id).record.bitmap_generations[page as usize] == frozen.txn.generation {
+                            frozen.bitmap_pages.push((id, page));
+                        }
                         frozen.table_pages.insert(st.page_of_group(id));
                     } else {
                         skipped += 1;
@@ -452,7 +454,7 @@ pub(crate) fn gone() -> PoolError {
 }
 
 /// Sets or clears a run in its group's durable bitmap, and keeps what the pages were before.
-fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) {
+fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) -> Result<()> {
     let (id, block) = st.geometry.split(run.addr);
     let words = BITS_PER_PAGE as usize / 64;
     let Some(maps) = &mut st.groups[id.0 as usize].maps else {
@@ -465,5 +467,13 @@ fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) {
         });
     }
     let changed = maps.durable.assign(block as usize, run.len as usize, set);
-    assert_eq!(changed, run.len as usize, "{run:?} was {} already", if set { "allocated" } else { "free" });
+    if changed == run.len as usize {
+        return Ok(());
+    }
+    // What is allocated was free by our own bitmap; what is freed stood in a tree from a device.
+    assert!(!set, "{run:?} was allocated already");
+    let text = format!("blocks from {} on are referred to, and free by the bitmap: run forebay check", run.addr);
+    let e = PoolError::new(ErrorKind::Damaged, text);
+    st.failed = Some(e.clone());
+    Err(e)
 }

@@ -104,13 +104,14 @@ impl Pool {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let part = data.cut(at as usize * BLOCK, n as usize * BLOCK);
-            self.write_step(volume, lba.plus(at), part).await?;
+            self.write_step(volume, lba.plus(at), part, None).await?;
             at += n;
         }
         Ok(())
     }
 
-    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
+    /// Writes up to [`STEP_BLOCKS`] blocks; with `size` it also makes that the volume's size, in the same step.
+    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, size: Option<u64>) -> Result<()> {
         self.admit(Purpose::Write).await?;
         let runs = self.take_blocks((data.len() / BLOCK) as u32).await?;
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
@@ -120,7 +121,7 @@ impl Pool {
             runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
             return Err(e);
         }
-        let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs)).await;
+        let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs, size)).await;
         let outcome = match mapped {
             Ok(outcome) => outcome,
             Err(e) => Err(e),
@@ -206,7 +207,7 @@ impl Pool {
                     Some(v) => v,
                     None => return Ok(Err(crate::state::no_such_volume(volume))),
                 };
-                mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, max.saturating_add(1))
+                mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), max.saturating_add(1))
             })
             .await??;
         let mut out: Vec<(Lba, u64)> = Vec::new();
@@ -254,7 +255,7 @@ fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> std::re
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
     let end = lba.plus(blocks);
-    let extents = match mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, usize::MAX)? {
+    let extents = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), usize::MAX)? {
         Ok(e) => e,
         Err(e) => return Ok(Err(e)),
     };
@@ -292,18 +293,19 @@ fn map(
     lba: Lba,
     runs: &[Run],
     crcs: &[Crc],
+    size: Option<u64>,
 ) -> std::result::Result<Result<()>, Fault> {
     let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
-    mapping::prepare(&v.mapping.tree, &mut st.cache, lba, lba.plus(crcs.len() as u64))?;
+    mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, lba.plus(crcs.len() as u64)))?;
     for run in runs {
         let (group, offset) = st.geometry.split(run.addr);
         checksums::prepare(&st.groups[group.0 as usize].checksums.tree, &mut st.cache, offset, run.len)?;
     }
     // A malformed record is found now, before anything is changed.
     let end = lba.plus(crcs.len() as u64);
-    if let Err(e) = mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, usize::MAX)? {
+    if let Err(e) = mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), usize::MAX)? {
         return Ok(Err(e));
     }
     let (open, committing) = (st.open.generation, st.committing);
@@ -323,16 +325,21 @@ fn map(
         v.begin_edit(open, committing);
         txn.volumes.insert(volume);
         let range = (from, from.plus(u64::from(run.len)));
-        let unmapped =
-            mapping::replace(&mut v.mapping.tree, &mut edit, range, Some(run.addr), geometry.group_blocks, &mut freed)?;
+        let unmapped = mapping::replace(&mut v.mapping.tree, &mut edit, range, Some(run.addr), geometry, &mut freed)?;
         match unmapped {
-            Ok(n) => v.record.allocated_blocks = v.record.allocated_blocks + u64::from(run.len) - u64::from(n),
+            Ok(n) => {
+                let more = v.record.allocated_blocks.saturating_add(u64::from(run.len));
+                v.record.allocated_blocks = more.saturating_sub(u64::from(n));
+            }
             Err(e) => return Ok(Err(e)),
         }
         st.note_alloc(*run);
         at += u64::from(run.len);
     }
     freed.into_iter().for_each(|r| st.note_free(r));
+    if let (Some(size), Some(v)) = (size, st.volumes.get_mut(&volume)) {
+        v.record.size_bytes = size;
+    }
     Ok(Ok(()))
 }
 
@@ -341,24 +348,23 @@ fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> std::result::R
     let Some(v) = st.volumes.get(&volume).filter(|v| !v.gone) else {
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
-    let old = match mapping::overlapping(&v.mapping.tree, &mut st.cache, lba, end, STEP_EXTENTS)? {
+    let old = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), STEP_EXTENTS)? {
         Ok(old) => old,
         Err(e) => return Ok(Err(e)),
     };
     let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Ok(end)) };
     let from = first.lba.max(lba);
     let upto = Lba(last.end().min(end.0));
-    mapping::prepare(&v.mapping.tree, &mut st.cache, from, upto)?;
+    mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (from, upto))?;
     let (open, committing) = (st.open.generation, st.committing);
-    let blocks = st.geometry.group_blocks;
-    let State { cache, volumes, open: txn, .. } = st;
+    let State { cache, volumes, geometry, open: txn, .. } = st;
     let Some(v) = volumes.get_mut(&volume) else { return Ok(Ok(end)) };
     v.begin_edit(open, committing);
     txn.volumes.insert(volume);
     let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
     let mut freed = Vec::new();
-    match mapping::replace(&mut v.mapping.tree, &mut edit, (from, upto), None, blocks, &mut freed)? {
-        Ok(n) => v.record.allocated_blocks -= u64::from(n),
+    match mapping::replace(&mut v.mapping.tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
+        Ok(n) => v.record.allocated_blocks = v.record.allocated_blocks.saturating_sub(u64::from(n)),
         Err(e) => return Ok(Err(e)),
     }
     freed.into_iter().for_each(|r| st.note_free(r));

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::Run;
+use crate::geometry::Geometry;
 
 type Step<T> = std::result::Result<T, Fault>;
 
@@ -19,9 +20,19 @@ fn malformed(tree: &Tree) -> PoolError {
     )
 }
 
+/// Reads a record and sees that it lies in one group of the pool; `None` if not.
+fn sound(geometry: &Geometry, key: &[u8], value: &[u8]) -> Option<Extent> {
+    let e = Extent::decode(key, value)?;
+    if !geometry.contains(e.addr) {
+        return None;
+    }
+    let (_, block) = geometry.split(e.addr);
+    (block + e.len <= geometry.group_blocks).then_some(e)
+}
+
 /// The last extent that begins at or before `lba`.
-pub(crate) fn floor(tree: &Tree, cache: &mut NodeCache, lba: Lba) -> Step<Result<Option<Extent>>> {
-    let found = tree.get_le(cache, &mapping_key(lba), Extent::decode)?;
+fn floor(tree: &Tree, cache: &mut NodeCache, geometry: &Geometry, lba: Lba) -> Step<Result<Option<Extent>>> {
+    let found = tree.get_le(cache, &mapping_key(lba), |k, v| sound(geometry, k, v))?;
     Ok(match found {
         None => Ok(None),
         Some(Some(e)) => Ok(Some(e)),
@@ -33,12 +44,12 @@ pub(crate) fn floor(tree: &Tree, cache: &mut NodeCache, lba: Lba) -> Step<Result
 pub(crate) fn overlapping(
     tree: &Tree,
     cache: &mut NodeCache,
-    lba: Lba,
-    end: Lba,
+    geometry: &Geometry,
+    (lba, end): (Lba, Lba),
     max: usize,
 ) -> Step<Result<SmallVec<[Extent; 4]>>> {
     let mut out: SmallVec<[Extent; 4]> = SmallVec::new();
-    let first = match floor(tree, cache, lba)? {
+    let first = match floor(tree, cache, geometry, lba)? {
         Ok(first) => first,
         Err(e) => return Ok(Err(e)),
     };
@@ -51,7 +62,7 @@ pub(crate) fn overlapping(
         }
     }
     let mut bad = false;
-    tree.scan(cache, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| match Extent::decode(k, v) {
+    tree.scan(cache, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| match sound(geometry, k, v) {
         Some(_) if out.len() >= max => ControlFlow::Break(()),
         Some(e) => {
             if out.last().is_none_or(|l| l.lba != e.lba) {
@@ -68,9 +79,9 @@ pub(crate) fn overlapping(
 }
 
 /// `Ok` when all that [`replace`] of `[lba, end)` needs is resident.
-pub(crate) fn prepare(tree: &Tree, cache: &mut NodeCache, lba: Lba, end: Lba) -> Step<()> {
+pub(crate) fn prepare(tree: &Tree, cache: &mut NodeCache, geometry: &Geometry, (lba, end): (Lba, Lba)) -> Step<()> {
     // From the extent before, which may be cut or prolonged.
-    let from = match floor(tree, cache, Lba(lba.0.saturating_sub(1)))? {
+    let from = match floor(tree, cache, geometry, Lba(lba.0.saturating_sub(1)))? {
         Ok(Some(e)) => e.lba,
         Ok(None) | Err(_) => lba,
     };
@@ -84,10 +95,10 @@ pub(crate) fn replace(
     edit: &mut Edit<'_>,
     (lba, end): (Lba, Lba),
     new: Option<PoolAddr>,
-    group_blocks: u32,
+    geometry: &Geometry,
     freed: &mut Vec<Run>,
 ) -> Step<Result<u32>> {
-    let old = match overlapping(tree, edit.cache, lba, end, usize::MAX)? {
+    let old = match overlapping(tree, edit.cache, geometry, (lba, end), usize::MAX)? {
         Ok(old) => old,
         Err(e) => return Ok(Err(e)),
     };
@@ -111,11 +122,9 @@ pub(crate) fn replace(
     let Some(addr) = new else { return Ok(Ok(blocks)) };
     let mut extent = Extent { lba, addr, len: (end.0 - lba.0) as u32 };
     if lba.0 > 0 {
-        let before = match floor(tree, edit.cache, Lba(lba.0 - 1))? {
-            Ok(b) => b,
-            Err(e) => return Ok(Err(e)),
-        };
-        if let Some(b) = before.filter(|b| continues(b, &extent, group_blocks)) {
+        // A malformed neighbour is not continued; whoever reads it is told.
+        let before = floor(tree, edit.cache, geometry, Lba(lba.0 - 1))?.unwrap_or(None);
+        if let Some(b) = before.filter(|b| continues(b, &extent, geometry.group_blocks)) {
             extent = Extent { len: b.len + extent.len, ..b };
         }
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const GROUP: u32 = 64;
+const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 1000, volume_pages: 1 };
 
 proptest! {
     /// Against one entry a block.
@@ -21,7 +22,7 @@ proptest! {
             let range = (Lba(lba), Lba(lba + len));
             let mut freed = Vec::new();
             let mut edit = Edit { cache: &mut cache, generation: Generation(1), freed: &mut freed_nodes, dirty: &mut dirty };
-            let blocks = replace(&mut tree, &mut edit, range, addr, GROUP, &mut freed).expect("resident").expect("sound");
+            let blocks = replace(&mut tree, &mut edit, range, addr, &GEOMETRY, &mut freed).expect("resident").expect("sound");
             let mut want: Vec<u64> = (lba..lba + len).filter_map(|b| model.remove(&b)).collect();
             let mut got: Vec<u64> = freed.iter().flat_map(|r| (0..u64::from(r.len)).map(|i| r.addr.0 + i)).collect();
             want.sort_unstable();
@@ -31,7 +32,7 @@ proptest! {
             if let Some(a) = addr {
                 model.extend((0..len).map(|i| (lba + i, a.0 + i)));
             }
-            let all = overlapping(&tree, &mut cache, Lba(0), Lba(1 << 40), usize::MAX).expect("resident").expect("sound");
+            let all = overlapping(&tree, &mut cache, &GEOMETRY, (Lba(0), Lba(1 << 40)), usize::MAX).expect("resident").expect("sound");
             let flat: Vec<(u64, u64)> = all.iter().flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i))).collect();
             prop_assert_eq!(flat, model.iter().map(|(&a, &b)| (a, b)).collect::<Vec<_>>());
         }

@@ -111,28 +111,25 @@ impl Pool {
         let mut bad = Vec::new();
         for d in 0..devices {
             let Some(device) = self.queue_of(d) else { continue };
-            let (outcome, buf) = device.read(Class::Commit, offset, self.rt().bufs().take(2 * BLOCK)).await;
-            if outcome.is_err() {
-                self.state_mut().devices[d].errors.read += 1;
-                bad.push(d);
-                continue;
-            }
-            let good = (0..2u8).find_map(|slot| {
-                let block = &buf[usize::from(slot) * BLOCK..][..BLOCK];
-                let (generation, payload) = open_page(page, block).ok()?;
-                let words = decode_bitmap(payload, bits).ok()?;
-                (generation == want).then(|| (slot, words, self.rt().bufs().copy_of(block).freeze()))
-            });
-            match good {
-                Some(g) => {
-                    found = Some(g);
+            // Each by itself: the slot that does not count may be unreadable.
+            for slot in 0..2u8 {
+                let at = offset + u64::from(slot) * base::BLOCK_U64;
+                let (outcome, block) = device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
+                if outcome.is_err() {
+                    self.state_mut().devices[d].errors.read += 1;
+                    continue;
+                }
+                let Ok((generation, payload)) = open_page(page, &block) else { continue };
+                if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
+                    found = Some((slot, words, block.freeze()));
                     break;
                 }
-                None => {
-                    self.state_mut().devices[d].errors.checksum += 1;
-                    bad.push(d);
-                }
             }
+            if found.is_some() {
+                break;
+            }
+            self.state_mut().devices[d].errors.checksum += 1;
+            bad.push(d);
         }
         let Some((slot, words, block)) = found else {
             let what = format!("bitmap page {}: no device has its generation {want}", page.page);

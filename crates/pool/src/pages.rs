@@ -86,7 +86,10 @@ impl State {
         if words[..before.len()] == *before {
             return false;
         }
-        g.record.bitmap_generations[page as usize] = generation;
+        // A page without a bit names no generation and needs no writing; so an empty group names no page at all, and when it is
+        // given up and taken again, whichever slot is written first overwrites nothing that counts.
+        let clear = words[..before.len()].iter().all(|&w| w == 0);
+        g.record.bitmap_generations[page as usize] = if clear { Generation(0) } else { generation };
         g.record.used = maps.durable.count() as u32;
         if g.record.used == 0 {
             self.maybe_empty.insert(id);

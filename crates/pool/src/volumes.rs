@@ -1,6 +1,6 @@
 //! Volumes: create, list, resize, delete.
 
-use base::{BLOCK_U64, Lba, VolumeId};
+use base::{BLOCK_U64, Lba, Slice, VolumeId};
 use format::MAX_VOLUME_BYTES;
 use format::page::{VolumeRecord, VolumeState};
 use format::superblock::MAX_NAME;
@@ -119,20 +119,26 @@ impl Pool {
         Ok(id)
     }
 
-    /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads as zeros if the volume grows again.
-    pub async fn resize_volume(&self, id: VolumeId, size: u64) -> Result<()> {
+    /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads as zeros if the volume grows again; for that,
+    /// where the new end is inside a block, `last` is that block with zeros behind the end. The caller keeps others from writing behind the end.
+    pub async fn resize_volume(&self, id: VolumeId, size: u64, last: Option<Slice>) -> Result<()> {
         let old = {
             let st = self.state();
             let v = st.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
             check_size(size, v.record.sector)?;
             v.record.size_bytes
         };
-        // A crash during an earlier shrink may have left something behind the end.
-        self.discard(id, Lba(old.min(size).div_ceil(BLOCK_U64)), end_of_space()).await?;
-        self.state_mut().edit_volume(id)?.record.size_bytes = size;
+        if size >= old {
+            // A crash after an earlier shrink may have left something behind the end.
+            self.discard(id, Lba(old.div_ceil(BLOCK_U64)), end_of_space()).await?;
+        }
+        match last {
+            Some(block) => self.write_step(id, Lba(size / BLOCK_U64), block, Some(size)).await?,
+            None => self.state_mut().edit_volume(id)?.record.size_bytes = size,
+        }
         self.commit().await?;
         if size < old {
-            // What was written while the discard above was running.
+            // Only now: had the power failed before, the volume would have its old size, and its content.
             self.discard(id, Lba(size.div_ceil(BLOCK_U64)), end_of_space()).await?;
         }
         Ok(())

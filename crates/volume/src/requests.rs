@@ -245,19 +245,17 @@ impl Volume {
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
         // Nothing is written behind the new end while the rest is cut off.
         let _lock = self.locks.lock(size / BLOCK_U64..u64::MAX).await;
-        let old = self.pool.volume_size(self.id).unwrap_or(0);
-        self.pool.resize_volume(self.id, size).await?;
-        let cut = size % BLOCK_U64;
+        let old = self.size();
+        let cut = (size % BLOCK_U64) as usize;
+        let mut last = None;
         if size < old && cut != 0 {
             // The rest of the last block must not come back when the volume grows.
-            let last = size / BLOCK_U64;
+            let kept = self.pool.read(self.id, Lba(size / BLOCK_U64), 1).await?;
             let mut block = self.pool.bufs().zeroed(BLOCK);
-            let kept = self.pool.read(self.id, Lba(last), 1).await?;
-            block[..cut as usize].copy_from_slice(&kept[0][..cut as usize]);
-            self.pool.write(self.id, Lba(last), &block.freeze()).await?;
-            self.pool.commit().await?;
+            block[..cut].copy_from_slice(&kept[0][..cut]);
+            last = Some(block.freeze());
         }
-        Ok(())
+        self.pool.resize_volume(self.id, size, last).await
     }
 }
 
