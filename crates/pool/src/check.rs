@@ -24,7 +24,7 @@ mod walk;
 
 use std::rc::Rc;
 
-use format::page::GroupKind;
+use format::page::{GroupKind, VolumeRecord};
 use rt::Rt;
 
 pub use report::{Counts, DeviceReport, Problem, Report, Severity, Slot, Subject};
@@ -34,6 +34,7 @@ use crate::open::DeviceFile;
 use report::Log;
 use source::Source;
 use space::Space;
+pub(crate) use walk::Walk;
 
 /// What to check.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +78,8 @@ pub struct Progress {
 
 /// The state of a check.
 pub(crate) struct Checker<'a> {
-    src: Rc<Source>,
-    space: Space,
+    pub src: Rc<Source>,
+    pub space: Space,
     log: Log,
     options: CheckOptions,
     /// False if something could not be read that may refer to blocks: what has leaked cannot be known then.
@@ -86,7 +87,41 @@ pub(crate) struct Checker<'a> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
+    /// Superblocks, tables and bitmaps; and the volumes.
+    async fn begin(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        options: &CheckOptions,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<(Checker<'a>, Vec<DeviceReport>, Vec<VolumeRecord>)> {
+        let mut log = Log::new(options.listed);
+        let (src, devices) = Source::open(rt, files, &mut log).await?;
+        progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
+        let mut tables = tables::read_tables(&src, &mut log).await;
+        let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
+        let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
+        let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
+        whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
+        Ok((Checker { src, space, log, options: *options, whole, progress }, devices, tables.volumes))
+    }
+
+    /// What a dump needs: nothing is reported.
+    pub async fn load(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<(Checker<'a>, Vec<VolumeRecord>)> {
+        let options = CheckOptions { data: false, listed: 0 };
+        let (checker, _, volumes) = Checker::begin(rt, files, &options, progress).await?;
+        Ok((checker, volumes))
+    }
+
+    /// Lets go of the devices.
+    pub fn close(&self) {
+        self.src.close();
+    }
+
     fn progress(&mut self, phase: Phase, done: u64, total: u64) {
         (self.progress)(Progress { phase, done, total });
     }
@@ -121,20 +156,12 @@ pub async fn check(
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    let mut log = Log::new(options.listed);
-    let (src, devices) = Source::open(rt, files, &mut log).await?;
-    progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
-    let mut tables = tables::read_tables(&src, &mut log).await;
-    let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
-    let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
-    let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
-    whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
-    let mut checker = Checker { src: src.clone(), space, log, options: *options, whole, progress };
-    checker.volumes(&tables.volumes).await;
-    checker.checksums(&tables.volumes).await;
+    let (mut checker, devices, volumes) = Checker::begin(rt, files, options, progress).await?;
+    checker.volumes(&volumes).await;
+    checker.checksums(&volumes).await;
     checker.leaks();
-    src.close();
-    let log = checker.log;
+    checker.close();
+    let (src, log) = (checker.src, checker.log);
     let best = &src.best;
     Ok(Report {
         pool: best.name.clone(),
@@ -154,4 +181,4 @@ pub async fn check(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use format::node::{Key, NodePage, NodeRef, RootPtr, decode};
 use format::page::GroupKind;
 
 use super::Checker;
-use super::report::{Severity, Subject};
+use super::report::Subject;
 use super::source::Copy;
 
 /// Nodes that are read at once.
@@ -28,8 +28,11 @@ struct Frame {
     /// The next child to be read.
     next: usize,
     /// Children that have been read; `None` where it failed.
-    ready: VecDeque<Option<(NodePage, Bounds)>>,
+    ready: VecDeque<Option<Found>>,
 }
+
+/// A node that was read.
+type Found = (NodeRef, NodePage, Bounds);
 
 /// A place in a tree.
 pub(crate) struct Walk {
@@ -52,21 +55,29 @@ impl Walk {
 
     /// The next leaf; `None` after the last.
     pub async fn next_leaf(&mut self, check: &mut Checker<'_>) -> Option<NodePage> {
+        loop {
+            let (_, page) = self.next_node(check).await?;
+            if page.level() == 0 {
+                return Some(page);
+            }
+        }
+    }
+
+    /// The next node, parents before children; `None` after the last.
+    pub async fn next_node(&mut self, check: &mut Checker<'_>) -> Option<(NodeRef, NodePage)> {
         if let Some(root) = self.root.take() {
             if !self.quiet && root.ptr.generation.0 > check.src.best.generation {
                 let what = format!("its root is of generation {}, newer than the superblock", root.ptr.generation);
                 check.log.error(Subject::Node, &self.name, what, "restore from a backup");
             }
-            let page = self.read(check, vec![(root, (Key::EMPTY, None))]).await.pop().flatten();
-            if let Some(leaf) = page.and_then(|p| self.enter(p)) {
-                return Some(leaf);
-            }
+            let found = self.read(check, vec![(root, (Key::EMPTY, None))]).await.pop().flatten()?;
+            return Some(self.enter(found));
         }
         loop {
             let frame = self.stack.last_mut()?;
             if let Some(child) = frame.ready.pop_front() {
-                match child.and_then(|c| self.enter(c)) {
-                    Some(leaf) => return Some(leaf),
+                match child {
+                    Some(found) => return Some(self.enter(found)),
                     None => continue,
                 }
             }
@@ -84,16 +95,15 @@ impl Walk {
         }
     }
 
-    /// A leaf is handed out, an inner node's children come next.
-    fn enter(&mut self, (page, bounds): (NodePage, Bounds)) -> Option<NodePage> {
-        if page.level() == 0 {
-            return Some(page);
+    /// Hands a node out; an inner node's children come next.
+    fn enter(&mut self, (r, page, bounds): Found) -> (NodeRef, NodePage) {
+        if page.level() > 0 {
+            self.stack.push(Frame { page: page.clone(), bounds, next: 0, ready: VecDeque::new() });
         }
-        self.stack.push(Frame { page, bounds, next: 0, ready: VecDeque::new() });
-        None
+        (r, page)
     }
 
-    async fn read(&mut self, check: &mut Checker<'_>, refs: Vec<(NodeRef, Bounds)>) -> Vec<Option<(NodePage, Bounds)>> {
+    async fn read(&mut self, check: &mut Checker<'_>, refs: Vec<(NodeRef, Bounds)>) -> Vec<Option<Found>> {
         let tasks: Vec<_> = refs
             .into_iter()
             .map(|(r, bounds)| {
@@ -117,7 +127,7 @@ impl Walk {
                 None => None,
             };
             self.whole &= page.is_some();
-            out.push(page.map(|p| (p, bounds)));
+            out.push(page.map(|p| (r, p, bounds)));
         }
         out
     }
@@ -186,7 +196,6 @@ impl Walk {
             };
             check.log.error(Subject::Node, place, why, LOST);
         }
-        debug_assert!(page.is_some() || check.log.total(Severity::Error) > 0);
         page
     }
 }

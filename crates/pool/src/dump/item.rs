@@ -1,0 +1,220 @@
+//! What a dump consists of, ready to be written as JSON: one object a structure.
+
+use base::{BLOCK, crc32c};
+use format::node::{NodePage, NodePtr, NodeRef, RootPtr, decode};
+use format::page::{Chunk, GroupKind, GroupRecord, VolumeRecord, VolumeState};
+use format::superblock::{DeviceState, Superblock};
+use serde::Serialize;
+
+/// A structure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub enum Item {
+    /// A superblock slot of a device.
+    Superblock {
+        device: String,
+        slot: u64,
+        offset: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        superblock: Option<SuperblockItem>,
+    },
+    /// A volume's record.
+    Volume {
+        id: u32,
+        name: String,
+        state: VolumeState,
+        sector_bytes: u32,
+        size_bytes: u64,
+        allocated_blocks: u64,
+        mapping: Option<RootItem>,
+    },
+    /// A block group's record.
+    Group {
+        group: u32,
+        #[serde(rename = "use")]
+        use_: GroupKind,
+        used_blocks: u32,
+        chunks: Vec<Chunk>,
+        bitmap_generations: Vec<u64>,
+        checksums: Option<RootItem>,
+    },
+    /// Groups that are free and have no checksum tree, of which nothing else is to be said.
+    Free { groups: u64 },
+    /// A block group's bitmap: runs (first block, blocks) of what is allocated.
+    Bitmap { group: u32, used_blocks: u32, allocated: Vec<(u32, u32)> },
+    /// An extent of a volume.
+    Extent { lba: u64, blocks: u32, address: u64, group: u32, offset: u32 },
+    /// A checksum record of a group; `allocated` has an entry for each checksum.
+    Checksums { offset: u32, volume: u32, lba: u64, crcs: Vec<String>, allocated: Vec<bool> },
+    /// A node of a tree.
+    Node {
+        tree: String,
+        level: u8,
+        address: u64,
+        generation: u64,
+        crc: String,
+        records: usize,
+        body_bytes_used: usize,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        keys: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        children: Vec<RootItem>,
+    },
+    /// A copy of a block.
+    Copy {
+        address: u64,
+        device: String,
+        offset: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        crc: Option<String>,
+        /// Hexadecimal digits of its first bytes.
+        begins: String,
+    },
+    /// Something on the way could not be read; what stands below it is missing.
+    Unreadable { what: String },
+}
+
+/// What a superblock says.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct SuperblockItem {
+    pub pool: String,
+    pub pool_uuid: String,
+    pub device: u16,
+    pub sequence: u64,
+    pub generation: u64,
+    pub tables_digest: String,
+    pub group_blocks: u32,
+    pub group_capacity: u32,
+    pub volume_pages: u32,
+    pub next_volume: u32,
+    pub copies: u8,
+    pub shards: u32,
+    pub devices: Vec<DeviceItem>,
+}
+
+/// A row of the device table.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct DeviceItem {
+    pub uuid: String,
+    pub chunks: u64,
+    pub state: DeviceState,
+    pub failed_at: u64,
+}
+
+/// A reference to a node.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct RootItem {
+    pub address: u64,
+    pub generation: u64,
+    pub crc: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub height: Option<u8>,
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub(super) fn crc_text(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+fn pointer(ptr: &NodePtr, height: Option<u8>) -> RootItem {
+    RootItem { address: ptr.addr.0, generation: ptr.generation.0, crc: crc_text(ptr.crc), height }
+}
+
+fn root(r: Option<RootPtr>) -> Option<RootItem> {
+    r.map(|r| pointer(&r.ptr, Some(r.height)))
+}
+
+impl From<&Superblock> for SuperblockItem {
+    fn from(sb: &Superblock) -> Self {
+        let device = |d: &format::superblock::DeviceRecord| DeviceItem {
+            uuid: hex(&d.uuid),
+            chunks: d.chunks,
+            state: d.state,
+            failed_at: d.failed_at,
+        };
+        SuperblockItem {
+            pool: sb.name.clone(),
+            pool_uuid: hex(&sb.pool_uuid),
+            device: sb.device,
+            sequence: sb.sequence,
+            generation: sb.generation,
+            tables_digest: format!("{:016x}", sb.tables_digest),
+            group_blocks: sb.group_blocks,
+            group_capacity: sb.group_capacity,
+            volume_pages: sb.volume_pages,
+            next_volume: sb.next_volume,
+            copies: sb.copies,
+            shards: sb.shards,
+            devices: sb.devices.iter().map(device).collect(),
+        }
+    }
+}
+
+impl From<&VolumeRecord> for Item {
+    fn from(v: &VolumeRecord) -> Self {
+        Item::Volume {
+            id: v.id.0,
+            name: v.name.clone(),
+            state: v.state,
+            sector_bytes: v.sector,
+            size_bytes: v.size_bytes,
+            allocated_blocks: v.allocated_blocks,
+            mapping: root(v.mapping),
+        }
+    }
+}
+
+pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> Item {
+    Item::Group {
+        group: number,
+        use_: r.kind,
+        used_blocks: r.used,
+        chunks: r.chunks.clone(),
+        bitmap_generations: r.bitmap_generations.iter().take(pages).map(|g| g.0).collect(),
+        checksums: root(r.checksums),
+    }
+}
+
+/// A node that was found at `ptr`.
+pub(super) fn node(r: &NodeRef, page: &NodePage) -> Item {
+    let inner = page.level() > 0;
+    Item::Node {
+        tree: tree_name(r.tree),
+        level: page.level(),
+        address: r.ptr.addr.0,
+        generation: r.ptr.generation.0,
+        crc: crc_text(r.ptr.crc),
+        records: page.count(),
+        body_bytes_used: page.used(),
+        keys: (0..page.count()).map(|i| hex(&page.key(i))).collect(),
+        children: if inner { (0..page.count()).map(|i| pointer(&page.pointer(i), None)).collect() } else { Vec::new() },
+    }
+}
+
+/// The node that a block holds by its own account.
+pub(super) fn node_in(bytes: &[u8]) -> Option<Item> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let crc = crc32c(bytes.get(..BLOCK)?);
+    let (tree, generation, addr) = (word(16)?, base::Generation(word(24)?), base::PoolAddr(word(32)?));
+    let r = NodeRef { ptr: NodePtr { addr, generation, crc }, level: *bytes.get(4)?, tree };
+    decode(bytes, &r).ok().map(|page| node(&r, &page))
+}
+
+fn tree_name(tree: u64) -> String {
+    match tree >> 32 {
+        1 => format!("mapping of volume {}", tree as u32),
+        2 => format!("checksums of group {}", tree as u32),
+        _ => format!("{tree:#x}"),
+    }
+}
