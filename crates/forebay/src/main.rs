@@ -1,1 +1,39 @@
-fn main() {}
+//! The command `forebay`: serves a pool's volumes over NBD, and looks after both.
+//!
+//! * [`cli`]: commands and their arguments, a file for each group
+//! * [`config`]: arguments and configuration file become one validated configuration before anything is opened
+//! * [`home`]: the directory of `forebay up`
+//! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]: where it listens
+//! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
+//! * [`control`]: what commands say to a running server
+//! * [`announce`], [`output`], [`units`], [`logs`]: what people read
+
+mod announce;
+mod cli;
+mod config;
+mod control;
+mod error;
+mod home;
+mod logs;
+mod mailbox;
+mod output;
+mod shard;
+mod signals;
+mod signatures;
+mod sockets;
+mod units;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(status) => ExitCode::from(status),
+        Err(e) => {
+            eprintln!("forebay: {e}");
+            ExitCode::from(e.exit_status())
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a server prints when it serves: where, and how to use it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::config::ServeConfig;
+use crate::error::Result;
+use crate::output;
+use crate::sockets::{nbd_uri_tcp, nbd_uri_unix};
+use crate::units::human_bytes;
+
+/// Volumes that are listed; there may be thousands.
+const LISTED: usize = 10;
+
+/// Where a server is reached.
+pub struct Places {
+    nbd_socket: PathBuf,
+    nbd_listen: Vec<SocketAddr>,
+    control_socket: PathBuf,
+}
+
+impl Places {
+    /// Of a server with this configuration.
+    pub fn of(config: &ServeConfig) -> Places {
+        Places {
+            nbd_socket: config.nbd_socket.clone(),
+            nbd_listen: config.nbd_listen.clone(),
+            control_socket: config.control_socket.clone(),
+        }
+    }
+}
+
+/// Prints it.
+pub fn announce(places: &Places, status: &Value, warnings: &[String]) -> Result<()> {
+    output::print(&text(places, status, warnings))
+}
+
+fn text(places: &Places, status: &Value, warnings: &[String]) -> String {
+    let pool = &status["pool"];
+    let state = pool["state"].as_str().unwrap_or_default();
+    let devices = pool["devices"].as_array().map_or(0, Vec::len);
+    let name = pool["name"].as_str().unwrap_or_default();
+    let mut out = format!("Serving the pool {name:?}: {state}, {devices} devices, {} copies\n", pool["copies"]);
+    for w in warnings {
+        out += &format!("WARNING: {w}\n");
+    }
+    out.push('\n');
+    let volumes = status["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for v in volumes.iter().take(LISTED) {
+        let name = v["name"].as_str().unwrap_or_default();
+        let size = human_bytes(v["size_bytes"].as_u64().unwrap_or(0));
+        out += &format!("  {name}  {size}  {}\n", nbd_uri_unix(&places.nbd_socket, name));
+        for &address in &places.nbd_listen {
+            out += &format!("  {name}  {size}  {}\n", nbd_uri_tcp(address, name));
+        }
+    }
+    if volumes.len() > LISTED {
+        out += &format!("  and {} more: forebay volume list\n", volumes.len() - LISTED);
+    }
+    let control = shell_word(&places.control_socket.display().to_string());
+    let Some(first) = volumes.first().and_then(|v| v["name"].as_str()) else {
+        out += &format!("  no volume yet; make one: forebay volume create NAME --size 8G --socket {control}\n");
+        return out;
+    };
+    let uri = shell_word(&nbd_uri_unix(&places.nbd_socket, first));
+    out += &format!(
+        "\nUse it with any NBD client, for example:\n  \
+           qemu-img info {uri}\n  \
+           nbdfuse /mnt/point {uri} &    then mkfs.ext4 /mnt/point/nbd and mount it\n  \
+           qemu-system-x86_64 -drive file={uri},format=raw,if=virtio,discard=unmap\n\
+         See what it does: forebay status --socket {control}\n"
+    );
+    out
+}
+
+/// As a shell reads it as one word.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:+,%@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Places {
+        Places {
+            nbd_socket: "/d/n b.sock".into(),
+            nbd_listen: vec!["127.0.0.1:10809".parse().unwrap()],
+            control_socket: "/d/c'.sock".into(),
+        }
+    }
+
+    #[test]
+    fn uris_are_words_and_examples_are_quoted() {
+        let volumes: Vec<Value> =
+            (0..12).map(|i| serde_json::json!({ "name": format!("vol{i}"), "size_bytes": 8u64 << 30 })).collect();
+        let status = serde_json::json!({
+            "pool": { "name": "p", "state": "degraded", "copies": 2, "devices": [{}, {}] }, "volumes": volumes,
+        });
+        let text = text(&places(), &status, &["device 1 is missing".into()]);
+        assert!(text.contains("  vol0  8 GiB  nbd+unix:///vol0?socket=/d/n%20b.sock\n"), "{text}");
+        assert!(text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"), "{text}");
+        assert!(
+            text.contains("and 2 more") && text.contains("degraded") && text.contains("WARNING: device 1"),
+            "{text}"
+        );
+        assert!(text.contains(r"--socket '/d/c'\''.sock'"), "{text}");
+        assert!(text.contains("qemu-img info 'nbd+unix:///vol0?socket=/d/n%20b.sock'\n"), "{text}");
+    }
+
+    #[test]
+    fn without_a_volume_it_says_how_to_make_one() {
+        let status = serde_json::json!({ "pool": { "name": "p" }, "volumes": [] });
+        assert!(text(&places(), &status, &[]).contains("forebay volume create"));
+    }
+}

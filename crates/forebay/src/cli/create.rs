@@ -1,0 +1,139 @@
+//! `forebay create`: a new pool.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use pool::{CreateOptions, DeviceFile};
+use posix::OpenFile;
+use serde_json::json;
+
+use crate::cli::options::{log_warnings, positive_size};
+use crate::error::{CommandError, Result};
+use crate::output::{print, print_json};
+use crate::signatures;
+use crate::units::human_bytes;
+use crate::world::{IoChoice, OpenError, World, check_distinct};
+
+/// Make a pool on files or block devices
+///
+/// What is on the devices is lost. A device that holds a pool, a file system, a partition table or the like is refused, unless
+/// --force is given. Serve the new pool with `forebay serve --device ...`, then make volumes with `forebay volume create`.
+#[derive(Args, Debug)]
+pub struct Create {
+    /// A file or block device (repeatable). A file that does not exist is made, with the size that --size says
+    #[arg(long = "device", value_name = "PATH", num_args = 1.., required = true)]
+    devices: Vec<PathBuf>,
+    /// Copies of every block, each on another device [default: 2, or 1 on a single device]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    copies: Option<u8>,
+    /// The pool's name
+    #[arg(long, default_value = "forebay")]
+    name: String,
+    /// Size of files that do not exist yet, or are empty; they are sparse
+    #[arg(long, value_parser = positive_size)]
+    size: Option<u64>,
+    /// Go ahead on devices that hold something
+    #[arg(long)]
+    force: bool,
+    /// What I/O goes through
+    #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
+    io: IoChoice,
+    /// Print what was made as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Create {
+    pub fn run(self) -> Result<()> {
+        check_distinct(&self.devices)?;
+        let copies = self.copies.unwrap_or(if self.devices.len() > 1 { 2 } else { 1 });
+        if usize::from(copies) > self.devices.len() {
+            let text = format!("{copies} copies need as many devices, not {}", self.devices.len());
+            return Err(CommandError::Usage(text));
+        }
+        log_warnings();
+        let world = World::new(self.io)?;
+        let mut made = Vec::new();
+        let outcome = self.make(world, copies, &mut made);
+        if outcome.is_err() {
+            for path in made {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        outcome
+    }
+
+    /// Names the files that it has made in `made`.
+    fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
+        let mut files = Vec::new();
+        for path in &self.devices {
+            files.push(self.open(&world, path, made)?);
+        }
+        // Only when all of them are known to be fit is anything overwritten.
+        let found: Vec<_> = files.iter().map(look).collect::<Result<_>>()?;
+        self.judge(&files, &found)?;
+        for (f, found) in files.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
+            let wiped = OpenOptions::new().write(true).open(&f.path).and_then(|file| signatures::wipe(&file, found));
+            wiped.map_err(|e| CommandError::failed(&f.path, e))?;
+        }
+        let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
+        let uuid = uuid::Uuid::from_bytes(ids[0]).to_string();
+        let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
+        let (rt, on) = (world.rt.clone(), files.clone());
+        let created = world.rt.block_on(async move { pool::create(&rt, &on, &options, &ids).await });
+        // Nothing kills this runtime, so there is a result.
+        created.unwrap_or(Ok(()))?;
+        self.report(&files, copies, &uuid)
+    }
+
+    fn open(&self, world: &World, path: &Path, made: &mut Vec<PathBuf>) -> Result<DeviceFile> {
+        let is_new = path.symlink_metadata().is_err();
+        let how = OpenFile { write: true, create_len: self.size, direct: true };
+        let (file, info) = world.open(path, &how).map_err(|e| match e {
+            OpenError::Gone(_) if is_new && self.size.is_none() => CommandError::Failed(format!(
+                "{} does not exist; to make it, say how large with --size",
+                path.display()
+            )),
+            OpenError::Gone(text) => CommandError::Failed(text),
+            OpenError::Refused(e) => e,
+        })?;
+        if is_new {
+            made.push(path.to_owned());
+        }
+        Ok(DeviceFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
+    }
+
+    fn judge(&self, files: &[DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {
+        let held: Vec<String> = files
+            .iter()
+            .zip(found)
+            .filter(|(_, found)| !found.is_empty())
+            .map(|(f, found)| format!("{} holds {}", f.path, signatures::describe(found)))
+            .collect();
+        if held.is_empty() || self.force {
+            held.iter().for_each(|text| tracing::warn!("{text}: overwritten, as --force says"));
+            return Ok(());
+        }
+        Err(CommandError::Failed(format!("{}; nothing was changed (--force overwrites it)", held.join("; "))))
+    }
+
+    fn report(&self, files: &[DeviceFile], copies: u8, uuid: &str) -> Result<()> {
+        if self.json {
+            let devices: Vec<_> = files.iter().map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes })).collect();
+            return print_json(&json!({ "name": self.name, "uuid": uuid, "copies": copies, "devices": devices }));
+        }
+        let mut text = format!("made the pool {:?} ({uuid}), copies of every block: {copies}\n", self.name);
+        let mut serve = String::from("serve it: forebay serve");
+        for f in files {
+            text += &format!("  {}  {}\n", f.path, human_bytes(f.size_bytes));
+            serve += &format!(" --device {}", f.path);
+        }
+        print(&format!("{text}{serve}\n"))
+    }
+}
+
+fn look(f: &DeviceFile) -> Result<Vec<signatures::Signature>> {
+    let file = File::open(&f.path).map_err(|e| CommandError::failed(&f.path, e))?;
+    Ok(signatures::find(&file, f.size_bytes))
+}

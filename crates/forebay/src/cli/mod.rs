@@ -1,0 +1,116 @@
+//! Commands and their arguments.
+
+mod create;
+mod options;
+mod serve;
+mod status;
+mod up;
+mod volume;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Result;
+
+/// Block storage in one unprivileged process: thin, checksummed, mirrored volumes for any NBD client.
+///
+/// Begin with `forebay up`: it makes a pool in ./forebay-data and serves a volume from it.
+#[derive(Parser, Debug)]
+#[command(name = "forebay", version, propagate_version = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Up(up::Up),
+    Create(create::Create),
+    Serve(serve::Serve),
+    Volume(volume::VolumeCommand),
+    Status(status::Status),
+}
+
+impl Cli {
+    /// Does it. The exit status where nothing failed.
+    pub fn run(self) -> Result<u8> {
+        match self.command {
+            Command::Up(c) => c.run().map(|()| 0),
+            Command::Create(c) => c.run().map(|()| 0),
+            Command::Serve(c) => c.run().map(|()| 0),
+            Command::Volume(c) => c.run().map(|()| 0),
+            Command::Status(c) => c.run().map(|()| 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_argument_explains_itself() {
+        fn look(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Cli::command());
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anything_is_done() {
+        for line in [
+            "forebay",
+            "forebay nonsense",
+            "forebay up a b",
+            "forebay up --size many",
+            "forebay up --size 0",
+            "forebay up --volume-size 1000",
+            "forebay up --io dos",
+            "forebay up --nbd-listen nowhere",
+            "forebay up --commit-interval soon",
+            "forebay up --log loud",
+            "forebay create",
+            "forebay create --device a --copies 4",
+            "forebay create --device a --copies 0",
+            "forebay serve",
+            "forebay serve --device a --config b",
+            "forebay volume",
+            "forebay volume create a",
+            "forebay volume create a --size 1G --sector 1000",
+            "forebay volume resize a",
+        ] {
+            let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
+            assert_eq!(e.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_documented_is_accepted() {
+        for line in [
+            "forebay up",
+            "forebay up data --size 1G --volume-size 64M --io posix --nbd-listen 127.0.0.1:0 --log json",
+            "forebay up --nbd-socket n --socket c --commit-interval 1s --max-connections 3 --log-level debug",
+            "forebay create --device a --device b --copies 2 --name p --size 1G --force",
+            "forebay create --device a b c",
+            "forebay serve --device a --device b",
+            "forebay serve --config forebay.toml --log human",
+            "forebay volume create a --size 1G --sector 4096 --socket s",
+            "forebay volume list --json",
+            "forebay volume resize a --size 2G",
+            "forebay volume delete a",
+            "forebay status --json --socket s",
+        ] {
+            Cli::try_parse_from(line.split(' ')).expect(line);
+        }
+    }
+}

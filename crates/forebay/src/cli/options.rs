@@ -1,0 +1,107 @@
+//! Options that several commands have.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::config::{LogSection, Overrides};
+use crate::logs::{self, LogFormat};
+use crate::sockets::resolve;
+use crate::units::{parse_duration, parse_size};
+use crate::world::IoChoice;
+
+/// Where `forebay up` keeps everything, and commands look for a server.
+pub const DEFAULT_HOME: &str = "./forebay-data";
+
+/// A size of something that is not empty.
+pub fn positive_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("it cannot be 0".into()),
+        n => Ok(n),
+    }
+}
+
+/// A size of a volume.
+pub fn volume_size(text: &str) -> Result<u64, String> {
+    match positive_size(text)? {
+        n if n % 512 != 0 => Err("a volume's size is a multiple of its sectors of 512 bytes".into()),
+        n if n > format::MAX_VOLUME_BYTES => Err("a volume has at most 1P".into()),
+        n => Ok(n),
+    }
+}
+
+/// How a server runs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct ServerOptions {
+    /// Unix socket for NBD clients
+    #[arg(long, value_name = "PATH")]
+    nbd_socket: Option<PathBuf>,
+    /// Listen for NBD clients on TCP too (repeatable); NBD has no passwords, so beware who can connect
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = resolve)]
+    nbd_listen: Vec<SocketAddr>,
+    /// Unix socket for commands such as `forebay status`
+    #[arg(long = "socket", value_name = "PATH")]
+    control_socket: Option<PathBuf>,
+    /// What I/O goes through; `auto` takes io_uring where it is permitted
+    #[arg(long, value_enum, value_name = "BACKEND")]
+    io: Option<IoChoice>,
+    /// Make changes durable at least this often, flushed or not [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    commit_interval: Option<Duration>,
+    /// NBD connections at a time [default: 256]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+}
+
+impl ServerOptions {
+    /// As they go into the configuration.
+    pub fn overrides(self, devices: Vec<PathBuf>) -> Overrides {
+        Overrides {
+            devices,
+            nbd_socket: self.nbd_socket,
+            nbd_listen: self.nbd_listen,
+            control_socket: self.control_socket,
+            io: self.io,
+            commit_interval: self.commit_interval,
+            max_connections: self.max_connections,
+        }
+    }
+}
+
+/// How a server logs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Log")]
+pub struct LogOptions {
+    /// What a line of the log (on standard error) looks like [default: human]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log: Option<LogFormat>,
+    /// Which events are logged: error, warn, info, debug or trace, or by part as in warn,nbd=debug [default: info]
+    #[arg(long, value_name = "LEVEL", env = logs::LEVEL_VARIABLE, value_parser = logs::parse_level)]
+    log_level: Option<String>,
+}
+
+impl LogOptions {
+    /// Begins to log, by these options or else by the file.
+    pub fn start(self, file: LogSection) {
+        let format = self.log.or(file.format).unwrap_or_default();
+        let level = self.log_level.or(file.level).unwrap_or_else(|| "info".into());
+        logs::start(format, &level);
+    }
+}
+
+/// For commands that work on devices without a server: only what goes wrong is logged.
+pub fn log_warnings() {
+    let level = std::env::var(logs::LEVEL_VARIABLE).unwrap_or_else(|_| "warn".into());
+    logs::start(LogFormat::Human, &level);
+}
+
+/// Where to find a running server.
+#[derive(Args, Debug)]
+pub struct ClientOptions {
+    /// Control socket of the server
+    #[arg(long, value_name = "PATH", default_value = "./forebay-data/control.sock")]
+    pub socket: PathBuf,
+}

@@ -1,0 +1,41 @@
+//! `forebay serve`: a pool on devices that are named.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions};
+use crate::config::{ConfigFile, ServeConfig};
+use crate::error::Result;
+use crate::shard::{Source, serve};
+use crate::world::World;
+
+/// Serve the volumes of a pool on the devices that are named
+///
+/// Devices can be named in any order. Where one is missing the pool is served without it as long as every block has a copy elsewhere.
+/// Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is said.
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// A file or block device of the pool (repeatable)
+    #[arg(long = "device", value_name = "PATH", num_args = 1.., required_unless_present = "config", conflicts_with = "config")]
+    devices: Vec<PathBuf>,
+    /// Configuration file; options on the command line take precedence
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+impl Serve {
+    pub fn run(self) -> Result<()> {
+        let mut file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let log = std::mem::take(&mut file.log);
+        let config = ServeConfig::new(self.server.overrides(self.devices), file, Path::new(DEFAULT_HOME))?;
+        self.log.start(log);
+        let world = World::new(config.io)?;
+        let files = world.open_devices(&config.devices, true)?.files;
+        serve(world, &config, Source::Devices(files))
+    }
+}

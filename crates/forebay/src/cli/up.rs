@@ -1,0 +1,64 @@
+//! `forebay up`: everything in one directory.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
+use crate::config::{ConfigFile, LogSection, ServeConfig};
+use crate::error::Result;
+use crate::home::Home;
+use crate::shard::{NewPool, Source, serve};
+use crate::world::World;
+
+const POOL_NAME: &str = "forebay";
+const VOLUME_NAME: &str = "vol0";
+const COPIES: u8 = 2;
+
+/// Serve from a directory; the first run makes a pool and a volume in it
+///
+/// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two copies of every block, and a
+/// volume `vol0`. Every run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. Ctrl-C ends it cleanly; nothing that
+/// a client has flushed is lost however it ends.
+#[derive(Args, Debug)]
+pub struct Up {
+    /// The directory
+    #[arg(default_value = DEFAULT_HOME)]
+    dir: PathBuf,
+    /// Size of each of the two pool files; they are sparse. Only in the first run
+    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = positive_size)]
+    size: u64,
+    /// Size of the volume; it takes space as it is written. Only in the first run
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = volume_size)]
+    volume_size: u64,
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+impl Up {
+    pub fn run(self) -> Result<()> {
+        let overrides = self.server.overrides(Home::devices(&self.dir));
+        let config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
+        self.log.start(LogSection::default());
+        let world = World::new(config.io)?;
+        let home = Home::open(&world, &self.dir)?;
+        let source = if home.has_pool()? {
+            Source::Devices(world.open_devices(&config.devices, true)?.files)
+        } else {
+            tracing::info!(dir = %self.dir.display(), "making a pool");
+            match home.stage(&world, self.size) {
+                Ok(staged) => {
+                    let options = pool::CreateOptions { name: POOL_NAME.into(), copies: COPIES, group_bytes: None };
+                    Source::New(NewPool { home, staged, options, volume: (VOLUME_NAME.into(), self.volume_size) })
+                }
+                Err(e) => {
+                    home.unstage();
+                    return Err(e);
+                }
+            }
+        };
+        serve(world, &config, source)
+    }
+}

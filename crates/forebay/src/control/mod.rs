@@ -1,0 +1,196 @@
+//! The control protocol: what commands say to a running server.
+//!
+//! One JSON object a line over a unix socket, one reply line for each, in order:
+//!
+//! ```text
+//! {"version":1,"request":"status"}
+//! {"version":1,"ok":{"pool":{"name":"forebay",...},...}}
+//! {"version":1,"request":"volume-create","name":"a","size_bytes":1000,"sector_bytes":512}
+//! {"version":1,"error":{"kind":"invalid","message":"..."}}
+//! ```
+//!
+//! Unknown versions, requests and fields are errors; the connection stays usable. A line that is too long ends it.
+//!
+//! * [`server`]: the thread that listens, and its connections
+//! * [`client`]: the commands' side
+
+pub mod client;
+pub mod server;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The protocol's version.
+pub const VERSION: u64 = 1;
+/// The longest request line, in bytes.
+pub const MAX_LINE: u64 = 64 << 10;
+
+/// What can be asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The server, its pool, its volumes.
+    Status {},
+    /// The volumes alone.
+    VolumeList {},
+    /// A new volume.
+    VolumeCreate {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+        /// Its logical sector: 512 or 4096.
+        sector_bytes: u32,
+    },
+    /// Another size for a volume.
+    VolumeResize {
+        /// Its name.
+        name: String,
+        /// Its new size.
+        size_bytes: u64,
+    },
+    /// The end of a volume.
+    VolumeDelete {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Why a request was not carried out.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct RequestError {
+    /// For programs: `invalid`, `not-found`, `exists`, `no-space`, `failed`, `stopping`.
+    pub kind: String,
+    /// For people.
+    pub message: String,
+}
+
+impl RequestError {
+    /// An error of `kind` that reads `message`.
+    pub fn new(kind: &str, message: impl Into<String>) -> RequestError {
+        RequestError { kind: kind.to_owned(), message: message.into() }
+    }
+
+    /// The request makes no sense.
+    pub fn invalid(message: impl Into<String>) -> RequestError {
+        RequestError::new("invalid", message)
+    }
+
+    /// The server is about to end.
+    pub fn stopping() -> RequestError {
+        RequestError::new("stopping", "the server is stopping")
+    }
+}
+
+impl From<pool::PoolError> for RequestError {
+    fn from(e: pool::PoolError) -> Self {
+        let kind = match e.kind {
+            pool::ErrorKind::Invalid => "invalid",
+            pool::ErrorKind::NotFound => "not-found",
+            pool::ErrorKind::Exists => "exists",
+            pool::ErrorKind::NoSpace => "no-space",
+            _ => "failed",
+        };
+        RequestError::new(kind, e.context)
+    }
+}
+
+/// What a request leads to.
+pub type Answer = Result<Value, RequestError>;
+
+/// Reads a request line.
+pub fn decode_request(line: &[u8]) -> Result<Request, RequestError> {
+    let value: Value = serde_json::from_slice(line).map_err(|e| RequestError::invalid(format!("not JSON: {e}")))?;
+    let Value::Object(mut fields) = value else {
+        return Err(RequestError::invalid("a request is a JSON object"));
+    };
+    match fields.remove("version") {
+        Some(v) if v == VERSION => {}
+        Some(v) => {
+            let text = format!("version {v} of the control protocol is not spoken here, only {VERSION}");
+            return Err(RequestError::invalid(text));
+        }
+        None => return Err(RequestError::invalid("a request has a version")),
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|e| RequestError::invalid(e.to_string()))
+}
+
+/// Writes a request line, with its end.
+pub fn encode_request(request: &Request) -> serde_json::Result<Vec<u8>> {
+    let mut value = serde_json::to_value(request)?;
+    value["version"] = VERSION.into();
+    Ok(line_of(&value))
+}
+
+/// Writes a reply line, with its end.
+pub fn encode_answer(answer: &Answer) -> Vec<u8> {
+    let value = match answer {
+        Ok(ok) => serde_json::json!({ "version": VERSION, "ok": ok }),
+        Err(e) => serde_json::json!({ "version": VERSION, "error": { "kind": e.kind, "message": e.message } }),
+    };
+    line_of(&value)
+}
+
+/// Reads a reply line; absent if it is none.
+pub fn decode_answer(line: &[u8]) -> Option<Answer> {
+    let mut value: Value = serde_json::from_slice(line).ok()?;
+    if let Some(ok) = value.get_mut("ok") {
+        return Some(Ok(ok.take()));
+    }
+    serde_json::from_value(value.get_mut("error")?.take()).ok().map(Err)
+}
+
+fn line_of(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_travel() {
+        let name = || "a\n\"b".to_owned();
+        for request in [
+            Request::Status {},
+            Request::VolumeList {},
+            Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
+            Request::VolumeResize { name: name(), size_bytes: 0 },
+            Request::VolumeDelete { name: name() },
+        ] {
+            let line = encode_request(&request).unwrap();
+            assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
+            assert_eq!(decode_request(&line), Ok(request));
+        }
+    }
+
+    #[test]
+    fn answers_travel() {
+        for answer in [Ok(serde_json::json!({ "a": [1, 2] })), Ok(Value::Null), Err(RequestError::stopping())] {
+            assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+        }
+        assert_eq!(decode_answer(b"[]"), None);
+        assert_eq!(decode_answer(b"{\"version\":1}"), None);
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error() {
+        for (line, word) in [
+            ("", "not JSON"),
+            ("[]", "object"),
+            ("{}", "version"),
+            (r#"{"version":2,"request":"status"}"#, "version 2"),
+            (r#"{"version":1}"#, "request"),
+            (r#"{"version":1,"request":"format-everything"}"#, "format-everything"),
+            (r#"{"version":1,"request":"status","colour":"red"}"#, "colour"),
+            (r#"{"version":1,"request":"volume-delete"}"#, "name"),
+            (r#"{"version":1,"request":"volume-resize","name":"a","size_bytes":-1}"#, "-1"),
+        ] {
+            let e = decode_request(line.as_bytes()).unwrap_err();
+            assert!(e.kind == "invalid" && e.message.contains(word), "{line}: {e}");
+        }
+    }
+}

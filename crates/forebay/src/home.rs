@@ -1,0 +1,205 @@
+//! The directory of `forebay up`: two pool devices as sparse files, the sockets, and a lock.
+//!
+//! A new pool is made under names that end in `.new`, and gets its real names when it is whole and has its volume, the second
+//! device first. So a crash in the first run leaves one of these:
+//!
+//! | there is | then |
+//! | --- | --- |
+//! | neither `pool0.img` nor `pool1.img` | nothing was ever served: made anew |
+//! | `pool0.img.new` and `pool1.img` | the pool is whole: the first device gets its name |
+//! | `pool0.img` or `pool1.img`, otherwise | a pool that was used: opened, degraded if one is missing, never made anew |
+
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use pool::DeviceFile;
+use posix::OpenFile;
+
+use crate::error::{CommandError, Result};
+use crate::world::{OpenError, World};
+
+const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
+const LOCK: &str = "lock";
+const LOCK_BYTES: u64 = 4096;
+
+/// The directory, locked.
+pub struct Home {
+    dir: PathBuf,
+    made_dir: bool,
+}
+
+/// Devices of a new pool that do not have their names yet.
+pub struct Staged {
+    dir: PathBuf,
+    /// Open; called by the names that they will have.
+    pub files: Vec<DeviceFile>,
+}
+
+impl Home {
+    /// Makes the directory if there is none, and locks it for as long as `world` lives.
+    pub fn open(world: &World, dir: &Path) -> Result<Home> {
+        let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
+        let made_dir = !exists(dir)?;
+        DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
+        let how = OpenFile { write: true, create_len: Some(LOCK_BYTES), direct: false };
+        world.open(&dir.join(LOCK), &how).map_err(|e| match e {
+            OpenError::Refused(CommandError::Failed(text)) if text.contains("in use") => {
+                CommandError::Failed(format!("{} is in use by another process (is forebay running?)", dir.display()))
+            }
+            OpenError::Refused(e) => e,
+            OpenError::Gone(text) => CommandError::Failed(text),
+        })?;
+        Ok(Home { dir: dir.to_owned(), made_dir })
+    }
+
+    /// The paths of the devices.
+    pub fn devices(dir: &Path) -> Vec<PathBuf> {
+        DEVICES.iter().map(|name| dir.join(name)).collect()
+    }
+
+    /// Whether there is a pool, or what is left of one. Finishes the naming of a whole one.
+    pub fn has_pool(&self) -> Result<bool> {
+        let [first, second] = DEVICES.map(|name| self.dir.join(name));
+        if !exists(&first)? && exists(&second)? && exists(&staged(&first))? {
+            rename(&staged(&first), &first)?;
+            sync_dir(&self.dir)?;
+        }
+        Ok(exists(&first)? || exists(&second)?)
+    }
+
+    /// Makes the files of a new pool.
+    pub fn stage(&self, world: &World, size_bytes: u64) -> Result<Staged> {
+        let mut files = Vec::new();
+        for path in Home::devices(&self.dir) {
+            let staged = staged(&path);
+            remove_if_there(&staged)?;
+            let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
+            let (file, info) = world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+            files.push(DeviceFile { path: path.display().to_string(), file, size_bytes: info.size_bytes });
+        }
+        Ok(Staged { dir: self.dir.clone(), files })
+    }
+
+    /// Takes back what an unsuccessful first run has made.
+    pub fn unstage(&self) {
+        for path in Home::devices(&self.dir) {
+            if let Err(e) = remove_if_there(&staged(&path)) {
+                tracing::warn!("{e}");
+            }
+        }
+        if self.made_dir {
+            // Both may fail if somebody has put something there since: then it stays.
+            let _ = std::fs::remove_file(self.dir.join(LOCK));
+            let _ = std::fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+impl Staged {
+    /// Gives the devices their names: from now on this is the pool of the directory.
+    pub fn publish(self) -> Result<()> {
+        for path in Home::devices(&self.dir).iter().rev() {
+            rename(&staged(path), path)?;
+            sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+}
+
+fn staged(path: &Path) -> PathBuf {
+    path.with_extension("img.new")
+}
+
+/// A link to something that is not mounted, say, does exist.
+fn exists(path: &Path) -> Result<bool> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(CommandError::failed(path.display(), e)),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).map_err(|e| CommandError::failed(format_args!("renaming {}", from.display()), e))
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(CommandError::failed(format_args!("removing {}", path.display()), e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| CommandError::failed(dir.display(), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::IoChoice;
+
+    fn home(dir: &Path) -> (World, Home) {
+        let world = World::new(IoChoice::Posix).unwrap();
+        let home = Home::open(&world, dir).unwrap();
+        (world, home)
+    }
+
+    #[test]
+    fn a_new_pool_appears_whole() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("data");
+        let (world, home) = home(&dir);
+        assert!(!home.has_pool().unwrap());
+        let staged = home.stage(&world, 1 << 20).unwrap();
+        assert!(!home.has_pool().unwrap());
+        assert_eq!(staged.files[1].path, dir.join("pool1.img").display().to_string());
+        staged.publish().unwrap();
+        assert!(home.has_pool().unwrap());
+        let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["lock", "pool0.img", "pool1.img"]);
+    }
+
+    #[test]
+    fn a_crash_in_the_first_run_leaves_no_half() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (world, home) = home(tmp.path());
+        let touch = |name: &str| std::fs::write(tmp.path().join(name), name).unwrap();
+        touch("pool0.img.new");
+        touch("pool1.img.new");
+        assert!(!home.has_pool().unwrap());
+        drop(home.stage(&world, 1 << 20).unwrap());
+        assert_eq!(tmp.path().join("pool0.img.new").metadata().unwrap().len(), 1 << 20);
+        std::fs::rename(tmp.path().join("pool1.img.new"), tmp.path().join("pool1.img")).unwrap();
+        assert!(home.has_pool().unwrap());
+        assert!(tmp.path().join("pool0.img").exists());
+    }
+
+    #[test]
+    fn remains_of_a_pool_are_a_pool() {
+        for name in DEVICES {
+            let tmp = tempfile::tempdir().unwrap();
+            let (_world, home) = home(tmp.path());
+            std::fs::write(tmp.path().join(name), "").unwrap();
+            assert!(home.has_pool().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_directory_serves_once_and_a_failure_leaves_nothing() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("data");
+        let (world, first) = home(&dir);
+        let other = World::new(IoChoice::Posix).unwrap();
+        let Err(e) = Home::open(&other, &dir) else { panic!("locked twice") };
+        assert!(e.to_string().contains("in use"), "{e}");
+        drop(first.stage(&world, 1 << 20).unwrap());
+        first.unstage();
+        assert!(!dir.exists());
+    }
+}

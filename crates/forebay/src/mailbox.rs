@@ -1,0 +1,107 @@
+//! Messages from other threads to the shard: a bounded channel, and a byte on a pair of sockets that wakes the shard through its seam.
+//!
+//! The byte is sent after the message, so whoever has received it finds the message. A full pair of sockets holds bytes enough to
+//! wake the shard already.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+use rt::{Op, Rt, SocketId};
+
+use crate::world::World;
+
+/// Messages that wait; who sends more waits.
+const CAPACITY: usize = 64;
+/// Bytes of the pair that are taken at once.
+const BELL_BYTES: usize = 4096;
+
+/// The shard's end.
+pub struct Mailbox<T> {
+    rt: Rt,
+    bell: SocketId,
+    messages: Receiver<T>,
+}
+
+/// The other threads' end.
+pub struct Sender<T> {
+    messages: SyncSender<T>,
+    bell: Arc<UnixStream>,
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender { messages: self.messages.clone(), bell: self.bell.clone() }
+    }
+}
+
+/// A mailbox of the shard that runs on `world`.
+pub fn mailbox<T>(world: &World) -> io::Result<(Sender<T>, Mailbox<T>)> {
+    let (theirs, ours) = UnixStream::pair()?;
+    theirs.set_nonblocking(true)?;
+    let bell = world.handles.adopt_socket(ours.into())?;
+    let (sender, messages) = sync_channel(CAPACITY);
+    Ok((Sender { messages: sender, bell: Arc::new(theirs) }, Mailbox { rt: world.rt.clone(), bell, messages }))
+}
+
+impl<T> Sender<T> {
+    /// Sends a message; waits while there are too many. The message comes back if the shard has ended.
+    pub fn send(&self, message: T) -> Result<(), T> {
+        self.messages.send(message).map_err(|e| e.0)?;
+        match (&*self.bell).write(&[1]) {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => tracing::debug!("the shard does not listen any more: {e}"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// The next message; `None` when nobody can send any more.
+    pub async fn next(&mut self) -> Option<T> {
+        loop {
+            match self.messages.try_recv() {
+                Ok(message) => return Some(message),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            let buf = self.rt.bufs().take(BELL_BYTES);
+            let bufs = [buf].into_iter().collect();
+            let rung = self.rt.op(Op::Recv { socket: self.bell, buf: bufs, start: 0, fill: false }).await;
+            if !matches!(rung.result, Ok(n) if n > 0) {
+                return self.messages.try_recv().ok();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::IoChoice;
+
+    #[test]
+    fn messages_arrive_in_order_from_another_thread() {
+        let world = World::new(IoChoice::Posix).unwrap();
+        let (sender, mut mailbox) = mailbox(&world).unwrap();
+        let thread = std::thread::Builder::new().spawn(move || (0..10_000).all(|i| sender.send(i).is_ok())).unwrap();
+        let got = world.rt.block_on(async move {
+            let mut got = Vec::new();
+            while let Some(i) = mailbox.next().await {
+                got.push(i);
+            }
+            got
+        });
+        assert!(thread.join().unwrap());
+        assert_eq!(got, Some((0..10_000).collect::<Vec<i32>>()));
+    }
+
+    #[test]
+    fn a_shard_that_has_ended_gives_messages_back() {
+        let world = World::new(IoChoice::Posix).unwrap();
+        let (sender, mailbox) = mailbox(&world).unwrap();
+        drop(mailbox);
+        assert_eq!(sender.send(5), Err(5));
+    }
+}

@@ -1,0 +1,259 @@
+//! A running server: the shard with its pool, volumes and NBD server on this thread, and its clean end.
+//!
+//! Fault model: ends cleanly on [`Message::Stop`]: no new requests, those in flight are finished for a while, everything is
+//! committed. A process that is killed instead loses nothing that was flushed.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use base::Instant;
+use nbd::Server;
+use pool::status::KindStatus;
+use pool::{CreateOptions, DeviceFile, Pool};
+use queue::KindStats;
+use rt::Rt;
+use rt::sync::Event;
+use serde_json::{Value, json};
+use volume::Volumes;
+
+use crate::config::ServeConfig;
+use crate::control::server::{ControlServer, Message};
+use crate::control::{Answer, Request, RequestError};
+use crate::error::{CommandError, Result};
+use crate::home::{Home, Staged};
+use crate::mailbox::{Mailbox, mailbox};
+use crate::sockets::{UnixSocket, bind_tcp};
+use crate::world::World;
+use crate::{announce, signals};
+
+/// How long requests in flight may take when the server ends.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long commands that wait for an answer are given to receive it, then.
+const REPLY_GRACE: Duration = Duration::from_secs(1);
+
+/// The pool that is served.
+pub enum Source {
+    /// One that exists, on these devices.
+    Devices(Vec<DeviceFile>),
+    /// One that is yet to be made.
+    New(NewPool),
+}
+
+/// A pool that is to be made before it is served.
+pub struct NewPool {
+    /// Where.
+    pub home: Home,
+    /// Its devices.
+    pub staged: Staged,
+    /// How.
+    pub options: CreateOptions,
+    /// Name and size of its first volume.
+    pub volume: (String, u64),
+}
+
+/// Serves until it is told to stop.
+pub fn serve(world: World, config: &ServeConfig, source: Source) -> Result<()> {
+    let failed = |e: std::io::Error| CommandError::failed("starting", e);
+    let (sender, mailbox) = mailbox(&world).map_err(failed)?;
+    signals::watch(sender.clone())?;
+
+    let mut listeners = Vec::new();
+    for &address in &config.nbd_listen {
+        if !address.ip().is_loopback() {
+            tracing::warn!("whoever reaches {address} can read and write all volumes: NBD has no passwords");
+        }
+        listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
+    }
+    let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
+    let outcome = UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
+        let outcome = (|| {
+            listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
+            let engine = Starting { rt: world.rt.clone(), backend: world.backend, limits: config.limits, listeners };
+            let control = ControlServer::start(control_socket, sender).map_err(failed)?;
+            let (settings, announce) = (config.settings.clone(), announce::Places::of(config));
+            let served = world.rt.block_on(async move {
+                let (pool, warnings) = engine.open_pool(source, settings).await?;
+                engine.run(pool, mailbox, |status| announce::announce(&announce, status, &warnings)).await
+            });
+            control.drain(REPLY_GRACE);
+            // Nothing kills this runtime, so it has a result.
+            served.unwrap_or(Ok(()))
+        })();
+        control_name.remove();
+        outcome
+    });
+    nbd_name.remove();
+    outcome
+}
+
+/// What is there before the pool is.
+struct Starting {
+    rt: Rt,
+    backend: &'static str,
+    limits: nbd::Limits,
+    listeners: Vec<rt::SocketId>,
+}
+
+impl Starting {
+    async fn open_pool(&self, source: Source, settings: pool::Settings) -> Result<(Pool, Vec<String>)> {
+        match source {
+            Source::Devices(files) => Ok(Pool::open(&self.rt, files, settings).await?),
+            Source::New(new) => {
+                let made = make_pool(&self.rt, &new, settings).await;
+                match made {
+                    Ok(pool) => {
+                        new.staged.publish()?;
+                        Ok((pool, Vec::new()))
+                    }
+                    Err(e) => {
+                        new.home.unstage();
+                        Err(e)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn run(
+        self,
+        pool: Pool,
+        mut mailbox: Mailbox<Message>,
+        ready: impl FnOnce(&Value) -> Result<()>,
+    ) -> Result<()> {
+        let volumes = Volumes::new(&pool);
+        let nbd = Server::new(self.rt.clone(), volumes.clone(), self.limits);
+        self.listeners.iter().for_each(|&l| nbd.serve(l));
+        let shard = Rc::new(Shard {
+            started: self.rt.now(),
+            rt: self.rt,
+            backend: self.backend,
+            volumes,
+            nbd,
+            busy: Cell::new(0),
+            answered: Event::new(),
+        });
+        tracing::info!(io = shard.backend, "serving");
+        ready(&shard.status())?;
+        while let Some(Message::Request(request, reply)) = mailbox.next().await {
+            shard.start(request, reply);
+        }
+        // Whoever asks from now on is told that the server is stopping.
+        drop(mailbox);
+        shard.stop().await
+    }
+}
+
+async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<Pool> {
+    let files = &new.staged.files;
+    let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
+    pool::create(rt, files, &new.options, &ids).await?;
+    let (pool, _) = Pool::open(rt, files.clone(), settings).await?;
+    let (name, size_bytes) = &new.volume;
+    pool.create_volume(name, *size_bytes, 512).await?;
+    Ok(pool)
+}
+
+struct Shard {
+    rt: Rt,
+    started: Instant,
+    backend: &'static str,
+    volumes: Volumes,
+    nbd: Server<Volumes>,
+    /// Control requests being carried out.
+    busy: Cell<usize>,
+    answered: Event,
+}
+
+impl Shard {
+    /// Carries out a request in a task of its own.
+    fn start(self: &Rc<Self>, request: Request, reply: SyncSender<Answer>) {
+        self.busy.set(self.busy.get() + 1);
+        let shard = self.clone();
+        drop(self.rt.spawn(async move {
+            let answer = shard.answer(request).await;
+            // Who asked may have gone.
+            let _ = reply.try_send(answer);
+            shard.busy.set(shard.busy.get() - 1);
+            shard.answered.notify();
+        }));
+    }
+
+    async fn answer(&self, request: Request) -> Answer {
+        match request {
+            Request::Status {} => return Ok(self.status()),
+            Request::VolumeList {} => {
+                return serde_json::to_value(self.volumes.list())
+                    .map_err(|e| RequestError::new("failed", e.to_string()));
+            }
+            Request::VolumeCreate { name, size_bytes, sector_bytes } => {
+                self.volumes.create(&name, size_bytes, sector_bytes).await?;
+                tracing::info!(name, size_bytes, "volume created");
+            }
+            Request::VolumeResize { name, size_bytes } => {
+                self.volumes.resize(&name, size_bytes).await?;
+                tracing::info!(name, size_bytes, "volume resized");
+            }
+            Request::VolumeDelete { name } => {
+                self.volumes.delete(&name).await?;
+                tracing::info!(name, "volume deleted");
+            }
+        }
+        Ok(Value::Null)
+    }
+
+    /// The pool's status, with what only the server knows.
+    fn status(&self) -> Value {
+        let clients = self.nbd.status();
+        let mut status = json!(self.volumes.pool().status());
+        status["server"] = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "io_backend": self.backend,
+            "uptime_seconds": self.rt.now().since(self.started).as_secs(),
+            "connections": clients.connections,
+            "connections_accepted": clients.accepted,
+            "connections_refused": clients.refused,
+            "requests_in_flight": clients.requests,
+            "payload_bytes": clients.payload_bytes,
+            "resident_bytes": resident_bytes(),
+        });
+        let requests = self.volumes.requests();
+        let kind = |k: &KindStats| json!(KindStatus::of(k));
+        status["requests"] = json!({
+            "read": kind(&requests.read),
+            "write": kind(&requests.write),
+            "flush": kind(&requests.flush),
+            "discard": kind(&requests.discard),
+            "zero": kind(&requests.zero),
+        });
+        status
+    }
+
+    async fn stop(self: Rc<Self>) -> Result<()> {
+        if !self.nbd.shutdown(GRACE).await {
+            tracing::warn!("some requests did not end in time");
+        }
+        let deadline = self.rt.now().after(GRACE);
+        while self.busy.get() > 0 && self.rt.now() < deadline {
+            let answered = self.answered.wait();
+            let (rt, event) = (self.rt.clone(), self.answered.clone());
+            drop(self.rt.spawn(async move {
+                rt.sleep_until(deadline).await;
+                event.notify();
+            }));
+            answered.await;
+        }
+        self.volumes.pool().close().await.map_err(|e| CommandError::failed("the last commit failed", e))?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Memory that this process has, as far as the kernel tells.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,155 @@
+//! Sizes and times as people write and read them. Units of size are powers of 1024.
+
+use std::time::Duration;
+
+const UNITS: [(char, u32); 6] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
+
+/// Reads a size: `16G`, `512M`, `1.5T`, `4096`; `GiB`, `GB` and lower case are accepted for `G`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size; a size is a number of bytes or like 512M, 16G, 1T");
+    let trimmed = text.trim();
+    let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(number_len);
+    let shift = parse_unit(unit.trim()).ok_or_else(wrong)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let bytes = scale(whole, fraction, shift).ok_or_else(wrong)?;
+    u64::try_from(bytes).map_err(|_| format!("{text:?} is more bytes than can be counted"))
+}
+
+/// `whole.fraction << shift`; absent where that is no whole number of bytes.
+fn scale(whole: &str, fraction: &str, shift: u32) -> Option<u128> {
+    // More digits than any size has.
+    if whole.is_empty() || whole.len() > 20 || fraction.len() > 12 || (shift == 0 && !fraction.is_empty()) {
+        return None;
+    }
+    let ten = 10u128.pow(fraction.len() as u32);
+    let parts: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    Some((((whole.parse::<u128>().ok()?) * ten + parts) << shift) / ten)
+}
+
+fn parse_unit(unit: &str) -> Option<u32> {
+    let mut letters = unit.chars();
+    let Some(first) = letters.next() else { return Some(0) };
+    let rest = letters.as_str();
+    let first = first.to_ascii_uppercase();
+    if first == 'B' {
+        return rest.is_empty().then_some(0);
+    }
+    let known = UNITS.iter().find(|u| u.0 == first)?;
+    ["", "B", "b", "iB", "ib"].contains(&rest).then_some(known.1)
+}
+
+/// Reads a time: `5s`, `500ms`, `2m`, `0.5s`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time; a time is like 500ms, 5s, 2m");
+    let trimmed = text.trim();
+    let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(number_len);
+    let unit_s = match unit.trim() {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * unit_s).map_err(|_| wrong())
+}
+
+/// A size for people: `1.5 GiB`, `512 B`.
+pub fn human_bytes(bytes: u64) -> String {
+    let Some((unit, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0) else {
+        return format!("{bytes} B");
+    };
+    let value = bytes as f64 / (1u64 << shift) as f64;
+    let text = if value >= 99.95 { format!("{value:.0}") } else { format!("{value:.1}") };
+    format!("{} {unit}iB", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// A span of microseconds for people: `85 us`, `1.2 ms`, `3.4 s`.
+pub fn human_us(us: f64) -> String {
+    match us {
+        us if us < 999.5 => format!("{us:.0} us"),
+        us if us < 999_500.0 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// A span of seconds for people: `42 s`, `3 min`, `5 h 12 min`, `12 d 3 h`.
+pub fn human_seconds(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{minutes} min"),
+        7200..172_800 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512B", 512),
+            ("16G", 16 << 30),
+            ("512m", 512 << 20),
+            ("1T", 1 << 40),
+            ("1.5K", 1536),
+            (" 2 GiB ", 2 << 30),
+            ("8GB", 8 << 30),
+            ("1P", 1 << 50),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in [
+            "",
+            "many",
+            "G",
+            "-1",
+            "1.5",
+            "1..5G",
+            "1,5G",
+            "16GG",
+            "16 Gigs",
+            "0x10",
+            "99999999999999999999999",
+            "16E1",
+            "17E",
+        ] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("0.5 s"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "5", "s", "-1s", "5 parsecs", "999999999999999999999999h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn people_read_three_digits() {
+        assert_eq!(human_bytes(0), "0 B");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(16 << 30), "16 GiB");
+        assert_eq!(human_bytes(3 << 29), "1.5 GiB");
+        assert_eq!(human_bytes(200 << 20), "200 MiB");
+        assert_eq!(human_us(85.4), "85 us");
+        assert_eq!(human_us(1234.0), "1.2 ms");
+        assert_eq!(human_seconds(42), "42 s");
+        assert_eq!(human_seconds(18_720), "5 h 12 min");
+    }
+}

@@ -1,0 +1,209 @@
+//! The world of a shard: which backend it runs on, and how its devices are opened.
+//!
+//! Fault model: a device that is not there, or is but does not answer, is reported as [`OpenError::Gone`], so that the pool can go
+//! on without it; one that somebody else uses, or that may not be opened, ends the command before anything was changed.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use pool::DeviceFile;
+use posix::{FileInfo, Handles, OpenFile, Posix};
+use rt::{FileId, Order, Rt};
+use uring::Uring;
+
+use crate::error::{CommandError, Result};
+
+/// Entries of the submission queue; what exceeds them waits inside the backend.
+const RING_ENTRIES: u32 = 512;
+/// Operations in flight: devices by their depth, connections by two.
+const SLOTS: usize = 16 << 10;
+/// Threads for files where there is no io_uring.
+const FILE_THREADS: usize = 16;
+
+/// What I/O goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IoChoice {
+    /// io_uring where it is permitted, else epoll and threads
+    #[default]
+    Auto,
+    /// io_uring, or fail
+    Uring,
+    /// Epoll and threads, for where io_uring is not permitted
+    Posix,
+}
+
+/// A runtime and what it can open.
+pub struct World {
+    /// The runtime.
+    pub rt: Rt,
+    /// Its files and sockets.
+    pub handles: Handles,
+    /// `io_uring` or `posix`.
+    pub backend: &'static str,
+}
+
+impl World {
+    /// A runtime on the backend of choice.
+    pub fn new(choice: IoChoice) -> Result<World> {
+        match choice {
+            IoChoice::Posix => World::posix(),
+            IoChoice::Uring => World::uring().map_err(|e| CommandError::failed("io_uring cannot be used", e)),
+            IoChoice::Auto => World::uring().or_else(|e| {
+                tracing::warn!("io_uring cannot be used here ({e}): using epoll and threads, which costs more CPU");
+                World::posix()
+            }),
+        }
+    }
+
+    fn uring() -> io::Result<World> {
+        let backend = Uring::new(RING_ENTRIES)?;
+        let handles = backend.handles();
+        Ok(World { rt: Rt::new(Box::new(backend), Order::Fifo, SLOTS), handles, backend: "io_uring" })
+    }
+
+    fn posix() -> Result<World> {
+        let backend = Posix::new(FILE_THREADS).map_err(|e| CommandError::failed("starting threads for I/O", e))?;
+        let handles = backend.handles();
+        Ok(World { rt: Rt::new(Box::new(backend), Order::Fifo, SLOTS), handles, backend: "posix" })
+    }
+
+    /// Opens and locks one file or block device.
+    pub fn open(&self, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
+        let (file, info) = self.handles.open_file(path, how).map_err(|e| OpenError::of(path, &e))?;
+        tracing::debug!(path = %path.display(), size_bytes = info.size_bytes, direct = info.direct, "opened");
+        Ok((file, info))
+    }
+
+    /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are left out with a warning, as
+    /// long as one is left.
+    pub fn open_devices(&self, paths: &[PathBuf], write: bool) -> Result<Opened> {
+        let how = OpenFile { write, create_len: None, direct: true };
+        let mut opened = Opened::default();
+        for path in paths {
+            match self.open(path, &how) {
+                Ok((file, info)) => {
+                    opened.files.push(DeviceFile {
+                        path: path.display().to_string(),
+                        file,
+                        size_bytes: info.size_bytes,
+                    });
+                }
+                Err(OpenError::Gone(text)) => opened.gone.push(text),
+                Err(OpenError::Refused(e)) => return Err(e),
+            }
+        }
+        if opened.files.is_empty() {
+            return Err(CommandError::Failed(format!("no device can be opened: {}", opened.gone.join("; "))));
+        }
+        for text in &opened.gone {
+            tracing::warn!("{text}: going on without this device");
+        }
+        Ok(opened)
+    }
+}
+
+/// The devices of a pool, as far as they are there.
+#[derive(Default)]
+pub struct Opened {
+    /// Those that are.
+    pub files: Vec<DeviceFile>,
+    /// Why the others are not.
+    pub gone: Vec<String>,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// It is not there, or does not answer.
+    Gone(String),
+    /// It is there and must not be used.
+    Refused(CommandError),
+}
+
+impl OpenError {
+    fn of(path: &Path, e: &io::Error) -> OpenError {
+        let path_text = path.display();
+        if e.kind() == ErrorKind::ResourceBusy {
+            let mounted =
+                if is_block_device(path) { "is it mounted, or is forebay running?" } else { "is forebay running?" };
+            let text = format!("{path_text} is in use by another process ({mounted})");
+            return OpenError::Refused(CommandError::Failed(text));
+        }
+        let gone = [base::IoError::IO, base::IoError::GONE, base::IoError::NO_DEVICE];
+        if e.kind() == ErrorKind::NotFound || gone.iter().any(|g| e.raw_os_error() == Some(g.0)) {
+            return OpenError::Gone(format!("{path_text}: {e}"));
+        }
+        OpenError::Refused(CommandError::failed(path_text, e))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Gone(text) => f.write_str(text),
+            OpenError::Refused(e) => e.fmt(f),
+        }
+    }
+}
+
+fn is_block_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| m.file_type().is_block_device())
+}
+
+/// Refuses a list of devices in which one is named twice, by whatever names.
+pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
+    let mut seen: Vec<(PathBuf, &PathBuf)> = Vec::new();
+    for path in paths {
+        let identity = match path.metadata() {
+            Ok(m) if m.file_type().is_block_device() => PathBuf::from(format!("block device {}", m.rdev())),
+            Ok(m) => PathBuf::from(format!("file {} {}", m.dev(), m.ino())),
+            Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+        };
+        if let Some((_, other)) = seen.iter().find(|(i, _)| *i == identity) {
+            let text = match path == *other {
+                true => format!("{} is named twice", path.display()),
+                false => format!("{} and {} are the same device", other.display(), path.display()),
+            };
+            return Err(CommandError::Usage(text));
+        }
+        seen.push((identity, path));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_by_two_names_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&a, "").unwrap();
+        std::os::unix::fs::symlink(&a, &b).unwrap();
+        let text = check_distinct(&[a.clone(), b]).unwrap_err().to_string();
+        assert!(text.contains("same device"), "{text}");
+        assert!(check_distinct(&[a.clone(), a.clone()]).is_err());
+        let none = dir.path().join("none");
+        assert!(check_distinct(&[none.clone(), none]).is_err());
+        std::fs::write(dir.path().join("c"), "").unwrap();
+        assert!(check_distinct(&[a, dir.path().join("c")]).is_ok());
+    }
+
+    #[test]
+    fn what_is_gone_is_told_from_what_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&a, [0; 8192]).unwrap();
+        let world = World::new(IoChoice::Posix).unwrap();
+        let opened = world.open_devices(&[a.clone(), b.clone()], true).unwrap();
+        assert_eq!((opened.files.len(), opened.gone.len()), (1, 1));
+        assert!(world.open_devices(&[b], true).is_err());
+        let other = World::new(IoChoice::Posix).unwrap();
+        let Err(e) = other.open_devices(std::slice::from_ref(&a), true) else { panic!("opened twice") };
+        assert_eq!(e.to_string(), format!("{} is in use by another process (is forebay running?)", a.display()));
+    }
+}
