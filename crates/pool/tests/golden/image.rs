@@ -136,7 +136,9 @@ pub fn from_text(world: &World, text: &str) {
     });
 }
 
-fn parse_line(line: &str) -> (u64, Vec<u8>) {
+/// A line of an image: offset and bytes.
+#[allow(dead_code, reason = "the example writes images, the test reads them")]
+pub fn parse_line(line: &str) -> (u64, Vec<u8>) {
     let mut words = line.split(' ');
     let offset = words.next().expect("an offset").parse().expect("a number");
     let byte = |hex: &str| u8::from_str_radix(hex, 16).expect("hexadecimal digits");

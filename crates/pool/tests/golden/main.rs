@@ -3,6 +3,7 @@
 //! Images are in `vN/`; `cargo run -p pool --example golden -- DIRECTORY` makes those of the version that is built. A committed image never
 //! changes: a new version gets a directory of its own.
 
+mod by_hand;
 mod image;
 
 use base::{BLOCK, Lba};
