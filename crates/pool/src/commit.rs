@@ -18,6 +18,7 @@ use base::{BLOCK, Buf, Generation, GroupId, SliceList, VolumeId};
 use btree::{Tree, WriteOut};
 use format::node::RootPtr;
 use format::page::{BITS_PER_PAGE, VolumeRecord};
+use format::superblock::SLOTS;
 use queue::Class;
 
 use crate::Pool;
@@ -380,7 +381,11 @@ impl Pool {
             for (d, t) in tasks {
                 outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
             }
-            self.judge(outcomes, "superblock write")?;
+            if let Err(e) = self.judge(outcomes, "superblock write") {
+                // The next try goes to the same slot: a failed write may have torn it, and the others must not follow.
+                self.state_mut().sequence += SLOTS - 1;
+                return Err(e);
+            }
             if self.state().live_devices().len() == before {
                 return Ok(());
             }
