@@ -42,7 +42,8 @@ fn text(places: &Places, status: &Value, warnings: &[String]) -> String {
     let state = pool["state"].as_str().unwrap_or_default();
     let devices = pool["devices"].as_array().map_or(0, Vec::len);
     let name = pool["name"].as_str().unwrap_or_default();
-    let mut out = format!("Serving the pool {name:?}: {state}, {devices} devices, {} copies\n", pool["copies"]);
+    let mut out =
+        format!("Serving the pool {name:?}: {state}, devices: {devices}, copies of every block: {}\n", pool["copies"]);
     for w in warnings {
         out += &format!("WARNING: {w}\n");
     }

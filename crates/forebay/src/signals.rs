@@ -3,7 +3,7 @@
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, signal_name};
 
 use crate::control::server::Message;
 use crate::error::{CommandError, Result};
@@ -17,12 +17,12 @@ pub fn watch(shard: Sender<Message>) -> Result<()> {
         let mut asked = false;
         for signal in signals.forever() {
             if asked {
-                tracing::warn!(signal, "ending at once");
+                tracing::warn!("ending at once");
                 let _ = emulate_default_handler(signal);
                 std::process::exit(1);
             }
             asked = true;
-            tracing::info!(signal, "stopping; again to end at once");
+            tracing::info!("stopping on {}; another signal ends it at once", signal_name(signal).unwrap_or("a signal"));
             // A shard that takes no more messages is ending already.
             let _ = shard.send(Message::Stop);
         }

@@ -1,30 +1,44 @@
 //! Listening sockets.
 //!
 //! Fault model: a server that was killed leaves its unix sockets behind. Such a one refuses connections and is replaced; one on which
-//! somebody answers, and anything that is no socket, is left alone. Unix sockets are for their owner alone from the moment they
-//! exist.
+//! somebody answers, and anything that is no socket, is left alone. The sockets of a killed process answer for as long as the kernel
+//! still ends its I/O, a little longer than it lives itself; so an answer is asked for repeatedly, for up to a second. Unix sockets
+//! are for their owner alone from the moment they exist.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::{CommandError, Result};
 
 const BACKLOG: i32 = 128;
+const ANSWER_TRIES: u32 = 50;
+const ANSWER_PAUSE: Duration = Duration::from_millis(20);
 /// The kernel's limit, with the zero at the end.
 const MAX_UNIX_PATH: usize = 107;
 
 /// A listening unix socket and its name.
 pub struct UnixSocket {
     path: PathBuf,
-    /// Device and inode: what stands at the path later may be somebody else's.
-    identity: (u64, u64),
+    /// What stands at the path later may be somebody else's.
+    identity: Identity,
+}
+
+/// Device, inode, and the time it was made: numbers of inodes are used again.
+#[derive(PartialEq, Eq)]
+struct Identity(u64, u64, i64, i64);
+
+impl Identity {
+    fn of(m: &Metadata) -> Identity {
+        Identity(m.dev(), m.ino(), m.mtime(), m.mtime_nsec())
+    }
 }
 
 impl UnixSocket {
@@ -41,13 +55,13 @@ impl UnixSocket {
         };
         let socket = socket.map_err(failed)?;
         let meta = path.symlink_metadata().map_err(failed)?;
-        let identity = (meta.dev(), meta.ino());
+        let identity = Identity::of(&meta);
         Ok((UnixSocket { path: path.to_owned(), identity }, UnixListener::from(OwnedFd::from(socket))))
     }
 
     /// Takes the name away, if it is still ours.
     pub fn remove(&self) {
-        let ours = self.path.symlink_metadata().is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        let ours = self.path.symlink_metadata().is_ok_and(|m| Identity::of(&m) == self.identity);
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
             tracing::warn!("removing {}: {e}", self.path.display());
         }
@@ -71,14 +85,22 @@ fn remove_stale(path: &Path) -> Result<()> {
     if !is_socket {
         return Err(CommandError::Failed(format!("{text} is in the way: it is not a socket")));
     }
-    match UnixStream::connect(path) {
-        Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-            tracing::debug!("{text} was left behind by a server that is gone");
-            std::fs::remove_file(path).map_err(|e| CommandError::failed(format_args!("removing the old {text}"), e))
+    for attempt in 0..ANSWER_TRIES {
+        if attempt > 0 {
+            #[allow(clippy::disallowed_methods, reason = "start-up, outside of the engine's time")]
+            std::thread::sleep(ANSWER_PAUSE);
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        _ => Err(CommandError::Failed(format!("{text} is in use by another process (is forebay running?)"))),
+        match UnixStream::connect(path) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                tracing::debug!("{text} was left behind by a server that is gone");
+                let removed = std::fs::remove_file(path);
+                return removed.map_err(|e| CommandError::failed(format_args!("removing the old {text}"), e));
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            _ => {}
+        }
     }
+    Err(CommandError::Failed(format!("{text} is in use by another process (is forebay running?)")))
 }
 
 /// Whether a path can be the name of a unix socket.
@@ -150,6 +172,9 @@ mod tests {
         let Err(e) = UnixSocket::bind(&path) else { panic!("taken away from who listens on it") };
         assert!(e.to_string().contains("in use"), "{e}");
         drop(listener);
+        // Times in file systems may be as coarse as a tick of the kernel.
+        #[allow(clippy::disallowed_methods, reason = "a test")]
+        std::thread::sleep(std::time::Duration::from_millis(50));
         let (again, _listener) = UnixSocket::bind(&path).unwrap();
         socket.remove();
         assert!(path.exists(), "the name is another's now");

@@ -1,6 +1,8 @@
 //! Commands and their arguments.
 
+mod check;
 mod create;
+mod dump;
 mod options;
 mod serve;
 mod status;
@@ -28,6 +30,8 @@ enum Command {
     Serve(serve::Serve),
     Volume(volume::VolumeCommand),
     Status(status::Status),
+    Check(check::Check),
+    Dump(dump::Dump),
 }
 
 impl Cli {
@@ -39,6 +43,8 @@ impl Cli {
             Command::Serve(c) => c.run().map(|()| 0),
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
+            Command::Check(c) => c.run(),
+            Command::Dump(c) => c.run().map(|()| 0),
         }
     }
 }
@@ -88,6 +94,8 @@ mod tests {
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
+            "forebay check a --device b",
+            "forebay dump",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
             assert_eq!(e.exit_code(), 2, "{line}");
@@ -109,6 +117,12 @@ mod tests {
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
             "forebay status --json --socket s",
+            "forebay check",
+            "forebay check data --data --json",
+            "forebay check --data --device a --device b",
+            "forebay dump superblock",
+            "forebay dump extents vol0 --dir data",
+            "forebay dump node 77 --device a b --io posix",
         ] {
             Cli::try_parse_from(line.split(' ')).expect(line);
         }

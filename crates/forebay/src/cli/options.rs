@@ -1,22 +1,25 @@
 //! Options that several commands have.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use pool::DeviceFile;
 
 use crate::config::{LogSection, Overrides};
+use crate::error::Result;
+use crate::home::Home;
 use crate::logs::{self, LogFormat};
 use crate::sockets::resolve;
 use crate::units::{parse_duration, parse_size};
-use crate::world::IoChoice;
+use crate::world::{IoChoice, World, check_distinct};
 
 /// Where `forebay up` keeps everything, and commands look for a server.
 pub const DEFAULT_HOME: &str = "./forebay-data";
 
 /// A size of something that is not empty.
-pub fn positive_size(text: &str) -> Result<u64, String> {
+pub fn positive_size(text: &str) -> std::result::Result<u64, String> {
     match parse_size(text)? {
         0 => Err("it cannot be 0".into()),
         n => Ok(n),
@@ -24,7 +27,7 @@ pub fn positive_size(text: &str) -> Result<u64, String> {
 }
 
 /// A size of a volume.
-pub fn volume_size(text: &str) -> Result<u64, String> {
+pub fn volume_size(text: &str) -> std::result::Result<u64, String> {
     match positive_size(text)? {
         n if n % 512 != 0 => Err("a volume's size is a multiple of its sectors of 512 bytes".into()),
         n if n > format::MAX_VOLUME_BYTES => Err("a volume has at most 1P".into()),
@@ -104,4 +107,26 @@ pub struct ClientOptions {
     /// Control socket of the server
     #[arg(long, value_name = "PATH", default_value = "./forebay-data/control.sock")]
     pub socket: PathBuf,
+}
+
+/// Where to find a pool that is not being served.
+#[derive(Args, Debug)]
+pub struct OfflineOptions {
+    /// A file or block device of the pool, instead of a directory (repeatable)
+    #[arg(long = "device", value_name = "PATH", num_args = 1..)]
+    devices: Vec<PathBuf>,
+    /// What I/O goes through
+    #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
+    io: IoChoice,
+}
+
+impl OfflineOptions {
+    /// Opens the devices that are named, or else those of the directory, for reading.
+    pub fn open(&self, dir: &Path) -> Result<(World, Vec<DeviceFile>)> {
+        let paths = if self.devices.is_empty() { Home::devices(dir) } else { self.devices.clone() };
+        check_distinct(&paths)?;
+        let world = World::new(self.io)?;
+        let files = world.open_devices(&paths, false)?.files;
+        Ok((world, files))
+    }
 }

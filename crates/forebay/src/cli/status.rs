@@ -43,7 +43,7 @@ fn text(s: &Value) -> String {
     let (pool, server) = (&s["pool"], &s["server"]);
     let facts = [
         ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"]))),
-        ("state", format!("{}, {} copies", word(&pool["state"]), number(&pool["copies"]))),
+        ("state", format!("{}; copies of every block: {}", word(&pool["state"]), number(&pool["copies"]))),
         ("space", space(pool)),
         ("commits", commits(&s["commit"])),
         (

@@ -1,0 +1,65 @@
+//! `forebay dump`: a pool's structures as they stand on its devices.
+
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use pool::dump::{Item, What, dump};
+
+use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
+use crate::error::{CommandError, Result};
+
+/// Show the structures of a pool that is not being served, as JSON, one object a line
+///
+/// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its tree), extents VOLUME,
+/// checksums GROUP, node ADDRESS (all copies of that block). docs/format.md explains the fields.
+#[derive(Args, Debug)]
+pub struct Dump {
+    /// The structure
+    what: String,
+    /// Which one: a block group's number, a volume's name or number, a block's address in the pool
+    argument: Option<String>,
+    /// A directory of `forebay up`
+    #[arg(long, default_value = DEFAULT_HOME, conflicts_with = "devices")]
+    dir: PathBuf,
+    #[command(flatten)]
+    offline: OfflineOptions,
+}
+
+impl Dump {
+    pub fn run(self) -> Result<()> {
+        let what = What::parse(&self.what, self.argument.as_deref()).map_err(CommandError::Usage)?;
+        log_warnings();
+        let (world, files) = self.offline.open(&self.dir)?;
+        let rt = world.rt.clone();
+        let dumped = world.rt.block_on(async move {
+            let mut out = Lines { out: BufWriter::new(std::io::stdout()), trouble: None };
+            let outcome = dump(&rt, files, &what, &mut |item| out.put(&item)).await;
+            outcome.map_err(CommandError::from).and_then(|()| out.finish())
+        });
+        // Nothing kills this runtime, so there is a result.
+        dumped.unwrap_or(Ok(()))
+    }
+}
+
+/// Structures as lines, until the output takes no more.
+struct Lines {
+    out: BufWriter<std::io::Stdout>,
+    trouble: Option<std::io::Error>,
+}
+
+impl Lines {
+    fn put(&mut self, item: &Item) {
+        if self.trouble.is_none() {
+            let line = serde_json::to_string(item).map_err(std::io::Error::from);
+            self.trouble = line.and_then(|line| writeln!(self.out, "{line}")).err();
+        }
+    }
+
+    fn finish(mut self) -> Result<()> {
+        match self.trouble.take().map_or_else(|| self.out.flush(), Err) {
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed("printing", e)),
+            _ => Ok(()),
+        }
+    }
+}

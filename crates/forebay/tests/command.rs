@@ -1,0 +1,251 @@
+//! The binary as a person uses it: a pool in a directory of its own, served, asked, stopped.
+
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+const BIN: &str = env!("CARGO_BIN_EXE_forebay");
+const TRIES: u32 = 1500;
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[allow(clippy::disallowed_methods, reason = "a test of a process")]
+fn pause() {
+    std::thread::sleep(PAUSE);
+}
+
+fn forebay(words: &[&str]) -> Output {
+    Command::new(BIN).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn fine(words: &[&str]) -> String {
+    let done = forebay(words);
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// Runs what must fail with this status; returns what it says.
+fn refused(status: i32, words: &[&str]) -> String {
+    let done = forebay(words);
+    assert_eq!(done.status.code(), Some(status), "{words:?}: {done:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// `forebay up` in a temporary directory; ended when it is dropped.
+struct Up {
+    dir: PathBuf,
+    child: Child,
+}
+
+impl Up {
+    fn start(dir: &Path, more: &[&str]) -> Up {
+        let log = |name: &str| std::fs::File::create(dir.with_extension(name)).unwrap();
+        let child = Command::new(BIN)
+            .args(["up", text(dir), "--size", "256M", "--volume-size", "64M"])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(log("out"))
+            .stderr(log("err"))
+            .spawn()
+            .unwrap();
+        let mut up = Up { dir: dir.to_owned(), child };
+        for _ in 0..TRIES {
+            if up.greets() && up.log("out").contains("forebay status") {
+                return up;
+            }
+            assert!(up.child.try_wait().unwrap().is_none(), "it ended: {}", up.log("err"));
+            pause();
+        }
+        panic!("it does not answer: {}", up.log("err"));
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.with_extension(name)).unwrap_or_default()
+    }
+
+    fn greets(&self) -> bool {
+        let Ok(mut stream) = UnixStream::connect(self.path("nbd.sock")) else { return false };
+        let mut magic = [0; 8];
+        stream.read_exact(&mut magic).is_ok() && &magic == b"NBDMAGIC"
+    }
+
+    fn status(&self) -> Value {
+        let socket = self.path("control.sock");
+        serde_json::from_str(&fine(&["status", "--json", "--socket", text(&socket)])).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Ends it as a user does; it must end well.
+    fn stop(mut self, signal: &str) {
+        self.signal(signal);
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{}", self.log("err"));
+        assert!(!self.path("nbd.sock").exists() && !self.path("control.sock").exists());
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn dir() -> (tempfile::TempDir, PathBuf) {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().join("data");
+    (tmp, dir)
+}
+
+#[test]
+fn up_serves_and_answers_until_it_is_told_to_stop() {
+    let (_tmp, dir) = dir();
+    let up = Up::start(&dir, &[]);
+    let uri = format!("nbd+unix:///vol0?socket={}", up.path("nbd.sock").display());
+    assert!(up.log("out").split_whitespace().any(|word| word == uri), "{}", up.log("out"));
+    for name in ["nbd.sock", "control.sock"] {
+        let meta = up.path(name).metadata().unwrap();
+        assert!(meta.file_type().is_socket() && meta.permissions().mode() & 0o777 == 0o600);
+    }
+    let status = up.status();
+    assert_eq!(status["pool"]["state"], "online");
+    assert_eq!(status["pool"]["copies"], 2);
+    assert_eq!(status["volumes"][0]["name"], "vol0");
+    assert_eq!(status["volumes"][0]["size_bytes"], 64 << 20);
+    assert!(["io_uring", "posix"].contains(&status["server"]["io_backend"].as_str().unwrap()));
+    assert!(status["server"]["resident_bytes"].as_u64().unwrap() > 1 << 20);
+    for kind in ["read", "write", "flush", "discard", "zero"] {
+        assert_eq!(status["requests"][kind]["count"], 0, "{kind}");
+    }
+    assert!(status["commit"]["critical_section_us"]["p99"].is_number());
+    assert!(status["io"]["commit"]["write"]["latency_us"]["p999"].is_number());
+    let socket = up.path("control.sock");
+    assert!(fine(&["status", "--socket", text(&socket)]).contains("vol0"));
+    up.stop("TERM");
+    let again = Up::start(&dir, &["--io", "posix"]);
+    assert_eq!(again.status()["server"]["io_backend"], "posix");
+    again.stop("INT");
+}
+
+#[test]
+fn volumes_come_change_and_go() {
+    let (_tmp, dir) = dir();
+    let up = Up::start(&dir, &[]);
+    let socket = up.path("control.sock");
+    let with = |words: &[&'static str]| [words, &["--socket", text(&socket)]].concat();
+    assert_eq!(fine(&with(&["volume", "create", "a", "--size", "1T", "--sector", "4096"])), "");
+    assert!(refused(1, &with(&["volume", "create", "a", "--size", "1G"])).contains("already"));
+    fine(&with(&["volume", "resize", "a", "--size", "3G"]));
+    refused(1, &with(&["volume", "resize", "b", "--size", "3G"]));
+    let list: Value = serde_json::from_str(&fine(&with(&["volume", "list", "--json"]))).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 2);
+    assert_eq!((&list[1]["name"], &list[1]["size_bytes"]), (&"a".into(), &(3u64 << 30).into()));
+    assert_eq!(list[1]["sector_bytes"], 4096);
+    assert!(fine(&with(&["volume", "list"])).contains("3 GiB"));
+    fine(&with(&["volume", "delete", "a"]));
+    assert!(refused(1, &with(&["volume", "delete", "a"])).contains("no volume"));
+    let nobody = refused(1, &["volume", "list", "--socket", text(&up.path("none.sock"))]);
+    assert!(nobody.contains("no server answers") && nobody.contains("forebay up"), "{nobody}");
+    up.stop("TERM");
+}
+
+#[test]
+fn devices_in_use_are_left_alone() {
+    let (tmp, dir) = dir();
+    let up = Up::start(&dir, &[]);
+    let (first, second) = (up.path("pool0.img"), up.path("pool1.img"));
+    let devices = ["--device", text(&first), "--device", text(&second)];
+    let (n, c) = (tmp.path().join("n.sock"), tmp.path().join("c.sock"));
+    for words in [
+        &["up", text(&dir)][..],
+        &["check", text(&dir)],
+        &[&["serve", "--nbd-socket", text(&n), "--socket", text(&c)], &devices[..]].concat(),
+        &[&["create", "--force"], &devices[..]].concat(),
+        &[&["check"], &devices[..]].concat(),
+        &["dump", "superblock", "--dir", text(&dir)],
+    ] {
+        assert!(refused(1, words).contains("in use by another process"), "{words:?}");
+    }
+    assert!(up.greets() && !n.exists() && !c.exists());
+    up.stop("TERM");
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_that_hinders_the_next() {
+    let (_tmp, dir) = dir();
+    let mut up = Up::start(&dir, &[]);
+    up.child.kill().unwrap();
+    up.child.wait().unwrap();
+    assert!(up.path("nbd.sock").exists());
+    Up::start(&dir, &[]).stop("TERM");
+}
+
+#[test]
+fn a_lost_device_degrades_the_pool_and_is_not_made_anew() {
+    for lost in ["pool0.img", "pool1.img"] {
+        let (_tmp, dir) = dir();
+        Up::start(&dir, &[]).stop("TERM");
+        std::fs::remove_file(dir.join(lost)).unwrap();
+        let up = Up::start(&dir, &[]);
+        let status = up.status();
+        assert_eq!(status["pool"]["state"], "degraded");
+        assert_eq!(status["volumes"][0]["name"], "vol0");
+        let (log, out) = (up.log("err"), up.log("out"));
+        assert!(log.contains(lost) && log.contains("degraded"), "{log}");
+        assert!(out.contains("degraded") && out.contains("WARNING"), "{out}");
+        assert!(!up.path(lost).exists());
+        up.stop("TERM");
+        assert!(!dir.join(lost).exists());
+        let report = fine(&["check", "--data", text(&dir)]);
+        assert!(report.contains("degraded") && report.contains("clean"), "{report}");
+    }
+}
+
+#[test]
+fn create_asks_before_it_overwrites() {
+    let (tmp, _) = dir();
+    let (a, b) = (tmp.path().join("a"), tmp.path().join("b"));
+    let devices = ["--device", text(&a), "--device", text(&b)];
+    let create = |more: &[&'static str]| [&["create"], &devices[..], more].concat();
+    assert!(refused(1, &create(&[])).contains("--size"));
+    assert!(!a.exists() && !b.exists());
+    refused(1, &create(&["--size", "1M"]));
+    assert!(!a.exists() && !b.exists(), "what a failed creation has made goes again");
+    refused(2, &create(&["--size", "256M", "--copies", "3"]));
+    let made: Value = serde_json::from_str(&fine(&create(&["--size", "256M", "--name", "p", "--json"]))).unwrap();
+    assert_eq!((&made["name"], &made["copies"]), (&"p".into(), &2.into()));
+    let again = refused(1, &create(&[]));
+    assert!(again.contains("holds a Forebay pool") && again.contains("--force"), "{again}");
+    fine(&["check", "--device", text(&a), "--device", text(&b)]);
+    fine(&create(&["--force"]));
+    let dumped = fine(&["dump", "superblock", "--device", text(&a), text(&b)]);
+    let lines: Vec<Value> = dumped.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() >= 2 && lines.iter().any(|l| l["superblock"].is_object()), "{dumped}");
+    refused(2, &["dump", "everything", "--device", text(&a)]);
+    refused(1, &["check", text(&tmp.path().join("nowhere"))]);
+}
+
+#[test]
+fn a_configuration_file_says_it_all() {
+    let (tmp, _) = dir();
+    let file = tmp.path().join("forebay.toml");
+    std::fs::write(&file, "devices = [\"a\"]\n[nbd]\nsocket = \"n.sock\"\ncolour = 3\n").unwrap();
+    let text_of = refused(2, &["serve", "--config", text(&file)]);
+    assert!(text_of.contains("colour") && text_of.contains("forebay.toml"), "{text_of}");
+    assert!(!tmp.path().join("n.sock").exists());
+}
