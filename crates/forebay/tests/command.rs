@@ -1,4 +1,5 @@
 //! The binary as a person uses it: a pool in a directory of its own, served, asked, stopped.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
