@@ -7,6 +7,7 @@ use std::rc::Rc;
 use base::{Buf, BufList, Instant, IoError, SliceList};
 use rt::sync::{Event, OneShotSender, oneshot};
 use rt::{Completion, FileId, Op, Payload, Rt};
+use smallvec::SmallVec;
 
 use crate::stats::{Class, DeviceStats};
 
@@ -95,7 +96,7 @@ impl Device {
             closed: Cell::new(false),
         }));
         let d = device.clone();
-        drop(rt.spawn(async move { d.unplug().await }));
+        rt.detach(async move { d.unplug().await });
         device
     }
 
@@ -200,12 +201,13 @@ impl Device {
     }
 
     /// Takes the first waiting request and those behind it that continue it.
-    fn next_run(&self) -> Option<Vec<Request>> {
+    fn next_run(&self) -> Option<SmallVec<[Request; 1]>> {
         let mut waiting = self.0.waiting.borrow_mut();
         let first = waiting.pop_front()?;
         let class = first.class;
         let (mut bytes, mut segments) = (first.len, first.segments());
-        let mut run = vec![first];
+        let mut run: SmallVec<[Request; 1]> = SmallVec::new();
+        run.push(first);
         while let (Some(last), Some(next)) = (run.last(), waiting.front()) {
             bytes += next.len;
             segments += next.segments();
@@ -219,9 +221,8 @@ impl Device {
         Some(run)
     }
 
-    fn start(&self, run: Vec<Request>) {
-        let mut transfer =
-            Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: Vec::with_capacity(run.len()) };
+    fn start(&self, run: SmallVec<[Request; 1]>) {
+        let mut transfer = Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: SmallVec::new() };
         let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
         let mut reading = false;
         for r in run {
@@ -260,7 +261,7 @@ impl Device {
     /// After a short read: reads the rest piece by piece into a buffer of its own and copies it; rare, so simple.
     fn read_rest(&self, transfer: Transfer, got: usize, mut bufs: BufList) {
         let device = self.clone();
-        drop(self.0.rt.spawn(async move {
+        self.0.rt.detach(async move {
             let mut at = got;
             let mut outcome = Ok(());
             while at < transfer.len {
@@ -287,7 +288,7 @@ impl Device {
                 at = from + n;
             }
             device.finish(transfer, outcome, bufs);
-        }));
+        });
     }
 
     fn write_on(&self, mut transfer: Transfer, data: SliceList, fua: bool) {
@@ -364,7 +365,7 @@ struct Transfer {
     moved: usize,
     stalls: u32,
     len: usize,
-    parts: Vec<Part>,
+    parts: SmallVec<[Part; 1]>,
 }
 
 /// Copies `bytes` to position `at` of the concatenation of `bufs`.

@@ -58,8 +58,10 @@ fn lock(woken: &Woken) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
 
 type Body = Pin<Box<dyn Future<Output = ()>>>;
 
+/// A place for a task. Its waker outlives the task and serves the next one: a waker that is still about then wakes that one for nothing, which
+/// tasks bear.
 struct Task {
-    /// Absent while it is being polled.
+    /// Absent while it is being polled, and between two tasks.
     body: Option<Body>,
     waker: Arc<TaskWaker>,
 }
@@ -69,7 +71,7 @@ type Callback = Box<dyn FnOnce(Completion)>;
 struct State {
     backend: RefCell<Box<dyn Backend>>,
     bufs: BufPool,
-    tasks: RefCell<Vec<Option<Task>>>,
+    tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<usize>>,
     woken: Arc<Woken>,
     slots: RefCell<Slots>,
@@ -144,19 +146,25 @@ impl Rt {
     /// Runs `future` as a task of its own. Dropping the handle leaves the task running.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (tx, rx) = oneshot();
+        self.detach(async move { tx.send(future.await) });
+        JoinHandle(rx)
+    }
+
+    /// Runs `future` as a task of its own that nobody waits for.
+    pub fn detach(&self, future: impl Future<Output = ()> + 'static) {
         if self.0.dead.get() {
-            return JoinHandle(rx);
+            return;
         }
-        let body: Body = Box::pin(async move { tx.send(future.await) });
+        let body: Body = Box::pin(future);
         let mut tasks = self.0.tasks.borrow_mut();
         let task = self.0.free_tasks.borrow_mut().pop().unwrap_or_else(|| {
-            tasks.push(None);
-            tasks.len() - 1
+            let task = tasks.len();
+            let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), woken: self.0.woken.clone() });
+            tasks.push(Task { body: None, waker });
+            task
         });
-        let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(true), woken: self.0.woken.clone() });
-        tasks[task] = Some(Task { body: Some(body), waker });
-        lock(&self.0.woken).push_back(task);
-        JoinHandle(rx)
+        tasks[task].body = Some(body);
+        tasks[task].waker.wake_by_ref();
     }
 
     /// Runs everything until `future` is done. `None` if the runtime was [killed](Rt::kill) meanwhile.
@@ -198,7 +206,7 @@ impl Rt {
     pub fn kill(&self) {
         self.0.dead.set(true);
         loop {
-            let tasks: Vec<_> = self.0.tasks.borrow_mut().iter_mut().filter_map(Option::take).collect();
+            let tasks: Vec<_> = self.0.tasks.borrow_mut().iter_mut().filter_map(|t| t.body.take()).collect();
             if tasks.is_empty() {
                 break;
             }
@@ -223,28 +231,19 @@ impl Rt {
         let Some(task) = task else { return false };
         let (body, waker) = {
             let mut tasks = self.0.tasks.borrow_mut();
-            let Some(t) = tasks[task].as_mut() else { return true };
+            let t = &mut tasks[task];
             t.waker.queued.store(false, Ordering::Relaxed);
             (t.body.take(), t.waker.clone())
         };
         let Some(mut body) = body else { return true };
         let waker = Waker::from(waker);
         let poll = body.as_mut().poll(&mut Context::from_waker(&waker));
-        let mut tasks = self.0.tasks.borrow_mut();
-        match poll {
-            Poll::Pending => {
-                if let Some(t) = tasks[task].as_mut() {
-                    t.body = Some(body);
-                }
-            }
-            Poll::Ready(()) => {
-                // A waker of this task that is still about would wake whatever task has the number next: harmless, tasks bear
-                // being polled for nothing.
-                tasks[task] = None;
-                drop(tasks);
-                self.0.free_tasks.borrow_mut().push(task);
-                drop(body);
-            }
+        if poll.is_pending() && !self.0.dead.get() {
+            self.0.tasks.borrow_mut()[task].body = Some(body);
+        } else {
+            // Before its number is free: what the task owned may spawn and wake as it goes.
+            drop(body);
+            self.0.free_tasks.borrow_mut().push(task);
         }
         true
     }

@@ -205,11 +205,11 @@ async fn requests<E: Exports>(
             data = Some(buf.freeze());
         }
         let (c, export, rt) = (c.clone(), export.clone(), s.rt.clone());
-        drop(s.rt.spawn(async move {
+        s.rt.detach(async move {
             let (head, views) = answer(rt.bufs(), &export, &request, &terms, data).await;
             // A WRITE's payload is gone when it is done, its reply carries none.
             let payload = payload.filter(|_| request.command != Command::Write);
             c.push(head, views, place, payload);
-        }));
+        });
     }
 }
