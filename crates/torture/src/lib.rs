@@ -1,1 +1,78 @@
-//! The whole engine under simulation, against a model
+//! The whole engine under simulation, against a model.
+//!
+//! # What it explores
+//!
+//! One seed is one run. It draws its [`Settings`] (a swarm: devices, copies, sizes, speeds, which operations and faults there are at all), then goes
+//! through several boots: the pool is opened (or made), volumes come and go and change their size, clients write and read them directly and
+//! by NBD over a simulated wire, and at some moment, also in the middle of opening, power fails or the process is killed. In between
+//! devices rot, vanish, or come back as they were long before.
+//!
+//! # What it checks
+//!
+//! * Every sector that is read is what the model ([`model`]) allows: the last completed write, or one that was concurrent; after a crash
+//!   anything from the last flushed to the last issued, whole blocks old or new, the same from then on.
+//! * Faults that lose data strike at most `copies - 1` devices: then no client sees an error but ENOSPC where there is none left. In runs
+//!   *beyond* that budget errors are allowed, wrong bytes never.
+//! * Volumes: what was acknowledged (create, resize, delete) is there after a crash; what was not may be.
+//! * After every crash the offline check finds nothing but damage on devices that were struck.
+//! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume is deleted all space is back.
+//! * One seed is one history: a run can be repeated and gives the same hash.
+//!
+//! # How to replay
+//!
+//! `make torture SEEDS=1 SEED=n`; with `--verbose` the log of the engine, with `--trace` every operation at the seam.
+
+mod admin;
+mod client;
+pub mod content;
+mod env;
+mod faults;
+mod front;
+mod model;
+mod run;
+pub mod settings;
+mod story;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+pub use run::Summary;
+pub use settings::Settings;
+pub use story::Coverage;
+
+thread_local! {
+    /// Where and why this thread panicked last.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps panics of runs from being printed where they happen: [`run_seed`] reports them, with their place.
+pub fn catch_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|l| format!("{}:{}", l.file(), l.line())).unwrap_or_default();
+        let text = match info.payload().downcast_ref::<&str>() {
+            Some(text) => (*text).to_owned(),
+            None => info.payload().downcast_ref::<String>().cloned().unwrap_or_default(),
+        };
+        PANIC.with_borrow_mut(|p| *p = Some(format!("{text}\n({place})")));
+    }));
+}
+
+/// Runs one seed. An error is the whole story of the failure.
+pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
+    let settings = Settings::draw(seed);
+    let story = Rc::new(RefCell::new(story::Story::default()));
+    PANIC.with_borrow_mut(|p| *p = None);
+    let s = story.clone();
+    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(settings.clone(), s, trace)));
+    outcome.map_err(|payload| {
+        let text = PANIC.with_borrow_mut(Option::take).unwrap_or_else(|| {
+            let string = payload.downcast_ref::<String>().cloned();
+            string.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+        });
+        let tale = story.try_borrow().map(|s| s.tell()).unwrap_or_default();
+        format!(
+            "seed {seed} failed: {text}\n\nsettings: {settings:#?}\n\n{tale}\nreplay: make torture SEEDS=1 SEED={seed}"
+        )
+    })
+}

@@ -1,0 +1,181 @@
+//! Volumes come, go and change their size, while clients use them.
+
+use std::rc::Rc;
+
+use base::{Duration, SECTOR};
+use pool::{ErrorKind, PoolError};
+
+use crate::env::{Boot, Env};
+use crate::model::Model;
+
+const MIB: u64 = 1 << 20;
+
+/// Does something to some volume now and then, until the boot ends.
+pub(crate) async fn administrate(boot: Rc<Boot>) {
+    let env = boot.env.clone();
+    loop {
+        let every = env.settings.admin;
+        let none = env.model.borrow().live().is_empty();
+        let due = env.answered.get() + if none { 0 } else { env.below(2 * every.max(1)) };
+        while env.answered.get() < due || (every == 0 && !none) {
+            if env.stopping.get() {
+                return;
+            }
+            boot.rt.sleep(Duration::from_millis(1)).await;
+        }
+        if env.stopping.get() {
+            return;
+        }
+        step(&boot).await;
+        boot.rt.sleep(Duration::from_micros(1 + env.below(5000))).await;
+    }
+}
+
+async fn step(boot: &Rc<Boot>) {
+    let env = &boot.env;
+    let name = format!("vol{}", env.below(env.settings.names as u64));
+    let known = env.model.borrow().live().into_iter().find(|(n, _)| *n == name);
+    match known {
+        Some((_, id)) => match env.below(4) {
+            0 => delete(boot, &name, id).await,
+            1 => list(boot),
+            _ => resize(boot, &name, id).await,
+        },
+        None if !env.model.borrow().has(&name) => create(boot, &name).await,
+        None => {}
+    }
+}
+
+fn size(env: &Env, sector: u64) -> u64 {
+    if env.settings.huge && env.one_in(3) {
+        return [1 << 30, 1 << 40, 1 << 50][env.below(3) as usize] - env.below(3) * sector;
+    }
+    let blocks = 1 + env.below(env.settings.volume_bytes / 4096);
+    if env.one_in(3) { (blocks * 4096 / sector).saturating_sub(env.below(7)).max(1) * sector } else { blocks * 4096 }
+}
+
+async fn create(boot: &Rc<Boot>, name: &str) {
+    let env = &boot.env;
+    let sector = if env.one_in(4) { 4096 } else { SECTOR as u64 };
+    let size = size(env, sector);
+    let id = env.model.borrow_mut().begin_create(name, size, sector as u32);
+    env.note(format!("creates {name}, number {id}, of {size} bytes, sector {sector}"));
+    let outcome = boot.volumes.create(name, size, sector as u32).await.map(|_| ());
+    env.note(format!("create {name}: {}", tell(&outcome)));
+    env.count("create", 1);
+    env.model.borrow_mut().end_create(name, outcome.is_ok());
+    if let Err(e) = outcome {
+        judge(env, "create", &e);
+        // It may be there nevertheless; the name is not used again in this boot.
+        if boot.volumes.open(name).is_none() {
+            env.model.borrow_mut().forget(name);
+        }
+    }
+}
+
+async fn delete(boot: &Rc<Boot>, name: &str, id: u32) {
+    let env = &boot.env;
+    env.model.borrow_mut().begin_delete(name);
+    env.note(format!("deletes {name}, number {id}"));
+    let outcome = boot.volumes.delete(name).await;
+    env.note(format!("delete {name}: {}", tell(&outcome)));
+    env.count("delete", 1);
+    match outcome {
+        Ok(()) => env.model.borrow_mut().forget(name),
+        Err(e) => judge(env, "delete", &e),
+    }
+}
+
+async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
+    let env = &boot.env;
+    let Some((old, sector, busy)) = ({
+        let model = env.model.borrow();
+        model.volume(id).map(|v| (v.size, u64::from(v.sector), v.tail_busy()))
+    }) else {
+        return;
+    };
+    let mut to = size(env, sector);
+    if env.one_in(3) {
+        // A little: by sectors.
+        to = ((old / sector + env.below(20)).saturating_sub(10).max(1) * sector).min(1 << 50);
+    }
+    // A change of zeros that reaches the end, and so the last block, must know where that is.
+    if busy && (to % 4096 != 0 || old % 4096 != 0) {
+        return;
+    }
+    let Some(op) = env.model.borrow_mut().begin_resize(id, to) else { return };
+    env.begins(op, id, if to < old { "shrink to" } else { "grow to" }, 0, 0);
+    env.note(format!("op {op}: resizes {name} from {old} to {to} bytes"));
+    let outcome = boot.volumes.resize(name, to).await;
+    env.count(if to < old { "shrink" } else { "grow" }, 1);
+    let now = boot.volumes.open(name).and_then(|v| v.info()).map_or(old, |i| i.size_bytes);
+    env.ends(op, tell(&outcome));
+    if outcome.is_ok() && now != to {
+        env.fail(format!("resize of {name} from {old} to {to} bytes: now it has {now}"));
+    }
+    match outcome {
+        Ok(()) => env.model.borrow_mut().end_resize(id, op, to, true),
+        Err(e) => {
+            judge(env, "resize", &e);
+            give_up_resize(&mut env.model.borrow_mut(), id, op, (old, to), now);
+        }
+    }
+}
+
+/// Either size may be the durable one.
+fn give_up_resize(model: &mut Model, id: u32, op: u64, (old, to): (u64, u64), now: u64) {
+    model.end_resize(id, op, now, false);
+    model.doubt_size(id, if now == old { to } else { old });
+}
+
+fn list(boot: &Rc<Boot>) {
+    let env = &boot.env;
+    let found = boot.volumes.list();
+    let live = env.model.borrow().live();
+    for (name, id) in live {
+        let Some(f) = found.iter().find(|f| f.name == name) else {
+            env.fail(format!("volume {name:?} is not in the list: {found:?}"))
+        };
+        let model = env.model.borrow();
+        let (least, most) = model.volume(id).map_or((0, u64::MAX), |v| v.sizes());
+        if f.size_bytes != least && f.size_bytes != most {
+            env.fail(format!("volume {name:?} should have {least} or {most} bytes: {f:?}"));
+        }
+    }
+    env.count("list", 1);
+}
+
+fn tell(outcome: &Result<(), PoolError>) -> String {
+    match outcome {
+        Ok(()) => "done".to_owned(),
+        Err(e) => format!("failed: {:?}: {e}", e.kind),
+    }
+}
+
+fn judge(env: &Env, what: &str, e: &PoolError) {
+    let allowed = match e.kind {
+        ErrorKind::NoSpace => {
+            env.count("volume operations refused for want of space", 1);
+            env.host_full.get() || what != "delete"
+        }
+        ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing => env.beyond(),
+        _ => false,
+    };
+    if !allowed {
+        env.fail(format!("{what} failed: {:?}: {e}", e.kind));
+    }
+}
+
+/// Ordinary volumes, so that there is something to work on from the start.
+pub(crate) async fn begin(boot: &Rc<Boot>) {
+    let wanted = 1 + boot.env.below(boot.env.settings.names as u64);
+    for i in 0..wanted {
+        let name = format!("vol{i}");
+        if !boot.env.model.borrow().has(&name) {
+            create(boot, &name).await;
+        }
+    }
+}
+
+/// The largest volume that is read as a whole.
+pub(crate) const READ_WHOLE: u64 = 64 * MIB;

@@ -1,0 +1,334 @@
+//! Clients: they write, read and compare, and judge every error.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, SECTOR};
+use nbd::client::{Client as NbdClient, ClientOptions};
+
+use crate::content;
+use crate::env::Boot;
+use crate::front::{Failure, Front, Why, run};
+use crate::model::Kind;
+
+const SECTOR_U64: u64 = SECTOR as u64;
+/// Requests of the mix, in the order of its weights.
+const NAMES: [&str; 9] = ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"];
+
+/// A client: some workers that share connections.
+pub(crate) struct Client {
+    boot: Rc<Boot>,
+    nbd: bool,
+    connections: RefCell<BTreeMap<u32, NbdClient>>,
+}
+
+/// What a request was up against.
+struct Context {
+    volume: u32,
+    /// The volume's least size and number of resizes when it began.
+    size: u64,
+    resizes: u64,
+    end: u64,
+    what: &'static str,
+    /// It takes space.
+    takes: bool,
+}
+
+impl Client {
+    pub fn new(boot: &Rc<Boot>, nbd: bool) -> Rc<Client> {
+        Rc::new(Client { boot: boot.clone(), nbd, connections: RefCell::default() })
+    }
+
+    /// A worker: one request after the other until the boot ends.
+    pub async fn work(self: Rc<Client>) {
+        let env = self.boot.env.clone();
+        let weights = env.settings.mix.weights();
+        let total: u64 = weights.iter().sum();
+        while !env.stopping.get() {
+            if env.one_in(16) {
+                self.boot.rt.sleep(Duration::from_micros(env.below(20_000))).await;
+            }
+            let live = env.model.borrow().live();
+            if live.is_empty() {
+                self.boot.rt.sleep(Duration::from_millis(1)).await;
+                env.answered.set(env.answered.get() + 1);
+                continue;
+            }
+            let (name, id) = live[env.below(live.len() as u64) as usize].clone();
+            let Some(front) = self.front(&name, id).await else { continue };
+            let mut pick = env.below(total);
+            let kind = weights.iter().position(|&w| if pick < w { true } else { pick -= w; false }).unwrap_or(0);
+            self.request(NAMES[kind], id, front).await;
+            self.vanish();
+        }
+    }
+
+    /// Now and then, and whatever is under way.
+    fn vanish(&self) {
+        let env = &self.boot.env;
+        if self.nbd && env.settings.vanish > 0 && env.one_in(env.settings.vanish) {
+            if let Some((_, c)) = self.connections.borrow_mut().pop_first() {
+                env.count("clients vanished", 1);
+                c.vanish();
+            }
+        }
+    }
+
+    async fn front(&self, name: &str, id: u32) -> Option<Front> {
+        let env = &self.boot.env;
+        if !self.nbd {
+            let volume = self.boot.volumes.open(name);
+            if volume.is_none() && !self.dying(id) {
+                env.fail(format!("volume {name:?} cannot be opened"));
+            }
+            return volume.map(Front::Direct);
+        }
+        if let Some(c) = self.connections.borrow().get(&id) {
+            return Some(Front::Nbd(c.clone()));
+        }
+        let socket = env.world.connect(self.boot.listener);
+        let options = ClientOptions { export_name: env.one_in(4), ..ClientOptions::default() };
+        match NbdClient::negotiate(&self.boot.rt, socket, name, options).await {
+            Ok(c) => {
+                env.count("connections", 1);
+                self.connections.borrow_mut().insert(id, c.clone());
+                Some(Front::Nbd(c))
+            }
+            Err(e) => {
+                if !self.dying(id) {
+                    env.fail(format!("export {name:?} cannot be opened: {e:?}"));
+                }
+                None
+            }
+        }
+    }
+
+    fn dying(&self, id: u32) -> bool {
+        self.boot.env.model.borrow().volume(id).is_none_or(|v| v.dying)
+    }
+
+    async fn request(&self, what: &'static str, id: u32, front: Front) {
+        let env = &self.boot.env;
+        let Some((size, sector, resizes, resizing)) = ({
+            let model = env.model.borrow();
+            model.volume(id).map(|v| (v.sizes().0, u64::from(v.sector), v.resizes, v.resizing.is_some()))
+        }) else {
+            return;
+        };
+        let (offset, len) = self.range(what, id, size, sector, front.most_bytes());
+        let tail = (offset + len) % BLOCK_U64 != 0 && offset + len == size;
+        if resizing && tail && (what == "discard" || what == "zeroes") {
+            // Whether it reaches the end of the volume, and so the last block, is not to be said.
+            return;
+        }
+        let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
+        let context = Context { volume: id, size, resizes, end: offset + len, what, takes };
+        match what {
+            "read" => self.read(context, front, offset, len).await,
+            "flush" => self.flush(context, front).await,
+            "extents" => self.extents(context, front, offset, len).await,
+            "outside" => self.outside(context, front, size, sector).await,
+            "discard" => self.change(context, front, Kind::Discard, offset, len).await,
+            "zeroes" => {
+                let kind = Kind::Zeroes { allocate: env.one_in(3) };
+                self.change(context, front, kind, offset, len).await
+            }
+            _ => self.change(context, front, Kind::Write, offset, len).await,
+        }
+    }
+
+    /// A range inside of the volume.
+    fn range(&self, what: &str, id: u32, size: u64, sector: u64, most: u64) -> (u64, u64) {
+        let env = &self.boot.env;
+        let align = match what {
+            "write" => BLOCK_U64,
+            "sectors" => sector,
+            _ if env.one_in(2) => BLOCK_U64,
+            _ => sector,
+        };
+        let longest = match what {
+            "sectors" => 24 * SECTOR_U64,
+            "large" => 1 << 20,
+            "discard" | "zeroes" | "extents" if env.one_in(8) => size,
+            "zeroes" | "discard" => 64 * BLOCK_U64,
+            "read" if env.one_in(8) => 1 << 20,
+            _ => 16 * BLOCK_U64,
+        };
+        // A range of more than this in zeros to be written would fill the pool and take ages.
+        let longest = if what == "zeroes" && size > 1 << 30 { longest.min(64 * BLOCK_U64) } else { longest };
+        let slots = (size / align).max(1);
+        let at = if env.below(16) < env.settings.hot {
+            // A few hot places, 16 blocks each.
+            let place = base::prng::mix64(u64::from(id) * 4 + env.below(3)) % slots;
+            place.saturating_add(env.below(16 * BLOCK_U64 / align)).min(slots - 1)
+        } else if size > 1 << 30 {
+            let area = env.below(64) * (slots / 64);
+            area.saturating_add(env.below(64)).min(slots - 1)
+        } else {
+            env.below(slots)
+        };
+        let offset = at * align;
+        let len = (1 + env.below((longest / align).max(1))) * align;
+        let mut len = len.min(size - offset.min(size)).min(most / align * align);
+        if len == 0 {
+            len = sector.min(size);
+            return (size - len, len);
+        }
+        // By the byte: the sectors at its ends are not compared.
+        if what == "read" && !self.nbd && env.one_in(8) && len > 100 {
+            return (offset + env.below(50), len - 50 - env.below(50));
+        }
+        (offset, len)
+    }
+
+    async fn change(&self, context: Context, front: Front, kind: Kind, offset: u64, len: u64) {
+        let env = &self.boot.env;
+        let id = context.volume;
+        let fua = env.one_in(24);
+        let op = env.model.borrow_mut().begin(id, kind, offset, len);
+        env.begins(op, id, context.what, offset, len);
+        let rt = &self.boot.rt;
+        let outcome = match kind {
+            Kind::Write => {
+                let mut data = rt.bufs().take(len as usize);
+                content::fill(&mut data, id, offset / SECTOR_U64, op);
+                run(rt, async move { front.write(offset, data.freeze(), fua).await }).await
+            }
+            Kind::Discard => run(rt, async move { front.discard(offset, len, fua).await }).await,
+            Kind::Zeroes { allocate } => {
+                run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await
+            }
+        };
+        let closed = outcome.as_ref().is_err_and(|e| e.why == Why::Closed);
+        self.tell(op, &outcome, fua);
+        if !closed {
+            env.model.borrow_mut().end(id, op, outcome.is_ok(), fua);
+        }
+        if let Err(e) = outcome {
+            self.judge(&context, &e);
+        }
+        env.count(context.what, 1);
+    }
+
+    fn tell(&self, op: u64, outcome: &Result<(), Failure>, fua: bool) {
+        let how = match outcome {
+            Ok(()) if fua => "done, durable".to_owned(),
+            Ok(()) => "done".to_owned(),
+            Err(e) => format!("failed: {}", e.text),
+        };
+        self.boot.env.ends(op, how);
+    }
+
+    async fn read(&self, context: Context, front: Front, offset: u64, len: u64) {
+        let env = &self.boot.env;
+        let id = context.volume;
+        let op = env.model.borrow_mut().begin_read(id);
+        env.begins(op, id, context.what, offset, len);
+        let outcome = run(&self.boot.rt, async move { front.read(offset, len).await }).await;
+        env.count("read", 1);
+        match outcome {
+            Ok(data) if data.len() as u64 == len => {
+                env.ends(op, "read");
+                let verdict = env.model.borrow_mut().end_read(id, op, offset, &data);
+                match verdict {
+                    Ok(too_hard) => env.count("blocks that could not be judged", too_hard),
+                    Err(m) => env.fail_at(id, m.block, &m.text),
+                }
+            }
+            Ok(data) => env.fail(format!("a read of {len} bytes gave {}", data.len())),
+            Err(e) => {
+                env.model.borrow_mut().drop_read(id, op);
+                self.tell(op, &Err(e.clone()), false);
+                self.judge(&context, &e);
+            }
+        }
+    }
+
+    async fn flush(&self, context: Context, front: Front) {
+        let env = &self.boot.env;
+        let from = env.model.borrow_mut().begin_flush();
+        // Flushes have no number in the model: their tick is one of their own in the story.
+        let op = from | 1 << 63;
+        env.begins(op, context.volume, "flush", 0, 0);
+        let outcome = run(&self.boot.rt, async move { front.flush().await }).await;
+        self.tell(op, &outcome, false);
+        env.count("flush", 1);
+        match outcome {
+            Ok(()) => env.model.borrow_mut().end_flush(context.volume, from),
+            Err(e) => self.judge(&context, &e),
+        }
+    }
+
+    async fn extents(&self, context: Context, front: Front, offset: u64, len: u64) {
+        let env = &self.boot.env;
+        let outcome = run(&self.boot.rt, async move { front.extents(offset, len).await }).await;
+        env.count("extents", 1);
+        env.answered.set(env.answered.get() + 1);
+        match outcome {
+            Ok(parts) => {
+                let sum: u64 = parts.iter().map(|p| p.0).sum();
+                if parts.is_empty() || sum > len || parts.iter().any(|p| p.0 == 0) {
+                    env.fail(format!("extents of {len} bytes at {offset}: {parts:?}"));
+                }
+            }
+            Err(e) => self.judge(&context, &e),
+        }
+    }
+
+    /// A request behind the end must be refused. While the size changes it cannot be said where that is.
+    async fn outside(&self, context: Context, front: Front, size: u64, sector: u64) {
+        let env = &self.boot.env;
+        let most = env.model.borrow().volume(context.volume).map_or(0, |v| v.sizes().1);
+        let offset = if env.one_in(2) { most } else { most.saturating_sub(sector) };
+        let outcome = run(&self.boot.rt, async move { front.read(offset, 2 * sector).await.map(|_| ()) }).await;
+        env.count("outside", 1);
+        let (now, resizes) = {
+            let model = env.model.borrow();
+            model.volume(context.volume).map_or((0, 0), |v| (v.sizes().1, v.resizes))
+        };
+        match outcome {
+            Ok(()) if resizes == context.resizes && now == size => {
+                env.fail(format!("a read of {} bytes at {offset} of a volume of {size} bytes was answered", 2 * sector))
+            }
+            Ok(()) => {}
+            Err(e) => self.judge(&Context { end: u64::MAX, ..context }, &e),
+        }
+    }
+
+    /// Whether an error may be.
+    fn judge(&self, context: &Context, e: &Failure) {
+        let env = &self.boot.env;
+        let (size, resizes, dying) = {
+            let model = env.model.borrow();
+            model.volume(context.volume).map_or((0, 0, true), |v| (v.sizes().0, v.resizes, v.dying))
+        };
+        let outside = context.end > size.min(context.size) && (context.end == u64::MAX || resizes != context.resizes);
+        let allowed = match e.why {
+            Why::Closed => env.settings.vanish > 0,
+            Why::Gone => dying,
+            Why::Invalid => outside,
+            Why::NoSpace if outside => true,
+            Why::NoSpace => {
+                env.count("requests refused for want of space", 1);
+                env.host_full.get() || (context.takes && self.is_full())
+            }
+            Why::Io => {
+                env.count("requests failed", 1);
+                env.beyond()
+            }
+            Why::Odd => false,
+        };
+        if !allowed && !(dying && e.why != Why::Odd) {
+            env.fail(format!("{} of volume {} failed: {}", context.what, context.volume, e.text));
+        }
+    }
+
+    /// True if it may be that the pool has no room.
+    fn is_full(&self) -> bool {
+        let status = self.boot.volumes.pool().status().pool;
+        let groups = (status.capacity_bytes.saturating_sub(status.used_bytes)) / self.boot.env.settings.group_bytes;
+        self.boot.env.count("block groups that were free when the pool was full", groups);
+        groups <= 8
+    }
+}

@@ -1,0 +1,156 @@
+//! What all parts of a run share: the world, the model, the story, chance.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::Prng;
+use pool::Pool;
+use rt::{Rt, SocketId};
+use sim::World;
+use volume::Volumes;
+
+use crate::model::Model;
+use crate::settings::{Damage, Settings};
+use crate::story::{Coverage, Place, Story, What};
+
+/// An operation that takes longer than this, in virtual time, hangs.
+const PATIENCE_NS: u64 = 900 * 1_000_000_000;
+
+pub(crate) struct Env {
+    pub settings: Settings,
+    pub world: World,
+    pub model: RefCell<Model>,
+    pub story: Rc<RefCell<Story>>,
+    pub coverage: RefCell<Coverage>,
+    rng: RefCell<Prng>,
+    /// Operations answered in this boot.
+    pub answered: Cell<u64>,
+    /// Clients are to end.
+    pub stopping: Cell<bool>,
+    /// The host was full in this boot: ENOSPC may come at any time.
+    pub host_full: Cell<bool>,
+    /// The open pool, for its counters.
+    pub pool: RefCell<Option<Pool>>,
+    in_flight: RefCell<BTreeMap<u64, (u64, &'static str)>>,
+    /// When the last operation was answered, or the boot began.
+    last_answer: Cell<u64>,
+}
+
+impl Env {
+    pub fn new(settings: Settings, world: World, story: Rc<RefCell<Story>>) -> Env {
+        let rng = Prng::new(settings.seed ^ 0xE27);
+        Env {
+            settings,
+            world,
+            model: RefCell::new(Model::new()),
+            story,
+            coverage: RefCell::default(),
+            rng: RefCell::new(rng),
+            answered: Cell::new(0),
+            stopping: Cell::new(false),
+            host_full: Cell::new(false),
+            pool: RefCell::new(None),
+            in_flight: RefCell::default(),
+            last_answer: Cell::new(0),
+        }
+    }
+
+    /// A number below `n`.
+    pub fn below(&self, n: u64) -> u64 {
+        self.rng.borrow_mut().below(n)
+    }
+
+    pub fn one_in(&self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn count(&self, name: &'static str, n: u64) {
+        self.coverage.borrow_mut().add(name, n);
+    }
+
+    pub fn note(&self, text: impl Into<String>) {
+        self.story.borrow_mut().add(self.world.now().0, What::Note(text.into()));
+    }
+
+    /// An operation begins; `len` is 0 where it has no range.
+    pub fn begins(&self, op: u64, volume: u32, what: &'static str, offset: u64, len: u64) {
+        let now = self.world.now().0;
+        self.in_flight.borrow_mut().insert(op, (now, what));
+        self.story.borrow_mut().add(now, What::Begins { op, volume, what, offset, len });
+    }
+
+    pub fn ends(&self, op: u64, how: impl Into<String>) {
+        self.in_flight.borrow_mut().remove(&op);
+        self.last_answer.set(self.world.now().0);
+        self.answered.set(self.answered.get() + 1);
+        self.story.borrow_mut().add(self.world.now().0, What::Ends { op, how: how.into() });
+    }
+
+    /// The run has failed.
+    pub fn fail(&self, text: impl Into<String>) -> ! {
+        panic!("{}", text.into())
+    }
+
+    /// The run has failed over what was seen at one place.
+    pub fn fail_at(&self, volume: u32, block: u64, text: &str) -> ! {
+        self.story.borrow_mut().about = Some(Place { volume, block });
+        panic!("block {block} of volume {volume} (of the model's numbers):\n{text}")
+    }
+
+    /// Fails if something has been under way for too long.
+    pub fn check_patience(&self) {
+        let now = self.world.now().0;
+        let old = self.in_flight.borrow().iter().find(|(_, (at, _))| at + PATIENCE_NS < now).map(|(op, w)| (*op, *w));
+        if let Some((op, (at, what))) = old {
+            self.fail(format!("op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns"));
+        }
+        let last = self.last_answer.get();
+        if last + PATIENCE_NS < now {
+            self.fail(format!("nothing was answered since {last} ns, now it is {now} ns"));
+        }
+    }
+
+    /// A boot begins or ends.
+    pub fn reset(&self) {
+        self.answered.set(0);
+        self.last_answer.set(self.world.now().0);
+        self.stopping.set(false);
+        self.host_full.set(false);
+        self.in_flight.borrow_mut().clear();
+        self.pool.borrow_mut().take();
+    }
+
+    /// Devices may answer so that clients see errors.
+    pub fn beyond(&self) -> bool {
+        self.settings.damage == Damage::Beyond
+    }
+
+    /// Counts what the open pool has counted.
+    pub fn take_counters(&self) {
+        let Some(pool) = self.pool.borrow().clone() else { return };
+        let s = pool.status();
+        let mut c = self.coverage.borrow_mut();
+        c.add("commits", s.commit.count);
+        c.add("commits that failed and were tried again", s.commit.failed);
+        c.add("nodes written", s.commit.nodes);
+        c.add("node misses", s.memory.node_misses);
+        c.add("group updates skipped", s.commit.block_group_updates.skipped);
+        for d in &s.pool.devices {
+            c.add("blocks healed", d.errors.healed);
+            c.add("checksum errors found", d.errors.checksum);
+            c.add("read errors seen", d.errors.read);
+            c.add("write errors seen", d.errors.write);
+        }
+        c.add("boots that ended degraded", u64::from(s.pool.state == "degraded"));
+        c.add("boots that ended failed", u64::from(s.pool.state == "failed"));
+    }
+}
+
+/// One boot, with the pool open.
+pub(crate) struct Boot {
+    pub env: Rc<Env>,
+    pub rt: Rt,
+    pub volumes: Volumes,
+    pub listener: SocketId,
+}

@@ -1,0 +1,229 @@
+//! Faults: at rates while the pool is open, some at chosen moments, and what befalls devices between two boots.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::Duration;
+use pool::{DeviceFile, ErrorKind, PoolError};
+use pool::geometry::Geometry;
+use rt::{FileId, Rt};
+use sim::{DiskSnapshot, Fault, FaultRates};
+
+use crate::env::Env;
+use crate::settings::Damage;
+
+/// The devices as they are between and during boots.
+pub(crate) struct Devices {
+    env: Rc<Env>,
+    pub files: Vec<DeviceFile>,
+    dead: RefCell<Vec<bool>>,
+    snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
+    /// Devices that were once not there while the pool was open: what they have may differ from what the pool has.
+    apart: RefCell<Vec<bool>>,
+}
+
+impl Devices {
+    pub fn new(env: &Rc<Env>) -> Devices {
+        let files: Vec<_> = env
+            .settings
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(i, model)| {
+                let file = env.world.add_disk(model.clone());
+                DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes }
+            })
+            .collect();
+        let n = files.len();
+        Devices {
+            env: env.clone(),
+            files,
+            dead: RefCell::new(vec![false; n]),
+            snapshots: RefCell::new(vec![None; n]),
+            apart: RefCell::new(vec![false; n]),
+        }
+    }
+
+    fn is_victim(&self, d: usize) -> bool {
+        self.env.settings.victims.contains(&d)
+    }
+
+    /// True if a pool may be refused with this error, and must be opened without a victim then: one that was absent may have gone its own
+    /// way, one that has lost its only superblock is nobody's.
+    pub fn may_refuse(&self, e: &PoolError) -> bool {
+        let apart = self.apart.borrow().iter().any(|a| *a);
+        let names_victim = || self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")));
+        match e.kind {
+            ErrorKind::SplitBrain => apart,
+            ErrorKind::Foreign => self.env.settings.damage == Damage::Budget && names_victim(),
+            _ => false,
+        }
+    }
+
+    /// No fault happens by itself, nobody is dead or full.
+    pub fn calm(&self) {
+        for f in &self.files {
+            self.env.world.set_rates(f.file, FaultRates::default());
+            self.env.world.inject(f.file, Fault::Full(false));
+        }
+    }
+
+    /// Everyone is there again.
+    pub fn revive_all(&self) {
+        for d in 0..self.files.len() {
+            self.revive(d);
+        }
+    }
+
+    fn revive(&self, d: usize) {
+        if std::mem::take(&mut self.dead.borrow_mut()[d]) {
+            self.env.world.revive(self.files[d].file);
+            self.env.note(format!("disk{d} is back"));
+        }
+    }
+
+    /// What happens while the pool is closed; gives the devices of the next boot.
+    pub fn between_boots(&self) -> Vec<DeviceFile> {
+        let env = &self.env;
+        self.calm();
+        let faults = env.settings.faults;
+        let mut there = Vec::new();
+        for (d, file) in self.files.iter().enumerate() {
+            if !self.is_victim(d) {
+                there.push(file.clone());
+                continue;
+            }
+            if env.one_in(2) {
+                self.revive(d);
+            }
+            if faults.stale && !self.dead.borrow()[d] {
+                self.turn_back(d);
+            }
+            if faults.at_rest && env.one_in(2) {
+                self.rot(d, 1 + env.below(12));
+            }
+            let absent = faults.absent && env.settings.damage == Damage::Budget && env.one_in(3);
+            if absent {
+                env.count("boots without a device", 1);
+                env.note(format!("disk{d} is absent"));
+            } else {
+                there.push(file.clone());
+            }
+            if absent || self.dead.borrow()[d] {
+                self.apart.borrow_mut()[d] = true;
+            }
+        }
+        there
+    }
+
+    /// The devices that answer.
+    pub fn alive(&self) -> Vec<DeviceFile> {
+        let dead = self.dead.borrow();
+        self.files.iter().enumerate().filter(|(d, _)| !dead[*d]).map(|(_, f)| f.clone()).collect()
+    }
+
+    /// Takes a snapshot, or puts one back.
+    fn turn_back(&self, d: usize) {
+        let env = &self.env;
+        let mut snapshots = self.snapshots.borrow_mut();
+        match (&snapshots[d], env.below(3)) {
+            (None, 0) => snapshots[d] = Some(env.world.snapshot_disk(self.files[d].file)),
+            (Some(old), 0) => {
+                env.world.restore_disk(self.files[d].file, old);
+                env.count("stale devices put back", 1);
+                env.note(format!("disk{d} is as it was some boots before"));
+                snapshots[d] = None;
+                self.apart.borrow_mut()[d] = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Bit rot and unreadable sectors.
+    fn rot(&self, d: usize, n: u64) {
+        let env = &self.env;
+        let file = self.files[d].file;
+        env.note(format!("{n} places of disk{d} rot"));
+        for _ in 0..n {
+            let fault = if env.settings.damage == Damage::Beyond {
+                self.fault_behind_the_superblocks(d)
+            } else if env.one_in(2) {
+                Fault::BitRotAnywhere
+            } else {
+                Fault::ReadErrorAnywhere
+            };
+            env.world.inject(file, fault);
+            env.count("places rotten at rest", 1);
+        }
+    }
+
+    /// All copies of the newest superblock gone at once is what a pool cannot notice: it is then as of the commit before.
+    fn fault_behind_the_superblocks(&self, d: usize) -> Fault {
+        const MIB: u64 = 1 << 20;
+        let env = &self.env;
+        let sizes: Vec<u64> = self.files.iter().map(|f| f.size_bytes).collect();
+        let start = Geometry::choose(&sizes, Some(env.settings.group_bytes)).data_start();
+        let size = self.files[d].size_bytes;
+        let (from, to) = match env.below(8) {
+            0 => (MIB, start),
+            1..=4 => (start, (start + 3 * MIB).min(size)),
+            _ => (start, size),
+        };
+        let offset = from + env.below((to - from) / 512) * 512;
+        if env.one_in(2) { Fault::BitRot { offset, len: 512 } } else { Fault::ReadError { offset, len: 512 } }
+    }
+
+    /// Sets the rates for a boot.
+    pub fn unleash(&self) {
+        let faults = self.env.settings.faults;
+        for (d, f) in self.files.iter().enumerate() {
+            let rates = if self.is_victim(d) { faults.rates } else { faults.harmless };
+            self.env.world.set_rates(f.file, rates);
+        }
+    }
+
+    /// Strikes now and then, until the boot ends.
+    pub async fn strike(self: Rc<Devices>, rt: Rt) {
+        let env = self.env.clone();
+        let faults = env.settings.faults;
+        while !env.stopping.get() {
+            rt.sleep(Duration::from_micros(500 + env.below(100_000))).await;
+            if env.stopping.get() {
+                return;
+            }
+            let d = env.below(self.files.len() as u64) as usize;
+            let file = self.files[d].file;
+            match env.below(4) {
+                0 if faults.die && self.is_victim(d) => self.die_or_return(d),
+                1 if faults.full => self.fill(&rt, file).await,
+                2 if env.beyond() && env.one_in(4) => {
+                    let fault = self.fault_behind_the_superblocks(d);
+                    env.world.inject(file, fault);
+                    env.count("places rotten while open", 1);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn die_or_return(&self, d: usize) {
+        if self.dead.borrow()[d] {
+            self.revive(d);
+        } else {
+            self.dead.borrow_mut()[d] = true;
+            self.apart.borrow_mut()[d] = true;
+            self.env.note(format!("disk{d} dies"));
+            self.env.world.inject(self.files[d].file, Fault::Dead);
+        }
+    }
+
+    async fn fill(&self, rt: &Rt, file: FileId) {
+        let env = &self.env;
+        env.host_full.set(true);
+        env.note(format!("the host is full under {file:?}"));
+        env.world.inject(file, Fault::Full(true));
+        rt.sleep(Duration::from_millis(1 + env.below(300))).await;
+        env.world.inject(file, Fault::Full(false));
+        env.note(format!("the host has space again under {file:?}"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Two ways to a volume: by its own functions, and by NBD over the simulated wire.
+
+use base::{Slice, SliceList};
+use nbd::Errno;
+use nbd::client::{Client, ClientError};
+use nbd::codec::request::{Command, flag};
+use pool::{ErrorKind, PoolError};
+use rt::Rt;
+use volume::Volume;
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    NoSpace,
+    /// It makes no sense: outside of the volume.
+    Invalid,
+    /// There is no such volume (any more).
+    Gone,
+    /// No good copy, or no device.
+    Io,
+    /// The connection is gone; whether it was done is unknown.
+    Closed,
+    /// What should never come.
+    Odd,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub why: Why,
+    pub text: String,
+}
+
+impl From<PoolError> for Failure {
+    fn from(e: PoolError) -> Failure {
+        let why = match e.kind {
+            ErrorKind::NoSpace => Why::NoSpace,
+            ErrorKind::Invalid => Why::Invalid,
+            ErrorKind::NotFound => Why::Gone,
+            ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing => Why::Io,
+            _ => Why::Odd,
+        };
+        Failure { why, text: format!("{:?}: {e}", e.kind) }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(e: ClientError) -> Failure {
+        let why = match e {
+            ClientError::Closed => Why::Closed,
+            ClientError::Errno(Errno::NoSpc) => Why::NoSpace,
+            ClientError::Errno(Errno::Inval) => Why::Invalid,
+            ClientError::Errno(Errno::Shutdown) => Why::Gone,
+            ClientError::Errno(Errno::Io) => Why::Io,
+            _ => Why::Odd,
+        };
+        Failure { why, text: format!("{e:?}") }
+    }
+}
+
+/// A way to a volume.
+#[derive(Clone)]
+pub(crate) enum Front {
+    Direct(Volume),
+    Nbd(Client),
+}
+
+/// Requests through the front.
+impl Front {
+    pub async fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, Failure> {
+        match self {
+            Front::Direct(v) => Ok(flat(&v.read(offset, len).await?)),
+            Front::Nbd(c) => Ok(c.read(offset, len as u32, 0).await?),
+        }
+    }
+
+    pub async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Failure> {
+        match self {
+            Front::Direct(v) => {
+                v.write(offset, data).await?;
+                self.durable(fua).await
+            }
+            Front::Nbd(c) => Ok(c.write(offset, &data, if fua { flag::FUA } else { 0 }).await?),
+        }
+    }
+
+    async fn durable(&self, fua: bool) -> Result<(), Failure> {
+        if fua { self.flush().await } else { Ok(()) }
+    }
+
+    pub async fn flush(&self) -> Result<(), Failure> {
+        match self {
+            Front::Direct(v) => Ok(v.flush().await?),
+            Front::Nbd(c) => Ok(c.flush().await?),
+        }
+    }
+
+    pub async fn discard(&self, offset: u64, len: u64, fua: bool) -> Result<(), Failure> {
+        match self {
+            Front::Direct(v) => {
+                v.discard(offset, len).await?;
+                self.durable(fua).await
+            }
+            Front::Nbd(c) => Ok(c.command(Command::Trim, offset, len as u32, if fua { flag::FUA } else { 0 }).await?),
+        }
+    }
+
+    pub async fn zeroes(&self, offset: u64, len: u64, allocate: bool, fua: bool) -> Result<(), Failure> {
+        match self {
+            Front::Direct(v) => {
+                v.write_zeroes(offset, len, allocate).await?;
+                self.durable(fua).await
+            }
+            Front::Nbd(c) => {
+                let flags = if allocate { flag::NO_HOLE } else { 0 } | if fua { flag::FUA } else { 0 };
+                Ok(c.command(Command::WriteZeroes, offset, len as u32, flags).await?)
+            }
+        }
+    }
+
+    /// The extents of a range: bytes, and whether they may hold something else than zeros.
+    pub async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Failure> {
+        match self {
+            Front::Direct(v) => {
+                let parts = v.extents(offset, len, 64).await?;
+                Ok(parts.into_iter().map(|e| (e.len, e.allocated)).collect())
+            }
+            Front::Nbd(c) => {
+                let parts = c.block_status(offset, len as u32, 0).await?;
+                Ok(parts.into_iter().map(|(len, flags)| (u64::from(len), flags & 2 == 0)).collect())
+            }
+        }
+    }
+
+    /// The longest range of one request.
+    pub fn most_bytes(&self) -> u64 {
+        match self {
+            Front::Direct(_) => u64::MAX,
+            Front::Nbd(_) => 1 << 31,
+        }
+    }
+}
+
+fn flat(parts: &SliceList) -> Vec<u8> {
+    parts.iter().flat_map(|s| s.iter().copied()).collect()
+}
+
+/// Runs a request as a task of its own, as front ends do: it must not be dropped half way.
+pub(crate) async fn run<T: 'static>(
+    rt: &Rt,
+    request: impl Future<Output = Result<T, Failure>> + 'static,
+) -> Result<T, Failure> {
+    match rt.spawn(request).await {
+        Some(outcome) => outcome,
+        None => Err(Failure { why: Why::Odd, text: "the request ended without an answer".to_owned() }),
+    }
+}

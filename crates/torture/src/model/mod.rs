@@ -1,0 +1,271 @@
+//! The model: what every sector of every volume may hold, and which volumes there may be.
+//!
+//! Time is counted in ticks: one for every beginning and every end of an operation, so that what came before what is never in doubt. A
+//! boot that ends in a crash begins a new *era*; what it had not flushed is open from then on, until it is read.
+//!
+//! * [`block`]: one block; [`volume`]: one volume; here: their names, and the clock
+
+pub(crate) mod block;
+pub(crate) mod volume;
+
+use std::collections::BTreeMap;
+
+use base::SECTOR;
+use pool::VolumeInfo;
+
+use block::Value;
+use volume::{End, Mismatch, Volume};
+
+/// What is not known of a name after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doubt {
+    None,
+    /// Its creation was not answered.
+    Creating,
+    /// Its deletion was not answered.
+    Deleting,
+}
+
+struct Slot {
+    volume: u32,
+    doubt: Doubt,
+}
+
+/// A change of a volume's content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Write,
+    /// Whole blocks are given up, parts of blocks stay.
+    Discard,
+    /// Zeros, which may or must take space.
+    Zeroes { allocate: bool },
+}
+
+#[derive(Default)]
+pub(crate) struct Model {
+    tick: u64,
+    era: u32,
+    next_op: u64,
+    next_volume: u32,
+    slots: BTreeMap<String, Slot>,
+    volumes: BTreeMap<u32, Volume>,
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model { era: 1, next_op: 1, next_volume: 1, ..Model::default() }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    fn op(&mut self) -> u64 {
+        self.next_op += 1;
+        self.next_op - 1
+    }
+
+    /// Numbers of the volumes that are there and not about to go.
+    pub fn live(&self) -> Vec<(String, u32)> {
+        let calm = |s: &&Slot| s.doubt == Doubt::None && self.volumes.get(&s.volume).is_some_and(|v| !v.dying);
+        self.slots.iter().filter(|(_, s)| calm(s)).map(|(n, s)| (n.clone(), s.volume)).collect()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.slots.contains_key(name)
+    }
+
+    pub fn volume(&self, id: u32) -> Option<&Volume> {
+        self.volumes.get(&id)
+    }
+
+    /// Begins a change of `[offset, offset + len)` of a volume; gives its number, which is also its content's.
+    pub fn begin(&mut self, id: u32, kind: Kind, offset: u64, len: u64) -> u64 {
+        let (op, tick, era) = (self.op(), self.tick(), self.era);
+        let Some(v) = self.volumes.get_mut(&id) else { return op };
+        let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
+        // The last block of a volume ends with it: what reaches the end reaches the end of the block.
+        if offset + len == v.size && kind != Kind::Write {
+            end = end.next_multiple_of(block::SECTORS);
+        }
+        let value = match kind {
+            Kind::Write => Value::Write(op),
+            Kind::Discard | Kind::Zeroes { allocate: false } => Value::Hole,
+            Kind::Zeroes { allocate: true } => Value::Zero,
+        };
+        v.begin(op, (first, end), value, kind == Kind::Discard, (tick, era));
+        op
+    }
+
+    /// A change has been answered.
+    pub fn end(&mut self, id: u32, op: u64, ok: bool, durable: bool) {
+        let tick = self.tick();
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.end(op, End { tick, ok, durable: ok && durable });
+        }
+    }
+
+    pub fn begin_read(&mut self, id: u32) -> u64 {
+        let (op, tick) = (self.op(), self.tick());
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.begin_read(op, tick);
+        }
+        op
+    }
+
+    pub fn end_read(&mut self, id: u32, op: u64, offset: u64, data: &[u8]) -> Result<u64, Mismatch> {
+        self.tick();
+        let era = self.era;
+        self.volumes.get_mut(&id).map_or(Ok(0), |v| v.end_read(op, offset, data, era))
+    }
+
+    /// A read that failed.
+    pub fn drop_read(&mut self, id: u32, op: u64) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            // No data: nothing to judge.
+            let _ = v.end_read(op, 0, &[], self.era);
+        }
+    }
+
+    /// The tick at which a flush begins.
+    pub fn begin_flush(&mut self) -> u64 {
+        self.tick()
+    }
+
+    pub fn end_flush(&mut self, id: u32, from: u64) {
+        let era = self.era;
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.flushed(from, era);
+        }
+    }
+
+    /// A flush of the whole pool is done.
+    pub fn end_commit(&mut self, from: u64) {
+        let era = self.era;
+        self.volumes.values_mut().for_each(|v| v.flushed(from, era));
+    }
+
+    pub fn begin_create(&mut self, name: &str, size: u64, sector: u32) -> u32 {
+        let id = self.next_volume;
+        self.next_volume += 1;
+        self.volumes.insert(id, Volume::new(id, size, sector));
+        self.slots.insert(name.to_owned(), Slot { volume: id, doubt: Doubt::Creating });
+        id
+    }
+
+    pub fn end_create(&mut self, name: &str, ok: bool) {
+        if ok {
+            self.doubt(name, Doubt::None);
+        }
+    }
+
+    /// A creation failed in a way that leaves no doubt.
+    pub fn forget(&mut self, name: &str) {
+        if let Some(s) = self.slots.remove(name) {
+            self.volumes.remove(&s.volume);
+        }
+    }
+
+    pub fn begin_delete(&mut self, name: &str) {
+        self.doubt(name, Doubt::Deleting);
+        if let Some(v) = self.slots.get(name).and_then(|s| self.volumes.get_mut(&s.volume)) {
+            v.dying = true;
+        }
+    }
+
+    fn doubt(&mut self, name: &str, doubt: Doubt) {
+        if let Some(s) = self.slots.get_mut(name) {
+            s.doubt = doubt;
+        }
+    }
+
+    /// A resize begins; gives the number of the change that a shrink makes.
+    pub fn begin_resize(&mut self, id: u32, size: u64) -> Option<u64> {
+        let (op, tick, era) = (self.op(), self.tick(), self.era);
+        let v = self.volumes.get_mut(&id)?;
+        v.resizing = Some(size);
+        v.resizes += 1;
+        if size < v.size {
+            let cut = (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
+            v.begin(op, cut, Value::Hole, false, (tick, era));
+        }
+        Some(op)
+    }
+
+    /// A resize was answered: well, or with an error after which the volume has `size` bytes.
+    pub fn end_resize(&mut self, id: u32, op: u64, size: u64, ok: bool) {
+        let tick = self.tick();
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.end(op, End { tick, ok, durable: ok });
+            v.resizing = None;
+            v.resizes += 1;
+            v.size = size;
+        }
+    }
+
+    /// The volume may turn out to have another size after the next open.
+    pub fn doubt_size(&mut self, id: u32, other: u64) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.resizing = Some(other).filter(|o| *o != v.size);
+        }
+    }
+
+    /// The boot ends. If it was closed well, all that was answered is durable.
+    pub fn stop(&mut self, closed: bool) {
+        let tick = self.tick();
+        let era = self.era;
+        for v in self.volumes.values_mut() {
+            v.stop(tick);
+            if closed {
+                v.flushed(tick + 1, era);
+            }
+        }
+        self.tick();
+        self.era += 1;
+    }
+
+    /// After an open: the pool has these volumes. What was in doubt is decided.
+    pub fn reconcile(&mut self, found: &[VolumeInfo]) -> Result<(), String> {
+        if let Some(f) = found.iter().find(|f| !self.slots.contains_key(&f.name)) {
+            return Err(format!("there is a volume {:?} that was deleted or never made: {f:?}", f.name));
+        }
+        let names: Vec<String> = self.slots.keys().cloned().collect();
+        for name in names {
+            let (id, doubt) = self.slots.get(&name).map_or((0, Doubt::None), |s| (s.volume, s.doubt));
+            let Some(info) = found.iter().find(|f| f.name == name) else {
+                if doubt == Doubt::None {
+                    return Err(format!("volume {name:?} (number {id} of the model) is gone"));
+                }
+                self.forget(&name);
+                continue;
+            };
+            self.doubt(&name, Doubt::None);
+            let Some(v) = self.volumes.get_mut(&id) else { continue };
+            v.dying = false;
+            let resized = v.resizing.take();
+            if info.sector_bytes != v.sector || (info.size_bytes != v.size && Some(info.size_bytes) != resized) {
+                let sizes = (v.size, resized, v.sector);
+                return Err(format!("volume {name:?} should have size, new size and sector {sizes:?}: {info:?}"));
+            }
+            if info.size_bytes < v.size {
+                v.cut(info.size_bytes);
+            }
+            v.size = info.size_bytes;
+        }
+        Ok(())
+    }
+
+    /// Compares what the pool says its volumes take with what they may take. For when nothing is under way.
+    pub fn check_space(&self, found: &[VolumeInfo]) -> Result<(), String> {
+        for f in found {
+            let Some(v) = self.slots.get(&f.name).and_then(|s| self.volumes.get(&s.volume)) else { continue };
+            let (least, most) = v.allocated();
+            if !(least..=most).contains(&f.allocated_bytes) {
+                let (name, is) = (&f.name, f.allocated_bytes);
+                return Err(format!("volume {name:?} takes {is} bytes, it should be {least} to {most}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! One volume: its blocks as far as they are known to hold anything, changes under way, readers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{BLOCK_U64, SECTOR};
+
+use super::block::{Block, Change, FLYING, SECTORS, Seen, Value, Verdict, View, WHOLE};
+use crate::content::{Found, identify};
+
+/// A change of a range of sectors that is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Range {
+    pub first: u64,
+    /// Behind the last sector.
+    pub end: u64,
+    change: Change,
+    /// Blocks that lie only partly inside stay as they are.
+    whole_only: bool,
+}
+
+/// What a read saw that cannot be.
+#[derive(Debug)]
+pub(crate) struct Mismatch {
+    pub block: u64,
+    pub text: String,
+}
+
+/// Where a change is in its life: see [`Change`].
+#[derive(Clone, Copy)]
+pub(crate) struct End {
+    pub tick: u64,
+    pub ok: bool,
+    pub durable: bool,
+}
+
+pub(crate) struct Volume {
+    /// The number in its content: of this volume alone, though names come again.
+    pub id: u32,
+    pub sector: u32,
+    pub size: u64,
+    /// A resize to this size is under way, or its outcome unknown.
+    pub resizing: Option<u64>,
+    /// Resizes so far, begun or ended.
+    pub resizes: u64,
+    /// A deletion was asked for.
+    pub dying: bool,
+    blocks: BTreeMap<u64, Block>,
+    unsettled: BTreeSet<u64>,
+    ranges: BTreeMap<u64, Range>,
+    /// Reads under way: their number and the tick at which they began.
+    readers: BTreeMap<u64, u64>,
+}
+
+impl Volume {
+    pub fn new(id: u32, size: u64, sector: u32) -> Volume {
+        Volume {
+            id,
+            sector,
+            size,
+            resizing: None,
+            resizes: 0,
+            dying: false,
+            blocks: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            ranges: BTreeMap::new(),
+            readers: BTreeMap::new(),
+        }
+    }
+
+    /// The least and the most size that it may have now.
+    pub fn sizes(&self) -> (u64, u64) {
+        let other = self.resizing.unwrap_or(self.size);
+        (self.size.min(other), self.size.max(other))
+    }
+
+    /// Zeros up to the end of the volume are under way, and so to the end of its last block, wherever that is.
+    pub fn tail_busy(&self) -> bool {
+        self.ranges.values().any(|r| !matches!(r.change.value, Value::Write(_)) && r.end >= self.size / SECTOR as u64)
+    }
+
+    fn oldest_reader(&self) -> u64 {
+        self.readers.values().min().copied().unwrap_or(u64::MAX)
+    }
+
+    /// A change of the sectors `[first, end)` begins.
+    pub fn begin(&mut self, op: u64, (first, end): (u64, u64), value: Value, whole_only: bool, (tick, era): (u64, u32)) {
+        let change =
+            Change { op, mask: WHOLE, value, start: tick, end: FLYING, ok: false, durable: false, era };
+        let range = Range { first, end, change, whole_only };
+        if matches!(value, Value::Write(_)) {
+            for number in first / SECTORS..end.div_ceil(SECTORS) {
+                self.ensure(number);
+            }
+        }
+        let touched = first / SECTORS..end.div_ceil(SECTORS);
+        for (number, block) in self.blocks.range_mut(touched) {
+            if let Some(change) = range.on(*number) {
+                block.changes.push(change);
+                self.unsettled.insert(*number);
+            }
+        }
+        self.ranges.insert(op, range);
+    }
+
+    /// The block is to be kept from now on: with all changes that may still befall it.
+    fn ensure(&mut self, number: u64) {
+        let ranges = &self.ranges;
+        let unsettled = &mut self.unsettled;
+        self.blocks.entry(number).or_insert_with(|| {
+            let changes: Vec<_> = ranges.values().filter_map(|r| r.on(number)).collect();
+            if !changes.is_empty() {
+                unsettled.insert(number);
+            }
+            Block { changes, ..Block::new() }
+        });
+    }
+
+    /// The change is over. Without `how` nobody knows, and it may still happen.
+    pub fn end(&mut self, op: u64, how: End) {
+        let Some(range) = self.ranges.remove(&op) else { return };
+        let oldest = self.oldest_reader();
+        let touched = range.first / SECTORS..range.end.div_ceil(SECTORS);
+        let mut holes = Vec::new();
+        for (number, block) in self.blocks.range_mut(touched) {
+            for c in block.changes.iter_mut().filter(|c| c.op == op) {
+                (c.end, c.ok, c.durable) = (how.tick, how.ok, how.durable);
+            }
+            if how.durable {
+                block.settle(oldest);
+                if block.is_hole() {
+                    holes.push(*number);
+                }
+            }
+        }
+        self.forget_holes(&holes);
+    }
+
+    fn forget_holes(&mut self, holes: &[u64]) {
+        // While a range is under way, a block that is forgotten and then written again could miss its change; so could one that
+        // reads under way may still see.
+        if self.ranges.is_empty() && self.readers.is_empty() {
+            for number in holes {
+                self.blocks.remove(number);
+                self.unsettled.remove(number);
+            }
+        }
+    }
+
+    /// A flush that began at `from` is done: what had completed by then is durable.
+    pub fn flushed(&mut self, from: u64, era: u32) {
+        let oldest = self.oldest_reader();
+        let mut settled = Vec::new();
+        for number in &self.unsettled {
+            let Some(block) = self.blocks.get_mut(number) else { continue };
+            block.changes.iter_mut().filter(|c| c.era == era && c.end < from).for_each(|c| c.durable = true);
+            block.settle(oldest);
+            if block.changes.is_empty() {
+                settled.push(*number);
+            }
+        }
+        settled.iter().for_each(|n| {
+            self.unsettled.remove(n);
+        });
+        let holes: Vec<_> =
+            settled.into_iter().filter(|n| self.blocks.get(n).is_some_and(Block::is_hole)).collect();
+        self.forget_holes(&holes);
+    }
+
+    /// The boot has ended: nothing is under way any more.
+    pub fn stop(&mut self, tick: u64) {
+        self.readers.clear();
+        let ops: Vec<u64> = self.ranges.keys().copied().collect();
+        ops.into_iter().for_each(|op| self.end(op, End { tick, ok: false, durable: false }));
+    }
+
+    /// The end of the volume is at `size`, and what was behind it is gone for good.
+    pub fn cut(&mut self, size: u64) {
+        let sectors = size / SECTOR as u64;
+        let behind = self.blocks.split_off(&sectors.div_ceil(SECTORS));
+        behind.keys().for_each(|n| {
+            self.unsettled.remove(n);
+        });
+        let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
+        let Some(block) = self.blocks.get_mut(&last).filter(|_| kept > 0) else { return };
+        let mask = (1u8 << kept) - 1;
+        block.changes.iter_mut().for_each(|c| c.mask &= mask);
+        block.changes.retain(|c| c.mask != 0);
+        block.base[kept as usize..].fill(Value::Hole);
+    }
+
+    pub fn begin_read(&mut self, op: u64, tick: u64) {
+        self.readers.insert(op, tick);
+    }
+
+    /// The read of `data`, from byte `offset` on, is over: judges it. The parts of sectors at its ends are not looked at. Returns how many
+    /// blocks could not be judged.
+    pub fn end_read(&mut self, op: u64, offset: u64, data: &[u8], era: u32) -> Result<u64, Mismatch> {
+        let Some(from) = self.readers.remove(&op) else { return Ok(0) };
+        let skip = (offset.next_multiple_of(SECTOR as u64) - offset) as usize;
+        let first = offset.div_ceil(SECTOR as u64);
+        let sectors: Vec<&[u8]> = data.get(skip..).unwrap_or(&[]).chunks_exact(SECTOR).collect();
+        let mut at = 0;
+        let mut too_hard = 0;
+        while at < sectors.len() {
+            let number = (first + at as u64) / SECTORS;
+            let mut seen: Seen = Default::default();
+            let start = (first + at as u64) % SECTORS;
+            for s in start as usize..8 {
+                let Some(bytes) = sectors.get(at) else { break };
+                seen[s] = Some(identify(bytes, self.id, number * SECTORS + s as u64));
+                at += 1;
+            }
+            too_hard += u64::from(self.see(number, &seen, View { era, from })?);
+        }
+        Ok(too_hard)
+    }
+
+    /// Judges what was seen of one block; true if it was too hard.
+    fn see(&mut self, number: u64, seen: &Seen, view: View) -> Result<bool, Mismatch> {
+        let oldest = self.oldest_reader();
+        let whole = seen.iter().all(Option::is_some);
+        let Some(block) = self.blocks.get_mut(&number) else {
+            let zero = seen.iter().flatten().all(|f| *f == Found::Zero);
+            let text = || format!("{}\nexpected: zeros, it was never written or given up", describe(seen));
+            return if zero { Ok(false) } else { Err(Mismatch { block: number, text: text() }) };
+        };
+        match block.allows(seen, view) {
+            Verdict::Impossible => {
+                let text = format!("{}\nexpected: {}", describe(seen), explain(block, view));
+                return Err(Mismatch { block: number, text });
+            }
+            Verdict::TooHard => return Ok(true),
+            Verdict::Explained => {}
+        }
+        if whole && !block.changes.is_empty() {
+            block.pin(seen, view, oldest);
+            if block.changes.is_empty() {
+                self.unsettled.remove(&number);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Blocks that hold something or may: for reading them all where the volume is too large for it.
+    pub fn known_blocks(&self) -> Vec<u64> {
+        self.blocks.keys().copied().collect()
+    }
+
+    /// The least and the most number of bytes that it may take in the pool, when nothing is under way.
+    pub fn allocated(&self) -> (u64, u64) {
+        let (least, most) = self.blocks.values().map(Block::takes).fold((0, 0), |(least, most), (sure, perhaps)| {
+            (least + u64::from(sure), most + u64::from(perhaps))
+        });
+        (least * BLOCK_U64, most * BLOCK_U64)
+    }
+}
+
+impl Range {
+    /// Its change of block `number`, if it touches it.
+    fn on(&self, number: u64) -> Option<Change> {
+        let (from, to) = (number * SECTORS, (number + 1) * SECTORS);
+        if self.first >= to || self.end <= from {
+            return None;
+        }
+        let mask = (0..SECTORS).filter(|s| (self.first..self.end).contains(&(from + s))).fold(0u8, |m, s| m | 1 << s);
+        if mask != WHOLE && self.whole_only {
+            return None;
+        }
+        // Only whole blocks are given up; zeros in part of one are written.
+        let value = if mask != WHOLE && self.change.value == Value::Hole { Value::Zero } else { self.change.value };
+        Some(Change { mask, value, ..self.change })
+    }
+}
+
+fn describe(seen: &Seen) -> String {
+    let mut out = String::from("found:   ");
+    for s in seen {
+        out.push(' ');
+        match s {
+            None => out.push('?'),
+            Some(Found::Zero) => out.push('0'),
+            Some(Found::Write(w)) => out.push_str(&format!("w{w}")),
+            Some(Found::Wrong(what)) => out.push_str(&format!("[{what}]")),
+        }
+    }
+    out
+}
+
+fn explain(block: &Block, view: View) -> String {
+    let name = |v: &Value| match v {
+        Value::Hole | Value::Zero => "0".to_owned(),
+        Value::Write(w) => format!("w{w}"),
+    };
+    let base: Vec<String> = block.base.iter().map(name).collect();
+    let mut out = format!("{} and then, in boot {} at tick {}:", base.join(" "), view.era, view.from);
+    for c in &block.changes {
+        let sectors: String = (0..8).map(|s| if c.mask >> s & 1 == 1 { 'x' } else { '.' }).collect();
+        let end = if c.end == FLYING { "in flight".to_owned() } else { format!("to {}", c.end) };
+        let state = match (c.ok, c.durable) {
+            (true, true) => "flushed",
+            (true, false) => "done",
+            (false, _) => "open",
+        };
+        out.push_str(&format!(
+            "\n    op {} sectors {sectors} = {}, boot {}, ticks {} {end}, {state}",
+            c.op,
+            name(&c.value),
+            c.era,
+            c.start
+        ));
+    }
+    out
+}

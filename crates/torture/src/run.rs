@@ -1,0 +1,472 @@
+//! One run: boots until the last, each with clients, faults and an end; then rest.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::prng::mix64;
+use base::{BLOCK_U64, Duration};
+use pool::check::{CheckOptions, Report, Severity, check};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError};
+use rt::{JoinHandle, Order, Rt};
+use sim::World;
+use volume::Volumes;
+
+use crate::admin::{self, READ_WHOLE};
+use crate::client::Client;
+use crate::env::{Boot, Env};
+use crate::faults::Devices;
+use crate::front::{Failure, Front, Why};
+use crate::settings::{Boot as BootPlan, Ending, Settings};
+use crate::story::{Coverage, Story};
+
+/// What a run that passed has to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// A hash of all that happened.
+    pub hash: u64,
+    /// Virtual time in nanoseconds.
+    pub virtual_ns: u64,
+    /// Counters.
+    pub coverage: Coverage,
+}
+
+/// How a boot ended.
+enum Ended {
+    /// As planned: by a cut of power, a kill, or a close.
+    Planned(Ending),
+    /// The pool is beyond repair, which may be beyond the budget.
+    Refused,
+}
+
+pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) -> Summary {
+    let world = World::new(settings.seed);
+    world.set_trace(trace);
+    let env = Rc::new(Env::new(settings, world.clone(), story));
+    let devices = Rc::new(Devices::new(&env));
+    let mut run = Run { env: env.clone(), devices: devices.clone(), created: false, boots: 0 };
+    let going = run.all_boots();
+    if going {
+        run.rest();
+    }
+    for f in &devices.files {
+        let c = world.fault_counts(f.file);
+        env.count("faults: bit rot", c.bit_rot);
+        env.count("faults: unreadable sectors", c.unreadable_sectors);
+        env.count("faults: misdirected writes", c.misdirected_writes);
+        env.count("faults: lost writes", c.lost_writes);
+        env.count("faults: short transfers", c.short_transfers);
+        env.count("faults: transient errors", c.transient_errors);
+        env.count("faults: stuck", c.stuck);
+        env.count("faults: dead devices", c.dead);
+        env.count("faults: no space on the host", c.no_space);
+    }
+    let coverage = env.coverage.borrow().clone();
+    let hash = coverage.0.values().fold(world.history_hash(), |h, n| mix64(h ^ n));
+    Summary { hash, virtual_ns: world.now().0, coverage }
+}
+
+struct Run {
+    env: Rc<Env>,
+    devices: Rc<Devices>,
+    created: bool,
+    boots: u64,
+}
+
+impl Run {
+    /// Everything but the end; false if the pool was refused, as it may be beyond the budget.
+    fn all_boots(&mut self) -> bool {
+        for plan in self.env.settings.boots.clone() {
+            let there = self.devices.between_boots();
+            if self.created {
+                self.offline_check(false);
+            }
+            match self.boot(plan, there) {
+                Ended::Refused => return false,
+                Ended::Planned(ending) => {
+                    self.env.count(
+                        match ending {
+                            Ending::PowerCut => "power cuts",
+                            Ending::Kill => "kills",
+                            Ending::Close => "closes",
+                        },
+                        1,
+                    );
+                    self.env.model.borrow_mut().stop(ending == Ending::Close);
+                }
+            }
+        }
+        true
+    }
+
+    /// A runtime over the devices as they are, in a process of its own.
+    fn runtime(&mut self) -> Rt {
+        self.boots += 1;
+        let seed = mix64(self.env.settings.seed ^ self.boots << 32);
+        self.env.reset();
+        Rt::new(self.env.world.backend(), Order::Seeded(seed), self.env.settings.slots)
+    }
+
+    fn boot(&mut self, plan: BootPlan, there: Vec<DeviceFile>) -> Ended {
+        let rt = self.runtime();
+        self.env.note(format!("boot {}: {plan:?}", self.boots));
+        let session = Session { env: self.env.clone(), devices: self.devices.clone(), rt: rt.clone() };
+        let created = Rc::new(std::cell::Cell::new(self.created));
+        let c = created.clone();
+        let outcome = rt.block_on(async move { session.live(plan, there, c).await });
+        self.created = created.get();
+        self.env.reset();
+        rt.kill();
+        match outcome {
+            None => Ended::Planned(plan.ending),
+            Some(true) => Ended::Planned(Ending::Close),
+            Some(false) => Ended::Refused,
+        }
+    }
+
+    /// Checks the devices as they are now, without faults.
+    fn offline_check(&mut self, data: bool) -> Option<Report> {
+        self.devices.calm();
+        let rt = self.runtime();
+        let (r, files) = (rt.clone(), self.devices.alive());
+        let data = data || self.env.one_in(4);
+        let options = CheckOptions { data, ..CheckOptions::default() };
+        let report = rt.block_on(async move { check(&r, files, &options, &mut |_| ()).await });
+        rt.kill();
+        self.env.count("offline checks", 1);
+        match report {
+            None => self.env.fail("the check did not end"),
+            Some(Err(e)) => {
+                self.judge_refusal("offline check", &e);
+                None
+            }
+            Some(Ok(report)) => {
+                self.judge(&report);
+                Some(report)
+            }
+        }
+    }
+
+    fn judge_refusal(&self, what: &str, e: &PoolError) {
+        if self.devices.may_refuse(e) {
+            self.env.count("offline checks that met a device gone its own way", 1);
+        } else if !self.env.beyond() {
+            self.env.fail(format!("{what}: {:?}: {e}", e.kind));
+        }
+    }
+
+    fn judge(&self, report: &Report) {
+        let env = &self.env;
+        env.count("damaged copies found by the check", report.damaged_copies);
+        env.count("degraded checks", u64::from(report.degraded));
+        if env.beyond() {
+            return;
+        }
+        let victims: Vec<String> = env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
+        let of_victim = |device: &Option<String>| device.as_ref().is_none_or(|d| victims.contains(d));
+        let bad = report.problems.iter().find(|p| match p.severity {
+            Severity::Note => false,
+            Severity::DamagedCopy => victims.is_empty() || !of_victim(&p.device),
+            Severity::Error => true,
+        });
+        if report.errors > 0 || bad.is_some() {
+            let all: Vec<String> =
+                report.problems.iter().filter(|p| p.severity != Severity::Note).map(|p| p.to_string()).collect();
+            env.fail(format!("the offline check found:\n{}", all.join("\n")));
+        }
+    }
+
+    /// Faults stop, and everything must come to rest.
+    fn rest(&mut self) {
+        self.devices.calm();
+        self.devices.revive_all();
+        self.env.note("faults stop");
+        self.offline_check(false);
+        let there = self.devices.files.clone();
+        if !self.final_boot(there.clone(), Task::Settle) {
+            return;
+        }
+        self.env.model.borrow_mut().stop(true);
+        self.offline_check(true);
+        if !self.final_boot(there.clone(), Task::Empty) {
+            return;
+        }
+        self.env.model.borrow_mut().stop(true);
+        if let Some(report) = self.offline_check(true) {
+            let c = &report.counts;
+            if !self.env.beyond() && (c.volumes > 0 || c.extents > 0) {
+                self.env.fail(format!("all volumes were deleted, the check finds {c:?}"));
+            }
+        }
+    }
+
+    fn final_boot(&mut self, there: Vec<DeviceFile>, task: Task) -> bool {
+        let rt = self.runtime();
+        self.env.note(format!("the last boots: {task:?}"));
+        let session = Session { env: self.env.clone(), devices: self.devices.clone(), rt: rt.clone() };
+        let guard = (self.env.clone(), rt.clone());
+        drop(rt.spawn(async move {
+            guard.1.sleep(Duration::from_secs(3600)).await;
+            guard.0.fail("an hour after the last fault the pool has not come to rest");
+        }));
+        let created = self.created;
+        let outcome = rt.block_on(async move { session.settle(there, task, created).await });
+        self.env.reset();
+        rt.kill();
+        self.created = true;
+        outcome.unwrap_or(false)
+    }
+}
+
+/// What the last boots are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Task {
+    /// Everything is read, flushed and closed.
+    Settle,
+    /// All volumes are deleted: all space must come back.
+    Empty,
+}
+
+/// The inside of a boot.
+struct Session {
+    env: Rc<Env>,
+    devices: Rc<Devices>,
+    rt: Rt,
+}
+
+impl Session {
+    /// A boot with clients. True after a close, false if the pool was refused; it does not return from a cut or a kill.
+    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<std::cell::Cell<bool>>) -> bool {
+        let env = self.env.clone();
+        if plan.ending != Ending::Close {
+            let (e, rt) = (env.clone(), self.rt.clone());
+            drop(self.rt.spawn(async move {
+                rt.sleep(plan.cut_after).await;
+                end(&e, &rt, plan.ending).await;
+            }));
+        }
+        if !env.beyond() && created.get() {
+            self.devices.unleash();
+        }
+        let there = if created.get() { there } else { self.devices.files.clone() };
+        let Some(boot) = self.open(there, &created).await else { return false };
+        self.devices.unleash();
+        if plan.verify {
+            verify(&boot).await;
+        }
+        let mut tasks: Vec<JoinHandle<()>> = Vec::new();
+        let (b, devices, rt) = (boot.clone(), self.devices.clone(), self.rt.clone());
+        tasks.push(self.rt.spawn(async move { devices.strike(rt).await }));
+        admin::begin(&boot).await;
+        tasks.push(self.rt.spawn(async move { admin::administrate(b).await }));
+        let server = nbd::Server::new(self.rt.clone(), boot.volumes.clone(), nbd::Limits::default());
+        server.serve(boot.listener);
+        for nbd in (0..env.settings.direct).map(|_| false).chain((0..env.settings.nbd).map(|_| true)) {
+            let client = Client::new(&boot, nbd);
+            for _ in 0..env.settings.depth {
+                let c = client.clone();
+                tasks.push(self.rt.spawn(async move { c.work().await }));
+            }
+        }
+        while env.answered.get() < plan.operations {
+            self.rt.sleep(Duration::from_millis(1)).await;
+            env.check_patience();
+        }
+        if plan.ending != Ending::Close {
+            self.rt.sleep(Duration::from_micros(env.below(30_000))).await;
+            end(&env, &self.rt, plan.ending).await;
+        }
+        env.stopping.set(true);
+        for t in tasks {
+            t.await;
+        }
+        if !server.shutdown(Duration::from_secs(600)).await {
+            env.fail("the NBD server does not come to its end");
+        }
+        self.close(&boot).await
+    }
+
+    async fn close(&self, boot: &Boot) -> bool {
+        let env = &self.env;
+        self.devices.calm();
+        let pool = boot.volumes.pool().clone();
+        let mut outcome = pool.commit().await;
+        if outcome.is_err() && env.host_full.get() {
+            outcome = pool.commit().await;
+        }
+        env.take_counters();
+        match outcome.and(pool.close().await) {
+            Ok(()) => true,
+            Err(_) if env.beyond() => false,
+            Err(e) => env.fail(format!("the pool cannot be closed: {e}")),
+        }
+    }
+
+    /// Opens the pool, or makes it. `None`: it was refused, which is allowed beyond the budget.
+    async fn open(&self, there: Vec<DeviceFile>, created: &std::cell::Cell<bool>) -> Option<Rc<Boot>> {
+        let env = &self.env;
+        if !created.get() {
+            let options = CreateOptions {
+                name: "torture".to_owned(),
+                copies: env.settings.copies,
+                group_bytes: Some(env.settings.group_bytes),
+            };
+            let ids: Vec<[u8; 16]> = (0..=there.len()).map(|_| std::array::from_fn(|_| env.below(256) as u8)).collect();
+            if let Err(e) = pool::create(&self.rt, &there, &options, &ids).await {
+                env.fail(format!("the pool cannot be created: {e}"));
+            }
+            created.set(true);
+            env.note("the pool is created");
+        }
+        let mut there = there;
+        let (pool, warnings) = loop {
+            match Pool::open(&self.rt, there.clone(), env.settings.pool.clone()).await {
+                Ok(opened) => break opened,
+                Err(e) if self.devices.may_refuse(&e) => {
+                    env.count("opens that met a device gone its own way", 1);
+                    env.note(format!("open: {e}"));
+                    let victims: Vec<String> = env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
+                    let before = there.len();
+                    there.retain(|f| !victims.contains(&f.path));
+                    if before == there.len() {
+                        env.fail(format!("open: {e}"));
+                    }
+                }
+                Err(e) if env.beyond() => {
+                    env.count("opens refused", 1);
+                    env.note(format!("open refused: {:?}: {e}", e.kind));
+                    let clear =
+                        matches!(e.kind, ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing | ErrorKind::NoSpace);
+                    if !clear {
+                        env.fail(format!("the pool was refused for a wrong reason: {:?}: {e}", e.kind));
+                    }
+                    return None;
+                }
+                Err(e) => env.fail(format!("the pool cannot be opened: {:?}: {e}", e.kind)),
+            }
+        };
+        for w in &warnings {
+            env.note(format!("open warns: {w}"));
+        }
+        env.count("opens", 1);
+        env.count("degraded opens", u64::from(pool.status().pool.state == "degraded"));
+        env.count("opens with warnings", u64::from(!warnings.is_empty()));
+        *env.pool.borrow_mut() = Some(pool.clone());
+        if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
+            env.fail(text);
+        }
+        let listener = env.world.listener();
+        Some(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes: Volumes::new(&pool), listener }))
+    }
+
+    /// A boot without faults and clients.
+    async fn settle(self, there: Vec<DeviceFile>, task: Task, created: bool) -> bool {
+        let env = self.env.clone();
+        let Some(boot) = self.open(there, &std::cell::Cell::new(created)).await else { return false };
+        verify(&boot).await;
+        if task == Task::Empty {
+            let names: Vec<String> = boot.volumes.list().into_iter().map(|v| v.name).collect();
+            for name in names {
+                env.model.borrow_mut().begin_delete(&name);
+                match boot.volumes.delete(&name).await {
+                    Ok(()) => env.model.borrow_mut().forget(&name),
+                    Err(_) if env.beyond() => {}
+                    Err(e) => env.fail(format!("delete {name}: {e}")),
+                }
+            }
+            self.wait_for_space(&boot).await;
+        } else {
+            let from = env.model.borrow_mut().begin_flush();
+            match boot.volumes.pool().commit().await {
+                Ok(()) => env.model.borrow_mut().end_commit(from),
+                Err(_) if env.beyond() => {}
+                Err(e) => env.fail(format!("the last flush: {e}")),
+            }
+            verify(&boot).await;
+        }
+        self.close(&boot).await
+    }
+
+    /// Waits until what was deleted is given back: only what the checksum trees of emptied groups had may stay.
+    async fn wait_for_space(&self, boot: &Boot) {
+        let env = &self.env;
+        let groups = env.settings.total_bytes() / env.settings.group_bytes;
+        let most = (8 * groups + 64) * BLOCK_U64;
+        // A minute is long: what has not come back by then will not.
+        self.rt.sleep(Duration::from_secs(60)).await;
+        let used = boot.volumes.pool().status().pool.used_bytes;
+        if used <= most {
+            env.count("runs that gave all space back", 1);
+        } else if !env.beyond() {
+            env.fail(format!("all volumes are deleted, and {used} bytes are still in use (at most {most} should be)"));
+        }
+    }
+}
+
+/// The end of a boot that is not closed.
+async fn end(env: &Env, rt: &Rt, ending: Ending) {
+    env.check_patience();
+    env.take_counters();
+    env.note(format!("{ending:?}"));
+    if ending == Ending::PowerCut {
+        env.world.power_cut();
+    }
+    rt.kill();
+    std::future::pending::<()>().await;
+}
+
+/// Reads everything and compares; also how much space it takes.
+async fn verify(boot: &Rc<Boot>) {
+    let env = &boot.env;
+    let live = env.model.borrow().live();
+    for (name, id) in live {
+        let Some(size) = env.model.borrow().volume(id).map(|v| v.size) else { continue };
+        let Some(volume) = boot.volumes.open(&name) else { env.fail(format!("volume {name:?} cannot be opened")) };
+        let step = (1 + env.below(256)) * BLOCK_U64;
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        if size <= READ_WHOLE {
+            let mut at = 0;
+            while at < size {
+                ranges.push((at, step.min(size - at)));
+                at += step;
+            }
+        } else {
+            let blocks = env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
+            for b in blocks {
+                match ranges.last_mut() {
+                    Some((start, len)) if *start + *len == b * BLOCK_U64 && *len < step => *len += BLOCK_U64,
+                    _ => ranges.push((b * BLOCK_U64, BLOCK_U64)),
+                }
+            }
+            ranges.iter_mut().for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
+        }
+        for (offset, len) in ranges.into_iter().filter(|r| r.1 > 0) {
+            compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
+        }
+    }
+    env.count("volumes read as a whole", 1);
+    if let Err(text) = env.model.borrow().check_space(&boot.volumes.list()) {
+        if !env.beyond() {
+            env.fail(text);
+        }
+    }
+}
+
+async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64) {
+    let env = &boot.env;
+    let op = env.model.borrow_mut().begin_read(id);
+    let f = front.clone();
+    match crate::front::run(&boot.rt, async move { f.read(offset, len).await }).await {
+        Ok(data) => {
+            let verdict = env.model.borrow_mut().end_read(id, op, offset, &data);
+            match verdict {
+                Ok(too_hard) => env.count("blocks that could not be judged", too_hard),
+                Err(m) => env.fail_at(id, m.block, &m.text),
+            }
+        }
+        Err(Failure { why: Why::Io, .. }) if env.beyond() => {
+            env.model.borrow_mut().drop_read(id, op);
+            env.count("reads failed while comparing", 1);
+        }
+        Err(e) => env.fail(format!("reading {len} bytes at {offset} of volume {id}: {}", e.text)),
+    }
+}

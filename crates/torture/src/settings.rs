@@ -1,0 +1,295 @@
+//! The swarm: every run draws which operations and faults there are at all, and how large and slow everything is, so that runs differ in kind
+//! and not only in order (Groce et al., Swarm Testing, 2012).
+
+use base::{Duration, Prng};
+use sim::{DiskModel, FaultRates};
+
+const MIB: u64 = 1 << 20;
+
+/// How much may go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// Nothing that loses data.
+    None,
+    /// On as many devices as there are copies less one: nothing may be lost.
+    Budget,
+    /// On all devices: errors are allowed, wrong bytes never.
+    Beyond,
+}
+
+/// Weights of what clients do; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mix {
+    /// Writes of whole blocks.
+    pub write: u64,
+    /// Writes of sectors, aligned to nothing else.
+    pub sectors: u64,
+    /// Writes of up to 1 MiB.
+    pub large: u64,
+    /// Reads.
+    pub read: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Discards.
+    pub discard: u64,
+    /// Write-zeroes.
+    pub zeroes: u64,
+    /// Block status.
+    pub extents: u64,
+    /// Requests outside of the volume.
+    pub outside: u64,
+}
+
+impl Mix {
+    /// All weights, in the order of the fields.
+    pub fn weights(&self) -> [u64; 9] {
+        let m = self;
+        [m.write, m.sectors, m.large, m.read, m.flush, m.discard, m.zeroes, m.extents, m.outside]
+    }
+}
+
+/// Which faults there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// How often faults that lose data happen by themselves on the victims.
+    pub rates: FaultRates,
+    /// How often harmless ones (short transfers, stuck) do on all.
+    pub harmless: FaultRates,
+    /// Victims die while the pool is open, and come back later.
+    pub die: bool,
+    /// Victims are absent at some boots.
+    pub absent: bool,
+    /// Victims come back as they were some boots before.
+    pub stale: bool,
+    /// The host's file systems are full for a time.
+    pub full: bool,
+    /// Bit rot and unreadable sectors while the pool is closed.
+    pub at_rest: bool,
+}
+
+/// How a boot ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// The power goes.
+    PowerCut,
+    /// The process is killed.
+    Kill,
+    /// The pool is closed.
+    Close,
+}
+
+/// One boot.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot {
+    /// How it ends.
+    pub ending: Ending,
+    /// It ends when so many operations were answered; or earlier, if `cut_after` is shorter.
+    pub operations: u64,
+    /// It ends after this time at the latest: short ones end in the middle of opening.
+    pub cut_after: Duration,
+    /// Everything is read and compared first.
+    pub verify: bool,
+}
+
+/// What one run is like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The seed.
+    pub seed: u64,
+    /// The devices.
+    pub devices: Vec<DiskModel>,
+    /// Copies of every block.
+    pub copies: u8,
+    /// Bytes in a block group.
+    pub group_bytes: u64,
+    /// The pool's settings.
+    pub pool: pool::Settings,
+    /// Operations in flight at the seam.
+    pub slots: usize,
+    /// Names of volumes.
+    pub names: usize,
+    /// Largest ordinary volume in bytes.
+    pub volume_bytes: u64,
+    /// Some volumes are very large (and sparse).
+    pub huge: bool,
+    /// Volumes come, go and change size once in so many operations; 0 for never.
+    pub admin: u64,
+    /// Clients that call volumes directly.
+    pub direct: usize,
+    /// Clients over the wire.
+    pub nbd: usize,
+    /// They vanish once in so many operations; 0 for never.
+    pub vanish: u64,
+    /// Requests of a client in flight.
+    pub depth: usize,
+    /// What they do.
+    pub mix: Mix,
+    /// Share of accesses, in 16, that go to a few hot places.
+    pub hot: u64,
+    /// How much may go wrong.
+    pub damage: Damage,
+    /// The devices that it befalls.
+    pub victims: Vec<usize>,
+    /// Which faults.
+    pub faults: Faults,
+    /// The boots.
+    pub boots: Vec<Boot>,
+}
+
+fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
+    choices[r.below(choices.len() as u64) as usize]
+}
+
+impl Settings {
+    /// The settings of run `seed`.
+    pub fn draw(seed: u64) -> Settings {
+        let r = &mut Prng::new(base::prng::mix64(seed ^ 0x70_1237));
+        let count = one_of(r, &[1, 2, 2, 2, 3, 3, 4]);
+        let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
+        let copies = if r.one_in(2) { copies.max(2.min(count as u8)) } else { copies };
+        let devices: Vec<_> = (0..count).map(|_| disk(r)).collect();
+        let damage = match (r.below(16), copies) {
+            (0..=3, _) => Damage::None,
+            (4..=5, _) => Damage::Beyond,
+            (_, 1) => Damage::None,
+            _ => Damage::Budget,
+        };
+        let victims = match damage {
+            Damage::None => Vec::new(),
+            Damage::Beyond => (0..count).collect(),
+            Damage::Budget => victims(r, count, usize::from(copies) - 1),
+        };
+        let pool = pool::Settings {
+            commit_interval: Duration::from_millis(one_of(r, &[2, 20, 200, 1000, 5000])),
+            dirty_nodes: one_of(r, &[16, 64, 200]),
+            cached_nodes: one_of(r, &[256, 256, 1000]),
+            loaded_groups: one_of(r, &[2, 4, 16, 256]),
+            device: queue::Limits {
+                depth: one_of(r, &[1, 2, 8, 32, 128]),
+                max_request_bytes: one_of(r, &[4096, 64 << 10, 1 << 20]),
+                max_segments: one_of(r, &[1, 8, 256]),
+            },
+        };
+        let direct = r.below(4) as usize;
+        let boots = boots(r);
+        Settings {
+            seed,
+            copies,
+            group_bytes: MIB,
+            pool,
+            slots: one_of(r, &[8, 64, 1024]),
+            names: r.range(1, 7) as usize,
+            volume_bytes: one_of(r, &[MIB, 4 * MIB, 24 * MIB]),
+            huge: r.one_in(3),
+            admin: if r.one_in(3) { 0 } else { r.range(10, 60) },
+            direct,
+            nbd: if direct == 0 { r.range(1, 4) } else { r.below(3) } as usize,
+            vanish: if r.one_in(2) { 0 } else { r.range(20, 200) },
+            depth: one_of(r, &[1, 2, 8, 24]),
+            mix: mix(r),
+            hot: one_of(r, &[0, 4, 8, 14, 16]),
+            faults: faults(r, damage),
+            damage,
+            victims,
+            devices,
+            boots,
+        }
+    }
+
+    /// The sizes of the devices.
+    pub fn total_bytes(&self) -> u64 {
+        self.devices.iter().map(|d| d.size_bytes).sum()
+    }
+}
+
+fn disk(r: &mut Prng) -> DiskModel {
+    let size = r.range(16, 65) * MIB + r.below(16) * 64 * 1024;
+    let mut model = if r.one_in(5) { DiskModel::rotating(size) } else { DiskModel::nvme(size) };
+    model.align = one_of(r, &[512, 4096]);
+    if r.one_in(4) {
+        model.flush_latency.1 *= 20;
+    }
+    if r.one_in(4) {
+        model.write_latency.1 *= 50;
+    }
+    model
+}
+
+fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..devices).collect();
+    (0..n).map(|_| all.swap_remove(r.below(all.len() as u64) as usize)).collect()
+}
+
+fn mix(r: &mut Prng) -> Mix {
+    let weight = |r: &mut Prng| if r.one_in(4) { 0 } else { r.range(1, 12) };
+    let mut m = Mix {
+        write: weight(r),
+        sectors: weight(r),
+        large: weight(r) / 3,
+        read: weight(r),
+        flush: weight(r) / 2,
+        discard: weight(r) / 3,
+        zeroes: weight(r) / 3,
+        extents: weight(r) / 5,
+        outside: weight(r) / 8,
+    };
+    if m.write + m.sectors + m.large == 0 {
+        m.write = 5;
+    }
+    m
+}
+
+fn faults(r: &mut Prng, damage: Damage) -> Faults {
+    let rate = |r: &mut Prng| if r.one_in(2) { 0 } else { one_of(r, &[20, 100, 400, 2000]) };
+    let stuck_for = Duration::from_millis(one_of(r, &[5, 100, 3000]));
+    let harmless = FaultRates {
+        short_transfer: rate(r),
+        stuck: if r.one_in(3) { 500 } else { 0 },
+        stuck_for,
+        ..FaultRates::default()
+    };
+    let full = r.one_in(6);
+    if damage == Damage::None {
+        return Faults { harmless, full, ..Faults::default() };
+    }
+    let mut rates = FaultRates {
+        bit_rot: rate(r),
+        read_error: rate(r),
+        misdirected_write: rate(r),
+        lost_write: rate(r),
+        transient_error: if r.one_in(3) { 0 } else { one_of(r, &[300, 2000]) },
+        ..harmless
+    };
+    if damage == Damage::Beyond {
+        // What nobody can notice when it befalls all copies (an acknowledged write that was not done) is no fault of the pool.
+        rates = FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
+        return Faults { rates, harmless, full, at_rest: true, ..Faults::default() };
+    }
+    Faults {
+        rates,
+        harmless,
+        die: r.one_in(3),
+        absent: r.one_in(3),
+        stale: r.one_in(3),
+        full,
+        at_rest: r.one_in(2),
+    }
+}
+
+fn boots(r: &mut Prng) -> Vec<Boot> {
+    let n = r.range(2, 7);
+    (0..n)
+        .map(|_| {
+            let ending = match r.below(8) {
+                0 => Ending::Close,
+                1 => Ending::Kill,
+                _ => Ending::PowerCut,
+            };
+            // Short ones: while the pool is being opened, or just after.
+            let brief = r.one_in(5) && ending != Ending::Close;
+            let cut_after =
+                if brief { Duration::from_micros(r.range(1, 60_000)) } else { Duration::from_secs(100_000) };
+            Boot { ending, operations: one_of(r, &[5, 40, 150, 400]), cut_after, verify: !r.one_in(4) }
+        })
+        .collect()
+}

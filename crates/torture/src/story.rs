@@ -1,0 +1,122 @@
+//! What happened last, to be told when a run fails; and what was counted, to see that runs go where it hurts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// Events that are kept.
+const KEPT: usize = 30_000;
+/// Of these, the last that are told whatever they are about.
+const LAST: usize = 40;
+/// Events about the place in question that are told.
+const MOST_ABOUT: usize = 60;
+
+/// One line of the story.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Virtual time in nanoseconds.
+    pub at: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// An operation on a volume begins: its number, the volume's, what, first byte, bytes.
+    Begins { op: u64, volume: u32, what: &'static str, offset: u64, len: u64 },
+    /// It ends.
+    Ends { op: u64, how: String },
+    /// Anything else.
+    Note(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12.3} ms  ", self.at as f64 / 1e6)?;
+        match &self.what {
+            What::Begins { op, volume, what, offset, len } => {
+                write!(f, "op {op}: {what} {len} at {offset} (block {}) of volume {volume}", offset / 4096)
+            }
+            What::Ends { op, how, .. } => write!(f, "op {op}: {how}"),
+            What::Note(text) => f.write_str(text),
+        }
+    }
+}
+
+/// The place that a failure is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub volume: u32,
+    pub block: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Story {
+    events: VecDeque<Event>,
+    pub about: Option<Place>,
+}
+
+impl Story {
+    pub fn add(&mut self, at: u64, what: What) {
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { at, what });
+    }
+
+    /// The story: what is about the place in question, then what came last.
+    pub fn tell(&self) -> String {
+        let mut out = String::new();
+        if let Some(place) = self.about {
+            out.push_str(&format!("what befell block {} of volume {}:\n", place.block, place.volume));
+            let mut ops = std::collections::BTreeSet::new();
+            let mut lines = VecDeque::new();
+            for e in &self.events {
+                let tell = match &e.what {
+                    What::Begins { op, volume, offset, len, .. } => {
+                        let touches = place.block >= offset / 4096 && place.block < (offset + len).div_ceil(4096);
+                        let told = *volume == place.volume && (*len == 0 || touches);
+                        if told {
+                            ops.insert(*op);
+                        }
+                        told
+                    }
+                    What::Ends { op, .. } => ops.contains(op),
+                    What::Note(_) => true,
+                };
+                if tell {
+                    if lines.len() == MOST_ABOUT {
+                        lines.pop_front();
+                    }
+                    lines.push_back(e);
+                }
+            }
+            lines.into_iter().for_each(|e| out.push_str(&format!("{e}\n")));
+        }
+        out.push_str("the last that happened:\n");
+        let skip = self.events.len().saturating_sub(LAST);
+        self.events.iter().skip(skip).for_each(|e| out.push_str(&format!("{e}\n")));
+        out
+    }
+}
+
+/// Counters by name.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Coverage(pub BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    /// Adds `n` to a counter.
+    pub fn add(&mut self, name: &'static str, n: u64) {
+        if n > 0 {
+            *self.0.entry(name).or_default() += n;
+        }
+    }
+
+    /// Adds all counters of `other`.
+    pub fn merge(&mut self, other: &Coverage) {
+        other.0.iter().for_each(|(name, n)| self.add(name, *n));
+    }
+
+    /// A counter.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
