@@ -13,6 +13,8 @@ use queue::KindStats;
 
 use crate::ranges::RangeLocks;
 
+/// A write of parts of blocks is cut at multiples of it: the largest request and the rest of its blocks together exceed the largest buffer.
+const MERGE_BYTES: u64 = 4 << 20;
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
@@ -119,13 +121,27 @@ impl Volume {
         let _lock = self.locks.lock(blocks.clone()).await;
         // Again: it may have been shrunk while this request waited.
         self.check(offset, len)?;
-        let whole = if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
-            data
+        if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
+            self.pool.write(self.id, Lba(blocks.start), &data).await?;
         } else {
-            self.merge(&blocks, offset, &data).await?
-        };
-        self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+            self.write_merged(offset, &data).await?;
+        }
         self.count(|s| &mut s.write, len, since);
+        Ok(())
+    }
+
+    /// Writes what does not begin and end with a block, in parts that fit a buffer.
+    async fn write_merged(&self, offset: u64, data: &Slice) -> Result<()> {
+        let end = offset + data.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let next = end.min((at / MERGE_BYTES + 1) * MERGE_BYTES);
+            let part = data.cut((at - offset) as usize, (next - at) as usize);
+            let blocks = blocks_of(at, part.len() as u64);
+            let whole = self.merge(&blocks, at, &part).await?;
+            self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+            at = next;
+        }
         Ok(())
     }
 

@@ -127,6 +127,18 @@ fn agrees_with_a_vector_of_bytes_over_restarts() {
 }
 
 #[test]
+fn the_longest_write_needs_no_alignment() {
+    Bench::new(3).boot(true, |_, volumes| async move {
+        let v = volumes.create("v", 36 * MIB, 512).await.expect("create");
+        let data = random_slice(&v, &mut Prng::new(1), base::BufPool::MAX);
+        v.write(512, data.clone()).await.expect("write");
+        assert!(bytes_of(&v, 512, data.len() as u64).await == data[..]);
+        assert_eq!(bytes_of(&v, 0, 512).await, [0; 512]);
+        assert_eq!(bytes_of(&v, 512 + data.len() as u64, 512).await, [0; 512]);
+    });
+}
+
+#[test]
 fn writers_of_different_sectors_of_a_block_do_not_lose_one_another() {
     let bench = Bench::new(7);
     bench.boot(true, |rt, volumes| async move {
