@@ -8,7 +8,7 @@ def fio(t, server, *arguments, timeout=150):
         raise Skip("this fio was built without the nbd engine")
     done = t.run(
         "fio", "--ioengine=nbd", f"--uri={server.uri()}", "--group_reporting", "--verify_fatal=1", "--exitall_on_error=1",
-        *arguments, timeout=timeout,
+        "--verify_state_save=0", *arguments, timeout=timeout, cwd=t.dir,
     )
     assert "verify:" not in done.stderr and "err= 0" in done.stdout, done.stdout + done.stderr
 
