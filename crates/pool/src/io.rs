@@ -6,7 +6,7 @@
 //! These futures must run to their end (in a task that is not dropped), or the blocks they took stay taken until the pool is opened again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, Lba, PoolAddr, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, Crc, Lba, PoolAddr, Slice, SliceList, VolumeId};
 use btree::{Edit, Fault};
 use format::page::GroupKind;
 use queue::Class;
@@ -21,6 +21,8 @@ use crate::{checksums, mapping};
 
 /// Blocks that are read, written or mapped in one step.
 const STEP_BLOCKS: u64 = 256;
+/// No volume has a block at or behind this.
+pub(crate) const END_OF_SPACE: Lba = Lba(format::MAX_VOLUME_BYTES / BLOCK_U64);
 /// Extents that a discard unmaps in one step.
 const STEP_EXTENTS: usize = 128;
 
@@ -193,6 +195,22 @@ impl Pool {
         while at < end {
             self.admit(Purpose::Free).await?;
             at = self.resident(Class::Foreground, |st| unmap(st, volume, at, end)).await??;
+            self.after_change();
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Unmaps what is behind the end of `volume`, in slices; the end is looked up for each, so that the volume may grow meanwhile.
+    pub(crate) async fn trim_behind_end(&self, volume: VolumeId) -> Result<()> {
+        let mut at = Lba(0);
+        while at < END_OF_SPACE {
+            self.admit(Purpose::Free).await?;
+            let step = |st: &mut State| {
+                let size = st.volumes.get(&volume).map_or(0, |v| v.record.size_bytes);
+                unmap(st, volume, at.max(Lba(size.div_ceil(BLOCK_U64))), END_OF_SPACE)
+            };
+            at = self.resident(Class::Foreground, step).await??;
             self.after_change();
             self.rt().yield_now().await;
         }

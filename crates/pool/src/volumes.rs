@@ -7,6 +7,7 @@ use format::superblock::MAX_NAME;
 
 use crate::Pool;
 use crate::error::{ErrorKind, PoolError, Result};
+use crate::io::END_OF_SPACE;
 use crate::state::no_such_volume;
 use crate::txn::Volume;
 
@@ -130,7 +131,7 @@ impl Pool {
         };
         if size >= old {
             // A crash after an earlier shrink may have left something behind the end.
-            self.discard(id, Lba(old.div_ceil(BLOCK_U64)), end_of_space()).await?;
+            self.discard(id, Lba(old.div_ceil(BLOCK_U64)), END_OF_SPACE).await?;
         }
         match last {
             Some(block) => self.write_step(id, Lba(size / BLOCK_U64), block, Some(size)).await?,
@@ -139,7 +140,7 @@ impl Pool {
         self.commit().await?;
         if size < old {
             // Only now: had the power failed before, the volume would have its old size, and its content.
-            self.discard(id, Lba(size.div_ceil(BLOCK_U64)), end_of_space()).await?;
+            self.trim_behind_end(id).await?;
         }
         Ok(())
     }
@@ -158,17 +159,28 @@ impl Pool {
         Ok(())
     }
 
-    /// Frees, in the background, the blocks of volumes that were deleted before the pool was last closed or lost power.
+    /// Frees, in the background, what a deletion or a shrink before the pool was last closed, or lost power, had not freed yet.
     pub(crate) fn reap_all(&self) {
         let deleting: Vec<VolumeId> =
             self.state().volumes.values().filter(|v| !v.is_live() && !v.gone).map(|v| v.record.id).collect();
         deleting.into_iter().for_each(|id| self.reap(id));
+        let live: Vec<VolumeId> = self.volumes().iter().map(|v| v.id).collect();
+        let pool = self.clone();
+        self.rt().detach(async move {
+            for id in live {
+                // Deleted meanwhile: another task frees all of it.
+                let Err(e) = pool.trim_behind_end(id).await else { continue };
+                if e.kind != ErrorKind::NotFound && !pool.is_closed() {
+                    tracing::warn!(volume = id.0, "freeing what a shrink cut off stopped: {e}");
+                }
+            }
+        });
     }
 
     fn reap(&self, id: VolumeId) {
         let pool = self.clone();
-        drop(self.rt().spawn(async move {
-            let outcome = match pool.discard(id, Lba(0), end_of_space()).await {
+        self.rt().detach(async move {
+            let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
                 Ok(()) => pool.forget_volume(id).await,
                 Err(e) => Err(e),
             };
@@ -180,15 +192,11 @@ impl Pool {
                     "freeing a deleted volume stopped, it goes on when the pool is opened again: {e}"
                 );
             }
-        }));
+        });
     }
 
     async fn forget_volume(&self, id: VolumeId) -> Result<()> {
         self.state_mut().edit_volume(id)?.gone = true;
         self.commit().await
     }
-}
-
-fn end_of_space() -> Lba {
-    Lba(MAX_VOLUME_BYTES / BLOCK_U64)
 }
