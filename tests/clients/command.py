@@ -1,8 +1,10 @@
 """The command: what it prints, what it refuses, how it ends."""
 
 import json
+import os
 import shutil
 import signal
+import time
 
 from harness.case import limit
 from harness.data import GIB, MIB, noise
@@ -183,6 +185,74 @@ def test_check_and_dump(t):
     report = json.loads(t.forebay("check", "--json", server.socket.parent).stdout)
     assert isinstance(report, dict) and report
     t.refused(t.bin, "check", t.dir / "missing")
+
+    def dump(*what):
+        lines = t.forebay("dump", *what, "--dir", server.socket.parent).stdout.splitlines()
+        assert lines, f"dump {what} shows nothing"
+        return [json.loads(line) for line in lines]
+
+    assert "vol0" in json.dumps(dump("volumes"))
+    for what in (("superblock",), ("groups",), ("mapping", "vol0"), ("extents", "vol0")):
+        dump(*what)
+    t.refused(t.bin, "dump", "mapping", "nobody", "--dir", server.socket.parent)
+    t.refused(t.bin, "dump", "everything", "--dir", server.socket.parent)
+
+
+def test_check_finds_damage(t):
+    """A device cut short, one emptied, one full of noise: found and named; a server refuses by name or serves what is right."""
+    server = t.up(size="320M", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("damage", 16 * MIB), 0)
+    handle.flush()
+    server.stop()
+    good = t.dir / "good.img"
+    victim = server.devices[1]
+    t.run("cp", "--sparse=always", victim, good)
+    size = good.stat().st_size
+
+    def cut():
+        os.truncate(victim, size // 2)
+
+    def empty():
+        os.truncate(victim, 0)
+        os.truncate(victim, size)
+
+    def noisy():
+        with open(victim, "r+b") as file:
+            file.seek(1 * MIB)
+            file.write(noise(1, 16 * MIB))
+
+    for damage in (cut, empty, noisy):
+        t.run("cp", "--sparse=always", good, victim)
+        damage()
+        text = t.refused(t.bin, "check", "--data", server.socket.parent)
+        assert "pool1.img" in text, f"{damage.__name__}: the report must name the device"
+        # What a start does to the other device must not reach the next turn.
+        t.run("cp", "--sparse=always", server.devices[0], t.dir / "first.img")
+        server.spawn()
+        while not server.answers() and server.alive():
+            time.sleep(0.02)
+        if server.alive():
+            assert server.connect().pread(16 * MIB, 0) == noise("damage", 16 * MIB), damage.__name__
+            server.stop()
+        else:
+            assert server.process.returncode == 1 and "pool1.img" in server.log_text().splitlines()[-1], damage.__name__
+        (t.dir / "first.img").replace(server.devices[0])
+
+
+def test_configuration_file(t):
+    """`forebay serve --config`, and what it says to a file that is wrong."""
+    devices = t.devices(GIB, GIB)
+    t.forebay("create", *device_words(devices))
+    config = t.dir / "forebay.toml"
+    config.write_text('devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "nbd.sock"\n[control]\nsocket = "control.sock"\n')
+    server = t.serve([], "--config", config, start=False)
+    server.command = [str(t.bin), "serve", "--config", str(config)]
+    server.start()
+    assert len(server.status()["pool"]["devices"]) == 2
+    server.stop()
+    config.write_text('devices = ["device0.img"]\ncolour = "red"\n')
+    t.refused(*server.command, saying=("colour",))
 
 
 def test_log_json(t):
