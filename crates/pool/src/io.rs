@@ -217,8 +217,9 @@ impl Pool {
         Ok(())
     }
 
-    /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order, neighbours joined.
-    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<Vec<(Lba, u64)>> {
+    /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order, neighbours joined; and up to where they are all of
+    /// them.
+    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let extents = self
             .resident(Class::Foreground, |st| {
                 let v = match st.volumes.get(&volume).filter(|v| v.is_live()) {
@@ -228,16 +229,21 @@ impl Pool {
                 mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), max.saturating_add(1))
             })
             .await??;
+        // One more than was asked for: there may be others behind it, whether it joins its neighbours or not.
+        let all = extents.len() <= max;
         let mut out: Vec<(Lba, u64)> = Vec::new();
-        for e in extents {
+        for e in extents.iter().take(max) {
             let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
             match out.last_mut() {
                 Some((start, len)) if start.0 + *len == from => *len += to - from,
                 _ => out.push((Lba(from), to - from)),
             }
         }
-        out.truncate(max);
-        Ok(out)
+        let upto = match out.last() {
+            Some((start, len)) if !all => start.plus(*len),
+            _ => end,
+        };
+        Ok((out, upto))
     }
 
     /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.

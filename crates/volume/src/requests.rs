@@ -238,10 +238,9 @@ impl Volume {
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        let found = self.pool.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
+        let (found, upto) = self.pool.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
         let mut parts: Vec<Extent> = Vec::new();
         let (mut at, end) = (offset, offset + len);
-        let cut_short = found.len() >= max.max(1);
         for (lba, n) in found {
             let from = (lba.0 * BLOCK_U64).max(offset);
             let to = ((lba.0 + n) * BLOCK_U64).min(end);
@@ -251,7 +250,8 @@ impl Volume {
             parts.push(Extent { len: to - from, allocated: true });
             at = to;
         }
-        if at < end && !cut_short {
+        let end = end.min(upto.0 * BLOCK_U64);
+        if at < end {
             parts.push(Extent { len: end - at, allocated: false });
         }
         parts.truncate(max.max(1));
