@@ -7,6 +7,7 @@ use base::SECTOR;
 use base::prng::mix64;
 
 const MAGIC: u64 = 0xF0BA_70A7;
+const ZEROS: [u8; SECTOR] = [0; SECTOR];
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Fills `bytes`, whole sectors, as write number `write` of `volume` does from sector `first` on.
@@ -38,7 +39,7 @@ pub enum Found {
 
 /// Says what `sector` holds, which was read as sector `number` of `volume`.
 pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
-    if sector.iter().all(|&b| b == 0) {
+    if sector == ZEROS {
         return Found::Zero;
     }
     let word = |i: usize| sector[i * 8..i * 8 + 8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b));
@@ -48,7 +49,7 @@ pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
     let (of, at, write) = (word(0) as u32, word(1), word(2));
     let mut expected = [0; SECTOR];
     encode(&mut expected, of, at, write);
-    if let Some(byte) = (0..SECTOR).find(|&i| sector[i] != expected[i]) {
+    if let Some(byte) = (0..SECTOR).find(|&i| sector != expected && sector[i] != expected[i]) {
         return Found::Wrong(format!(
             "damaged from byte {byte} on: it begins as write {write} of sector {at} of volume {of}"
         ));

@@ -72,7 +72,7 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
         });
         let tale = story.try_borrow().map(|s| s.tell()).unwrap_or_default();
         format!(
-            "seed {seed} failed: {text}\n\nsettings: {settings:#?}\n\n{tale}\nreplay: make torture SEEDS=1 SEED={seed}"
+            "seed {seed} failed: {text}\n\nsettings: {settings:?}\n\n{tale}\nreplay: make torture SEEDS=1 SEED={seed}"
         )
     })
 }

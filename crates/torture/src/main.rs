@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug"));
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-        eprintln!("{:#?}", Settings::draw(args.seed));
+        eprintln!("{:?}", Settings::draw(args.seed));
     }
     torture::catch_panics();
     let started = Instant::now();

@@ -258,7 +258,11 @@ impl Search<'_> {
         if !c.ok {
             return true;
         }
-        if c.durable || (c.era == self.view.era && c.end < self.view.from) {
+        if c.era == self.view.era {
+            if c.end < self.view.from {
+                return false;
+            }
+        } else if c.durable {
             return false;
         }
         !happened.iter().any(|&(era, start)| era == c.era && start > c.end)

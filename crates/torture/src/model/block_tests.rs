@@ -121,6 +121,8 @@ fn readers_keep_what_they_may_have_seen() {
     b.changes.iter_mut().for_each(|c| c.durable = true);
     b.settle(5);
     verdicts(&b, View { era: 1, from: 5 }, &[([1; 8], true), ([2; 8], true)]);
+    // A flush in the middle of the read makes nothing come before it.
+    verdicts(&b, View { era: 1, from: 11 }, &[([1; 8], true), ([2; 8], true)]);
     b.settle(20);
     verdicts(&b, View { era: 1, from: 20 }, &[([1; 8], false), ([2; 8], true)]);
 }

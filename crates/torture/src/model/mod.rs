@@ -184,7 +184,7 @@ impl Model {
     pub fn begin_resize(&mut self, id: u32, size: u64) -> Option<u64> {
         let (op, tick, era) = (self.op(), self.tick(), self.era);
         let v = self.volumes.get_mut(&id)?;
-        v.resizing = Some(size);
+        v.resizing = Some((size, op));
         v.resizes += 1;
         if size < v.size {
             let cut = (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
@@ -197,17 +197,20 @@ impl Model {
     pub fn end_resize(&mut self, id: u32, op: u64, size: u64, ok: bool) {
         let tick = self.tick();
         if let Some(v) = self.volumes.get_mut(&id) {
-            v.end(op, End { tick, ok, durable: ok });
             v.resizing = None;
             v.resizes += 1;
+            if ok {
+                v.resized(size, tick);
+            }
             v.size = size;
+            v.end(op, End { tick, ok, durable: ok });
         }
     }
 
     /// The volume may turn out to have another size after the next open.
     pub fn doubt_size(&mut self, id: u32, other: u64) {
         if let Some(v) = self.volumes.get_mut(&id) {
-            v.resizing = Some(other).filter(|o| *o != v.size);
+            v.also.push(other);
         }
     }
 
@@ -243,10 +246,16 @@ impl Model {
             self.doubt(&name, Doubt::None);
             let Some(v) = self.volumes.get_mut(&id) else { continue };
             v.dying = false;
-            let resized = v.resizing.take();
-            if info.sector_bytes != v.sector || (info.size_bytes != v.size && Some(info.size_bytes) != resized) {
-                let sizes = (v.size, resized, v.sector);
-                return Err(format!("volume {name:?} should have size, new size and sector {sizes:?}: {info:?}"));
+            let mut sizes = std::mem::take(&mut v.also);
+            let resizing = v.resizing.take();
+            sizes.extend(resizing.map(|r| r.0));
+            sizes.push(v.size);
+            if let Some((_, op)) = resizing.filter(|r| r.0 != v.size && info.size_bytes == v.size) {
+                v.not_resized(op);
+            }
+            if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
+                let sizes = (sizes, v.sector);
+                return Err(format!("volume {name:?} should have one of these sizes, and this sector {sizes:?}: {info:?}"));
             }
             if info.size_bytes < v.size {
                 v.cut(info.size_bytes);

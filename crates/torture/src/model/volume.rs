@@ -38,10 +38,16 @@ pub(crate) struct Volume {
     pub id: u32,
     pub sector: u32,
     pub size: u64,
-    /// A resize to this size is under way, or its outcome unknown.
-    pub resizing: Option<u64>,
+    /// A resize to this size, with the number of its change, is under way, or its outcome unknown.
+    pub resizing: Option<(u64, u64)>,
+    /// Sizes that a resize which failed may have left, to be found after the next open.
+    pub also: Vec<u64>,
     /// Resizes so far, begun or ended.
     pub resizes: u64,
+    /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit. They are never seen, but take space.
+    behind: u64,
+    /// When they were given up: the next flush makes it last.
+    given_up: Option<u64>,
     /// A deletion was asked for.
     pub dying: bool,
     blocks: BTreeMap<u64, Block>,
@@ -58,7 +64,10 @@ impl Volume {
             sector,
             size,
             resizing: None,
+            also: Vec::new(),
             resizes: 0,
+            behind: 0,
+            given_up: None,
             dying: false,
             blocks: BTreeMap::new(),
             unsettled: BTreeSet::new(),
@@ -69,7 +78,7 @@ impl Volume {
 
     /// The least and the most size that it may have now.
     pub fn sizes(&self) -> (u64, u64) {
-        let other = self.resizing.unwrap_or(self.size);
+        let other = self.resizing.map_or(self.size, |r| r.0);
         (self.size.min(other), self.size.max(other))
     }
 
@@ -87,10 +96,11 @@ impl Volume {
         let change =
             Change { op, mask: WHOLE, value, start: tick, end: FLYING, ok: false, durable: false, era };
         let range = Range { first, end, change, whole_only };
-        if matches!(value, Value::Write(_)) {
-            for number in first / SECTORS..end.div_ceil(SECTORS) {
-                self.ensure(number);
-            }
+        if value != Value::Hole {
+            (first / SECTORS..end.div_ceil(SECTORS)).for_each(|number| self.ensure(number));
+        } else if !whole_only {
+            // Zeros in part of a block are written, also where there was nothing.
+            [first, end].into_iter().filter(|s| s % SECTORS != 0).for_each(|s| self.ensure(s / SECTORS));
         }
         let touched = first / SECTORS..end.div_ceil(SECTORS);
         for (number, block) in self.blocks.range_mut(touched) {
@@ -148,6 +158,9 @@ impl Volume {
 
     /// A flush that began at `from` is done: what had completed by then is durable.
     pub fn flushed(&mut self, from: u64, era: u32) {
+        if self.given_up.is_some_and(|tick| tick < from) {
+            self.behind = 0;
+        }
         let oldest = self.oldest_reader();
         let mut settled = Vec::new();
         for number in &self.unsettled {
@@ -173,6 +186,24 @@ impl Volume {
         ops.into_iter().for_each(|op| self.end(op, End { tick, ok: false, durable: false }));
     }
 
+    /// A resize is done.
+    pub fn resized(&mut self, size: u64, tick: u64) {
+        self.also.clear();
+        if size < self.size {
+            let end = (size / SECTOR as u64).div_ceil(SECTORS);
+            self.behind += self.blocks.range(end..).filter(|(_, b)| b.takes().1).count() as u64;
+            self.given_up = Some(tick);
+        } else {
+            self.behind = 0;
+        }
+        self.size = size;
+    }
+
+    /// A resize has not happened.
+    pub fn not_resized(&mut self, op: u64) {
+        self.blocks.values_mut().for_each(|b| b.changes.retain(|c| c.op != op));
+    }
+
     /// The end of the volume is at `size`, and what was behind it is gone for good.
     pub fn cut(&mut self, size: u64) {
         let sectors = size / SECTOR as u64;
@@ -180,6 +211,8 @@ impl Volume {
         behind.keys().for_each(|n| {
             self.unsettled.remove(n);
         });
+        self.behind += behind.len() as u64;
+        self.given_up = None;
         let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
         let Some(block) = self.blocks.get_mut(&last).filter(|_| kept > 0) else { return };
         let mask = (1u8 << kept) - 1;
@@ -246,12 +279,17 @@ impl Volume {
         self.blocks.keys().copied().collect()
     }
 
+    /// Whether a block takes space in the pool: for sure, perhaps.
+    pub fn takes(&self, number: u64) -> (bool, bool) {
+        self.blocks.get(&number).map_or((false, false), Block::takes)
+    }
+
     /// The least and the most number of bytes that it may take in the pool, when nothing is under way.
     pub fn allocated(&self) -> (u64, u64) {
         let (least, most) = self.blocks.values().map(Block::takes).fold((0, 0), |(least, most), (sure, perhaps)| {
             (least + u64::from(sure), most + u64::from(perhaps))
         });
-        (least * BLOCK_U64, most * BLOCK_U64)
+        (least * BLOCK_U64, (most + self.behind) * BLOCK_U64)
     }
 }
 
