@@ -138,10 +138,12 @@ def bars(table, results):
                 if ours and qemu:
                     judge(f"{workload}, {at}: median latency to qemu-nbd", ours["p50_us"] / qemu["p50_us"], 1.1, most=True)
             for workload in ("seqread-d8", "seqwrite-d8"):
-                ours, *peers = four(workload)
-                peers = [peer["mb_per_s"] for peer in peers if peer]
-                if ours and peers:
-                    judge(f"{workload}, {at}: rate to the best peer", ours["mb_per_s"] / max(peers), 0.9)
+                ours, qemu, nbdkit, uncached = four(workload)
+                # nbdkit's default may answer from the page cache, faster than the device is; so both are said.
+                for peers, words in (((qemu, nbdkit, uncached), "best peer"), ((qemu, uncached), "best peer without page cache")):
+                    rates = [peer["mb_per_s"] for peer in peers if peer]
+                    if ours and rates:
+                        judge(f"{workload}, {at}: rate to the {words}", ours["mb_per_s"] / max(rates), 0.9)
     for backing, peaks in results["memory"].items():
         if OURS in peaks:
             judge(f"resident memory, {backing}, MiB", peaks[OURS] / (1 << 20), 200, most=True)

@@ -60,9 +60,10 @@ def first_reply(server):
         bare.settimeout(120)
         try:
             bare.connect(str(server.socket))
+            take(bare, 18)
         except OSError:
+            # Nobody listens yet, or the kernel is just closing the socket of the server that was killed.
             return False
-        take(bare, 18)
         name = server.export.encode()
         bare.sendall(struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(name)) + name)
         take(bare, 10)
@@ -79,6 +80,6 @@ def take(bare, length):
     while len(got) < length:
         more = bare.recv(length - len(got))
         if not more:
-            raise RuntimeError("the server closed the connection")
+            raise ConnectionError("the server closed the connection")
         got += more
     return got
