@@ -28,7 +28,7 @@ impl Default for Limits {
     }
 }
 
-/// Short writes in a row that do not finish a single block, before it is an error.
+/// Short transfers in a row that do not finish a single block, before it is an error.
 const MAX_STALLS: u32 = 16;
 
 enum Work {
@@ -263,6 +263,7 @@ impl Device {
         let device = self.clone();
         self.0.rt.detach(async move {
             let mut at = got;
+            let mut stalls = 0;
             let mut outcome = Ok(());
             while at < transfer.len {
                 // Direct I/O wants an aligned start: read again from the beginning of the block that was cut.
@@ -274,6 +275,11 @@ impl Device {
                 let c = device.0.rt.op(Op::Read { file: device.0.file, offset, bufs: bounce }).await;
                 let n = match c.result {
                     Ok(n) if from + n as usize > at => n as usize,
+                    // Shorter still than before: that is no end of the file.
+                    Ok(1..) if stalls < MAX_STALLS => {
+                        stalls += 1;
+                        continue;
+                    }
                     Ok(_) => {
                         outcome = Err(IoError::IO);
                         break;
