@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, SECTOR};
 use nbd::client::{Client as NbdClient, ClientOptions};
+use rt::sync::Semaphore;
 
 use crate::content;
 use crate::env::Boot;
@@ -21,6 +22,8 @@ pub(crate) struct Client {
     boot: Rc<Boot>,
     nbd: bool,
     connections: RefCell<BTreeMap<u32, NbdClient>>,
+    /// One worker at a time connects, the others find what it has opened.
+    connecting: Semaphore,
 }
 
 /// What a request was up against.
@@ -37,7 +40,7 @@ struct Context {
 
 impl Client {
     pub fn new(boot: &Rc<Boot>, nbd: bool) -> Rc<Client> {
-        Rc::new(Client { boot: boot.clone(), nbd, connections: RefCell::default() })
+        Rc::new(Client { boot: boot.clone(), nbd, connections: RefCell::default(), connecting: Semaphore::new(1) })
     }
 
     /// A worker: one request after the other until the boot ends.
@@ -84,6 +87,7 @@ impl Client {
             }
             return volume.map(Front::Direct);
         }
+        let _turn = self.connecting.acquire(1).await;
         if let Some(c) = self.connections.borrow().get(&id) {
             return Some(Front::Nbd(c.clone()));
         }

@@ -177,7 +177,7 @@ impl Settings {
             copies,
             group_bytes: MIB,
             pool,
-            slots: one_of(r, &[128, 256, 1024]),
+            slots: one_of(r, &[256, 1024, 4096]),
             names: r.range(1, 7) as usize,
             volume_bytes: one_of(r, &[MIB, 2 * MIB, 6 * MIB, 20 * MIB]),
             huge: r.one_in(3),
