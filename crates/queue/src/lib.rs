@@ -9,6 +9,8 @@
 
 mod device;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use device::{Device, Limits};
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

@@ -1,0 +1,167 @@
+//! The queue over simulated disks, and over a backend that only keeps a list.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{BLOCK, BufPool, Duration, Instant, IoError, Prng, SliceList};
+use rt::{Backend, Completion, FileId, Op, OpId, Order, Payload, Rt};
+use sim::{DiskModel, Fault, FaultRates, World};
+
+use crate::{Class, Device, Limits};
+
+fn block(bufs: &BufPool, fill: u8, blocks: usize) -> SliceList {
+    let mut b = bufs.take(blocks * BLOCK);
+    b.fill(fill);
+    SliceList::from_iter([b.freeze()])
+}
+
+/// Notes what is asked for and completes everything one microsecond later.
+struct Noting {
+    asked: Rc<RefCell<Vec<(bool, u64, usize)>>>,
+    most: Rc<RefCell<usize>>,
+    pending: Vec<Completion>,
+    now: Instant,
+}
+
+impl Backend for Noting {
+    fn submit(&mut self, id: OpId, op: Op) {
+        let (write, offset, len, payload) = match op {
+            Op::Read { offset, bufs, .. } => (false, offset, bufs.iter().map(|b| b.len()).sum(), Payload::Bufs(bufs)),
+            Op::Write { offset, data, .. } => (true, offset, data.iter().map(|s| s.len()).sum(), Payload::Data(data)),
+            other => panic!("{other:?}"),
+        };
+        self.asked.borrow_mut().push((write, offset, len));
+        self.pending.push(Completion { id, result: Ok(len as u64), payload });
+        let most = self.most.borrow().max(self.pending.len());
+        *self.most.borrow_mut() = most;
+    }
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        assert!(until.is_some() || !self.pending.is_empty(), "nothing will ever happen");
+        self.now = self.now.after(Duration::from_micros(1));
+        done.append(&mut self.pending);
+        self.now
+    }
+    fn now(&self) -> Instant {
+        self.now
+    }
+}
+
+type Asked = Rc<RefCell<Vec<(bool, u64, usize)>>>;
+
+fn noting() -> (Rt, Asked, Rc<RefCell<usize>>) {
+    let (asked, most) = (Asked::default(), Rc::default());
+    let backend = Noting { asked: asked.clone(), most: Rc::clone(&most), pending: Vec::new(), now: Instant(0) };
+    (Rt::new(Box::new(backend), Order::Fifo, 64), asked, most)
+}
+
+#[test]
+fn neighbours_submitted_together_become_one_request() {
+    let (rt, asked, _) = noting();
+    let limits = Limits { max_request_bytes: 4 * BLOCK, ..Limits::default() };
+    let device = Device::new(&rt, FileId(0), limits);
+    let r = rt.clone();
+    let d = device.clone();
+    rt.block_on(async move {
+        // Blocks 0 to 5 backwards, one far away, and a read in between that must not be merged with writes.
+        let mut tasks = Vec::new();
+        for i in (0..6u64).rev().chain([100]) {
+            let (d, data) = (d.clone(), block(r.bufs(), i as u8, 1));
+            tasks.push(r.spawn(async move { d.write(Class::Foreground, i * BLOCK as u64, data).await }));
+        }
+        let (d2, buf) = (d.clone(), r.bufs().take(BLOCK));
+        let read = r.spawn(async move { d2.read(Class::Foreground, 6 * BLOCK as u64, buf).await.0 });
+        for t in tasks {
+            assert_eq!(t.await, Some(Ok(())));
+        }
+        assert_eq!(read.await, Some(Ok(())));
+    });
+    let b = BLOCK as u64;
+    let want = [(true, 0, 4 * BLOCK), (true, 4 * b, 2 * BLOCK), (false, 6 * b, BLOCK), (true, 100 * b, BLOCK)];
+    assert_eq!(*asked.borrow(), want);
+    assert_eq!(device.stats().of(Class::Foreground).merged, 4);
+    assert_eq!(device.stats().of(Class::Foreground).write.count, 7);
+}
+
+#[test]
+fn classes_are_not_mixed_and_what_is_in_flight_is_bounded() {
+    let (rt, asked, most) = noting();
+    let device = Device::new(&rt, FileId(0), Limits { depth: 3, ..Limits::default() });
+    let (r, d) = (rt.clone(), device.clone());
+    rt.block_on(async move {
+        let tasks: Vec<_> = (0..20u64)
+            .map(|i| {
+                let class = if i % 2 == 0 { Class::Foreground } else { Class::Commit };
+                let (d, data) = (d.clone(), block(r.bufs(), 1, 1));
+                r.spawn(async move { d.write(class, i * BLOCK as u64, data).await })
+            })
+            .collect();
+        r.settled().await;
+        assert!(d.load() > 3, "the rest waits");
+        for t in tasks {
+            assert_eq!(t.await, Some(Ok(())));
+        }
+        assert_eq!(d.load(), 0);
+    });
+    assert_eq!(asked.borrow().len(), 20, "neighbours of different classes stay apart");
+    assert_eq!(*most.borrow(), 3);
+    assert_eq!(device.stats().of(Class::Commit).write.count, 10);
+}
+
+#[test]
+fn short_transfers_are_finished() {
+    for seed in 0..40 {
+        let world = World::new(seed);
+        let disk = world.add_disk(DiskModel::nvme(4 << 20));
+        world.set_rates(disk, FaultRates { short_transfer: 2, ..FaultRates::default() });
+        let rt = Rt::new(world.backend(), Order::Seeded(seed), 32);
+        let device = Device::new(&rt, disk, Limits { depth: 4, ..Limits::default() });
+        let r = rt.clone();
+        rt.block_on(async move {
+            let mut rng = Prng::new(seed);
+            let tasks: Vec<_> = (0..30u64)
+                .map(|i| {
+                    let blocks = 1 + rng.below(12) as usize;
+                    let (d, r) = (device.clone(), r.clone());
+                    let offset = i * 16 * BLOCK as u64;
+                    r.clone().spawn(async move {
+                        let fill = i as u8 + 1;
+                        assert_eq!(d.write(Class::Foreground, offset, block(r.bufs(), fill, blocks)).await, Ok(()));
+                        let (outcome, buf) = d.read(Class::Foreground, offset, r.bufs().take(blocks * BLOCK)).await;
+                        assert_eq!(outcome, Ok(()));
+                        assert!(buf.iter().all(|&b| b == fill), "seed {seed} request {i}");
+                    })
+                })
+                .collect();
+            for t in tasks {
+                t.await.expect("ran");
+            }
+        })
+        .expect("alive");
+        rt.kill();
+    }
+}
+
+#[test]
+fn errors_reach_those_they_belong_to() {
+    let world = World::new(3);
+    let disk = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 32);
+    let device = Device::new(&rt, disk, Limits::default());
+    let (r, w) = (rt.clone(), world.clone());
+    rt.block_on(async move {
+        let at = |i: u64| i * BLOCK as u64;
+        assert_eq!(device.write(Class::Foreground, 0, block(r.bufs(), 7, 8)).await, Ok(()));
+        assert!(w.inject(disk, Fault::ReadError { offset: at(2), len: 512 }));
+        let (bad, _) = device.read(Class::Foreground, at(2), r.bufs().take(BLOCK)).await;
+        assert_eq!(bad, Err(IoError::IO));
+        let (good, buf) = device.read(Class::Foreground, at(3), r.bufs().take(BLOCK)).await;
+        assert_eq!((good, buf[0]), (Ok(()), 7));
+        let (past, _) = device.read(Class::Foreground, 1 << 20, r.bufs().take(BLOCK)).await;
+        assert_eq!(past, Err(IoError::IO), "nothing is there: 0 bytes are no success");
+        assert!(w.inject(disk, Fault::Dead));
+        assert!(device.flush(Class::Commit).await.is_err());
+        assert!(device.write(Class::Foreground, 0, block(r.bufs(), 1, 1)).await.is_err());
+    })
+    .expect("alive");
+    rt.kill();
+}
