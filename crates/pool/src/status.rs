@@ -152,6 +152,8 @@ impl KindStatus {
 impl Pool {
     /// The pool as it is now.
     pub fn status(&self) -> Status {
+        // What no read is about any more is free, though nobody needed it yet.
+        self.state_mut().drain_limbo(usize::MAX);
         let st = self.state();
         let group_bytes = st.geometry.group_bytes();
         let used_groups = (st.groups.len() - st.free_groups.len()) as u64;

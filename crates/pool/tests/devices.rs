@@ -1,0 +1,174 @@
+//! What the pool makes of devices that rot, fail, vanish, come back, or went on by themselves.
+
+use std::future::Future;
+
+use base::{BLOCK, Duration, Lba, VolumeId};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Settings};
+use rt::{Order, Rt};
+use sim::{DiskModel, Fault, World};
+
+const MIB: u64 = 1 << 20;
+const BLOCKS: u64 = 256;
+
+struct Bench {
+    world: World,
+    files: Vec<DeviceFile>,
+    volume: VolumeId,
+}
+
+impl Bench {
+    /// A pool of two copies on two disks, with a volume of which all blocks hold `1`.
+    fn new(seed: u64) -> Bench {
+        let world = World::new(seed);
+        let disk = |i| {
+            let file = world.add_disk(DiskModel::nvme(32 * MIB));
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
+        };
+        let files: Vec<_> = (0..2).map(disk).collect();
+        let mut bench = Bench { world, files, volume: VolumeId(0) };
+        bench.volume = bench.run(|rt, files| async move {
+            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            let (pool, _) = open(&rt, files).await.expect("open");
+            let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
+            fill(&pool, id, 1).await;
+            pool.close().await.expect("close");
+            id
+        });
+        bench
+    }
+
+    /// Damages a sector of every block that a disk has behind its tables: data and metadata.
+    fn rot(&self, disk: usize) {
+        for block in 1024..(32 * MIB / BLOCK as u64) {
+            let offset = block * BLOCK as u64;
+            let written = self.world.contents(self.files[disk].file, offset, BLOCK).iter().any(|&b| b != 0);
+            if written {
+                assert!(self.world.inject(self.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 }));
+            }
+        }
+    }
+
+    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
+        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 256);
+        let out = rt.block_on(body(rt.clone(), self.files.clone()));
+        rt.kill();
+        out.expect("alive")
+    }
+}
+
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<(Pool, Vec<String>), PoolError> {
+    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
+    Pool::open(rt, files, settings).await
+}
+
+async fn fill(pool: &Pool, id: VolumeId, value: u8) {
+    let mut data = pool.bufs().take(BLOCKS as usize * BLOCK);
+    data.fill(value);
+    pool.write(id, Lba(0), &data.freeze()).await.expect("write");
+    pool.commit().await.expect("commit");
+}
+
+async fn expect(pool: &Pool, id: VolumeId, value: u8) {
+    let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+    assert!(data.iter().all(|s| s.iter().all(|&b| b == value)), "not all is {value}");
+}
+
+#[test]
+fn rot_in_one_copy_is_healed_and_counted() {
+    let bench = Bench::new(1);
+    bench.rot(0);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let (pool, warnings) = open(&rt, files).await.expect("open");
+        assert!(warnings.is_empty(), "{warnings:?}");
+        // Reads go to either disk: until every block has been read from the bad one.
+        for _ in 0..40 {
+            expect(&pool, id, 1).await;
+            rt.sleep(Duration::from_millis(5)).await;
+        }
+        let devices = pool.status().pool.devices;
+        assert!(devices[0].errors.checksum > 0 && devices[0].errors.healed > 0, "{devices:?}");
+        assert_eq!((devices[1].errors.checksum, devices[0].state), (0, "online"));
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn rot_in_both_copies_is_an_error_and_never_wrong_data() {
+    let bench = Bench::new(2);
+    bench.rot(0);
+    bench.rot(1);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        match open(&rt, files).await {
+            Ok((pool, _)) => {
+                let e = pool.read(id, Lba(0), BLOCKS).await.expect_err("nothing is left");
+                assert!(matches!(e.kind, ErrorKind::Io | ErrorKind::Damaged), "{e}");
+            }
+            Err(e) => assert_eq!(e.kind, ErrorKind::Damaged, "{e}"),
+        }
+    });
+}
+
+#[test]
+fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
+    let bench = Bench::new(3);
+    let (id, world) = (bench.volume, bench.world.clone());
+    bench.run(|rt, files| async move {
+        let (pool, _) = open(&rt, files.clone()).await.expect("open");
+        assert!(world.inject(files[1].file, Fault::Dead));
+        fill(&pool, id, 2).await;
+        expect(&pool, id, 2).await;
+        let status = pool.status().pool;
+        assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
+        pool.close().await.expect("close");
+    });
+    bench.world.revive(bench.files[1].file);
+    bench.run(|rt, files| async move {
+        let (pool, warnings) = open(&rt, files).await.expect("open");
+        assert!(warnings.iter().any(|w| w.contains("stale")), "{warnings:?}");
+        expect(&pool, id, 2).await;
+        assert_eq!(pool.status().pool.devices[1].state, "stale");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn halves_that_were_each_written_alone_are_refused() {
+    let bench = Bench::new(4);
+    let id = bench.volume;
+    for side in 0..2 {
+        bench.run(|rt, files| async move {
+            let (pool, warnings) = open(&rt, vec![files[side].clone()]).await.expect("degraded");
+            assert!(warnings.iter().any(|w| w.contains("missing")), "{warnings:?}");
+            fill(&pool, id, 10 + side as u8).await;
+            pool.close().await.expect("close");
+        });
+    }
+    bench.run(|rt, files| async move {
+        let Err(e) = open(&rt, files.clone()).await else { panic!("both halves were taken") };
+        assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
+        let (pool, _) = open(&rt, vec![files[0].clone()]).await.expect("one side alone");
+        expect(&pool, id, 10).await;
+    });
+}
+
+#[test]
+fn foreign_and_empty_devices_are_refused_by_name() {
+    let (bench, other) = (Bench::new(5), Bench::new(6));
+    let stranger = bench.world.add_disk(DiskModel::nvme(32 * MIB));
+    let snapshot = other.world.snapshot_disk(other.files[1].file);
+    bench.run(|rt, mut files| async move {
+        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
+        let Err(e) = open(&rt, files).await else { panic!("an empty disk was taken") };
+        assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
+    });
+    // A copy of a device of the pool, twice.
+    bench.world.restore_disk(stranger, &snapshot);
+    bench.run(|rt, mut files| async move {
+        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
+        let Err(e) = open(&rt, files).await else { panic!("a device was taken twice") };
+        assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
+    });
+}
