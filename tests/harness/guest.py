@@ -71,8 +71,7 @@ def download(t, work):
         if not names and not lists_are_fresh:
             # A fresh container has no package lists.
             lists_are_fresh = True
-            root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-            apt(*root, "apt-get", "update", "-q")
+            apt(*t.as_root(), "apt-get", "update", "-q")
             names = packages_of(apt, meta)
         if names and all(apt("apt-get", "download", "-q", name).returncode == 0 for name in names):
             for package in work.glob("*.deb"):
