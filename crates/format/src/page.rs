@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::FormatError;
 use crate::node::{NodePtr, RootPtr};
 use crate::seal::{check_seal, seal};
-use crate::superblock::{MAX_COPIES, MAX_NAME, name_from, padded_name};
+use crate::superblock::{MAX_COPIES, MAX_GROUP_BLOCKS, MAX_NAME, name_from, padded_name};
 
 /// Bytes of payload.
 pub const PAYLOAD: usize = 4032;
@@ -26,8 +26,6 @@ pub const PAYLOAD: usize = 4032;
 pub const BITS_PER_PAGE: u32 = PAYLOAD as u32 * 8;
 /// Most bitmap pages of a block group.
 pub const MAX_BITMAP_PAGES: usize = 9;
-/// Most blocks in a block group: 1 GiB.
-pub const MAX_GROUP_BLOCKS: u32 = 262_144;
 /// Group records in a page.
 pub const GROUPS_PER_PAGE: u32 = (PAYLOAD / size_of::<RawGroup>()) as u32;
 /// Volume records in a page.

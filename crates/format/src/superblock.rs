@@ -31,6 +31,8 @@ pub const MAX_DEVICES: usize = 64;
 pub const MAX_NAME: usize = 64;
 /// The newest version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
+/// Most blocks in a block group: 1 GiB.
+pub const MAX_GROUP_BLOCKS: u32 = 262_144;
 /// Most copies of a block.
 pub const MAX_COPIES: usize = 3;
 
@@ -227,15 +229,15 @@ impl Superblock {
         value("copies", raw.copies.into(), (1..=MAX_COPIES.min(n)).contains(&usize::from(raw.copies)))?;
         value("shards", raw.shards.get().into(), raw.shards.get() == 1)?;
         let blocks = raw.group_blocks.get();
-        value(
-            "group blocks",
-            blocks.into(),
-            (64..=crate::page::MAX_GROUP_BLOCKS).contains(&blocks) && blocks % 64 == 0,
-        )?;
+        value("group blocks", blocks.into(), (64..=MAX_GROUP_BLOCKS).contains(&blocks) && blocks % 64 == 0)?;
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
         value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;
-        value("reserved bytes", 1, raw.reserved_a == [0; 2] && raw.reserved_c == [0; 64] && raw.reserved_b.iter().all(|&b| b == 0))?;
+        value(
+            "reserved bytes",
+            1,
+            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 64] && raw.reserved_b.iter().all(|&b| b == 0),
+        )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
             let state = match d.state {

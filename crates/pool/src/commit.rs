@@ -28,8 +28,8 @@ use crate::node_writer::NodeWriter;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// Nodes that are serialised, or runs that are entered into bitmaps, before other tasks get a turn.
-pub(crate) const SLICE: usize = 64;
+/// Trees, pages, or runs that are dealt with before other tasks get a turn.
+const SLICE: usize = 64;
 /// A frozen transaction on its way to the devices. What has been done is kept, so that a second try goes on from there.
 pub(crate) struct Frozen {
     txn: Txn,
@@ -314,7 +314,7 @@ impl Pool {
             .collect();
         let mut outcome = Ok(());
         for t in tasks {
-            outcome = outcome.and(t.await.unwrap_or_else(|| Err(gone())));
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
         }
         outcome
     }
@@ -452,10 +452,6 @@ impl Pool {
             self.rt().yield_now().await;
         }
     }
-}
-
-pub(crate) fn gone() -> PoolError {
-    PoolError::new(ErrorKind::Io, "the runtime has ended")
 }
 
 /// Sets or clears a run in its group's durable bitmap, and keeps what the pages were before.

@@ -49,6 +49,11 @@ impl PoolError {
         PoolError { kind, context: context.into() }
     }
 
+    /// For what a task would have told, had the runtime not ended under it.
+    pub(crate) fn ended() -> PoolError {
+        PoolError::new(ErrorKind::Io, "the runtime has ended")
+    }
+
     pub(crate) fn from_io(e: IoError, context: impl fmt::Display) -> PoolError {
         let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
         PoolError::new(kind, format!("{context}: {e}"))

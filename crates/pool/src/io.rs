@@ -55,7 +55,7 @@ impl Pool {
         }
         let mut all = SliceList::new();
         for t in tasks {
-            all.extend(t.await.unwrap_or_else(|| Err(ended()))?);
+            all.extend(t.await.unwrap_or_else(|| Err(PoolError::ended()))?);
         }
         Ok(all)
     }
@@ -78,7 +78,7 @@ impl Pool {
         }
         for (p, t) in plan.pieces.iter().zip(tasks) {
             out.push(match t {
-                Some(t) => t.await.unwrap_or_else(|| Err(ended()))?,
+                Some(t) => t.await.unwrap_or_else(|| Err(PoolError::ended()))?,
                 None => self.zero_block(p.len as usize * BLOCK),
             });
         }
@@ -155,7 +155,7 @@ impl Pool {
         // All of them, whatever the first says: none may still be in flight when its blocks are given back.
         let mut outcome = Ok(());
         for t in tasks {
-            outcome = outcome.and(t.await.unwrap_or_else(|| Err(ended())));
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
         }
         outcome
     }
@@ -267,10 +267,6 @@ impl Pool {
             self.commit().await?;
         }
     }
-}
-
-fn ended() -> PoolError {
-    PoolError::new(ErrorKind::Io, "the runtime has ended")
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.

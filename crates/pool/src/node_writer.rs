@@ -7,10 +7,12 @@ use queue::Class;
 
 use crate::Pool;
 use crate::alloc::Alloc;
-use crate::commit::{SLICE, gone};
+
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
 
+/// Nodes that are serialised before other tasks get a turn.
+const SLICE: usize = 64;
 /// Nodes written by one request.
 const NODES_PER_WRITE: u32 = 64;
 
@@ -113,7 +115,7 @@ impl NodeWriter {
     }
 
     fn note(&mut self, outcome: Option<Result<()>>) {
-        if let Err(e) = outcome.unwrap_or_else(|| Err(gone()))
+        if let Err(e) = outcome.unwrap_or_else(|| Err(PoolError::ended()))
             && self.outcome.is_ok()
         {
             self.outcome = Err(e);
