@@ -154,6 +154,18 @@ impl Pool {
     /// What several devices' outcomes mean for the whole: devices that failed are dropped if the pool can do without them.
     pub(crate) fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>, what: &str) -> Result<()> {
         let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+        // Space may come back: whatever befell the others, that is what to say, and no reason to drop anyone.
+        for (d, outcome) in &outcomes {
+            let mut st = self.state_mut();
+            if let Err(e) = outcome
+                && e.is_no_space()
+                && st.devices[*d].live().is_some()
+            {
+                st.devices[*d].errors.write += 1;
+                let device = &st.devices[*d].path;
+                return Err(PoolError::from_io(*e, format!("no space under {device}; free some there")));
+            }
+        }
         for (d, outcome) in outcomes {
             let Err(e) = outcome else { continue };
             let mut st = self.state_mut();
@@ -162,9 +174,6 @@ impl Pool {
             }
             st.devices[d].errors.write += 1;
             let device = st.devices[d].path.clone();
-            if e.is_no_space() {
-                return Err(PoolError::from_io(e, format!("no space under {device}; free some there")));
-            }
             tracing::error!(%device, "{what} failed: {e}");
             if !any_good || !st.fail_device(d, "failed") {
                 return Err(PoolError::from_io(e, format!("{what} to {device}")));
