@@ -45,6 +45,10 @@ impl Pool {
         if blocks <= STEP_BLOCKS {
             return self.read_step(volume, lba, blocks).await;
         }
+        Box::pin(self.read_steps(volume, lba, blocks)).await
+    }
+
+    async fn read_steps(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
@@ -68,6 +72,11 @@ impl Pool {
             out.push(self.read_verified(addr, &plan.crcs, Class::Foreground, &plan.pin).await?);
             return Ok(out);
         }
+        Box::pin(self.read_pieces(&plan)).await
+    }
+
+    async fn read_pieces(&self, plan: &Plan) -> Result<SliceList> {
+        let mut out = SliceList::new();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         for p in &plan.pieces {
             tasks.push(p.place.map(|(addr, at)| {
@@ -248,15 +257,25 @@ impl Pool {
 
     /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.
     async fn admit(&self, purpose: Purpose) -> Result<()> {
+        match self.admits(purpose)? {
+            (true, false) => Ok(()),
+            _ => Box::pin(self.make_room(purpose)).await,
+        }
+    }
+
+    /// Whether there is room for a change's nodes, and whether too much is dirty.
+    fn admits(&self, purpose: Purpose) -> Result<(bool, bool)> {
+        let st = self.state();
+        match &st.failed {
+            Some(e) => Err(e.clone()),
+            None => Ok((st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes)),
+        }
+    }
+
+    async fn make_room(&self, purpose: Purpose) -> Result<()> {
         let mut tries = 0;
         loop {
-            let (fits, crowded) = {
-                let st = self.state();
-                if let Some(e) = &st.failed {
-                    return Err(e.clone());
-                }
-                (st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes)
-            };
+            let (fits, crowded) = self.admits(purpose)?;
             if fits && !crowded {
                 return Ok(());
             }

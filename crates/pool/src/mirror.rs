@@ -32,7 +32,7 @@ impl Pool {
                 vec![true; crcs.len()]
             }
         };
-        self.repair(addr, crcs, class, pin, buf, bad, &copies).await
+        Box::pin(self.repair(addr, crcs, class, pin, buf, bad, &copies)).await
     }
 
     /// The slow path of a read: finds a good version of every block marked `bad` and rewrites the copies that are not.

@@ -26,7 +26,8 @@ impl Pool {
                     Err(fault) => (fault, st.pin.clone()),
                 }
             };
-            self.load_node(&fault, class, &pin).await?;
+            // Boxed, as all that is rare on the way of a request: what a task carries about should be small.
+            Box::pin(self.load_node(&fault, class, &pin)).await?;
         }
     }
 

@@ -39,15 +39,27 @@ pub(super) async fn answer<X: Export>(
     terms: &Terms,
     data: Option<Slice>,
 ) -> (Head, SliceList) {
+    if r.command != Command::Read {
+        // Boxed, so that the task of a read, the most frequent, is small.
+        return Box::pin(answer_other(bufs, export, r, terms, data)).await;
+    }
+    match read(export, r).await {
+        Ok(data) if terms.structured => (reply::data(r.cookie, r.offset, r.len), data),
+        Ok(data) => (reply::simple(r.cookie, None), data),
+        Err(e) => (refusal(r, terms, e), SliceList::new()),
+    }
+}
+
+/// Carries out any request but a READ.
+async fn answer_other<X: Export>(
+    bufs: &BufPool,
+    export: &X,
+    r: &Request,
+    terms: &Terms,
+    data: Option<Slice>,
+) -> (Head, SliceList) {
     let (offset, len, fua) = (r.offset, u64::from(r.len), r.has(flag::FUA));
     let done = match (r.command, data) {
-        (Command::Read, _) => {
-            return match read(export, r).await {
-                Ok(data) if terms.structured => (reply::data(r.cookie, offset, r.len), data),
-                Ok(data) => (reply::simple(r.cookie, None), data),
-                Err(e) => (refusal(r, terms, e), SliceList::new()),
-            };
-        }
         (Command::BlockStatus, _) => {
             return match block_status(bufs, export, r).await {
                 Ok(extents) => {
@@ -67,7 +79,7 @@ pub(super) async fn answer<X: Export>(
             let opts = ZeroOpts { no_hole: r.has(flag::NO_HOLE), fast: r.has(flag::FAST_ZERO), fua };
             export.write_zeroes(offset, len, opts).await
         }
-        (Command::Write | Command::Disc | Command::Unknown(_), _) => Err(Errno::Inval),
+        (Command::Read | Command::Write | Command::Disc | Command::Unknown(_), _) => Err(Errno::Inval),
     };
     (reply::simple(r.cookie, done.err()), SliceList::new())
 }
