@@ -63,9 +63,7 @@ impl Pool {
                         break;
                     }
                     Ok(()) => {
-                        self.state_mut().devices[d].errors.checksum += 1;
-                        let path = self.state().devices[d].path.clone();
-                        tracing::warn!(device = %path, offset, "a block is not what was written");
+                        self.note_bad_block(d, offset);
                         broken.push((d, offset));
                     }
                     Err(e) => {
@@ -107,10 +105,24 @@ impl Pool {
         }
     }
 
+    fn note_bad_block(&self, d: usize, offset: u64) {
+        let mut st = self.state_mut();
+        let device = &mut st.devices[d];
+        device.errors.checksum += 1;
+        let n = device.errors.checksum;
+        if worth_telling(n) {
+            tracing::warn!(device = %device.path, offset, "a block is not what was written, the {n}. there");
+        }
+    }
+
     fn note_read_error(&self, d: usize, offset: u64, e: IoError) {
         let mut st = self.state_mut();
-        st.devices[d].errors.read += 1;
-        tracing::warn!(device = %st.devices[d].path, offset, "read failed: {e}");
+        let device = &mut st.devices[d];
+        device.errors.read += 1;
+        let n = device.errors.read;
+        if worth_telling(n) {
+            tracing::warn!(device = %device.path, offset, "read failed, the {n}. there: {e}");
+        }
     }
 
     pub(crate) fn queue_of(&self, d: usize) -> Option<Device> {
@@ -214,6 +226,11 @@ impl Pool {
             }
         }
     }
+}
+
+/// The first few of many like events, then ever fewer: a bad device must not fill the log. All are counted.
+fn worth_telling(n: u64) -> bool {
+    n <= 8 || n.is_power_of_two()
 }
 
 pub(crate) fn no_copy(addr: PoolAddr) -> PoolError {

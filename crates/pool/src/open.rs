@@ -138,7 +138,8 @@ pub(crate) fn judge(
     for f in found {
         let path = f.file.path.clone();
         if f.sb.pool_uuid != best.pool_uuid {
-            let text = format!("{path}: belongs to the pool {:?}, not to {:?}", f.sb.name, best.name);
+            let name = |sb: &Superblock| format!("{:?} ({})", sb.name, uuid::Uuid::from_bytes(sb.pool_uuid));
+            let text = format!("{path}: belongs to the pool {}, not to {}", name(&f.sb), name(best));
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
         let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
