@@ -8,8 +8,6 @@ use pool::{ErrorKind, PoolError};
 use crate::env::{Boot, Env};
 use crate::model::Model;
 
-const MIB: u64 = 1 << 20;
-
 /// Does something to some volume now and then, until the boot ends.
 pub(crate) async fn administrate(boot: Rc<Boot>) {
     let env = boot.env.clone();
@@ -176,6 +174,3 @@ pub(crate) async fn begin(boot: &Rc<Boot>) {
         }
     }
 }
-
-/// The largest volume that is read as a whole.
-pub(crate) const READ_WHOLE: u64 = 64 * MIB;

@@ -61,7 +61,17 @@ impl Client {
             let (name, id) = live[env.below(live.len() as u64) as usize].clone();
             let Some(front) = self.front(&name, id).await else { continue };
             let mut pick = env.below(total);
-            let kind = weights.iter().position(|&w| if pick < w { true } else { pick -= w; false }).unwrap_or(0);
+            let kind = weights
+                .iter()
+                .position(|&w| {
+                    if pick < w {
+                        true
+                    } else {
+                        pick -= w;
+                        false
+                    }
+                })
+                .unwrap_or(0);
             self.request(NAMES[kind], id, front).await;
             self.vanish();
         }
@@ -200,9 +210,7 @@ impl Client {
                 run(rt, async move { front.write(offset, data.freeze(), fua).await }).await
             }
             Kind::Discard => run(rt, async move { front.discard(offset, len, fua).await }).await,
-            Kind::Zeroes { allocate } => {
-                run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await
-            }
+            Kind::Zeroes { allocate } => run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await,
         };
         let closed = outcome.as_ref().is_err_and(|e| e.why == Why::Closed);
         self.tell(op, &outcome, fua);
@@ -311,6 +319,8 @@ impl Client {
         let allowed = match e.why {
             Why::Closed => env.settings.vanish > 0,
             Why::Gone => dying,
+            // Over the wire, everything is outside of a volume that is gone.
+            Why::Invalid | Why::NoSpace if dying => true,
             Why::Invalid => outside,
             Why::NoSpace if outside => true,
             Why::NoSpace => {
@@ -323,7 +333,7 @@ impl Client {
             }
             Why::Odd => false,
         };
-        if !allowed && !(dying && e.why != Why::Odd) {
+        if !allowed {
             env.fail(format!("{} of volume {} failed: {}", context.what, context.volume, e.text));
         }
     }
@@ -333,6 +343,7 @@ impl Client {
         let status = self.boot.volumes.pool().status().pool;
         let groups = (status.capacity_bytes.saturating_sub(status.used_bytes)) / self.boot.env.settings.group_bytes;
         self.boot.env.count("block groups that were free when the pool was full", groups);
-        groups <= 8
+        // What metadata keeps for itself, and a group that is as good as full.
+        groups <= 4 + (4 * self.boot.env.settings.pool.dirty_nodes) * 4096 / self.boot.env.settings.group_bytes
     }
 }

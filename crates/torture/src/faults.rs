@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::Duration;
-use pool::{DeviceFile, ErrorKind, PoolError};
 use pool::geometry::Geometry;
+use pool::{DeviceFile, ErrorKind, PoolError};
 use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 

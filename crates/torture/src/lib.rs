@@ -32,6 +32,7 @@ mod model;
 mod run;
 pub mod settings;
 mod story;
+mod verify;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,9 @@
 //! `torture --seeds N --seed FIRST`: runs seeds over threads; exit status 1 if any failed.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "the command is outside of the simulated world")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the command is outside of the simulated world"
+)]
 
 use std::process::ExitCode;
 use std::sync::Mutex;

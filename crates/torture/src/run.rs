@@ -11,13 +11,13 @@ use rt::{JoinHandle, Order, Rt};
 use sim::World;
 use volume::Volumes;
 
-use crate::admin::{self, READ_WHOLE};
+use crate::admin;
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
-use crate::front::{Failure, Front, Why};
 use crate::settings::{Boot as BootPlan, Ending, Settings};
 use crate::story::{Coverage, Story};
+use crate::verify::verify;
 
 /// What a run that passed has to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,6 +158,8 @@ impl Run {
         let env = &self.env;
         env.count("damaged copies found by the check", report.damaged_copies);
         env.count("degraded checks", u64::from(report.degraded));
+        let names = env.model.borrow().names() as u64;
+        env.count("volumes that a crash found half deleted", report.counts.volumes.saturating_sub(names));
         if env.beyond() {
             return;
         }
@@ -185,7 +187,9 @@ impl Run {
         self.devices.calm();
         self.devices.revive_all();
         self.env.note("faults stop");
-        self.offline_check(false);
+        if self.created {
+            self.offline_check(false);
+        }
         let there = self.devices.files.clone();
         if !self.final_boot(there.clone(), Task::Settle) {
             return;
@@ -425,100 +429,4 @@ async fn end(env: &Env, rt: &Rt, ending: Ending) {
     }
     rt.kill();
     std::future::pending::<()>().await;
-}
-
-/// Reads everything and compares; also how much space it takes.
-async fn verify(boot: &Rc<Boot>) {
-    let env = &boot.env;
-    let live = env.model.borrow().live();
-    for (name, id) in live {
-        let Some(size) = env.model.borrow().volume(id).map(|v| v.size) else { continue };
-        let Some(volume) = boot.volumes.open(&name) else { env.fail(format!("volume {name:?} cannot be opened")) };
-        let step = (1 + env.below(256)) * BLOCK_U64;
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        if size <= READ_WHOLE {
-            let mut at = 0;
-            while at < size {
-                ranges.push((at, step.min(size - at)));
-                at += step;
-            }
-        } else {
-            let blocks = env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
-            for b in blocks {
-                match ranges.last_mut() {
-                    Some((start, len)) if *start + *len == b * BLOCK_U64 && *len < step => *len += BLOCK_U64,
-                    _ => ranges.push((b * BLOCK_U64, BLOCK_U64)),
-                }
-            }
-            ranges.iter_mut().for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
-        }
-        for (offset, len) in ranges.into_iter().filter(|r| r.1 > 0) {
-            compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
-        }
-        compare_extents(boot, id, &volume, size).await;
-    }
-    env.count("volumes read as a whole", 1);
-    if let Err(text) = env.model.borrow().check_space(&boot.volumes.list()) {
-        if !env.beyond() {
-            env.fail(text);
-        }
-    }
-}
-
-/// What is said to be allocated must be what may be, and all that must be.
-async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size: u64) {
-    let env = &boot.env;
-    let mut at = 0;
-    let mut expected: Vec<u64> = env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
-    expected.retain(|b| b * BLOCK_U64 < size);
-    while at < size {
-        let (v, from) = (volume.clone(), at);
-        let parts = crate::front::run(&boot.rt, async move { Ok(v.extents(from, size - from, 100).await?) }).await;
-        let parts = match parts {
-            Ok(parts) => parts,
-            Err(Failure { why: Why::Io, .. }) if env.beyond() => return,
-            Err(e) => env.fail(format!("extents of volume {id} from {at} on: {}", e.text)),
-        };
-        for part in parts {
-            let blocks = at / BLOCK_U64..(at + part.len).div_ceil(BLOCK_U64);
-            at += part.len;
-            let model = env.model.borrow();
-            let Some(v) = model.volume(id) else { return };
-            // Huge holes: only blocks that are known can be wrong there.
-            let judged: Vec<u64> = if part.allocated {
-                blocks.collect()
-            } else {
-                let first = expected.partition_point(|b| *b < blocks.start);
-                expected[first..].iter().copied().take_while(|b| blocks.contains(b)).collect()
-            };
-            for b in judged {
-                let (sure, perhaps) = v.takes(b);
-                if part.allocated && !perhaps || !part.allocated && sure {
-                    drop(model);
-                    let is = if part.allocated { "is allocated, and should not be" } else { "is not allocated" };
-                    env.fail_at(id, b, is);
-                }
-            }
-        }
-    }
-}
-
-async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64) {
-    let env = &boot.env;
-    let op = env.model.borrow_mut().begin_read(id);
-    let f = front.clone();
-    match crate::front::run(&boot.rt, async move { f.read(offset, len).await }).await {
-        Ok(data) => {
-            let verdict = env.model.borrow_mut().end_read(id, op, offset, &data);
-            match verdict {
-                Ok(too_hard) => env.count("blocks that could not be judged", too_hard),
-                Err(m) => env.fail_at(id, m.block, &m.text),
-            }
-        }
-        Err(Failure { why: Why::Io, .. }) if env.beyond() => {
-            env.model.borrow_mut().drop_read(id, op);
-            env.count("reads failed while comparing", 1);
-        }
-        Err(e) => env.fail(format!("reading {len} bytes at {offset} of volume {id}: {}", e.text)),
-    }
 }

@@ -147,7 +147,9 @@ impl Settings {
         let count = one_of(r, &[1, 2, 2, 2, 3, 3, 4]);
         let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
         let copies = if r.one_in(2) { copies.max(2.min(count as u8)) } else { copies };
-        let devices: Vec<_> = (0..count).map(|_| disk(r)).collect();
+        // Small ones are soon full, and what is freed is soon written again.
+        let sizes = if r.one_in(3) { (8, 16) } else { (16, 65) };
+        let devices: Vec<_> = (0..count).map(|_| disk(r, sizes)).collect();
         let damage = match (r.below(16), copies) {
             (0..=3, _) => Damage::None,
             (4..=5, _) => Damage::Beyond,
@@ -202,8 +204,8 @@ impl Settings {
     }
 }
 
-fn disk(r: &mut Prng) -> DiskModel {
-    let size = r.range(16, 65) * MIB + r.below(16) * 64 * 1024;
+fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
+    let size = r.range(least, most) * MIB + r.below(16) * 64 * 1024;
     let mut model = if r.one_in(5) { DiskModel::rotating(size) } else { DiskModel::nvme(size) };
     model.align = one_of(r, &[512, 4096]);
     if r.one_in(4) {
@@ -211,6 +213,9 @@ fn disk(r: &mut Prng) -> DiskModel {
     }
     if r.one_in(4) {
         model.write_latency.1 *= 50;
+    }
+    if r.one_in(4) {
+        model.read_latency.1 *= 50;
     }
     model
 }
@@ -265,15 +270,7 @@ fn faults(r: &mut Prng, damage: Damage) -> Faults {
         rates = FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
         return Faults { rates, harmless, full, at_rest: true, ..Faults::default() };
     }
-    Faults {
-        rates,
-        harmless,
-        die: r.one_in(3),
-        absent: r.one_in(3),
-        stale: r.one_in(3),
-        full,
-        at_rest: r.one_in(2),
-    }
+    Faults { rates, harmless, die: r.one_in(3), absent: r.one_in(3), stale: r.one_in(3), full, at_rest: r.one_in(2) }
 }
 
 fn boots(r: &mut Prng) -> Vec<Boot> {

@@ -91,9 +91,10 @@ impl Story {
             }
             lines.into_iter().for_each(|e| out.push_str(&format!("{e}\n")));
         }
-        out.push_str("the last that happened:\n");
-        let skip = self.events.len().saturating_sub(std::env::var("LAST").map_or(LAST, |v| v.parse().unwrap_or(LAST)));
-        self.events.iter().skip(skip).for_each(|e| out.push_str(&format!("{e}\n")));
+        out.push_str("what befell pool, volumes and devices, and the last that happened:\n");
+        let skip = self.events.len().saturating_sub(LAST);
+        let notes = self.events.iter().take(skip).filter(|e| matches!(e.what, What::Note(_)));
+        notes.chain(self.events.iter().skip(skip)).for_each(|e| out.push_str(&format!("{e}\n")));
         out
     }
 }

@@ -38,7 +38,9 @@ pub(crate) enum Kind {
     /// Whole blocks are given up, parts of blocks stay.
     Discard,
     /// Zeros, which may or must take space.
-    Zeroes { allocate: bool },
+    Zeroes {
+        allocate: bool,
+    },
 }
 
 #[derive(Default)]
@@ -70,6 +72,11 @@ impl Model {
     pub fn live(&self) -> Vec<(String, u32)> {
         let calm = |s: &&Slot| s.doubt == Doubt::None && self.volumes.get(&s.volume).is_some_and(|v| !v.dying);
         self.slots.iter().filter(|(_, s)| calm(s)).map(|(n, s)| (n.clone(), s.volume)).collect()
+    }
+
+    /// Names in use, or perhaps.
+    pub fn names(&self) -> usize {
+        self.slots.len()
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -255,7 +262,9 @@ impl Model {
             }
             if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
                 let sizes = (sizes, v.sector);
-                return Err(format!("volume {name:?} should have one of these sizes, and this sector {sizes:?}: {info:?}"));
+                return Err(format!(
+                    "volume {name:?} should have one of these sizes, and this sector {sizes:?}: {info:?}"
+                ));
             }
             if info.size_bytes < v.size {
                 v.cut(info.size_bytes);

@@ -92,9 +92,15 @@ impl Volume {
     }
 
     /// A change of the sectors `[first, end)` begins.
-    pub fn begin(&mut self, op: u64, (first, end): (u64, u64), value: Value, whole_only: bool, (tick, era): (u64, u32)) {
-        let change =
-            Change { op, mask: WHOLE, value, start: tick, end: FLYING, ok: false, durable: false, era };
+    pub fn begin(
+        &mut self,
+        op: u64,
+        (first, end): (u64, u64),
+        value: Value,
+        whole_only: bool,
+        (tick, era): (u64, u32),
+    ) {
+        let change = Change { op, mask: WHOLE, value, start: tick, end: FLYING, ok: false, durable: false, era };
         let range = Range { first, end, change, whole_only };
         if value != Value::Hole {
             (first / SECTORS..end.div_ceil(SECTORS)).for_each(|number| self.ensure(number));
@@ -174,8 +180,7 @@ impl Volume {
         settled.iter().for_each(|n| {
             self.unsettled.remove(n);
         });
-        let holes: Vec<_> =
-            settled.into_iter().filter(|n| self.blocks.get(n).is_some_and(Block::is_hole)).collect();
+        let holes: Vec<_> = settled.into_iter().filter(|n| self.blocks.get(n).is_some_and(Block::is_hole)).collect();
         self.forget_holes(&holes);
     }
 
@@ -238,9 +243,9 @@ impl Volume {
             let number = (first + at as u64) / SECTORS;
             let mut seen: Seen = Default::default();
             let start = (first + at as u64) % SECTORS;
-            for s in start as usize..8 {
+            for (s, found) in (start..).zip(&mut seen[start as usize..]) {
                 let Some(bytes) = sectors.get(at) else { break };
-                seen[s] = Some(identify(bytes, self.id, number * SECTORS + s as u64));
+                *found = Some(identify(bytes, self.id, number * SECTORS + s));
                 at += 1;
             }
             too_hard += u64::from(self.see(number, &seen, View { era, from })?);
@@ -286,9 +291,11 @@ impl Volume {
 
     /// The least and the most number of bytes that it may take in the pool, when nothing is under way.
     pub fn allocated(&self) -> (u64, u64) {
-        let (least, most) = self.blocks.values().map(Block::takes).fold((0, 0), |(least, most), (sure, perhaps)| {
-            (least + u64::from(sure), most + u64::from(perhaps))
-        });
+        let (least, most) = self
+            .blocks
+            .values()
+            .map(Block::takes)
+            .fold((0, 0), |(least, most), (sure, perhaps)| (least + u64::from(sure), most + u64::from(perhaps)));
         (least * BLOCK_U64, (most + self.behind) * BLOCK_U64)
     }
 }
