@@ -200,6 +200,9 @@ impl Client {
         let env = &self.boot.env;
         let id = context.volume;
         let fua = env.one_in(24);
+        if env.one_in(4) {
+            self.is_full();
+        }
         let op = env.model.borrow_mut().begin(id, kind, offset, len);
         env.begins(op, id, context.what, offset, len);
         let rt = &self.boot.rt;
@@ -338,12 +341,17 @@ impl Client {
         }
     }
 
-    /// True if it may be that the pool has no room.
+    /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its time.
     fn is_full(&self) -> bool {
+        const A_MOMENT_NS: u64 = 1_000_000_000;
+        let env = &self.boot.env;
+        let now = env.world.now().0;
         let status = self.boot.volumes.pool().status().pool;
-        let groups = (status.capacity_bytes.saturating_sub(status.used_bytes)) / self.boot.env.settings.group_bytes;
-        self.boot.env.count("block groups that were free when the pool was full", groups);
-        // What metadata keeps for itself, and a group that is as good as full.
-        groups <= 4 + (4 * self.boot.env.settings.pool.dirty_nodes) * 4096 / self.boot.env.settings.group_bytes
+        let free = status.capacity_bytes.saturating_sub(status.used_bytes);
+        // What metadata keeps for itself, and some groups that are as good as full.
+        if free <= 4 * env.settings.group_bytes + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 {
+            env.full_at.set(Some(now));
+        }
+        env.full_at.get().is_some_and(|at| at + A_MOMENT_NS > now)
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Env {
     pub stopping: Cell<bool>,
     /// The host was full in this boot: ENOSPC may come at any time.
     pub host_full: Cell<bool>,
+    /// When the pool was last seen to be full, in this boot.
+    pub full_at: Cell<Option<u64>>,
     /// The open pool, for its counters.
     pub pool: RefCell<Option<Pool>>,
     in_flight: RefCell<BTreeMap<u64, (u64, &'static str)>>,
@@ -50,6 +52,7 @@ impl Env {
             answered: Cell::new(0),
             stopping: Cell::new(false),
             host_full: Cell::new(false),
+            full_at: Cell::new(None),
             pool: RefCell::new(None),
             in_flight: RefCell::default(),
             last_answer: Cell::new(0),
@@ -117,6 +120,7 @@ impl Env {
         self.last_answer.set(self.world.now().0);
         self.stopping.set(false);
         self.host_full.set(false);
+        self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
         self.pool.borrow_mut().take();
     }

@@ -223,7 +223,8 @@ impl Volume {
         let mask = (1u8 << kept) - 1;
         block.changes.iter_mut().for_each(|c| c.mask &= mask);
         block.changes.retain(|c| c.mask != 0);
-        block.base[kept as usize..].fill(Value::Hole);
+        // The shrink has written zeros there.
+        block.base[kept as usize..].fill(Value::Zero);
     }
 
     pub fn begin_read(&mut self, op: u64, tick: u64) {
