@@ -43,7 +43,11 @@ impl Export for Volume {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size()
+        // A deleted volume has no size: its requests are let through, to be answered with ESHUTDOWN.
+        match self.size() {
+            0 => u64::MAX,
+            size => size,
+        }
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {

@@ -116,7 +116,11 @@ impl Pool {
             st.edit_volume(id)?;
             id
         };
-        self.commit().await?;
+        if let Err(e) = self.commit().await {
+            // Who is told that it failed must not find it later.
+            self.state_mut().edit_volume(id)?.gone = true;
+            return Err(e);
+        }
         Ok(id)
     }
 
