@@ -16,6 +16,9 @@ use rt::{FileId, OpId, SocketId};
 use crate::open::{FileInfo, OpenFile, open};
 use crate::sys::{self, NO_SUCH};
 
+/// Bytes that a local socket may hold for its peer; the kernel takes less if its administrator says so.
+const LOCAL_SEND_BYTES: i32 = 512 << 10;
+
 /// The table. Files stay open until the last clone is gone.
 #[derive(Clone)]
 pub struct Handles(Rc<RefCell<Tables>>);
@@ -82,8 +85,11 @@ impl Handles {
 
     /// Takes over a connected socket.
     pub fn adopt_socket(&self, fd: OwnedFd) -> io::Result<SocketId> {
-        // A reply is sent whole: waiting for more to send with it would only delay it. Other families have no such option.
-        let _ = sys::set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        // A reply is sent whole: waiting for more to send with it would only delay it. Where there is no such option it is a local socket, whose
+        // room the kernel does not adapt: with little of it a large reply waits for the client again and again.
+        if sys::set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).is_err() {
+            let _ = sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_SEND_BYTES);
+        }
         self.adopt(fd)
     }
 
