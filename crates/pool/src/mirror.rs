@@ -20,8 +20,7 @@ impl Pool {
         let copies = self.state().copies_of(addr);
         let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
         let Some(device) = self.queue_of(first) else { return Err(no_copy(addr)) };
-        let buf = self.rt().bufs().take(crcs.len() * BLOCK);
-        let (outcome, buf) = device.read(class, offset, buf).await;
+        let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;
         if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
             return Ok(buf.freeze());
         }

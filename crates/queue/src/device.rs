@@ -28,12 +28,25 @@ impl Default for Limits {
     }
 }
 
+/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied before what was copied is used: more would push it out
+/// of the processor's cache again.
+const MEMORY_REQUEST_BYTES: usize = 128 << 10;
+const MEMORY_BYTES: usize = 256 << 10;
+
 /// Short transfers in a row that do not finish a single block, before it is an error.
 const MAX_STALLS: u32 = 16;
 
 enum Work {
-    Read { buf: Buf, done: OneShotSender<(Result<(), IoError>, Buf)> },
-    Write { data: SliceList, fua: bool, done: OneShotSender<Result<(), IoError>> },
+    /// Without a buffer, one is taken when the request starts.
+    Read {
+        buf: Option<Buf>,
+        done: OneShotSender<(Result<(), IoError>, Buf)>,
+    },
+    Write {
+        data: SliceList,
+        fua: bool,
+        done: OneShotSender<Result<(), IoError>>,
+    },
 }
 
 struct Request {
@@ -66,11 +79,14 @@ struct Inner {
     rt: Rt,
     file: FileId,
     limits: Limits,
+    /// Bytes in flight from which on no further request starts.
+    max_bytes: usize,
     /// Gathered since the last dispatch.
     plugged: RefCell<Vec<Request>>,
     /// Sorted and waiting for room.
     waiting: RefCell<VecDeque<Request>>,
     in_flight: Cell<usize>,
+    bytes_in_flight: Cell<usize>,
     kick: Event,
     stats: RefCell<DeviceStats>,
     closed: Cell<bool>,
@@ -82,15 +98,22 @@ pub struct Device(Rc<Inner>);
 
 impl Device {
     /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
-    pub fn new(rt: &Rt, file: FileId, limits: Limits) -> Device {
+    pub fn new(rt: &Rt, file: FileId, mut limits: Limits) -> Device {
         assert!(limits.depth > 0 && limits.max_segments > 0);
+        let mut max_bytes = usize::MAX;
+        if rt.in_memory(file) {
+            max_bytes = MEMORY_BYTES;
+            limits.max_request_bytes = limits.max_request_bytes.min(MEMORY_REQUEST_BYTES);
+        }
         let device = Device(Rc::new(Inner {
             rt: rt.clone(),
             file,
             limits,
+            max_bytes,
             plugged: RefCell::new(Vec::new()),
             waiting: RefCell::new(VecDeque::new()),
             in_flight: Cell::new(0),
+            bytes_in_flight: Cell::new(0),
             kick: Event::new(),
             stats: RefCell::new(DeviceStats::default()),
             closed: Cell::new(false),
@@ -118,8 +141,17 @@ impl Device {
 
     /// Fills `buf` from `offset`; gives it back with the outcome. After an error its content is unspecified.
     pub async fn read(&self, class: Class, offset: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
-        let (done, rx) = oneshot();
         let len = buf.len();
+        self.read_with(class, offset, len, Some(buf)).await
+    }
+
+    /// As [`Device::read`], into a buffer of `len` bytes that is taken when the device is asked, so that what has to wait holds no memory.
+    pub async fn read_new(&self, class: Class, offset: u64, len: usize) -> (Result<(), IoError>, Buf) {
+        self.read_with(class, offset, len, None).await
+    }
+
+    async fn read_with(&self, class: Class, offset: u64, len: usize, buf: Option<Buf>) -> (Result<(), IoError>, Buf) {
+        let (done, rx) = oneshot();
         self.plug(Request { class, offset, len, since: self.0.rt.now(), work: Work::Read { buf, done } });
         match rx.await {
             Some(outcome) => outcome,
@@ -193,9 +225,11 @@ impl Device {
 
     /// Starts what there is room for.
     fn dispatch(&self) {
-        while self.0.in_flight.get() < self.0.limits.depth {
+        while self.0.in_flight.get() < self.0.limits.depth && self.0.bytes_in_flight.get() < self.0.max_bytes {
             let Some(run) = self.next_run() else { return };
+            let bytes: usize = run.iter().map(|r| r.len).sum();
             self.0.in_flight.set(self.0.in_flight.get() + 1);
+            self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() + bytes);
             self.start(run);
         }
     }
@@ -230,7 +264,7 @@ impl Device {
             let done = match r.work {
                 Work::Read { buf, done } => {
                     reading = true;
-                    bufs.push(buf);
+                    bufs.push(buf.unwrap_or_else(|| self.0.rt.bufs().take(r.len)));
                     Done::Read(done)
                 }
                 Work::Write { data: d, fua, done } => {
@@ -328,6 +362,7 @@ impl Device {
 
     fn finish(&self, transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
         let now = self.0.rt.now();
         let mut stats = self.0.stats.borrow_mut();
         let mut bufs = bufs.into_iter();

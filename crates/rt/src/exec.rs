@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use base::{BufPool, Duration, Instant, Prng};
 
-use crate::seam::{Backend, Completion, Op, OpId};
+use crate::seam::{Backend, Completion, FileId, Op, OpId};
 use crate::sync::{OneShot, oneshot};
 
 /// In which order tasks that are ready run.
@@ -136,6 +136,11 @@ impl Rt {
     /// The precise time, for measuring what a task does between two awaits.
     pub fn precise_now(&self) -> Instant {
         self.0.backend.borrow().now()
+    }
+
+    /// True if transfers of a file only copy memory, and are done when they are submitted.
+    pub fn in_memory(&self, file: FileId) -> bool {
+        self.0.backend.borrow().in_memory(file)
     }
 
     /// 64 random bits: by the seed under [`Order::Seeded`]. Not for secrets.

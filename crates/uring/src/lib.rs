@@ -219,6 +219,10 @@ impl Backend for Uring {
         }
     }
 
+    fn in_memory(&self, file: rt::FileId) -> bool {
+        self.handles.file(file).is_ok_and(|f| f.in_memory)
+    }
+
     fn now(&self) -> Instant {
         sys::now()
     }

@@ -70,9 +70,13 @@ pub fn simple(cookie: u64, error: Option<Errno>) -> Head {
 
 /// A chunk that is its reply's last one, with `first` of its payload of `len` bytes.
 fn last_chunk(kind: u16, cookie: u64, len: u32, first: &[&[u8]]) -> Head {
+    chunk(FLAG_DONE, kind, cookie, len, first)
+}
+
+fn chunk(flags: u16, kind: u16, cookie: u64, len: u32, first: &[&[u8]]) -> Head {
     let mut head = Head::new(&[
         &CHUNK_MAGIC.to_be_bytes(),
-        &FLAG_DONE.to_be_bytes(),
+        &flags.to_be_bytes(),
         &kind.to_be_bytes(),
         &cookie.to_be_bytes(),
         &len.to_be_bytes(),
@@ -81,7 +85,12 @@ fn last_chunk(kind: u16, cookie: u64, len: u32, first: &[&[u8]]) -> Head {
     head
 }
 
-/// The only chunk of an answer to READ; `len` bytes of data follow.
+/// A chunk of an answer to READ that others follow; `len` bytes of data follow it at once.
+pub fn data_part(cookie: u64, offset: u64, len: u32) -> Head {
+    chunk(0, DATA, cookie, 8 + len, &[&offset.to_be_bytes()])
+}
+
+/// The last or only chunk of an answer to READ; `len` bytes of data follow.
 pub fn data(cookie: u64, offset: u64, len: u32) -> Head {
     last_chunk(DATA, cookie, 8 + len, &[&offset.to_be_bytes()])
 }

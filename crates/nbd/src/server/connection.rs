@@ -6,7 +6,7 @@ use base::{Duration, SliceList};
 use rt::sync::{Permit, Semaphore};
 use rt::{Rt, SocketId};
 
-use super::execute::{answer, payload_cost, refusal};
+use super::execute::{answer, answer_in_pieces, in_pieces, payload_cost, refusal};
 use super::{Shared, within};
 use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
 use crate::codec::request::{Command, HEADER, Request, Terms};
@@ -22,9 +22,9 @@ const COPY_MAX: usize = 32 << 10;
 /// The payload of a write that is refused is received and thrown away up to this size; a longer one ends the connection.
 const SKIP_MAX: u32 = 2 * MAX_PAYLOAD;
 
-/// What a reply holds until it is sent: its place among the requests in flight, and the bytes of its payload.
+/// What a reply holds until its last chunk is sent: its place among the requests in flight, and the bytes of its payload.
 pub(super) struct Permits {
-    _place: Permit,
+    _place: Option<Permit>,
     _payload: Option<Permit>,
 }
 
@@ -71,7 +71,13 @@ impl Connection {
         self.link.close();
     }
 
+    /// Sends a part of a reply of which more follows.
+    fn push_part(&self, head: reply::Head, data: SliceList) {
+        self.outbox.push(Message { head, data, permits: Permits { _place: None, _payload: None } });
+    }
+
     fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Permit>) {
+        let place = Some(place);
         self.outbox.push(Message { head, data, permits: Permits { _place: place, _payload: payload } });
     }
 }
@@ -205,6 +211,14 @@ async fn requests<E: Exports>(
             data = Some(buf.freeze());
         }
         let (c, export, rt) = (c.clone(), export.clone(), s.rt.clone());
+        if in_pieces(&request, &terms) {
+            s.rt.detach(async move {
+                let push = |head, data| c.push_part(head, data);
+                let (head, views) = answer_in_pieces(&rt, &export, &request, &terms, push).await;
+                c.push(head, views, place, payload);
+            });
+            continue;
+        }
         s.rt.detach(async move {
             let (head, views) = answer(rt.bufs(), &export, &request, &terms, data).await;
             // A WRITE's payload is gone when it is done, its reply carries none.

@@ -1,6 +1,7 @@
 //! One request: what the export is asked, and the reply that comes of it.
 
 use base::{BufPool, Slice, SliceList};
+use rt::Rt;
 
 use crate::codec::Errno;
 use crate::codec::reply::{self, Head, state};
@@ -11,6 +12,8 @@ use crate::export::{Export, Extent, ZeroOpts};
 const MAX_EXTENTS: usize = 512;
 /// Bytes of an extent in a reply.
 const EXTENT: usize = 8;
+/// Bytes of a READ that are read, verified and sent together where the client lets a reply be cut: little enough to stay in a processor's cache meanwhile.
+const PIECE: u32 = 128 << 10;
 
 /// A reply that is an error.
 pub(super) fn refusal(r: &Request, terms: &Terms, e: Errno) -> Head {
@@ -48,6 +51,44 @@ pub(super) async fn answer<X: Export>(
         Ok(data) => (reply::simple(r.cookie, None), data),
         Err(e) => (refusal(r, terms, e), SliceList::new()),
     }
+}
+
+/// True if a request's reply is sent piece by piece, by [`answer_in_pieces`].
+pub(super) fn in_pieces(r: &Request, terms: &Terms) -> bool {
+    r.command == Command::Read && terms.structured && !r.has(flag::DF) && r.len > PIECE
+}
+
+/// Carries out a large READ. All pieces are read at once; each is handed to `push` as soon as those before it are, and the last one, or the
+/// error that ends the reply, is returned.
+pub(super) async fn answer_in_pieces<X: Export>(
+    rt: &Rt,
+    export: &X,
+    r: &Request,
+    terms: &Terms,
+    push: impl Fn(Head, SliceList),
+) -> (Head, SliceList) {
+    let (mut at, end) = (r.offset, r.offset + u64::from(r.len));
+    let mut pieces = Vec::with_capacity((r.len / PIECE) as usize + 2);
+    while at < end {
+        // Up to the next boundary, so that no block is read for two pieces.
+        let next = ((at / u64::from(PIECE) + 1) * u64::from(PIECE)).min(end);
+        let part = Request { offset: at, len: (next - at) as u32, ..*r };
+        let export = export.clone();
+        pieces.push((part, rt.spawn(async move { read(&export, &part).await })));
+        at = next;
+    }
+    let mut failed = None;
+    // All of them, whatever one says: the reply's last chunk gives back the bytes they were allowed to take.
+    for (part, task) in pieces {
+        let last = part.offset + u64::from(part.len) == end;
+        match task.await.unwrap_or(Err(Errno::Shutdown)) {
+            Err(e) => failed = failed.or(Some(e)),
+            Ok(_) if failed.is_some() => {}
+            Ok(data) if last => return (reply::data(r.cookie, part.offset, part.len), data),
+            Ok(data) => push(reply::data_part(r.cookie, part.offset, part.len), data),
+        }
+    }
+    (refusal(r, terms, failed.unwrap_or(Errno::Io)), SliceList::new())
 }
 
 /// Carries out any request but a READ.

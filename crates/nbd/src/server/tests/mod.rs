@@ -22,6 +22,8 @@ use crate::link::Link;
 use crate::receive::Receiver;
 
 const SIZE: usize = 1 << 20;
+/// What cannot be read.
+const BAD: u64 = 1 << 40;
 /// Reads at this offset take a second.
 const SLOW: u64 = 512 * 1024;
 
@@ -95,6 +97,9 @@ impl Export for Memory {
     }
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
         self.take_time(offset).await;
+        if (offset..offset + u64::from(len)).contains(&BAD) {
+            return Err(Errno::Io);
+        }
         let mut buf = self.0.rt.bufs().zeroed(len as usize);
         let bytes = self.0.bytes.borrow();
         let here = bytes.get(offset as usize..).unwrap_or_default();

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use base::{Duration, Prng};
 
-use super::{Bed, Raw, SIZE, SLOW, run, smooth};
+use super::{BAD, Bed, Raw, SIZE, SLOW, run, smooth};
 use crate::Limits;
 use crate::client::{Client, ClientError};
 use crate::codec::option::{info_request, opt};
+use crate::codec::reply::{ChunkBody, ReplyHead};
 use crate::codec::request::{Command, Request, flag};
 use crate::codec::{Errno, reply};
 
@@ -92,6 +93,53 @@ async fn into_transmission(bed: &Bed) -> Raw {
     let mut raw = bed.raw(3).await;
     raw.option(opt::GO, &info_request("rw", &[])).await;
     raw
+}
+
+/// The chunks of one reply: (offset, length) of data, or `None` for an error.
+async fn chunks_of(raw: &mut Raw, r: Request) -> Vec<Option<(u64, u32)>> {
+    raw.send(&r.encode()).await;
+    let mut chunks = Vec::new();
+    loop {
+        let head = raw.expect(20).await;
+        let Ok(Some((ReplyHead::Chunk { cookie, done, kind, len }, 20))) = ReplyHead::decode(&head) else {
+            panic!("not a chunk: {head:?}")
+        };
+        assert_eq!(cookie, r.cookie);
+        let body = raw.expect(len as usize).await;
+        chunks.push(match ChunkBody::decode(kind, &body) {
+            Some(ChunkBody::Data(offset, data)) => Some((offset, data.len() as u32)),
+            Some(ChunkBody::Error(Errno::Io)) => None,
+            other => panic!("{other:?}"),
+        });
+        if done {
+            return chunks;
+        }
+    }
+}
+
+#[test]
+fn large_reads_come_in_pieces_where_the_client_allows() {
+    const K: u32 = 1 << 10;
+    run(4, Limits::default(), |bed| async move {
+        bed.exports.rw.0.size.set(2 * BAD);
+        let mut raw = bed.raw(3).await;
+        raw.option(opt::STRUCTURED_REPLY, &[]).await;
+        raw.option(opt::GO, &info_request("rw", &[])).await;
+        let r = Request { flags: 0, command: Command::Read, cookie: 7, offset: 512, len: 300 * K };
+        let first = 128 * K - 512;
+        let (second, third) = (u64::from(128 * K), u64::from(256 * K));
+        let want = [Some((512, first)), Some((second, 128 * K)), Some((third, 44 * K + 512))];
+        assert_eq!(chunks_of(&mut raw, r).await, want);
+        assert_eq!(chunks_of(&mut raw, Request { flags: flag::DF, ..r }).await, [Some((512, 300 * K))]);
+        let bad = Request { offset: BAD - third, len: 512 * K, ..r };
+        let before = [BAD - third, BAD - second].map(|at| Some((at, 128 * K)));
+        assert_eq!(chunks_of(&mut raw, bad).await, [before[0], before[1], None]);
+        // What is behind the bad piece is not sent, and what it took is given back.
+        assert_eq!(chunks_of(&mut raw, Request { len: 512, ..r }).await, [Some((512, 512))]);
+        bed.sleep(100).await;
+        assert_eq!((bed.server.status().requests, bed.server.status().payload_bytes), (0, 0));
+        raw.link.close();
+    });
 }
 
 #[test]
