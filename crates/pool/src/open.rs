@@ -5,13 +5,34 @@
 //! | no superblock | refused: foreign |
 //! | a superblock of a newer format | refused: newer |
 //! | another pool's | refused: foreign |
-//! | the newest superblock calls it failed, and it has none at or after that time | left out: stale |
-//! | the newest superblock calls it failed, and it went on by itself | refused: split brain |
+//! | no other device is in use by both its own superblock and the newest | refused: split brain |
+//! | the newest superblock calls it failed | left out: stale |
 //! | its newest superblock is older than the commit before the newest, without having been called failed | left out: stale |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
-//! The newest superblock has the highest sequence number. A device whose own is of the commit before was left by power before its superblock
-//! was written: all else was flushed on every device before the first superblock was, so it is up to date.
+//! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of the commit before was
+//! left by power before its superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
+//!
+//! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A device in use never becomes so again once a
+//! superblock calls it failed, and a commit is complete when every device in use has its superblock. So if some other device is in use by
+//! both, it had whatever this one completed, was there when the newest state went on, and that state contains it: this one is merely stale, or
+//! ahead by a superblock that was never complete. Of devices A and B (a superblock *says* which are in use; `I` is the incarnation of both
+//! before):
+//!
+//! | what happened | A says | B says | newest | the other |
+//! | --- | --- | --- | --- | --- |
+//! | power left B a superblock ahead; all open again | A B, `I` | A B, `I` | B | up to date |
+//! | the same while opening; A opened alone afterwards | A, `I+2` | A B, `I+1` | A | stale |
+//! | B dropped at run time | A, `I` | A B, `I` | A, by sequence | stale |
+//! | B missing when A was opened, once or often | A, `I+2` or more | A B, `I` | A | stale |
+//! | the same, power failed before A's first superblock | A B, `I` | A B, `I` | either | up to date |
+//! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
+//! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
+//! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
+//! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
+//!
+//! An open that calls a device failed that was in use skips an incarnation: the missing device may hold the first superblock of the next one, from
+//! an attempt that power cut short, and must not be taken for the newest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -20,7 +41,7 @@ use base::{BLOCK, Generation, GroupId};
 use btree::NodeCache;
 use format::FormatError;
 use format::page::{GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page};
-use format::superblock::{DeviceState, SLOTS, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
 use queue::{Class, Device};
 use rt::{FileId, Rt};
 
@@ -91,7 +112,7 @@ pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<Supe
 pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
     let found = read_all(rt, files, settings, &mut warnings).await?;
-    let Some(best) = found.iter().max_by_key(|f| f.sb.sequence).map(|f| f.sb.clone()) else {
+    let Some(best) = newest(&found) else {
         return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
     let geometry = Geometry::of(&best);
@@ -125,6 +146,18 @@ async fn read_all(
         }
     }
     Ok(found)
+}
+
+/// The superblock that judges all.
+pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
+    found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
+}
+
+/// True if what the device of `own` has completed may be unknown to the state of `best`.
+fn went_apart(own: &Superblock, best: &Superblock) -> bool {
+    let online = |sb: &Superblock, row: usize| sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Online);
+    let shared = |row: usize| row != usize::from(own.device) && online(own, row) && online(best, row);
+    own.device != best.device && !(0..best.devices.len()).any(shared)
 }
 
 /// Puts every device of the pool in its place, by the table at the top of this file.
@@ -172,15 +205,15 @@ pub(crate) fn judge(
             return Err(PoolError::new(ErrorKind::Damaged, text));
         }
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
+        if went_apart(&f.sb, best) {
+            let text = format!(
+                "{path}: this device and the others of the pool {:?} were each written without the other; \
+                 open the pool with one side only, the other must be added anew",
+                best.name
+            );
+            return Err(PoolError::new(ErrorKind::SplitBrain, text));
+        }
         if record.state == DeviceState::Failed {
-            if f.sb.sequence >= record.failed_at {
-                let text = format!(
-                    "{path}: this device and the others of the pool {:?} were each written without the other; \
-                     open the pool with one side only, the other must be added anew",
-                    best.name
-                );
-                return Err(PoolError::new(ErrorKind::SplitBrain, text));
-            }
             d.trouble = Some("stale");
             warnings.push(format!("{path}: stale, the pool went on without it; it is not used"));
         } else if f.sb.generation < best.previous {
@@ -353,8 +386,11 @@ fn assemble(
         }
     }
     let committed = Generation(best.generation);
-    // The upper half counts incarnations: generations of a run that ended in a crash are never used again.
-    let open = Generation(((best.generation >> 32) + 1) << 32);
+    // The upper half counts incarnations: generations of a run that ended in a crash are never used again. One that a device that is left out now
+    // may hold the beginning of is skipped.
+    let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record.state != was.state;
+    let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
+    let open = Generation(((best.generation >> 32) + step) << 32);
     let mut state = State {
         geometry,
         uuid: best.pool_uuid,

@@ -19,16 +19,21 @@ struct Bench {
 impl Bench {
     /// A pool of two copies on two disks, with a volume of which all blocks hold `1`.
     fn new(seed: u64) -> Bench {
+        Bench::of(seed, 2)
+    }
+
+    fn of(seed: u64, disks: usize) -> Bench {
         let world = World::new(seed);
         let disk = |i| {
             let file = world.add_disk(DiskModel::nvme(32 * MIB));
             DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
         };
-        let files: Vec<_> = (0..2).map(disk).collect();
+        let files: Vec<_> = (0..disks).map(disk).collect();
         let mut bench = Bench { world, files, volume: VolumeId(0) };
         bench.volume = bench.run(|rt, files| async move {
+            let ids = [[1; 16], [2; 16], [3; 16], [4; 16]];
             let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            pool::create(&rt, &files, &options, &ids[..=disks]).await.expect("create");
             let (pool, _) = open(&rt, files).await.expect("open");
             let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
             fill(&pool, id, 1).await;
@@ -46,6 +51,53 @@ impl Bench {
             if written {
                 assert!(self.world.inject(self.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 }));
             }
+        }
+    }
+
+    /// Opens the pool on these disks alone, and writes `value` everywhere, if any.
+    fn alone(&self, disks: &[usize], value: Option<u8>) {
+        let (id, disks) = (self.volume, disks.to_vec());
+        self.run(|rt, files| async move {
+            let some = disks.iter().map(|&d| files[d].clone()).collect();
+            let (pool, _) = open(&rt, some).await.expect("open");
+            if let Some(value) = value {
+                fill(&pool, id, value).await;
+            }
+            pool.close().await.expect("close");
+        });
+    }
+
+    /// As [`Bench::alone`], but the superblock never reached `behind`, as when power fails while the pool is opened.
+    fn torn(&self, disks: &[usize], behind: usize) {
+        let snapshot = self.world.snapshot_disk(self.files[behind].file);
+        self.alone(disks, None);
+        self.world.restore_disk(self.files[behind].file, &snapshot);
+    }
+
+    /// Opens all: the volume holds `value`, and just `stale` is left out.
+    fn expect_stale(&self, stale: Option<usize>, value: u8) {
+        let id = self.volume;
+        self.run(|rt, files| async move {
+            let (pool, warnings) = open(&rt, files).await.expect("open");
+            assert_eq!(warnings.iter().filter(|w| w.contains("stale")).count(), usize::from(stale.is_some()));
+            for (i, d) in pool.status().pool.devices.iter().enumerate() {
+                assert_eq!(d.state, if Some(i) == stale { "stale" } else { "online" }, "{i}");
+            }
+            expect(&pool, id, value).await;
+            pool.close().await.expect("close");
+        });
+    }
+
+    /// All together are refused, in any order.
+    fn expect_split(&self) {
+        for turned in [false, true] {
+            self.run(|rt, mut files| async move {
+                if turned {
+                    files.reverse();
+                }
+                let Err(e) = open(&rt, files).await else { panic!("both sides were taken") };
+                assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
+            });
         }
     }
 
@@ -152,6 +204,85 @@ fn halves_that_were_each_written_alone_are_refused() {
         let (pool, _) = open(&rt, vec![files[0].clone()]).await.expect("one side alone");
         expect(&pool, id, 10).await;
     });
+}
+
+#[test]
+fn sides_that_were_used_unequally_often_are_refused() {
+    for (seed, often, once) in [(7, 0, 1), (8, 1, 0)] {
+        let bench = Bench::new(seed);
+        bench.alone(&[often], Some(2));
+        bench.alone(&[often], Some(3));
+        bench.alone(&[once], None);
+        bench.expect_split();
+    }
+}
+
+#[test]
+fn a_device_left_one_superblock_ahead_is_as_good_as_the_others() {
+    let bench = Bench::new(9);
+    bench.torn(&[0, 1], 0);
+    bench.expect_stale(None, 1);
+}
+
+#[test]
+fn a_device_left_ahead_and_then_absent_is_stale() {
+    for value in [None, Some(5)] {
+        let bench = Bench::new(10);
+        bench.torn(&[0, 1], 0);
+        bench.alone(&[0], value);
+        bench.expect_stale(Some(1), value.unwrap_or(1));
+    }
+}
+
+#[test]
+fn a_device_left_ahead_and_then_used_alone_as_the_other_was_is_refused() {
+    let bench = Bench::new(11);
+    bench.torn(&[0, 1], 0);
+    bench.alone(&[0], Some(2));
+    bench.alone(&[1], Some(3));
+    bench.expect_split();
+}
+
+#[test]
+fn a_degraded_open_that_wrote_no_superblock_leaves_nothing_behind() {
+    let bench = Bench::new(12);
+    bench.torn(&[0], 0);
+    bench.expect_stale(None, 1);
+}
+
+#[test]
+fn a_device_dropped_while_open_is_stale_unless_it_was_used_alone_afterwards() {
+    for used in [false, true] {
+        let bench = Bench::new(13);
+        let (id, world) = (bench.volume, bench.world.clone());
+        bench.run(|rt, files| async move {
+            let (pool, _) = open(&rt, files.clone()).await.expect("open");
+            assert!(world.inject(files[1].file, Fault::Dead));
+            fill(&pool, id, 2).await;
+            pool.close().await.expect("close");
+        });
+        bench.world.revive(bench.files[1].file);
+        if used {
+            bench.alone(&[1], None);
+            bench.expect_split();
+        } else {
+            bench.expect_stale(Some(1), 2);
+        }
+    }
+}
+
+#[test]
+fn ahead_by_a_degraded_open_that_was_never_complete_is_stale() {
+    for value in [None, Some(6)] {
+        let bench = Bench::of(14, 3);
+        bench.torn(&[0, 1], 0);
+        bench.alone(&[0, 2], value);
+        let id = bench.volume;
+        bench.run(|rt, files| async move {
+            let (pool, _) = open(&rt, files).await.expect("one side is contained in the other");
+            expect(&pool, id, value.unwrap_or(1)).await;
+        });
+    }
 }
 
 #[test]

@@ -18,8 +18,6 @@ pub(crate) struct Devices {
     pub files: Vec<DeviceFile>,
     dead: RefCell<Vec<bool>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
-    /// Devices that were once not there while the pool was open: what they have may differ from what the pool has.
-    apart: RefCell<Vec<bool>>,
 }
 
 impl Devices {
@@ -35,29 +33,18 @@ impl Devices {
             })
             .collect();
         let n = files.len();
-        Devices {
-            env: env.clone(),
-            files,
-            dead: RefCell::new(vec![false; n]),
-            snapshots: RefCell::new(vec![None; n]),
-            apart: RefCell::new(vec![false; n]),
-        }
+        Devices { env: env.clone(), files, dead: RefCell::new(vec![false; n]), snapshots: RefCell::new(vec![None; n]) }
     }
 
     fn is_victim(&self, d: usize) -> bool {
         self.env.settings.victims.contains(&d)
     }
 
-    /// True if a pool may be refused with this error, and must be opened without a victim then: one that was absent may have gone its own
-    /// way, one that has lost its only superblock is nobody's.
+    /// True if a pool may be refused with this error, and must be opened without a victim then: one that has lost its only superblock is
+    /// nobody's. Split brain is no such reason: those that are no victims are always there, so there are never two sides.
     pub fn may_refuse(&self, e: &PoolError) -> bool {
-        let apart = self.apart.borrow().iter().any(|a| *a);
         let names_victim = || self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")));
-        match e.kind {
-            ErrorKind::SplitBrain => apart,
-            ErrorKind::Foreign => self.env.settings.damage == Damage::Budget && names_victim(),
-            _ => false,
-        }
+        e.kind == ErrorKind::Foreign && self.env.settings.damage == Damage::Budget && names_victim()
     }
 
     /// No fault happens by itself, nobody is dead or full.
@@ -109,9 +96,6 @@ impl Devices {
             } else {
                 there.push(file.clone());
             }
-            if absent || self.dead.borrow()[d] {
-                self.apart.borrow_mut()[d] = true;
-            }
         }
         there
     }
@@ -133,7 +117,6 @@ impl Devices {
                 env.count("stale devices put back", 1);
                 env.note(format!("disk{d} is as it was some boots before"));
                 snapshots[d] = None;
-                self.apart.borrow_mut()[d] = true;
             }
             _ => {}
         }
@@ -211,7 +194,6 @@ impl Devices {
             self.revive(d);
         } else {
             self.dead.borrow_mut()[d] = true;
-            self.apart.borrow_mut()[d] = true;
             self.env.note(format!("disk{d} dies"));
             self.env.world.inject(self.files[d].file, Fault::Dead);
         }

@@ -148,7 +148,7 @@ impl Run {
 
     fn judge_refusal(&self, what: &str, e: &PoolError) {
         if self.devices.may_refuse(e) {
-            self.env.count("offline checks that met a device gone its own way", 1);
+            self.env.count("offline checks that met a device without a superblock", 1);
         } else if !self.env.beyond() {
             self.env.fail(format!("{what}: {:?}: {e}", e.kind));
         }
@@ -331,7 +331,7 @@ impl Session {
             match Pool::open(&self.rt, there.clone(), env.settings.pool.clone()).await {
                 Ok(opened) => break opened,
                 Err(e) if self.devices.may_refuse(&e) => {
-                    env.count("opens that met a device gone its own way", 1);
+                    env.count("opens that met a device without a superblock", 1);
                     env.note(format!("open: {e}"));
                     let victims: Vec<String> = env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
                     let before = there.len();

@@ -16,7 +16,7 @@ use super::report::{DeviceReport, Log, Slot, Subject};
 use crate::device::PoolDevice;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
-use crate::open::{DeviceFile, Found, judge};
+use crate::open::{DeviceFile, Found, judge, newest};
 
 /// Readable devices and the newest superblock.
 pub(crate) struct Source {
@@ -64,7 +64,7 @@ impl Source {
                 }
             }
         }
-        let Some(best) = found.iter().max_by_key(|f| f.sb.sequence).map(|f| f.sb.clone()) else {
+        let Some(best) = newest(&found) else {
             return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
         };
         let geometry = Geometry::of(&best);
