@@ -138,7 +138,7 @@ impl Rt {
         self.0.backend.borrow().now()
     }
 
-    /// True if transfers of a file only copy memory, and are done when they are submitted.
+    /// True if transfers of a file only copy memory.
     pub fn in_memory(&self, file: FileId) -> bool {
         self.0.backend.borrow().in_memory(file)
     }

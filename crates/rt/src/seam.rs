@@ -133,7 +133,7 @@ pub trait Backend {
     /// Appends completions to `done`. Returns as soon as there is at least one, or at `until` (`None`: no limit; a time that
     /// has passed: only looks). Returns the time.
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant;
-    /// True if transfers of a file only copy memory, and are done when they are submitted.
+    /// True if transfers of a file only copy memory.
     fn in_memory(&self, _file: FileId) -> bool {
         false
     }
