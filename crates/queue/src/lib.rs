@@ -8,9 +8,11 @@
 //! here after an error: whoever knows of other copies decides.
 
 mod device;
+pub mod emulate;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use device::{Device, Limits};
+pub use emulate::Emulate;
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};
