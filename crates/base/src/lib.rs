@@ -18,4 +18,6 @@ pub use error::IoError;
 pub use histogram::Histogram;
 pub use prng::Prng;
 pub use time::{Duration, Instant};
-pub use units::{BLOCK, BLOCK_U64, Generation, GroupId, Lba, PoolAddr, SECTOR, VolumeId};
+pub use units::{
+    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, Epoch, Generation, GroupId, Lba, PoolAddr, SECTOR, VolumeId,
+};

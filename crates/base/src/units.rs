@@ -48,6 +48,23 @@ number!(
     Generation(u64), "gen:"
 );
 
+number!(
+    /// A block's number among the buckets of a cache device.
+    CacheAddr(u64), "cache:"
+);
+number!(
+    /// A bucket's number.
+    BucketId(u32), "bucket:"
+);
+number!(
+    /// A bucket's generation: raised when it is evicted, so that keys with the old one are stale.
+    BucketGen(u32), "bucketgen:"
+);
+number!(
+    /// The number of a cut of the cache; 0 is before the first.
+    Epoch(u32), "epoch:"
+);
+
 impl Lba {
     /// The address `n` blocks further on.
     pub fn plus(self, n: u64) -> Lba {

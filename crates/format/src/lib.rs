@@ -4,6 +4,7 @@
 //! takes the bytes *and* what is expected and returns a verified type. Every reader treats bytes as hostile: bounds are checked, nothing
 //! panics, nothing allocates without bound. `docs/format.md` describes the whole.
 
+pub mod cache;
 pub mod error;
 pub mod node;
 pub mod page;

@@ -44,6 +44,8 @@ pub enum PageKind {
     Groups,
     /// A part of a block group's bitmap.
     Bitmap,
+    /// Records of a cache's buckets.
+    Buckets,
 }
 
 impl PageKind {
@@ -52,6 +54,7 @@ impl PageKind {
             PageKind::Volumes => 1,
             PageKind::Groups => 2,
             PageKind::Bitmap => 3,
+            PageKind::Buckets => 4,
         }
     }
 }

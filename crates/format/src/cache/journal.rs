@@ -1,0 +1,295 @@
+//! Entries of the cache's journal: a header, then records, in whole blocks.
+//!
+//! ```text
+//!    0  magic "FBJR"        4  incarnation u32      8  sequence u64     16  durable u64    24  cache uuid
+//!   40  record bytes u32   44  records u32         48  reserved u64     56  crc32c of the whole entry, this field as zeros    60  reserved u32
+//!   64  records
+//! ```
+//!
+//! Records follow one another, each with a tag:
+//!
+//! ```text
+//! 1 insert   volume u32, first block u40, value length u16, value (as in the index)
+//! 2 raise    bucket u32, generation u32
+//! 3 remove   volume u32, first block u40, blocks u40
+//! 4 epoch    epoch u32
+//! ```
+//!
+//! Any block of an entry may be missing or old after a crash: one crc32c covers all of it. An entry of an earlier life of the ring is told by its
+//! incarnation and sequence.
+
+use base::{BLOCK, BucketGen, BucketId, Epoch, Lba, VolumeId, crc32c};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::index::{IndexValue, index_key};
+use crate::FormatError;
+
+/// Most blocks of an entry.
+pub const MAX_ENTRY_BLOCKS: u32 = 64;
+
+const HEAD: usize = size_of::<Raw>();
+const CAPACITY: usize = MAX_ENTRY_BLOCKS as usize * BLOCK - HEAD;
+const MAGIC: [u8; 4] = *b"FBJR";
+const WHAT: &str = "journal entry";
+const CRC_AT: usize = 56;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 4],
+    incarnation: U32,
+    sequence: U64,
+    durable: U64,
+    uuid: [u8; 16],
+    bytes: U32,
+    records: U32,
+    reserved_a: U64,
+    crc: U32,
+    reserved_b: U32,
+}
+
+const _: () = assert!(size_of::<Raw>() == 64 && std::mem::offset_of!(Raw, crc) == CRC_AT);
+
+/// What an entry says before its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryHeader {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// The open that wrote it.
+    pub incarnation: u32,
+    /// Its number.
+    pub sequence: u64,
+    /// The last entry that was known durable, with the data of its records, when this one was written.
+    pub durable: u64,
+}
+
+/// One change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// Blocks are what the value says.
+    Insert {
+        /// The volume.
+        volume: VolumeId,
+        /// Its first block.
+        lba: Lba,
+        /// As in the index.
+        value: &'a [u8],
+    },
+    /// A bucket was evicted.
+    Raise {
+        /// The bucket.
+        bucket: BucketId,
+        /// Its generation from now on.
+        generation: BucketGen,
+    },
+    /// The cache knows nothing of these blocks any more.
+    Remove {
+        /// The volume.
+        volume: VolumeId,
+        /// The first block.
+        lba: Lba,
+        /// How many.
+        len: u64,
+    },
+    /// A cut was taken.
+    Epoch {
+        /// The open epoch from now on.
+        epoch: Epoch,
+    },
+}
+
+/// Records that gather for an entry.
+#[derive(Default)]
+pub struct EntryBuilder {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+impl EntryBuilder {
+    /// An empty one.
+    pub fn new() -> EntryBuilder {
+        EntryBuilder::default()
+    }
+
+    /// True without records.
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Records in it.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Blocks that the entry takes.
+    pub fn blocks(&self) -> u32 {
+        (HEAD + self.bytes.len()).div_ceil(BLOCK) as u32
+    }
+
+    /// Adds a record; false if it does not fit any more.
+    pub fn push(&mut self, record: &Record<'_>) -> bool {
+        let need = match record {
+            Record::Insert { value, .. } => 12 + value.len(),
+            _ => 16,
+        };
+        if self.bytes.len() + need > CAPACITY {
+            return false;
+        }
+        let out = &mut self.bytes;
+        match *record {
+            Record::Insert { volume, lba, value } => {
+                out.push(1);
+                out.extend_from_slice(&index_key(volume, lba));
+                out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+                out.extend_from_slice(value);
+            }
+            Record::Raise { bucket, generation } => {
+                out.push(2);
+                out.extend_from_slice(&bucket.0.to_le_bytes());
+                out.extend_from_slice(&generation.0.to_le_bytes());
+            }
+            Record::Remove { volume, lba, len } => {
+                out.push(3);
+                out.extend_from_slice(&index_key(volume, lba));
+                out.extend_from_slice(&len.min((1 << 40) - 1).to_le_bytes()[..5]);
+            }
+            Record::Epoch { epoch } => {
+                out.push(4);
+                out.extend_from_slice(&epoch.0.to_le_bytes());
+            }
+        }
+        self.records += 1;
+        true
+    }
+
+    /// Writes the entry into `out`, of exactly its blocks.
+    pub fn seal(&self, header: &EntryHeader, out: &mut [u8]) {
+        assert_eq!(out.len(), self.blocks() as usize * BLOCK);
+        let raw = Raw {
+            magic: MAGIC,
+            incarnation: header.incarnation.into(),
+            sequence: header.sequence.into(),
+            durable: header.durable.into(),
+            uuid: header.uuid,
+            bytes: (self.bytes.len() as u32).into(),
+            records: self.records.into(),
+            reserved_a: 0.into(),
+            crc: 0.into(),
+            reserved_b: 0.into(),
+        };
+        out[..HEAD].copy_from_slice(raw.as_bytes());
+        out[HEAD..HEAD + self.bytes.len()].copy_from_slice(&self.bytes);
+        out[HEAD + self.bytes.len()..].fill(0);
+        let crc = crc32c(out);
+        out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// A verified entry.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its number.
+    pub sequence: u64,
+    /// See [`EntryHeader::durable`].
+    pub durable: u64,
+    blocks: u32,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    /// Blocks that it takes.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Its records, in order.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (record, left) = take(rest)?;
+            rest = left;
+            Some(record)
+        })
+    }
+}
+
+/// Reads the entry that begins `bytes` (of whole blocks), if it is the one expected. All its records are verified.
+pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Result<Entry, FormatError> {
+    let short = FormatError::Length { what: WHAT, want: BLOCK, got: bytes.len() };
+    let (raw, _) = Raw::read_from_prefix(bytes).map_err(|_| short.clone())?;
+    if raw.magic != MAGIC {
+        return Err(FormatError::Magic(WHAT));
+    }
+    let expect = |field, found: u64, want: u64| {
+        if found == want { Ok(()) } else { Err(FormatError::Unexpected { what: WHAT, field, found, want }) }
+    };
+    expect("sequence", raw.sequence.get(), sequence)?;
+    expect("incarnation", raw.incarnation.get().into(), incarnation.into())?;
+    if raw.uuid != *uuid {
+        return Err(FormatError::Value { what: WHAT, field: "cache uuid", found: 0 });
+    }
+    let len = raw.bytes.get() as usize;
+    if len > CAPACITY {
+        return Err(FormatError::Value { what: WHAT, field: "length", found: len as u64 });
+    }
+    let blocks = (HEAD + len).div_ceil(BLOCK);
+    let whole = bytes.get(..blocks * BLOCK).ok_or(short)?;
+    let mut zeroed = raw;
+    zeroed.crc = 0.into();
+    let crc = base::checksum::crc32c_parts(&[zeroed.as_bytes(), &whole[HEAD..]]);
+    if crc != raw.crc.get() {
+        return Err(FormatError::Checksum(WHAT));
+    }
+    let entry =
+        Entry { sequence, durable: raw.durable.get(), blocks: blocks as u32, bytes: whole[HEAD..HEAD + len].to_vec() };
+    let mut rest = &entry.bytes[..];
+    let mut count = 0;
+    while let Some((_, left)) = take(rest) {
+        rest = left;
+        count += 1;
+    }
+    if !rest.is_empty() || count != raw.records.get() {
+        return Err(FormatError::Value { what: WHAT, field: "records", found: count.into() });
+    }
+    Ok(entry)
+}
+
+/// The first record and what is behind it; `None` if it makes no sense, or there is none.
+fn take(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let u32_at = |b: &[u8]| Some(u32::from_le_bytes(b.try_into().ok()?));
+    match tag {
+        1 => {
+            let (key, rest) = rest.split_at_checked(9)?;
+            let (volume, lba) = super::index::decode_key(key)?;
+            let (len, rest) = rest.split_at_checked(2)?;
+            let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(len.try_into().ok()?)))?;
+            IndexValue::decode(value)?;
+            Some((Record::Insert { volume, lba, value }, rest))
+        }
+        2 => {
+            let (bucket, rest) = rest.split_at_checked(4)?;
+            let (generation, rest) = rest.split_at_checked(4)?;
+            let record =
+                Record::Raise { bucket: BucketId(u32_at(bucket)?), generation: BucketGen(u32_at(generation)?) };
+            Some((record, rest))
+        }
+        3 => {
+            let (key, rest) = rest.split_at_checked(9)?;
+            let (volume, lba) = super::index::decode_key(key)?;
+            let (l, rest) = rest.split_at_checked(5)?;
+            let len = u64::from_le_bytes([l[0], l[1], l[2], l[3], l[4], 0, 0, 0]);
+            Some((Record::Remove { volume, lba, len }, rest))
+        }
+        4 => {
+            let (epoch, rest) = rest.split_at_checked(4)?;
+            Some((Record::Epoch { epoch: Epoch(u32_at(epoch)?) }, rest))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

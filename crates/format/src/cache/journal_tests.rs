@@ -1,0 +1,84 @@
+use super::*;
+use crate::cache::index::{encode_data, encode_zeros};
+use base::CacheAddr;
+use proptest::prelude::*;
+
+const HEADER: EntryHeader = EntryHeader { uuid: [7; 16], incarnation: 3, sequence: 9, durable: 8 };
+
+fn values() -> Vec<Vec<u8>> {
+    let mut a = Vec::new();
+    encode_data(&mut a, Epoch(4), CacheAddr(77), BucketGen(2), &[1, 2, 3]);
+    let mut b = Vec::new();
+    encode_zeros(&mut b, Epoch(4), 1 << 30);
+    vec![a, b]
+}
+
+fn sealed(records: &[Record<'_>]) -> Vec<u8> {
+    let mut builder = EntryBuilder::new();
+    records.iter().for_each(|r| assert!(builder.push(r)));
+    let mut out = vec![0; builder.blocks() as usize * BLOCK];
+    builder.seal(&HEADER, &mut out);
+    out
+}
+
+fn read(bytes: &[u8]) -> Result<Entry, FormatError> {
+    decode_entry(bytes, &HEADER.uuid, HEADER.incarnation, HEADER.sequence)
+}
+
+#[test]
+fn round_trip_and_every_flipped_bit() {
+    let values = values();
+    let volume = VolumeId(5);
+    let records = [
+        Record::Epoch { epoch: Epoch(4) },
+        Record::Insert { volume, lba: Lba(10), value: &values[0] },
+        Record::Raise { bucket: BucketId(3), generation: BucketGen(9) },
+        Record::Insert { volume, lba: Lba(1 << 37), value: &values[1] },
+        Record::Remove { volume, lba: Lba(0), len: 1 << 38 },
+    ];
+    let mut out = sealed(&records);
+    let entry = read(&out).unwrap();
+    assert_eq!(entry.records().collect::<Vec<_>>(), records);
+    assert_eq!((entry.sequence, entry.durable, entry.blocks()), (9, 8, 1));
+    for bit in 0..BLOCK * 8 {
+        out[bit / 8] ^= 1 << (bit % 8);
+        assert!(read(&out).is_err(), "bit {bit}");
+        out[bit / 8] ^= 1 << (bit % 8);
+    }
+    assert!(decode_entry(&out, &[8; 16], 3, 9).is_err());
+    assert!(decode_entry(&out, &[7; 16], 2, 9).is_err());
+    assert!(decode_entry(&out, &[7; 16], 3, 10).is_err());
+}
+
+#[test]
+fn an_entry_is_full_at_its_largest_and_torn_by_its_blocks() {
+    let value = &values()[0];
+    let mut builder = EntryBuilder::new();
+    let mut n = 0;
+    while builder.push(&Record::Insert { volume: VolumeId(1), lba: Lba(n), value }) {
+        n += 1;
+    }
+    assert_eq!(builder.blocks(), MAX_ENTRY_BLOCKS);
+    let mut out = vec![0; builder.blocks() as usize * BLOCK];
+    builder.seal(&HEADER, &mut out);
+    assert_eq!(read(&out).unwrap().records().count() as u64, n);
+    for block in 0..MAX_ENTRY_BLOCKS as usize {
+        let mut torn = out.clone();
+        torn[block * BLOCK..][..BLOCK].fill(0);
+        assert!(read(&torn).is_err(), "block {block}");
+        assert!(read(&out[..block * BLOCK]).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn records_that_make_no_sense_are_refused(bytes in prop::collection::vec(any::<u8>(), 1..200), records in 0u32..4) {
+        // With a right checksum: what a program with a fault would write.
+        let builder = EntryBuilder { bytes, records };
+        let mut out = vec![0; builder.blocks() as usize * BLOCK];
+        builder.seal(&HEADER, &mut out);
+        if let Ok(entry) = read(&out) {
+            prop_assert_eq!(entry.records().count() as u32, records);
+        }
+    }
+}

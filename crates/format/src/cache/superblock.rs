@@ -1,0 +1,297 @@
+//! The superblock of a cache device: [`SLOTS`] of them, written in turn.
+//!
+//! Layout of the block (little-endian; offsets in bytes, asserted below):
+//!
+//! ```text
+//!    0  magic "FBCACHE1"        8  version, shard            16  features: compatible, read-only compatible, incompatible
+//!   40  cache uuid             56  pool uuid                 72  sequence, generation
+//!   88  incarnation, state     96  bucket blocks, buckets, journal blocks, replay position
+//!  112  table start           120  journal start            128  replay sequence
+//!  136  epoch, cut            144  root: address, generation, crc32c, height
+//!  168  reserved (zero)      4092  crc32c of all before it
+//! ```
+//!
+//! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest.
+
+use base::{BLOCK, Epoch, Generation, PoolAddr};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::FormatError;
+use crate::node::{NodePtr, RootPtr};
+use crate::seal::{check_seal, seal};
+
+/// Superblock slots on a cache device.
+pub const SLOTS: u64 = 4;
+/// Distance between slots, and offset of the first.
+pub const SLOT_STEP: u64 = 16 * 1024;
+/// The newest version of the format that this program reads and writes.
+pub const VERSION: u32 = 1;
+
+const WHAT: &str = "cache superblock";
+const MAGIC: [u8; 8] = *b"FBCACHE1";
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    shard: U32,
+    compat: U64,
+    ro_compat: U64,
+    incompat: U64,
+    uuid: [u8; 16],
+    pool_uuid: [u8; 16],
+    sequence: U64,
+    generation: U64,
+    incarnation: U32,
+    state: U32,
+    bucket_blocks: U32,
+    bucket_count: U32,
+    journal_blocks: U32,
+    replay_position: U32,
+    table_start: U64,
+    journal_start: U64,
+    replay_sequence: U64,
+    epoch: U32,
+    cut: U32,
+    root_addr: U64,
+    root_generation: U64,
+    root_crc: U32,
+    root_height: U32,
+    reserved: [u8; 3924],
+    crc: U32,
+}
+
+const _: () = {
+    assert!(size_of::<Raw>() == BLOCK);
+    assert!(std::mem::offset_of!(Raw, uuid) == 40);
+    assert!(std::mem::offset_of!(Raw, sequence) == 72);
+    assert!(std::mem::offset_of!(Raw, bucket_blocks) == 96);
+    assert!(std::mem::offset_of!(Raw, table_start) == 112);
+    assert!(std::mem::offset_of!(Raw, epoch) == 136);
+    assert!(std::mem::offset_of!(Raw, root_addr) == 144);
+    assert!(std::mem::offset_of!(Raw, reserved) == 168);
+    assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
+};
+
+/// Whether the cache belongs to its pool still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheState {
+    /// It may hold what the pool does not have.
+    Attached,
+    /// Everything was written back; nothing in it counts any more.
+    Detached,
+}
+
+/// A verified superblock of a cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheSuperblock {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// The pool it is in front of.
+    pub pool_uuid: [u8; 16],
+    /// Grows by one with every superblock written.
+    pub sequence: u64,
+    /// Opens of this cache.
+    pub incarnation: u32,
+    /// The checkpoint.
+    pub generation: Generation,
+    /// The index as of the checkpoint.
+    pub root: Option<RootPtr>,
+    /// Blocks in a bucket.
+    pub bucket_blocks: u32,
+    /// Buckets.
+    pub bucket_count: u32,
+    /// First block of the bucket table.
+    pub table_start: u64,
+    /// First block of the journal's ring.
+    pub journal_start: u64,
+    /// Blocks of the ring.
+    pub journal_blocks: u32,
+    /// Where replay begins: blocks from the ring's start.
+    pub replay_position: u32,
+    /// And with which entry.
+    pub replay_sequence: u64,
+    /// The open epoch at the checkpoint's freeze.
+    pub epoch: Epoch,
+    /// The cut that was being written back then; 0: none.
+    pub cut: Epoch,
+    /// Whether it counts.
+    pub state: CacheState,
+    /// The shard that it belongs to.
+    pub shard: u32,
+}
+
+impl CacheSuperblock {
+    /// Bytes from the start of the device to the slot that `sequence` is written to.
+    pub fn offset_of(sequence: u64) -> u64 {
+        SLOT_STEP * (1 + sequence % SLOTS)
+    }
+
+    /// Writes it into `out`, of [`BLOCK`] bytes.
+    pub fn encode(&self, out: &mut [u8]) {
+        let root = self.root.unwrap_or(RootPtr { ptr: NodePtr::default(), height: 0 });
+        let raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            shard: self.shard.into(),
+            compat: 0.into(),
+            ro_compat: 0.into(),
+            incompat: 0.into(),
+            uuid: self.uuid,
+            pool_uuid: self.pool_uuid,
+            sequence: self.sequence.into(),
+            generation: self.generation.0.into(),
+            incarnation: self.incarnation.into(),
+            state: match self.state {
+                CacheState::Attached => 1.into(),
+                CacheState::Detached => 2.into(),
+            },
+            bucket_blocks: self.bucket_blocks.into(),
+            bucket_count: self.bucket_count.into(),
+            journal_blocks: self.journal_blocks.into(),
+            replay_position: self.replay_position.into(),
+            table_start: self.table_start.into(),
+            journal_start: self.journal_start.into(),
+            replay_sequence: self.replay_sequence.into(),
+            epoch: self.epoch.0.into(),
+            cut: self.cut.0.into(),
+            root_addr: root.ptr.addr.0.into(),
+            root_generation: root.ptr.generation.0.into(),
+            root_crc: root.ptr.crc.into(),
+            root_height: u32::from(root.height).into(),
+            reserved: [0; 3924],
+            crc: 0.into(),
+        };
+        out.copy_from_slice(raw.as_bytes());
+        seal(out);
+    }
+
+    /// Reads and verifies one.
+    pub fn decode(bytes: &[u8]) -> Result<CacheSuperblock, FormatError> {
+        let raw = Raw::read_from_bytes(bytes).map_err(|_| FormatError::Length {
+            what: WHAT,
+            want: BLOCK,
+            got: bytes.len(),
+        })?;
+        if raw.magic != MAGIC {
+            return Err(FormatError::Magic(WHAT));
+        }
+        check_seal(WHAT, bytes)?;
+        if raw.version.get() > VERSION || raw.version.get() == 0 {
+            return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
+        }
+        let unknown = raw.incompat.get() | raw.ro_compat.get();
+        if unknown != 0 {
+            return Err(FormatError::Features { what: WHAT, bits: unknown });
+        }
+        let value = |field, found: u64, ok: bool| {
+            if ok { Ok(()) } else { Err(FormatError::Value { what: WHAT, field, found }) }
+        };
+        let blocks = raw.bucket_blocks.get();
+        value("bucket blocks", blocks.into(), blocks.is_power_of_two() && (16..=2048).contains(&blocks))?;
+        let buckets = raw.bucket_count.get();
+        value("buckets", buckets.into(), (1..u32::MAX).contains(&buckets))?;
+        let journal = raw.journal_blocks.get();
+        value("journal blocks", journal.into(), (256..=1 << 18).contains(&journal))?;
+        let position = raw.replay_position.get();
+        value("replay position", position.into(), position < journal)?;
+        let table = raw.table_start.get();
+        value("table start", table, table >= SLOT_STEP * (1 + SLOTS) / BLOCK as u64 && table < 1 << 20)?;
+        value(
+            "journal start",
+            raw.journal_start.get(),
+            raw.journal_start.get() > table && raw.journal_start.get() < 1 << 40,
+        )?;
+        value("replay sequence", raw.replay_sequence.get(), raw.replay_sequence.get() > 0)?;
+        value("epoch", raw.epoch.get().into(), raw.epoch.get() > raw.cut.get())?;
+        value("shard", raw.shard.get().into(), raw.shard.get() == 0)?;
+        value("reserved bytes", 1, raw.reserved.iter().all(|&b| b == 0))?;
+        let height = raw.root_height.get();
+        value("root height", height.into(), height as usize <= crate::node::MAX_HEIGHT)?;
+        let ptr = NodePtr {
+            addr: PoolAddr(raw.root_addr.get()),
+            generation: Generation(raw.root_generation.get()),
+            crc: raw.root_crc.get(),
+        };
+        let state = match raw.state.get() {
+            1 => CacheState::Attached,
+            2 => CacheState::Detached,
+            other => return Err(FormatError::Value { what: WHAT, field: "state", found: other.into() }),
+        };
+        Ok(CacheSuperblock {
+            uuid: raw.uuid,
+            pool_uuid: raw.pool_uuid,
+            sequence: raw.sequence.get(),
+            incarnation: raw.incarnation.get(),
+            generation: Generation(raw.generation.get()),
+            root: (height > 0).then_some(RootPtr { ptr, height: height as u8 }),
+            bucket_blocks: blocks,
+            bucket_count: buckets,
+            table_start: table,
+            journal_start: raw.journal_start.get(),
+            journal_blocks: journal,
+            replay_position: position,
+            replay_sequence: raw.replay_sequence.get(),
+            epoch: Epoch(raw.epoch.get()),
+            cut: Epoch(raw.cut.get()),
+            state,
+            shard: raw.shard.get(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> CacheSuperblock {
+        CacheSuperblock {
+            uuid: [1; 16],
+            pool_uuid: [2; 16],
+            sequence: 7,
+            incarnation: 3,
+            generation: Generation(3 << 32 | 9),
+            root: Some(RootPtr { ptr: NodePtr { addr: PoolAddr(5), generation: Generation(8), crc: 9 }, height: 2 }),
+            bucket_blocks: 128,
+            bucket_count: 4000,
+            table_start: 32,
+            journal_start: 64,
+            journal_blocks: 8192,
+            replay_position: 100,
+            replay_sequence: 12,
+            epoch: Epoch(5),
+            cut: Epoch(4),
+            state: CacheState::Attached,
+            shard: 0,
+        }
+    }
+
+    #[test]
+    fn round_trip_and_every_flipped_bit() {
+        let mut block = vec![0; BLOCK];
+        for sb in [sample(), CacheSuperblock { root: None, state: CacheState::Detached, cut: Epoch(0), ..sample() }] {
+            sb.encode(&mut block);
+            assert_eq!(CacheSuperblock::decode(&block), Ok(sb));
+        }
+        for bit in 0..BLOCK * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert!(CacheSuperblock::decode(&block).is_err(), "bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(at in 0usize..200, byte: u8, cut in 0usize..BLOCK) {
+            let mut block = vec![0; BLOCK];
+            sample().encode(&mut block);
+            block[at] = byte;
+            seal(&mut block);
+            let _ = CacheSuperblock::decode(&block);
+            prop_assert!(CacheSuperblock::decode(&block[..cut]).is_err());
+        }
+    }
+}
