@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::logs::{LogFormat, parse_level};
 use crate::sockets::{check_unix_path, resolve};
@@ -23,7 +24,7 @@ const MIN_CACHED_NODES: usize = 256;
 #[derive(Debug)]
 pub struct ServeConfig {
     /// Files and block devices of the pool.
-    pub devices: Vec<PathBuf>,
+    pub devices: Vec<DeviceChoice>,
     /// Where NBD clients connect.
     pub nbd_socket: PathBuf,
     /// Where NBD clients connect over TCP.
@@ -42,7 +43,7 @@ pub struct ServeConfig {
 #[derive(Default, Debug)]
 pub struct Overrides {
     /// See [`ServeConfig`].
-    pub devices: Vec<PathBuf>,
+    pub devices: Vec<DeviceChoice>,
     /// See [`ServeConfig`].
     pub nbd_socket: Option<PathBuf>,
     /// See [`ServeConfig`].
@@ -61,7 +62,7 @@ pub struct Overrides {
 #[derive(Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigFile {
-    devices: Vec<PathBuf>,
+    devices: Vec<DeviceChoice>,
     #[serde(default)]
     nbd: NbdSection,
     #[serde(default)]
@@ -154,7 +155,8 @@ impl ConfigFile {
         let text = std::fs::read_to_string(path).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
         let mut file = ConfigFile::parse(&text).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let paths = file.devices.iter_mut().chain(&mut file.nbd.socket).chain(&mut file.control.socket);
+        let paths =
+            file.devices.iter_mut().map(|d| &mut d.path).chain(&mut file.nbd.socket).chain(&mut file.control.socket);
         paths.for_each(|p| *p = base.join(&*p));
         Ok(file)
     }
@@ -172,7 +174,7 @@ impl ServeConfig {
         if devices.is_empty() {
             return usage("no device is named".into());
         }
-        check_distinct(&devices)?;
+        check_distinct(devices.iter().map(|d| d.path.as_path()))?;
         let settings = settings(options.commit_interval, &file.pool)?;
         let limits = limits(options.max_connections, &file.nbd)?;
         let nbd_socket = options.nbd_socket.or(file.nbd.socket).unwrap_or_else(|| home.join("nbd.sock"));
@@ -232,6 +234,8 @@ fn within<T: PartialOrd + std::fmt::Debug>(key: &str, value: T, least: T, most: 
 
 #[cfg(test)]
 mod tests {
+    use queue::Emulate;
+
     use super::*;
 
     fn config(text: &str) -> Result<ServeConfig> {
@@ -240,7 +244,7 @@ mod tests {
     }
 
     const WHOLE: &str = r#"
-        devices = ["a", "/b"]
+        devices = ["a", { path = "/b", emulate = "hdd" }]
         [nbd]
         socket = "n.sock"
         listen = ["127.0.0.1:10809", "[::1]:10809"]
@@ -265,7 +269,10 @@ mod tests {
     #[test]
     fn every_key_is_heard() {
         let c = config(WHOLE).unwrap();
-        assert_eq!(c.devices, [Path::new("a"), Path::new("/b")]);
+        assert_eq!(
+            c.devices,
+            [PathBuf::from("a").into(), DeviceChoice { path: "/b".into(), emulate: Some(Emulate::Hdd) }]
+        );
         assert_eq!((c.nbd_socket.to_str(), c.control_socket.to_str()), (Some("n.sock"), Some("c.sock")));
         assert_eq!(c.nbd_listen.len(), 2);
         assert_eq!((c.limits.max_connections, c.limits.max_in_flight_requests), (7, 9));
@@ -302,6 +309,10 @@ mod tests {
             ("devices = [\"a\"]\n[log]\nlevel = \"x=y=z\"", "x=y=z"),
             ("[nbd]", "devices"),
             ("devices = []", "no device"),
+            ("devices = [{ path = \"a\", emulate = \"tape\" }]", "emulate is \"tape\"; it can be hdd or ssd"),
+            ("devices = [{ path = \"a\", emulat = \"hdd\" }]", "emulat"),
+            ("devices = [{ emulate = \"hdd\" }]", "path"),
+            ("devices = [{ path = \"a\", emulate = \"hdd\" }, \"a\"]", "named twice"),
             ("devices = [\"a\", \"a\"]", "named twice"),
             ("devices = [\"a\"]\n[nbd]\nsocket = \"s\"\n[control]\nsocket = \"s\"", "share"),
         ] {
@@ -314,13 +325,13 @@ mod tests {
     #[test]
     fn options_come_before_the_file_and_the_file_before_defaults() {
         let options = Overrides {
-            devices: vec!["d".into()],
+            devices: vec![PathBuf::from("d").into()],
             control_socket: Some("o.sock".into()),
             commit_interval: Some(Duration::from_secs(1)),
             ..Overrides::default()
         };
         let c = ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home")).unwrap();
-        assert_eq!(c.devices, [Path::new("d")]);
+        assert_eq!(c.devices, [PathBuf::from("d").into()]);
         assert_eq!((c.nbd_socket.to_str(), c.control_socket.to_str()), (Some("n.sock"), Some("o.sock")));
         assert_eq!((c.settings.commit_interval, c.settings.dirty_nodes), (Duration::from_secs(1), 100));
         let c = config("devices = [\"a\"]").unwrap();
@@ -334,7 +345,8 @@ mod tests {
         let path = dir.path().join("forebay.toml");
         std::fs::write(&path, WHOLE).unwrap();
         let file = ConfigFile::read(&path).unwrap();
-        assert_eq!(file.devices, [dir.path().join("a"), "/b".into()]);
+        assert_eq!(file.devices[0], dir.path().join("a").into());
+        assert_eq!(file.devices[1].path, Path::new("/b"));
         assert_eq!(file.nbd.socket, Some(dir.path().join("n.sock")));
         let e = ConfigFile::read(&dir.path().join("none")).unwrap_err().to_string();
         assert!(e.contains("none"), "{e}");

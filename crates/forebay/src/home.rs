@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 use pool::DeviceFile;
 use posix::OpenFile;
+use queue::Emulate;
 
+use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::world::{OpenError, World};
 
@@ -70,14 +72,14 @@ impl Home {
     }
 
     /// Makes the files of a new pool.
-    pub fn stage(&self, world: &World, size_bytes: u64) -> Result<Staged> {
+    pub fn stage(&self, world: &World, size_bytes: u64, emulate: Option<Emulate>) -> Result<Staged> {
         let mut files = Vec::new();
         for path in Home::devices(&self.dir) {
             let staged = staged(&path);
             remove_if_there(&staged)?;
             let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
             let (file, info) = world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
-            files.push(DeviceFile { path: path.display().to_string(), file, size_bytes: info.size_bytes });
+            files.push(DeviceChoice { path, emulate }.opened(file, &info));
         }
         Ok(Staged { dir: self.dir.clone(), files })
     }
@@ -155,7 +157,7 @@ mod tests {
         let dir = tmp.path().join("data");
         let (world, home) = home(&dir);
         assert!(!home.has_pool().unwrap());
-        let staged = home.stage(&world, 1 << 20).unwrap();
+        let staged = home.stage(&world, 1 << 20, None).unwrap();
         assert!(!home.has_pool().unwrap());
         assert_eq!(staged.files[1].path, dir.join("pool1.img").display().to_string());
         staged.publish().unwrap();
@@ -173,7 +175,7 @@ mod tests {
         touch("pool0.img.new");
         touch("pool1.img.new");
         assert!(!home.has_pool().unwrap());
-        drop(home.stage(&world, 1 << 20).unwrap());
+        drop(home.stage(&world, 1 << 20, None).unwrap());
         assert_eq!(tmp.path().join("pool0.img.new").metadata().unwrap().len(), 1 << 20);
         std::fs::rename(tmp.path().join("pool1.img.new"), tmp.path().join("pool1.img")).unwrap();
         assert!(home.has_pool().unwrap());
@@ -198,7 +200,7 @@ mod tests {
         let other = World::new(IoChoice::Posix).unwrap();
         let Err(e) = Home::open(&other, &dir) else { panic!("locked twice") };
         assert!(e.to_string().contains("in use"), "{e}");
-        drop(first.stage(&world, 1 << 20).unwrap());
+        drop(first.stage(&world, 1 << 20, None).unwrap());
         first.unstage();
         assert!(!dir.exists());
     }

@@ -12,6 +12,7 @@ mod announce;
 mod cli;
 mod config;
 mod control;
+mod devices;
 mod error;
 mod home;
 mod logs;

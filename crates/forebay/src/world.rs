@@ -13,6 +13,7 @@ use posix::{FileInfo, Handles, OpenFile, Posix};
 use rt::{FileId, Order, Rt};
 use uring::Uring;
 
+use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 
 /// Entries of the submission queue; what exceeds them waits inside the backend.
@@ -79,18 +80,12 @@ impl World {
 
     /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are left out with a warning, as
     /// long as one is left.
-    pub fn open_devices(&self, paths: &[PathBuf], write: bool) -> Result<Opened> {
+    pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
         let how = OpenFile { write, create_len: None, direct: true };
         let mut opened = Opened::default();
-        for path in paths {
-            match self.open(path, &how) {
-                Ok((file, info)) => {
-                    opened.files.push(DeviceFile {
-                        path: path.display().to_string(),
-                        file,
-                        size_bytes: info.size_bytes,
-                    });
-                }
+        for device in devices {
+            match self.open(&device.path, &how) {
+                Ok((file, info)) => opened.files.push(device.opened(file, &info)),
                 Err(OpenError::Gone(text)) => opened.gone.push(text),
                 Err(OpenError::Refused(e)) => return Err(e),
             }
@@ -154,13 +149,13 @@ fn is_block_device(path: &Path) -> bool {
 }
 
 /// Refuses a list of devices in which one is named twice, by whatever names.
-pub fn check_distinct(paths: &[PathBuf]) -> Result<()> {
-    let mut seen: Vec<(PathBuf, &PathBuf)> = Vec::new();
+pub fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
     for path in paths {
         let identity = match path.metadata() {
             Ok(m) if m.file_type().is_block_device() => PathBuf::from(format!("block device {}", m.rdev())),
             Ok(m) => PathBuf::from(format!("file {} {}", m.dev(), m.ino())),
-            Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         };
         if let Some((_, other)) = seen.iter().find(|(i, _)| *i == identity) {
             let text = match path == *other {
@@ -184,13 +179,14 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "").unwrap();
         std::os::unix::fs::symlink(&a, &b).unwrap();
-        let text = check_distinct(&[a.clone(), b]).unwrap_err().to_string();
+        let check = |first: &Path, second: &Path| check_distinct([first, second]);
+        let text = check(&a, &b).unwrap_err().to_string();
         assert!(text.contains("same device"), "{text}");
-        assert!(check_distinct(&[a.clone(), a.clone()]).is_err());
+        assert!(check(&a, &a).is_err());
         let none = dir.path().join("none");
-        assert!(check_distinct(&[none.clone(), none]).is_err());
+        assert!(check(&none, &none).is_err());
         std::fs::write(dir.path().join("c"), "").unwrap();
-        assert!(check_distinct(&[a, dir.path().join("c")]).is_ok());
+        assert!(check(&a, &dir.path().join("c")).is_ok());
     }
 
     #[test]
@@ -199,11 +195,11 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, [0; 8192]).unwrap();
         let world = World::new(IoChoice::Posix).unwrap();
-        let opened = world.open_devices(&[a.clone(), b.clone()], true).unwrap();
+        let opened = world.open_devices(&[a.clone().into(), b.clone().into()], true).unwrap();
         assert_eq!((opened.files.len(), opened.gone.len()), (1, 1));
-        assert!(world.open_devices(&[b], true).is_err());
+        assert!(world.open_devices(&[b.into()], true).is_err());
         let other = World::new(IoChoice::Posix).unwrap();
-        let Err(e) = other.open_devices(std::slice::from_ref(&a), true) else { panic!("opened twice") };
+        let Err(e) = other.open_devices(&[a.clone().into()], true) else { panic!("opened twice") };
         assert_eq!(e.to_string(), format!("{} is in use by another process (is forebay running?)", a.display()));
     }
 }

@@ -57,7 +57,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
     }
     let digest = (0..geometry.table_pages()).fold(0u64, |sum, page| sum.wrapping_add(digest_of(page, FIRST)));
     for (i, f) in files.iter().enumerate() {
-        let queue = Device::new(rt, f.file, queue::Limits::default());
+        let queue = f.queue(rt, queue::Limits::default());
         let sb = Superblock {
             pool_uuid: ids[0],
             sequence: 1,

@@ -9,7 +9,7 @@ use base::{BLOCK, GroupId, PoolAddr};
 use format::page::{GroupKind, VolumeRecord};
 use format::records::{Checksums, Extent};
 use format::superblock::{SLOTS, Superblock};
-use queue::{Class, Device, Limits};
+use queue::{Class, Limits};
 use rt::Rt;
 
 pub use item::{DeviceItem, Item, RootItem, SuperblockItem};
@@ -83,7 +83,7 @@ pub async fn dump(rt: &Rt, files: Vec<DeviceFile>, what: &What, out: &mut dyn Fn
 
 async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
     for f in files {
-        let queue = Device::new(rt, f.file, Limits::default());
+        let queue = f.queue(rt, Limits::default());
         for slot in 0..SLOTS {
             let offset = Superblock::offset_of(slot);
             let (outcome, block) = queue.read(Class::Foreground, offset, rt.bufs().take(BLOCK)).await;

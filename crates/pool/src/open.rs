@@ -42,7 +42,7 @@ use btree::NodeCache;
 use format::FormatError;
 use format::page::{GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page};
 use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
-use queue::{Class, Device};
+use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
 use crate::commit::digest_of;
@@ -62,6 +62,18 @@ pub struct DeviceFile {
     pub file: FileId,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// What it is made to behave like, for as long as it is open.
+    pub emulate: Option<Emulate>,
+}
+
+impl DeviceFile {
+    /// A queue on it.
+    pub(crate) fn queue(&self, rt: &Rt, limits: Limits) -> Device {
+        match self.emulate {
+            Some(what) => Device::emulating(rt, self.file, limits, what, self.size_bytes),
+            None => Device::new(rt, self.file, limits),
+        }
+    }
 }
 
 pub(crate) struct Loaded {
@@ -134,7 +146,7 @@ async fn read_all(
     let mut found: Vec<Found> = Vec::new();
     let several = files.len() > 1;
     for file in files {
-        let queue = Device::new(rt, file.file, settings.device);
+        let queue = file.queue(rt, settings.device);
         match read_superblock(rt, &queue, &file.path).await {
             Ok(sb) => found.push(Found { file, queue, sb }),
             // A device whose superblocks are all unreadable is as good as missing, if others are there.

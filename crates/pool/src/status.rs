@@ -1,7 +1,7 @@
 //! What can be asked of an open pool.
 
 use base::{BLOCK_U64, Histogram};
-use queue::{Class, DeviceStats, KindStats};
+use queue::{Class, Device, DeviceStats, Emulate, KindStats};
 
 use crate::Pool;
 use crate::device::DeviceErrors;
@@ -52,6 +52,8 @@ pub struct DeviceStatus {
     pub id: String,
     /// `online`, `failed`, `stale` or `missing`.
     pub state: &'static str,
+    /// What it is made to behave like, if that is asked for.
+    pub emulate: Option<Emulate>,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
 }
@@ -162,6 +164,7 @@ impl Pool {
             path: d.path.clone(),
             id: uuid::Uuid::from_bytes(d.record.uuid).to_string(),
             state: d.state(),
+            emulate: d.queue.as_ref().and_then(Device::emulates),
             errors: d.errors,
         });
         let pool = PoolStatus {

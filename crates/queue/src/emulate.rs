@@ -26,7 +26,7 @@ use rt::Rt;
 use rt::sync::{OneShot, OneShotSender, oneshot};
 
 /// What a device can be made to behave like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Emulate {
     /// A rotating disk.

@@ -29,7 +29,7 @@ impl Devices {
             .enumerate()
             .map(|(i, model)| {
                 let file = env.world.add_disk(model.clone());
-                DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes }
+                DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes, emulate: None }
             })
             .collect();
         let n = files.len();

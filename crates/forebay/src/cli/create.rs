@@ -1,7 +1,7 @@
 //! `forebay create`: a new pool.
 
 use std::fs::{File, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use pool::{CreateOptions, DeviceFile};
@@ -9,6 +9,7 @@ use posix::OpenFile;
 use serde_json::json;
 
 use crate::cli::options::{log_warnings, positive_size};
+use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::signatures;
@@ -21,9 +22,10 @@ use crate::world::{IoChoice, OpenError, World, check_distinct};
 /// --force is given. Serve the new pool with `forebay serve --device ...`, then make volumes with `forebay volume create`.
 #[derive(Args, Debug)]
 pub struct Create {
-    /// A file or block device (repeatable). A file that does not exist is made, with the size that --size says
-    #[arg(long = "device", value_name = "PATH", num_args = 1.., required = true)]
-    devices: Vec<PathBuf>,
+    /// A file or block device (repeatable). A file that does not exist is made, with the size that --size says. With emulate it is as
+    /// slow as a rotating disk, or as an SSD on SATA, while the pool is made. A comma of the path itself is written twice
+    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1.., required = true)]
+    devices: Vec<DeviceChoice>,
     /// Copies of every block, each on another device [default: 2, or 1 on a single device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: Option<u8>,
@@ -46,7 +48,7 @@ pub struct Create {
 
 impl Create {
     pub fn run(self) -> Result<()> {
-        check_distinct(&self.devices)?;
+        check_distinct(self.devices.iter().map(|d| d.path.as_path()))?;
         let copies = self.copies.unwrap_or(if self.devices.len() > 1 { 2 } else { 1 });
         if usize::from(copies) > self.devices.len() {
             let text = format!("{copies} copies need as many devices, not {}", self.devices.len());
@@ -67,8 +69,8 @@ impl Create {
     /// Names the files that it has made in `made`.
     fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
         let mut files = Vec::new();
-        for path in &self.devices {
-            files.push(self.open(&world, path, made)?);
+        for device in &self.devices {
+            files.push(self.open(&world, device, made)?);
         }
         // Only when all of them are known to be fit is anything overwritten.
         let found: Vec<_> = files.iter().map(look).collect::<Result<_>>()?;
@@ -87,7 +89,8 @@ impl Create {
         self.report(&files, copies, &uuid)
     }
 
-    fn open(&self, world: &World, path: &Path, made: &mut Vec<PathBuf>) -> Result<DeviceFile> {
+    fn open(&self, world: &World, device: &DeviceChoice, made: &mut Vec<PathBuf>) -> Result<DeviceFile> {
+        let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();
         let how = OpenFile { write: true, create_len: self.size, direct: true };
         let (file, info) = world.open(path, &how).map_err(|e| match e {
@@ -101,7 +104,7 @@ impl Create {
         if is_new {
             made.push(path.to_owned());
         }
-        Ok(DeviceFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
+        Ok(device.opened(file, &info))
     }
 
     fn judge(&self, files: &[DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {
@@ -125,9 +128,9 @@ impl Create {
         }
         let mut text = format!("made the pool {:?} ({uuid}), copies of every block: {copies}\n", self.name);
         let mut serve = String::from("serve it: forebay serve");
-        for f in files {
+        for (f, device) in files.iter().zip(&self.devices) {
             text += &format!("  {}  {}\n", f.path, human_bytes(f.size_bytes));
-            serve += &format!(" --device {}", f.path);
+            serve += &format!(" --device {device}");
         }
         print(&format!("{text}{serve}\n"))
     }

@@ -8,6 +8,7 @@ use clap::Args;
 use pool::DeviceFile;
 
 use crate::config::{LogSection, Overrides};
+use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
 use crate::logs::{self, LogFormat};
@@ -61,7 +62,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// As they go into the configuration.
-    pub fn overrides(self, devices: Vec<PathBuf>) -> Overrides {
+    pub fn overrides(self, devices: Vec<DeviceChoice>) -> Overrides {
         Overrides {
             devices,
             nbd_socket: self.nbd_socket,
@@ -113,8 +114,8 @@ pub struct ClientOptions {
 #[derive(Args, Debug)]
 pub struct OfflineOptions {
     /// A file or block device of the pool, instead of a directory (repeatable)
-    #[arg(long = "device", value_name = "PATH", num_args = 1..)]
-    devices: Vec<PathBuf>,
+    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1..)]
+    devices: Vec<DeviceChoice>,
     /// What I/O goes through
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
     io: IoChoice,
@@ -123,10 +124,13 @@ pub struct OfflineOptions {
 impl OfflineOptions {
     /// Opens the devices that are named, or else those of the directory, for reading.
     pub fn open(&self, dir: &Path) -> Result<(World, Vec<DeviceFile>)> {
-        let paths = if self.devices.is_empty() { Home::devices(dir) } else { self.devices.clone() };
-        check_distinct(&paths)?;
+        let devices = match self.devices.is_empty() {
+            true => Home::devices(dir).into_iter().map(DeviceChoice::from).collect(),
+            false => self.devices.clone(),
+        };
+        check_distinct(devices.iter().map(|d| d.path.as_path()))?;
         let world = World::new(self.io)?;
-        let files = world.open_devices(&paths, false)?.files;
+        let files = world.open_devices(&devices, false)?.files;
         Ok((world, files))
     }
 }

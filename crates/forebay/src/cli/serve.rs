@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions};
 use crate::config::{ConfigFile, ServeConfig};
+use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::shard::{Source, serve};
 use crate::world::World;
@@ -16,9 +17,10 @@ use crate::world::World;
 /// Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is said.
 #[derive(Args, Debug)]
 pub struct Serve {
-    /// A file or block device of the pool (repeatable)
-    #[arg(long = "device", value_name = "PATH", num_args = 1.., required_unless_present = "config", conflicts_with = "config")]
-    devices: Vec<PathBuf>,
+    /// A file or block device of the pool (repeatable). With emulate it is as slow as a rotating disk, or as an SSD on SATA, for
+    /// benchmarks and demonstrations. A comma of the path itself is written twice
+    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1.., required_unless_present = "config", conflicts_with = "config")]
+    devices: Vec<DeviceChoice>,
     /// Configuration file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

@@ -108,7 +108,11 @@ fn devices(list: &Value) -> Vec<Vec<String>> {
         let errors: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
-        rows.push(vec![path, word(&d["state"]).to_owned(), errors]);
+        let state = match d["emulate"].as_str() {
+            Some(what) => format!("{}, emulating {what}", word(&d["state"])),
+            None => word(&d["state"]).to_owned(),
+        };
+        rows.push(vec![path, state, errors]);
     }
     rows
 }
@@ -151,7 +155,7 @@ mod tests {
         let status = serde_json::json!({
             "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2, "capacity_bytes": 1u64 << 34,
                 "used_bytes": 1u64 << 33, "devices": [
-                    { "path": "/a", "id": "1", "state": "online", "errors": { "read": 0, "checksum": 3, "healed": 3 } },
+                    { "path": "/a", "id": "1", "state": "online", "emulate": "hdd", "errors": { "read": 0, "checksum": 3, "healed": 3 } },
                     { "path": "", "id": "2", "state": "missing", "errors": {} }] },
             "volumes": [{ "name": "v", "size_bytes": 1u64 << 50, "allocated_bytes": 5, "sector_bytes": 512 }],
             "commit": { "count": 7, "failed": 1, "duration_ms": quantiles, "critical_section_us": quantiles },
@@ -159,9 +163,15 @@ mod tests {
             "server": {},
         });
         let text = text(&status);
-        for part in
-            ["degraded", "3 checksum, 3 healed", "(device 2)", "missing", "1 FAILED", "8 GiB of 16 GiB used (50.0%)"]
-        {
+        for part in [
+            "degraded",
+            "online, emulating hdd",
+            "3 checksum, 3 healed",
+            "(device 2)",
+            "missing",
+            "1 FAILED",
+            "8 GiB of 16 GiB used (50.0%)",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(text.contains("requests read  5      4 KiB  80 us  1.2 ms  3.0 s"), "{text}");

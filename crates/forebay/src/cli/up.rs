@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use queue::Emulate;
 
 use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
 use crate::config::{ConfigFile, LogSection, ServeConfig};
+use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
 use crate::shard::{NewPool, Source, serve};
@@ -31,6 +33,9 @@ pub struct Up {
     /// Size of the volume; it takes space as it is written. Only in the first run
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = volume_size)]
     volume_size: u64,
+    /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this run: for benchmarks and demonstrations
+    #[arg(long, value_name = "hdd|ssd")]
+    emulate: Option<Emulate>,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -39,7 +44,8 @@ pub struct Up {
 
 impl Up {
     pub fn run(self) -> Result<()> {
-        let overrides = self.server.overrides(Home::devices(&self.dir));
+        let devices = Home::devices(&self.dir).into_iter().map(|path| DeviceChoice { path, emulate: self.emulate });
+        let overrides = self.server.overrides(devices.collect());
         let config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
         self.log.start(LogSection::default());
         let world = World::new(config.io)?;
@@ -48,7 +54,7 @@ impl Up {
             Source::Devices(world.open_devices(&config.devices, true)?.files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match home.stage(&world, self.size) {
+            match home.stage(&world, self.size, self.emulate) {
                 Ok(staged) => {
                     let options = pool::CreateOptions { name: POOL_NAME.into(), copies: COPIES, group_bytes: None };
                     Source::New(NewPool { home, staged, options, volume: (VOLUME_NAME.into(), self.volume_size) })

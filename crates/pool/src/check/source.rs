@@ -36,7 +36,7 @@ impl Source {
         let mut found = Vec::new();
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
-            let queue = Device::new(rt, file.file, Limits::default());
+            let queue = file.queue(rt, Limits::default());
             let (slots, sb, foreign) = match read_slots(rt, &queue, &file.path).await {
                 Ok(read) => read,
                 Err(e) => {

@@ -56,7 +56,8 @@ impl Lab {
     }
 
     pub fn files(&self) -> Vec<DeviceFile> {
-        let file = |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE };
+        let file =
+            |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE, emulate: None };
         self.disks.iter().map(file).collect()
     }
 
