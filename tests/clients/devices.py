@@ -25,11 +25,11 @@ def fill(server, export="vol0", blocks=BLOCKS, seed="fill"):
     return written
 
 
-def verify(server, written, export="vol0"):
+def verify(server, written, export="vol0", step=64):
     handle = server.connect(export)
     wrong = []
-    for first in range(0, len(written), 64):
-        count = min(64, len(written) - first)
+    for first in range(0, len(written), step):
+        count = min(step, len(written) - first)
         data = handle.pread(count * BLOCK, first * BLOCK)
         for number in range(count):
             if data[number * BLOCK : (number + 1) * BLOCK] != written[first + number]:
@@ -57,9 +57,9 @@ def test_data_flipped_in_one_copy(t):
         flip(server.devices[0], where[number] + rng.randrange(BLOCK), 1 << rng.randrange(8))
     assert server.check(ok=(1, 2, 3)).stdout, "check --data must find this and say so"
     server.start()
-    # Reads are spread over the copies, so it takes some rounds until every bad one was met.
+    # Reads are spread over the copies, so it takes some rounds, of other sizes each, until every bad one was met.
     for _ in range(40):
-        verify(server, written)
+        verify(server, written, step=rng.randrange(5, 64))
         if server.device_errors()["healed"] >= len(chosen):
             break
     errors = server.device_errors()
