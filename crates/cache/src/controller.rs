@@ -1,0 +1,180 @@
+//! How fast rounds write back, and how much writers are held up.
+//!
+//! **Rate.** A PI controller on the dirty bytes above their target. Dirty data is an integrating plant (it grows by what clients write and shrinks by
+//! what is written back), for which the two gains below are overdamped. The rate is between `min` and `max` at all times. The integral cannot wind up: it does
+//! not grow while the rate is at its upper bound, nor shrink at its lower one, and stays within `0..=max`. While clients ask for nothing the rate may
+//! go up to `idle_rate`, by doubling each second: an idle cache once let its rate leap from 4 MB/s to 0.9 TB/s.
+//!
+//! **Pacing.** [`Pacer`] spreads what is written evenly at that rate.
+//!
+//! **Writers.** [`delay_for_writer`] grows without bound but for a cap as dirty data comes near its limit, so that it settles where writers are as fast as
+//! write-back, however fast that is; there is no point at which they stop at once. The form is that of the OpenZFS write throttle.
+//!
+//! All are pure: time is passed in, may stand still and may jump.
+
+use base::{Duration, Instant};
+
+/// Bytes a second for each byte above the target: an excess is gone in this many seconds, and a few.
+const PROPORTIONAL: f64 = 1.0 / 10.0;
+/// Bytes a second, each second, for each byte above the target. A ninth of the square of the other: damping 1.5.
+const INTEGRAL: f64 = PROPORTIONAL * PROPORTIONAL / 9.0;
+/// The rate is computed anew after this time.
+const PERIOD: Duration = Duration::from_millis(100);
+/// No more than this is integrated at once, however long nobody asked.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+/// What a pacer lets through at once.
+const BURST: Duration = Duration::from_millis(50);
+/// The delay of a writer in the middle between where delays begin and the limit.
+const DELAY: Duration = Duration::from_micros(500);
+/// The longest delay of a writer.
+const LONGEST_DELAY: Duration = Duration::from_millis(50);
+
+/// Rates of write-back, in bytes a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// At least this, also when little is dirty.
+    pub min: u64,
+    /// At most this, always.
+    pub max: u64,
+    /// Up to this while clients ask for nothing.
+    pub idle_rate: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { min: 4 << 20, max: 1 << 30, idle_rate: 64 << 20 }
+    }
+}
+
+/// What the controller did last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControllerState {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Dirty bytes.
+    pub dirty: u64,
+    /// Dirty bytes it aims at.
+    pub target: u64,
+    /// The proportional part, bytes a second.
+    pub proportional: f64,
+    /// The integral part, bytes a second.
+    pub integral: f64,
+    /// When the rate is computed next.
+    pub next_update: Instant,
+}
+
+/// Sets the rate of write-back.
+#[derive(Debug)]
+pub struct Controller {
+    settings: Settings,
+    state: ControllerState,
+    updated: Option<Instant>,
+    /// What idleness allows now, bytes a second; `None`: clients are at work.
+    idle: Option<f64>,
+}
+
+impl Controller {
+    /// A controller at rest. Settings that contradict each other are made to agree: `max` wins over the others.
+    pub fn new(settings: Settings) -> Controller {
+        let max = settings.max.max(1);
+        let min = settings.min.clamp(1, max);
+        let settings = Settings { min, max, idle_rate: settings.idle_rate.clamp(min, max) };
+        let state = ControllerState {
+            rate: min,
+            dirty: 0,
+            target: 0,
+            proportional: 0.0,
+            integral: 0.0,
+            next_update: Instant(0),
+        };
+        Controller { settings, state, updated: None, idle: None }
+    }
+
+    /// The rate from now on, in bytes a second. May be called as often as one likes.
+    pub fn update(&mut self, now: Instant, dirty: u64, target: u64, foreground_idle: bool) -> u64 {
+        let idle_changed = foreground_idle != self.idle.is_some();
+        let step = match self.updated {
+            Some(then) => now.since(then),
+            None => PERIOD,
+        };
+        if step < PERIOD && !idle_changed {
+            return self.state.rate;
+        }
+        let dt = step.min(LONGEST_STEP).as_secs_f64();
+        let (min, max) = (self.settings.min as f64, self.settings.max as f64);
+        let error = dirty as f64 - target as f64;
+        let proportional = error * PROPORTIONAL;
+        let wanted = proportional + self.state.integral;
+        let winds_up = error > 0.0 && wanted >= max || error < 0.0 && wanted <= min;
+        if !winds_up {
+            self.state.integral = (self.state.integral + error * INTEGRAL * dt).clamp(0.0, max);
+        }
+        let mut rate = (proportional + self.state.integral).clamp(min, max);
+        self.idle = match (foreground_idle, self.idle) {
+            (false, _) => None,
+            (true, None) => Some(self.state.rate as f64),
+            (true, Some(allowed)) => Some((allowed * (1.0 + dt)).min(self.settings.idle_rate as f64)),
+        };
+        if let Some(allowed) = self.idle {
+            rate = rate.max(allowed.min(self.settings.idle_rate as f64));
+        }
+        self.updated = Some(self.updated.map_or(now, |then| then.max(now)));
+        self.state = ControllerState {
+            rate: (rate as u64).clamp(self.settings.min, self.settings.max),
+            dirty,
+            target,
+            proportional,
+            integral: self.state.integral,
+            next_update: now.after(PERIOD),
+        };
+        self.state.rate
+    }
+
+    /// What it did last.
+    pub fn state(&self) -> ControllerState {
+        self.state
+    }
+}
+
+/// Spreads bytes evenly over time.
+#[derive(Debug, Default)]
+pub struct Pacer {
+    /// Bytes let through that time has not paid for yet; negative: credit, of [`BURST`] at most.
+    debt: f64,
+    last: Instant,
+}
+
+impl Pacer {
+    /// A pacer without debt or credit.
+    pub fn new() -> Pacer {
+        Pacer::default()
+    }
+
+    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once.
+    pub fn take(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
+        let rate = rate.max(1) as f64;
+        let earned = now.since(self.last).as_secs_f64() * rate;
+        self.last = self.last.max(now);
+        self.debt = (self.debt - earned).max(-rate * BURST.as_secs_f64());
+        let wait = Duration::try_from_secs_f64(self.debt.max(0.0) / rate).unwrap_or(Duration::MAX);
+        self.debt += bytes as f64;
+        wait
+    }
+}
+
+/// How long a write waits before it begins. Nothing below 70 % of `limit` or below `target`; grows smoothly from there, to at most 50 ms at `limit`.
+/// The three are in the same unit, whichever.
+pub fn delay_for_writer(dirty: u64, target: u64, limit: u64) -> Duration {
+    let begin = target.max(limit / 10 * 7).min(limit);
+    if dirty <= begin {
+        return Duration::ZERO;
+    }
+    if dirty >= limit {
+        return LONGEST_DELAY;
+    }
+    DELAY.mul_f64((dirty - begin) as f64 / (limit - dirty) as f64).min(LONGEST_DELAY)
+}
+
+#[cfg(test)]
+#[path = "controller_tests.rs"]
+mod tests;
