@@ -39,9 +39,9 @@ pub enum Policy {
     /// Any.
     Random,
     /// SIEVE (Zhang and others, NSDI 2024): a hand that spares what was read since it came by.
-    #[default]
     Sieve,
-    /// S3-FIFO (Yang and others, SOSP 2023), without ghosts: a small queue on trial, then a main queue.
+    /// S3-FIFO (Yang and others, SOSP 2023), without ghosts: a queue on trial, then a main queue.
+    #[default]
     S3Fifo,
 }
 
