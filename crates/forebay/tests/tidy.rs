@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["queue"],
     &["btree"],
     &["pool"],
+    &["cache"],
     &["volume"],
     &["nbd"],
     &["torture"],

@@ -6,7 +6,8 @@
 //!    0  magic "FOREBAY1"         8  version, shard count    16  features: compatible, read-only compatible, incompatible
 //!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
-//!  112  device number, device count, copies, name length    120 previous generation    128 reserved (zero)
+//!  112  device number, device count, copies, name length    120 previous generation    128 published epoch (u32)
+//!  132  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
 //! ```
@@ -14,7 +15,7 @@
 //! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest. Nothing else in it
 //! can be wrong alone. The device table is the same on all devices; `device` tells which of its rows this one is.
 
-use base::BLOCK;
+use base::{BLOCK, Epoch};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -75,7 +76,8 @@ struct Raw {
     name_len: u8,
     reserved_a: [u8; 2],
     previous: U64,
-    reserved_c: [u8; 64],
+    published: U32,
+    reserved_c: [u8; 60],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     reserved_b: [u8; 764],
@@ -90,6 +92,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, group_blocks) == 96);
     assert!(std::mem::offset_of!(Raw, device) == 112);
     assert!(std::mem::offset_of!(Raw, previous) == 120);
+    assert!(std::mem::offset_of!(Raw, published) == 128);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -131,6 +134,8 @@ pub struct Superblock {
     pub previous: u64,
     /// Sum over all table pages of a hash of (page, generation): a table page that went back in time is found by it.
     pub tables_digest: u64,
+    /// The epoch of the last cut of a cache that was published; 0: none.
+    pub published: Epoch,
     /// Blocks in a block group.
     pub group_blocks: u32,
     /// Most block groups that the tables have room for.
@@ -181,7 +186,8 @@ impl Superblock {
             name_len: self.name.len() as u8,
             reserved_a: [0; 2],
             previous: self.previous.into(),
-            reserved_c: [0; 64],
+            published: self.published.0.into(),
+            reserved_c: [0; 60],
             name: padded_name(&self.name),
             devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
                 MAX_DEVICES],
@@ -236,7 +242,7 @@ impl Superblock {
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 64] && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 60] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
@@ -255,6 +261,7 @@ impl Superblock {
             generation: raw.generation.get(),
             previous: raw.previous.get(),
             tables_digest: raw.tables_digest.get(),
+            published: Epoch(raw.published.get()),
             group_blocks: blocks,
             group_capacity: capacity,
             volume_pages: raw.volume_pages.get(),
@@ -295,6 +302,7 @@ mod tests {
             generation: 1 << 32,
             previous: 77,
             tables_digest: 5,
+            published: Epoch(6),
             group_blocks: 4096,
             group_capacity: 800,
             volume_pages: 48,

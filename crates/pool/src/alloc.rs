@@ -52,7 +52,9 @@ impl State {
                 self.space.cursor[k] = None;
             }
             self.drain_limbo(64 * DRAIN);
-            let emptiest = self.space.by_free[k].last().map(|&(_, id)| id);
+            // Groups of the round are its own until it is published.
+            let own = |id: &GroupId| self.group(*id).round.is_none();
+            let emptiest = self.space.by_free[k].iter().rev().map(|&(_, id)| id).find(own);
             // A group that is mostly full scatters what is written: rather begin a new one.
             let roomy = emptiest.filter(|&id| {
                 let free = self.geometry.group_blocks - self.group(id).busy_count;
@@ -71,6 +73,11 @@ impl State {
     /// Blocks that metadata can still take.
     fn metadata_room(&self) -> u64 {
         self.space.free[1] + self.formable() * u64::from(self.geometry.group_blocks)
+    }
+
+    /// Blocks of metadata groups that are free now.
+    pub fn metadata_free(&self) -> u64 {
+        self.space.free[1].saturating_sub(self.dirty_nodes() + NODES_PER_CHANGE + self.reserve())
     }
 
     fn reserve(&self) -> u64 {
@@ -107,7 +114,7 @@ impl State {
     }
 
     /// Takes an unused group into use, on the devices with the most free chunks, those that are there first.
-    fn form_group(&mut self, kind: GroupKind) -> Option<GroupId> {
+    pub(crate) fn form_group(&mut self, kind: GroupKind) -> Option<GroupId> {
         let copies = usize::from(self.copies);
         let mut order: Vec<usize> = (0..self.devices.len()).filter(|&d| self.devices[d].free_chunks > 0).collect();
         let missing = |d: usize| self.devices[d].live().is_none();

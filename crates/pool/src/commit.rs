@@ -110,9 +110,10 @@ impl Pool {
         let frozen = {
             let mut st = self.state_mut();
             let generation = st.open.generation;
+            st.publishing = st.open.published;
             st.committing = Some(generation);
             st.committing_nodes = st.open.dirty_nodes.get() as u64;
-            Frozen::new(std::mem::replace(&mut st.open, Txn::new(generation.next())))
+            Frozen::new(std::mem::replace(&mut st.open, Txn::new(Generation(generation.0 + 2))))
         };
         let took = self.rt().precise_now().since(from);
         self.metrics_mut().critical_section.record(took);
@@ -428,6 +429,9 @@ impl Pool {
             g.checksums.tree.settle(tree);
         }
         st.committed = generation;
+        if let Some(epoch) = st.publishing.take() {
+            st.published = epoch;
+        }
         st.committing = None;
         st.committing_nodes = 0;
         let pin = std::mem::take(&mut st.pin);

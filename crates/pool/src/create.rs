@@ -64,6 +64,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
             generation: FIRST.0,
             previous: FIRST.0,
             tables_digest: digest,
+            published: base::Epoch(0),
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,
             volume_pages: geometry.volume_pages,

@@ -175,7 +175,10 @@ impl Pool {
         let mut missing = blocks;
         let mut tried_commit = false;
         while missing > 0 {
-            let got = self.state_mut().alloc(GroupKind::Data, missing);
+            let got = {
+                let mut st = self.state_mut();
+                if st.leaves_promised(missing.into()) { st.alloc(GroupKind::Data, missing) } else { Alloc::Full }
+            };
             let outcome = match got {
                 Alloc::Got(run) => {
                     missing -= run.len;

@@ -28,6 +28,7 @@ mod node_writer;
 mod nodes;
 pub mod open;
 mod pages;
+mod round;
 pub mod settings;
 mod state;
 pub mod status;
@@ -46,6 +47,7 @@ pub use create::create;
 pub use device::DeviceErrors;
 pub use error::{ErrorKind, PoolError, Result};
 pub use open::DeviceFile;
+pub use round::Round;
 pub use settings::{CreateOptions, Settings};
 pub use volumes::VolumeInfo;
 
@@ -242,6 +244,11 @@ impl Pool {
 
     pub(crate) fn rt(&self) -> &Rt {
         &self.0.rt
+    }
+
+    /// The pool's uuid.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.state().uuid
     }
 
     /// The buffers of the shard.

@@ -382,6 +382,7 @@ fn assemble(
         groups.push(Group {
             busy_count: record.used,
             checksums: LiveTree::open(checksum_tree_id(id), record.checksums),
+            round: None,
             record,
             maps: None,
         });
@@ -424,6 +425,10 @@ fn assemble(
         unload_hand: GroupId(0),
         maybe_empty: BTreeSet::new(),
         open: Txn::new(open),
+        round: None,
+        reserved: 0,
+        published: best.published,
+        publishing: None,
         committing: None,
         committing_nodes: 0,
         committed,

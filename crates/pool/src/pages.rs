@@ -65,6 +65,7 @@ impl State {
             generation: generation.0,
             previous: self.committed.0,
             tables_digest,
+            published: self.publishing.unwrap_or(self.published),
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,
             volume_pages: self.geometry.volume_pages,

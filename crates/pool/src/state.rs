@@ -30,6 +30,8 @@ pub(crate) struct Group {
     pub busy_count: u32,
     pub maps: Option<Box<Maps>>,
     pub checksums: LiveTree,
+    /// The open round's own version of them.
+    pub round: Option<btree::Tree>,
 }
 
 /// A page of the volume or group table.
@@ -70,6 +72,13 @@ pub(crate) struct State {
     pub maybe_empty: BTreeSet<GroupId>,
 
     pub open: Txn,
+    /// The open round of write-back.
+    pub round: Option<crate::round::RoundTxn>,
+    /// Blocks promised to rounds.
+    pub reserved: u64,
+    /// The epoch of the last published cut, and of the one that the running commit publishes.
+    pub published: base::Epoch,
+    pub publishing: Option<base::Epoch>,
     /// The generation that is being committed.
     pub committing: Option<Generation>,
     /// Nodes of it that have no address yet.

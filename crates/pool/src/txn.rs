@@ -42,6 +42,8 @@ pub(crate) struct Txn {
     pub groups: BTreeSet<GroupId>,
     /// Something else has to be made durable: the device table, the pool's own record.
     pub superblock: bool,
+    /// It publishes a round: the cut of this epoch.
+    pub published: Option<base::Epoch>,
 }
 
 impl Txn {
@@ -56,6 +58,7 @@ impl Txn {
             checksums: BTreeSet::new(),
             groups: BTreeSet::new(),
             superblock: false,
+            published: None,
         }
     }
 
@@ -75,6 +78,11 @@ pub(crate) struct LiveTree {
 impl LiveTree {
     pub fn open(id: u64, root: Option<RootPtr>) -> LiveTree {
         LiveTree { tree: Tree::open(id, root), edited: Generation(0), frozen: None }
+    }
+
+    /// The generation of the last edit.
+    pub fn edited(&self) -> Generation {
+        self.edited
     }
 
     /// To be called before every edit in generation `open`: keeps the state that `committing` froze. True if it did.
@@ -110,13 +118,15 @@ pub(crate) struct Volume {
     pub place: u32,
     /// Deleted, all of it: the place is to be emptied.
     pub gone: bool,
+    /// The open round's own version of the mapping.
+    pub round: Option<Tree>,
     frozen: Option<(VolumeRecord, bool)>,
 }
 
 impl Volume {
     pub fn new(record: VolumeRecord, place: u32) -> Volume {
         let mapping = LiveTree::open(mapping_tree_id(record.id), record.mapping);
-        Volume { record, mapping, place, gone: false, frozen: None }
+        Volume { record, mapping, place, gone: false, round: None, frozen: None }
     }
 
     /// True unless it was deleted.

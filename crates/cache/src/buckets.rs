@@ -1,0 +1,609 @@
+//! Buckets: the cache's unit of allocation and eviction, and what is known of each.
+//!
+//! Plain data and plain functions; every change of the index tells this module of it, so that all counters are exact at all times and nobody
+//! needs a walk to know what is free.
+//!
+//! **Generations.** A key names the bucket *and* its generation. Evicting a bucket raises its generation: whatever pointed into it is stale at
+//! once, in O(1), and is dropped from the index later.
+//!
+//! **Epochs.** A dirty key carries the epoch it was written in. Two epochs are unpublished at most: that of the *cut* which a round is writing back,
+//! and the *open* one. Each bucket counts its unpublished blocks by epoch, next to the epoch's number: publishing a cut makes one number old, and with it
+//! the counts of all buckets zero, without touching them. Of the cut, overwritten blocks count too: their bytes are needed until the cut is published.
+//!
+//! **Reuse.** A bucket that nothing needs any more is not free yet. What made it so (an overwrite, or the raised generation) must be durable in the journal
+//! before its bytes may be overwritten: until then it waits in `pending`, with the number of the journal's entry that will say so.
+
+use std::collections::VecDeque;
+
+use base::{BucketGen, BucketId, CacheAddr, Epoch};
+
+use crate::replacement::{Policy, Replacement};
+
+/// What a bucket's blocks are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// Nothing that counts.
+    #[default]
+    Free,
+    /// Blocks of volumes.
+    Data,
+    /// Nodes of the index.
+    Nodes,
+}
+
+/// Where appended blocks come from: each stream fills buckets of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Writes of clients.
+    Writes,
+    /// What was read from the pool and is kept.
+    Promoted,
+    /// Nodes of the index.
+    Nodes,
+}
+
+const STREAMS: usize = 3;
+
+impl Stream {
+    fn kind(self) -> Kind {
+        if self == Stream::Nodes { Kind::Nodes } else { Kind::Data }
+    }
+}
+
+/// Where a bucket is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Life {
+    /// May be filled.
+    #[default]
+    Free,
+    /// Is being filled.
+    Open,
+    /// Is full; has unpublished blocks, or nodes, or is a candidate for eviction.
+    Sealed,
+    /// Holds nothing, but may not be overwritten yet.
+    Pending,
+    /// Not used any more: it gave errors.
+    Retired,
+}
+
+#[derive(Clone, Default)]
+struct Bucket {
+    generation: BucketGen,
+    live: u16,
+    /// Unpublished blocks by the parity of their epoch, and the epoch each is about.
+    dirty: [u16; 2],
+    epoch: [Epoch; 2],
+    /// Of the cut `retained_of`: blocks that were overwritten since; their bytes are still needed.
+    retained: u16,
+    retained_of: Epoch,
+    /// The freeze after which it became free.
+    freed_in: u32,
+    /// Reads and writes in flight.
+    pins: u16,
+    errors: u8,
+    kind: Kind,
+    life: Life,
+}
+
+/// What one bucket says, for the table on the device and for the check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// Its generation.
+    pub generation: BucketGen,
+    /// What it holds.
+    pub kind: Kind,
+    /// Blocks that the index refers to.
+    pub live: u16,
+    /// Unpublished blocks of the open epoch, and of the cut.
+    pub dirty_open: u16,
+    /// As `dirty_open`, of the cut that is being written back.
+    pub dirty_cut: u16,
+}
+
+/// How many buckets are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Free, or about to be.
+    pub free: u32,
+    /// Full of published or read data.
+    pub clean: u32,
+    /// With unpublished blocks, or being filled.
+    pub dirty: u32,
+    /// With nodes of the index.
+    pub metadata: u32,
+    /// Out of use.
+    pub retired: u32,
+}
+
+#[derive(Clone, Copy)]
+struct OpenBucket {
+    id: BucketId,
+    filled: u32,
+}
+
+/// All buckets of one cache.
+pub struct Buckets {
+    blocks: u32,
+    all: Vec<Bucket>,
+    free: VecDeque<BucketId>,
+    /// Become free, in order, when the journal's entry is durable.
+    pending: VecDeque<(u64, BucketId)>,
+    open: [Option<OpenBucket>; STREAMS],
+    replacement: Replacement,
+    candidates: u32,
+    retired: u32,
+    nodes: u32,
+    /// The open epoch and, while a round writes it back, the cut.
+    epoch: Epoch,
+    cut: Option<Epoch>,
+    dirty_blocks: [u64; 2],
+    live_blocks: u64,
+    /// Buckets with unpublished blocks, by the parity of the epoch; after publishing they are gone through, in slices.
+    unpublished: [Vec<BucketId>; 2],
+    published: Vec<BucketId>,
+    stale_blocks: u64,
+    raised: Vec<(BucketId, BucketGen)>,
+    freezes: u32,
+}
+
+impl Buckets {
+    /// `count` buckets of `blocks` blocks each, all free.
+    pub fn new(count: u32, blocks: u32, policy: Policy, seed: u64, epoch: Epoch) -> Buckets {
+        assert!(count > 0 && (1..=u32::from(u16::MAX)).contains(&blocks));
+        Buckets {
+            blocks,
+            all: vec![Bucket::default(); count as usize],
+            free: (0..count).map(BucketId).collect(),
+            pending: VecDeque::new(),
+            open: [None; STREAMS],
+            replacement: Replacement::new(policy, count as usize, seed),
+            candidates: 0,
+            retired: 0,
+            nodes: 0,
+            epoch,
+            cut: None,
+            dirty_blocks: [0; 2],
+            live_blocks: 0,
+            unpublished: [Vec::new(), Vec::new()],
+            published: Vec::new(),
+            stale_blocks: 0,
+            raised: Vec::new(),
+            freezes: 0,
+        }
+    }
+
+    /// Buckets as a checkpoint left them: `facts` in order, none is open. All that is unpublished counts as of the open epoch.
+    pub fn restore(facts: &[Facts], blocks: u32, policy: Policy, seed: u64, epoch: Epoch) -> Buckets {
+        let mut b = Buckets::new(facts.len() as u32, blocks, policy, seed, epoch);
+        b.free.clear();
+        let p = parity(epoch);
+        for (i, f) in facts.iter().enumerate() {
+            let id = BucketId(i as u32);
+            let dirty = f.dirty_open + f.dirty_cut;
+            let it = &mut b.all[i];
+            it.generation = f.generation;
+            it.kind = f.kind;
+            it.live = f.live;
+            if dirty > 0 {
+                it.dirty[p] = dirty;
+                it.epoch[p] = epoch;
+                b.unpublished[p].push(id);
+                b.dirty_blocks[p] += u64::from(dirty);
+            }
+            // Nothing is decided about it before replay has ended.
+            it.life = Life::Open;
+            match f.kind {
+                Kind::Nodes => b.nodes += 1,
+                _ => b.live_blocks += u64::from(f.live),
+            }
+        }
+        b
+    }
+
+    /// After [`Buckets::restore`] and the journal's replay: finds out which buckets are free and which may be evicted. `epoch` is the open one now.
+    pub fn settle(&mut self, epoch: Epoch) {
+        let (from, to) = (parity(self.epoch), parity(epoch));
+        for b in &mut self.all {
+            let dirty = if b.epoch[from] == self.epoch { b.dirty[from] } else { 0 };
+            b.dirty = [0; 2];
+            b.dirty[to] = dirty;
+            b.epoch[to] = epoch;
+        }
+        let (blocks, list) = (self.dirty_blocks[from], std::mem::take(&mut self.unpublished[from]));
+        self.dirty_blocks = [0; 2];
+        self.dirty_blocks[to] = blocks;
+        self.unpublished[to] = list;
+        self.epoch = epoch;
+        for i in 0..self.all.len() {
+            let id = BucketId(i as u32);
+            if self.all[i].life == Life::Open {
+                self.seal(id, 0);
+            }
+        }
+        self.journal_durable(0);
+    }
+
+    /// Blocks in a bucket.
+    pub fn bucket_blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    /// The bucket of a block.
+    pub fn of(&self, addr: CacheAddr) -> BucketId {
+        BucketId((addr.0 / u64::from(self.blocks)) as u32)
+    }
+
+    /// True if `addr` up to `addr + len` lies in one bucket of this cache.
+    pub fn contains(&self, addr: CacheAddr, len: u32) -> bool {
+        let b = u64::from(self.blocks);
+        addr.0 / b < self.all.len() as u64 && len > 0 && addr.0 % b + u64::from(len) <= b
+    }
+
+    /// True if what points into the bucket of `addr` with `generation` is still good.
+    pub fn is_current(&self, addr: CacheAddr, generation: BucketGen) -> bool {
+        self.all.get(self.of(addr).0 as usize).is_some_and(|b| b.generation == generation)
+    }
+
+    /// The open epoch: new dirty blocks belong to it.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The epoch that is being written back.
+    pub fn cut(&self) -> Option<Epoch> {
+        self.cut
+    }
+
+    /// The epoch that a dirty key of epoch `written` counts for.
+    fn class_of(&self, written: Epoch) -> Epoch {
+        match self.cut {
+            Some(cut) if written <= cut => cut,
+            _ => self.epoch,
+        }
+    }
+
+    /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`]. `None`: no bucket is free.
+    pub fn append(&mut self, stream: Stream, want: u32, journal: u64) -> Option<(CacheAddr, u32, BucketGen)> {
+        let s = stream as usize;
+        if self.open[s].is_none() {
+            // Nodes of a checkpoint take what was free when it froze the facts: that is in front. Others take from behind.
+            let id = match stream {
+                Stream::Nodes => {
+                    let &id = self.free.front()?;
+                    if self.all[id.0 as usize].freed_in == self.freezes && self.freezes > 0 {
+                        return None;
+                    }
+                    self.free.pop_front()?
+                }
+                _ => self.free.pop_back()?,
+            };
+            let b = &mut self.all[id.0 as usize];
+            b.life = Life::Open;
+            b.kind = stream.kind();
+            if b.kind == Kind::Nodes {
+                self.nodes += 1;
+            }
+            self.open[s] = Some(OpenBucket { id, filled: 0 });
+        }
+        let Some(open) = &mut self.open[s] else { unreachable!("it was just opened") };
+        let (id, at) = (open.id, open.filled);
+        let len = want.min(self.blocks - at);
+        open.filled += len;
+        let full = open.filled == self.blocks;
+        let b = &mut self.all[id.0 as usize];
+        b.pins += 1;
+        let generation = b.generation;
+        if full {
+            self.open[s] = None;
+            self.seal(id, journal);
+        }
+        Some((CacheAddr(u64::from(id.0) * u64::from(self.blocks) + u64::from(at)), len, generation))
+    }
+
+    fn seal(&mut self, id: BucketId, journal: u64) {
+        self.all[id.0 as usize].life = Life::Sealed;
+        self.look_at(id, journal, true);
+    }
+
+    /// Keeps the bucket of `addr` from being reused.
+    pub fn pin(&mut self, addr: CacheAddr) {
+        let id = self.of(addr);
+        self.all[id.0 as usize].pins += 1;
+    }
+
+    /// Lets go of it.
+    pub fn unpin(&mut self, addr: CacheAddr, journal: u64) {
+        let id = self.of(addr);
+        let b = &mut self.all[id.0 as usize];
+        assert!(b.pins > 0, "{id:?} was not pinned");
+        b.pins -= 1;
+        if b.pins == 0 {
+            self.look_at(id, journal, false);
+        }
+    }
+
+    /// A read hit.
+    pub fn touch(&mut self, addr: CacheAddr) {
+        let id = self.of(addr);
+        self.replacement.touch(id.0);
+    }
+
+    fn dirty_of(&self, id: BucketId) -> u32 {
+        let b = &self.all[id.0 as usize];
+        let of = |e: Epoch| if b.epoch[parity(e)] == e { u32::from(b.dirty[parity(e)]) } else { 0 };
+        of(self.epoch) + self.cut.map_or(0, of)
+    }
+
+    /// The index refers to `len` more blocks at `addr`; they are dirty if written in an epoch.
+    pub fn add(&mut self, addr: CacheAddr, len: u32, dirty: bool) {
+        let id = self.of(addr);
+        let e = self.epoch;
+        let p = parity(e);
+        let b = &mut self.all[id.0 as usize];
+        b.live += len as u16;
+        if b.kind == Kind::Free {
+            // In replay: nobody said that it was taken into use.
+            b.kind = Kind::Data;
+        }
+        assert!(u32::from(b.live) <= self.blocks, "{id:?} has more live blocks than blocks");
+        self.live_blocks += u64::from(len);
+        if dirty {
+            if b.epoch[p] != e || b.dirty[p] == 0 {
+                // A bucket may be entered twice; the walk after publishing does not mind.
+                b.epoch[p] = e;
+                b.dirty[p] = 0;
+                self.unpublished[p].push(id);
+            }
+            b.dirty[p] += len as u16;
+            self.dirty_blocks[p] += u64::from(len);
+        }
+        if self.replacement.contains(id.0) && dirty {
+            self.replacement.remove(id.0);
+            self.candidates -= 1;
+        }
+    }
+
+    /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named; `written`: the epoch, if the key was dirty and is not
+    /// published. What was dirty is so no more, unless it belongs to the cut.
+    pub fn remove(&mut self, addr: CacheAddr, generation: BucketGen, len: u32, written: Option<Epoch>, journal: u64) {
+        let id = self.of(addr);
+        if self.all[id.0 as usize].generation != generation {
+            self.stale_blocks = self.stale_blocks.saturating_sub(u64::from(len));
+            return;
+        }
+        let class = written.map(|e| self.class_of(e));
+        let b = &mut self.all[id.0 as usize];
+        assert!(u32::from(b.live) >= len, "{id:?} has fewer live blocks than are removed");
+        b.live -= len as u16;
+        self.live_blocks -= u64::from(len);
+        if let Some(class) = class
+            && self.cut == Some(class)
+        {
+            if b.retained_of != class {
+                b.retained_of = class;
+                b.retained = 0;
+            }
+            b.retained += len as u16;
+        } else if let Some(class) = class {
+            let p = parity(class);
+            assert!(
+                b.epoch[p] == class && u32::from(b.dirty[p]) >= len,
+                "{id:?} has fewer dirty blocks than are removed"
+            );
+            b.dirty[p] -= len as u16;
+            self.dirty_blocks[p] -= u64::from(len);
+        }
+        self.look_at(id, journal, false);
+    }
+
+    /// A node of the index at `addr` was written; or is needed no more.
+    pub fn add_node(&mut self, addr: CacheAddr) {
+        let id = self.of(addr);
+        self.all[id.0 as usize].live += 1;
+    }
+
+    /// A node of the index is needed no more.
+    pub fn remove_node(&mut self, addr: CacheAddr, journal: u64) {
+        let id = self.of(addr);
+        let b = &mut self.all[id.0 as usize];
+        assert!(b.live > 0 && b.kind == Kind::Nodes, "{id:?} has no nodes");
+        b.live -= 1;
+        self.look_at(id, journal, false);
+    }
+
+    /// Moves a bucket on in its life, if it is time.
+    fn look_at(&mut self, id: BucketId, journal: u64, fresh: bool) {
+        let i = id.0 as usize;
+        if self.all[i].life != Life::Sealed {
+            return;
+        }
+        let dirty = self.dirty_of(id);
+        let b = &self.all[i];
+        if b.live == 0 && dirty == 0 {
+            if b.pins == 0 {
+                self.retire_to(id, journal, Life::Pending);
+            }
+        } else if b.kind == Kind::Data && dirty == 0 && !self.replacement.contains(id.0) && (fresh || b.pins == 0) {
+            self.replacement.insert(id.0);
+            self.candidates += 1;
+        }
+    }
+
+    fn retire_to(&mut self, id: BucketId, journal: u64, life: Life) {
+        if self.replacement.contains(id.0) {
+            self.replacement.remove(id.0);
+            self.candidates -= 1;
+        }
+        let b = &mut self.all[id.0 as usize];
+        if b.kind == Kind::Nodes {
+            self.nodes -= 1;
+        }
+        b.kind = Kind::Free;
+        if b.errors > 0 || life == Life::Retired {
+            b.life = Life::Retired;
+            self.retired += 1;
+            return;
+        }
+        b.life = life;
+        self.pending.push_back((journal, id));
+    }
+
+    /// Evicts one bucket: raises its generation. It becomes free when entry `journal` is durable; [`Buckets::take_raised`] says what that must
+    /// tell. `None`: there is none to be had.
+    pub fn evict(&mut self, journal: u64) -> Option<BucketId> {
+        let all = &self.all;
+        let id = BucketId(self.replacement.victim(|id| all[id as usize].pins == 0)?);
+        self.candidates -= 1;
+        let b = &mut self.all[id.0 as usize];
+        self.live_blocks -= u64::from(b.live);
+        self.stale_blocks += u64::from(b.live);
+        b.live = 0;
+        b.generation = BucketGen(b.generation.0.wrapping_add(1));
+        self.raised.push((id, b.generation));
+        self.retire_to(id, journal, Life::Pending);
+        Some(id)
+    }
+
+    /// Generations that were raised since the last call: to be journaled before anything else.
+    pub fn take_raised(&mut self) -> Vec<(BucketId, BucketGen)> {
+        std::mem::take(&mut self.raised)
+    }
+
+    /// Replays a raised generation.
+    pub fn raise(&mut self, id: BucketId, generation: BucketGen) {
+        let Some(b) = self.all.get_mut(id.0 as usize) else { return };
+        if b.generation != generation {
+            b.generation = generation;
+            self.live_blocks -= u64::from(b.live);
+            b.live = 0;
+        }
+    }
+
+    /// All entries of the journal up to `entry` are durable: what waited for them is free. Returns whether anything became so.
+    pub fn journal_durable(&mut self, entry: u64) -> bool {
+        let before = self.free.len();
+        while let Some(&(needs, id)) = self.pending.front() {
+            if needs > entry {
+                break;
+            }
+            self.pending.pop_front();
+            let b = &mut self.all[id.0 as usize];
+            b.life = Life::Free;
+            b.freed_in = self.freezes;
+            self.free.push_back(id);
+        }
+        self.free.len() > before
+    }
+
+    /// Takes a cut: all that is dirty now belongs to it, what comes belongs to the next epoch. O(1).
+    pub fn take_cut(&mut self) -> Epoch {
+        assert!(self.cut.is_none(), "one cut at a time");
+        let cut = self.epoch;
+        self.cut = Some(cut);
+        self.epoch = Epoch(cut.0 + 1);
+        assert!(self.dirty_blocks[parity(self.epoch)] == 0, "the epoch before the cut was published");
+        self.published.append(&mut self.unpublished[parity(self.epoch)]);
+        cut
+    }
+
+    /// The cut is published: all of it is clean. O(1); [`Buckets::tidy`] then makes candidates of its buckets.
+    pub fn publish(&mut self) {
+        let Some(cut) = self.cut.take() else { return };
+        let p = parity(cut);
+        self.dirty_blocks[p] = 0;
+        let list = std::mem::take(&mut self.unpublished[p]);
+        if self.published.is_empty() {
+            self.published = list;
+        } else {
+            self.published.extend(list);
+        }
+    }
+
+    /// Goes through up to `max` buckets of a published cut; true if there are more.
+    pub fn tidy(&mut self, max: usize, journal: u64) -> bool {
+        for _ in 0..max {
+            let Some(id) = self.published.pop() else { return false };
+            self.look_at(id, journal, false);
+        }
+        !self.published.is_empty()
+    }
+
+    /// A block of this bucket was bad: it is not used again once it is empty.
+    pub fn condemn(&mut self, addr: CacheAddr) {
+        let id = self.of(addr);
+        let b = &mut self.all[id.0 as usize];
+        b.errors = b.errors.saturating_add(1);
+    }
+
+    /// Buckets that may be filled at once.
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Buckets that wait for the journal.
+    pub fn pending(&self) -> u32 {
+        self.pending.len() as u32
+    }
+
+    /// Blocks that no published image has, of the open epoch and of the cut.
+    pub fn dirty_blocks(&self) -> (u64, u64) {
+        let cut = self.cut.map_or(0, |c| self.dirty_blocks[parity(c)]);
+        (self.dirty_blocks[parity(self.epoch)], cut)
+    }
+
+    /// Blocks that the index refers to.
+    pub fn live_blocks(&self) -> u64 {
+        self.live_blocks
+    }
+
+    /// Blocks that stale keys still name.
+    pub fn stale_blocks(&self) -> u64 {
+        self.stale_blocks
+    }
+
+    /// What there is, by state.
+    pub fn census(&self) -> Census {
+        let free = self.free() + self.pending();
+        let used = self.count() - free - self.retired - self.nodes;
+        Census {
+            free,
+            clean: self.candidates,
+            dirty: used - self.candidates,
+            metadata: self.nodes,
+            retired: self.retired,
+        }
+    }
+
+    /// What one bucket says.
+    pub fn facts(&self, id: BucketId) -> Facts {
+        let b = &self.all[id.0 as usize];
+        let of = |e: Epoch| if b.epoch[parity(e)] == e { b.dirty[parity(e)] } else { 0 };
+        Facts {
+            generation: b.generation,
+            kind: b.kind,
+            live: b.live,
+            dirty_open: of(self.epoch),
+            dirty_cut: self.cut.map_or(0, |cut| of(cut) - if b.retained_of == cut { b.retained } else { 0 }),
+        }
+    }
+
+    /// Facts are frozen for a checkpoint: what becomes free from now on is not for its nodes.
+    pub fn freeze(&mut self) -> Vec<Facts> {
+        self.freezes += 1;
+        (0..self.count()).map(|i| self.facts(BucketId(i))).collect()
+    }
+
+    /// True if blocks of `stream` can be had without a new bucket.
+    pub fn has_open(&self, stream: Stream) -> bool {
+        self.open[stream as usize].is_some()
+    }
+}
+
+fn parity(epoch: Epoch) -> usize {
+    (epoch.0 & 1) as usize
+}

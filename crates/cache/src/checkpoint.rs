@@ -1,0 +1,264 @@
+//! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any more.
+//!
+//! 1. *Freeze*: the tree is cloned, the buckets' facts are copied, the journal's next place is noted; the next generation opens.
+//! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
+//! 3. Pages of the bucket table that say something new are written to their other slot.
+//! 4. The device is flushed, then the superblock is written and flushed. From now on replay begins at the noted place.
+//! 5. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free.
+//!
+//! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
+
+use std::rc::Rc;
+
+use base::{BLOCK, BucketId, Buf, Generation, PoolAddr, SliceList};
+use btree::{Freed, Tree, WriteOut};
+use format::cache::superblock::CacheSuperblock;
+use format::node::RootPtr;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::{Facts, Kind, Stream};
+use crate::index::node_addr;
+use crate::journal::Place;
+use crate::table::{buckets_of, encode_page};
+
+/// Nodes serialised, or pages encoded, before others get a turn.
+const SLICE: usize = 32;
+
+/// What stays between checkpoints.
+pub(crate) struct Checkpointer {
+    pub superblock: CacheSuperblock,
+    /// What each page says on the device, the slot it stands in.
+    pub pages: Vec<(u8, Vec<Facts>)>,
+    pub running: bool,
+    pub count: u64,
+}
+
+struct Frozen {
+    tree: Tree,
+    generation: Generation,
+    freed: Freed,
+    facts: Vec<Facts>,
+    place: Place,
+    records: u64,
+    epochs: (base::Epoch, base::Epoch),
+}
+
+impl Cache {
+    /// Runs checkpoints when asked.
+    pub(crate) async fn checkpointer(&self) {
+        while !self.0.closed.get() {
+            let wait = self.0.checkpoint_wanted.wait();
+            if !self.journal_is_crowded() && !self.much_changed() {
+                wait.await;
+                continue;
+            }
+            if self.checkpoint_now().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn much_changed(&self) -> bool {
+        self.state().index.dirty.get() as u64 >= self.0.settings.dirty_nodes
+    }
+
+    /// A checkpoint that begins now, or when the running one has ended.
+    pub(crate) async fn checkpoint_now(&self) -> Result<()> {
+        loop {
+            self.check_failed()?;
+            let wait = self.0.checkpoint_done.wait();
+            let running = std::mem::replace(&mut self.0.checkpointer.borrow_mut().running, true);
+            if !running {
+                break;
+            }
+            wait.await;
+        }
+        let outcome = self.checkpoint().await;
+        self.0.checkpointer.borrow_mut().running = false;
+        if let Err(e) = &outcome {
+            self.fail(e);
+        }
+        self.0.checkpoint_done.notify();
+        self.0.room.notify();
+        outcome
+    }
+
+    fn freeze(&self) -> Frozen {
+        let mut st = self.state_mut();
+        let (place, records) = (st.journal.next_place(), st.journal.pushed());
+        let facts = st.buckets.freeze();
+        let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
+        let index = &mut st.index;
+        let generation = index.generation;
+        index.generation = generation.next();
+        index.dirty = Default::default();
+        Frozen {
+            tree: index.tree.clone(),
+            generation,
+            freed: std::mem::take(&mut index.freed),
+            facts,
+            place,
+            records,
+            epochs,
+        }
+    }
+
+    async fn checkpoint(&self) -> Result<()> {
+        let mut frozen = self.freeze();
+        let root = self.write_nodes(&frozen).await?;
+        let freed = std::mem::take(&mut frozen.freed).resolve();
+        let pages = self.changed_pages(&mut frozen, &freed);
+        self.write_pages(&frozen, &pages).await?;
+        self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
+        self.write_superblock(&frozen, root).await?;
+        self.complete(frozen, pages, freed);
+        Ok(())
+    }
+
+    async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
+        let mut out = WriteOut::new(&frozen.tree, frozen.generation);
+        loop {
+            // A run of neighbouring blocks, as long as there are nodes.
+            let taken = self.take(Stream::Nodes, SLICE as u32).await?;
+            let mut done = false;
+            let mut writes = Vec::new();
+            for t in &taken {
+                let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
+                let mut filled = 0u32;
+                while filled < t.len && !done {
+                    let next = PoolAddr(t.addr.0 + u64::from(filled));
+                    let from = filled as usize * BLOCK;
+                    let mut st = self.state_mut();
+                    let written = out.next(&mut st.index.cache, &mut || Some(next), &mut buf[from..from + BLOCK]);
+                    match written {
+                        Ok(None) => done = true,
+                        Ok(Some(addr)) if addr == next => {
+                            st.buckets.add_node(node_addr(addr));
+                            filled += 1;
+                        }
+                        Ok(Some(_)) | Err(_) => unreachable!("each node is written once, where it was offered"),
+                    }
+                }
+                if filled > 0 {
+                    buf.truncate(filled as usize * BLOCK);
+                    writes.push(self.write_at(self.offset_of(t.addr), buf));
+                }
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            self.give_up_pins(&taken);
+            outcome.map_err(|e| self.broken("write of the index", e))?;
+            if done {
+                return Ok(out.root());
+            }
+            self.0.rt.yield_now().await;
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: Buf) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
+        let (device, data) = (self.0.device.clone(), SliceList::from_iter([buf.freeze()]));
+        self.0.rt.spawn(async move { device.write(Class::Commit, offset, data).await })
+    }
+
+    /// The pages that say something else than on the device. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it replaced
+    /// do not.
+    fn changed_pages(&self, frozen: &mut Frozen, freed: &[PoolAddr]) -> Vec<u32> {
+        let st = self.state();
+        for i in 0..st.buckets.count() {
+            let now = st.buckets.facts(BucketId(i));
+            let then = &mut frozen.facts[i as usize];
+            if now.kind == Kind::Nodes {
+                *then = now;
+            } else if then.kind == Kind::Nodes {
+                // Emptied meanwhile; what it holds now, the journal says.
+                *then = Facts { generation: then.generation, ..Facts::default() };
+            }
+        }
+        // What earlier checkpoints replaced and somebody may still be reading does not count either.
+        for addr in freed.iter().chain(st.limbo.iter().flat_map(|(_, nodes)| nodes)) {
+            let facts = &mut frozen.facts[st.buckets.of(node_addr(*addr)).0 as usize];
+            facts.live = facts.live.saturating_sub(1);
+        }
+        let cp = self.0.checkpointer.borrow();
+        (0..self.0.layout.pages())
+            .filter(|&page| {
+                let new = buckets_of(&self.0.layout, page).map(|id| &frozen.facts[id.0 as usize]);
+                !new.eq(cp.pages[page as usize].1.iter())
+            })
+            .collect()
+    }
+
+    async fn write_pages(&self, frozen: &Frozen, pages: &[u32]) -> Result<()> {
+        for part in pages.chunks(SLICE) {
+            let mut writes = Vec::with_capacity(part.len());
+            for &page in part {
+                let (slot, uuid) = {
+                    let cp = self.0.checkpointer.borrow();
+                    (1 - cp.pages[page as usize].0, cp.superblock.uuid)
+                };
+                let ids: Vec<_> = buckets_of(&self.0.layout, page).collect();
+                let (first, last) = (ids[0].0 as usize, ids[ids.len() - 1].0 as usize);
+                let facts = &frozen.facts[first..=last];
+                let block = encode_page(uuid, page, facts, frozen.generation, self.0.rt.bufs());
+                writes.push(self.write_at(self.0.layout.page_offset(page, slot), block));
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn write_superblock(&self, frozen: &Frozen, root: Option<RootPtr>) -> Result<()> {
+        let (offset, block) = {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            let sb = &mut cp.superblock;
+            sb.sequence += 1;
+            sb.generation = frozen.generation;
+            sb.root = root;
+            sb.replay_position = frozen.place.position;
+            sb.replay_sequence = frozen.place.sequence;
+            (sb.epoch, sb.cut) = frozen.epochs;
+            let mut block = self.0.rt.bufs().zeroed(BLOCK);
+            sb.encode(&mut block);
+            (CacheSuperblock::offset_of(sb.sequence), block)
+        };
+        let data = SliceList::from_iter([block.freeze()]);
+        self.0
+            .device
+            .write_durable(Class::Commit, offset, data)
+            .await
+            .map_err(|e| self.broken("write of the superblock", e))
+    }
+
+    fn complete(&self, frozen: Frozen, pages: Vec<u32>, freed: Vec<PoolAddr>) {
+        {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            for page in pages {
+                let facts = buckets_of(&self.0.layout, page).map(|id| frozen.facts[id.0 as usize]).collect();
+                let slot = 1 - cp.pages[page as usize].0;
+                cp.pages[page as usize] = (slot, facts);
+            }
+            cp.count += 1;
+        }
+        let mut st = self.state_mut();
+        st.index.tree.settle(&frozen.tree);
+        st.journal.forget_before(frozen.place.sequence, frozen.records);
+        let pin = std::mem::replace(&mut st.pin, Rc::new(()));
+        st.limbo.push_back((pin, freed));
+        while st.drain_limbo(SLICE * 8) {}
+        let durable = st.journal.durable_records();
+        st.buckets.journal_durable(durable);
+    }
+
+    fn broken(&self, what: &str, e: base::IoError) -> PoolError {
+        PoolError::new(ErrorKind::Io, format!("cache device {}: {what}: {e}; restart forebay", self.0.path))
+    }
+}

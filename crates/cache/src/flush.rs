@@ -1,0 +1,112 @@
+//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device.
+
+use base::SliceList;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+
+impl Cache {
+    /// Makes all writes that completed before durable.
+    pub async fn flush(&self) -> Result<()> {
+        let target = self.state_mut().journal.close();
+        self.durable(target, Class::Foreground).await
+    }
+
+    /// Waits until the journal's entry `target`, and what its records are about, is durable.
+    pub(crate) async fn durable(&self, target: u64, class: Class) -> Result<()> {
+        loop {
+            self.check_failed()?;
+            if self.state().journal.durable() >= target {
+                return Ok(());
+            }
+            if self.0.flushing.get() {
+                self.0.flushed.wait().await;
+                continue;
+            }
+            self.0.flushing.set(true);
+            let outcome = self.group_commit(class).await;
+            self.0.flushing.set(false);
+            self.0.flushed.notify();
+            outcome?;
+        }
+    }
+
+    async fn group_commit(&self, class: Class) -> Result<()> {
+        let (target, all) = {
+            let mut st = self.state_mut();
+            (st.journal.close(), st.journal.pushed())
+        };
+        let mut writes = Vec::new();
+        let mut blocked = false;
+        loop {
+            let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
+            match ready {
+                Ok(Some(entry)) => {
+                    let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes]));
+                    let write = async move { device.write(class, entry.offset, data).await };
+                    writes.push((entry.sequence, entry.records, self.0.rt.spawn(write)));
+                }
+                Ok(None) => break,
+                Err(()) => {
+                    blocked = true;
+                    break;
+                }
+            }
+        }
+        let mut last = None;
+        let mut outcome = Ok(());
+        for (sequence, records, write) in writes {
+            last = Some((sequence, records));
+            outcome = outcome.and(write.await.unwrap_or(Err(base::IoError::CANCELED)));
+        }
+        if outcome.is_ok() && (last.is_some() || !blocked) {
+            outcome = self.0.device.flush(class).await;
+        }
+        if let Err(e) = outcome {
+            let text = format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
+            let e = PoolError::new(ErrorKind::Io, text);
+            self.fail(&e);
+            return Err(e);
+        }
+        if let Some((sequence, records)) = if blocked { last } else { Some((target, all)) } {
+            let freed = {
+                let mut st = self.state_mut();
+                st.journal.note_durable(sequence, records);
+                let durable = st.journal.durable_records();
+                st.buckets.journal_durable(durable)
+            };
+            if freed {
+                self.0.room.notify();
+            }
+        }
+        if self.journal_is_crowded() {
+            self.0.checkpoint_wanted.notify();
+        }
+        if blocked {
+            // The ring is full of what no checkpoint has: one must come first.
+            self.checkpoint_now().await?;
+        }
+        Ok(())
+    }
+
+    /// Half of the ring is taken.
+    pub(crate) fn journal_is_crowded(&self) -> bool {
+        let (used, all) = self.state().journal.usage();
+        used * 2 >= all
+    }
+
+    /// Makes what was written durable from time to time, also if nobody asks, so that replay has little to verify and buckets become free.
+    pub(crate) async fn journal_clock(&self) {
+        while !self.0.closed.get() {
+            self.0.rt.sleep(self.0.settings.journal_interval).await;
+            let target = self.state_mut().journal.close();
+            if self.durable(target, Class::Commit).await.is_err() {
+                return;
+            }
+            while self.state_mut().drain_limbo(256) {
+                self.0.rt.yield_now().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The index: which blocks of which volume are in the cache, and where. Synchronous steps over resident nodes.
+//!
+//! One tree for all volumes. A key is a volume and its first block; a value says what the blocks from there on are: *data* in a bucket, clean or dirty,
+//! with a crc32c for each block, or *zeros*, a discard that the pool has yet to see. Extents never overlap. A data extent whose bucket has moved on to another
+//! generation is stale: it counts as absent wherever it is met.
+//!
+//! Every change goes through [`Index::replace`], which tells the buckets of everything that comes and goes.
+
+use std::ops::ControlFlow;
+
+use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
+use btree::{DirtyCount, Edit, Fault, Freed, NodeCache, Tree};
+use format::cache::index::{IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
+use smallvec::SmallVec;
+
+use crate::buckets::Buckets;
+use pool::{ErrorKind, PoolError, Result};
+
+/// The id of the index's tree.
+pub(crate) const INDEX_TREE: u64 = 3 << 32;
+
+pub(crate) type Step<T> = std::result::Result<T, Fault>;
+
+/// Checksums of an extent's blocks.
+pub(crate) type Crcs = SmallVec<[Crc; 4]>;
+
+/// What blocks of a volume are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Body {
+    Data { addr: CacheAddr, generation: BucketGen, crcs: Crcs },
+    Zeros { len: u64 },
+}
+
+/// Neighbouring blocks of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    pub volume: VolumeId,
+    pub lba: Lba,
+    /// The epoch in which it was written; `None`: it came from the pool.
+    pub written: Option<Epoch>,
+    pub body: Body,
+}
+
+impl Extent {
+    pub fn len(&self) -> u64 {
+        match &self.body {
+            Body::Data { crcs, .. } => crcs.len() as u64,
+            Body::Zeros { len } => *len,
+        }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.lba.0 + self.len()
+    }
+
+    /// Reads a record and sees that it lies in the cache; `None` if not.
+    pub fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<Extent> {
+        let (volume, lba) = decode_key(key)?;
+        let (written, body) = match IndexValue::decode(value)? {
+            IndexValue::Zeros { epoch, len } => (Some(epoch), Body::Zeros { len }),
+            IndexValue::Data { dirty, epoch, addr, generation, crcs } => {
+                if !buckets.contains(addr, crcs.len() as u32) {
+                    return None;
+                }
+                (dirty.then_some(epoch), Body::Data { addr, generation, crcs: crcs.iter().collect() })
+            }
+        };
+        Some(Extent { volume, lba, written, body })
+    }
+
+    /// The value of its record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.clear();
+        match &self.body {
+            Body::Zeros { len } => {
+                format::cache::index::encode_zeros(out, self.written.unwrap_or_default(), *len);
+            }
+            Body::Data { addr, generation, crcs } => {
+                let epoch = self.written.unwrap_or_default();
+                format::cache::index::encode_data(out, epoch, *addr, *generation, crcs);
+            }
+        }
+    }
+
+    /// The part of it in `[from, to)`.
+    pub fn cut(&self, from: u64, to: u64) -> Extent {
+        let (from, to) = (from.max(self.lba.0), to.min(self.end()));
+        let skip = from - self.lba.0;
+        let body = match &self.body {
+            Body::Zeros { .. } => Body::Zeros { len: to - from },
+            Body::Data { addr, generation, crcs } => Body::Data {
+                addr: CacheAddr(addr.0 + skip),
+                generation: *generation,
+                crcs: SmallVec::from_slice(&crcs[skip as usize..(to - self.lba.0) as usize]),
+            },
+        };
+        Extent { volume: self.volume, lba: Lba(from), written: self.written, body }
+    }
+
+    /// True if it points into a bucket that holds something else by now.
+    pub fn is_stale(&self, buckets: &Buckets) -> bool {
+        match &self.body {
+            Body::Data { addr, generation, .. } => !buckets.is_current(*addr, *generation),
+            Body::Zeros { .. } => false,
+        }
+    }
+
+    /// `next` continues it: in the volume, in the bucket, and in kind.
+    fn continued_by(&self, next: &Extent, bucket_blocks: u32) -> bool {
+        if self.volume != next.volume || self.written != next.written || self.end() != next.lba.0 {
+            return false;
+        }
+        match (&self.body, &next.body) {
+            (Body::Zeros { .. }, Body::Zeros { .. }) => true,
+            (Body::Data { addr: a, generation: g, crcs: c }, Body::Data { addr: b, generation: h, crcs: d }) => {
+                let bucket = u64::from(bucket_blocks);
+                g == h
+                    && a.0 + c.len() as u64 == b.0
+                    && a.0 / bucket == b.0 / bucket
+                    && c.len() + d.len() <= MAX_EXTENT_BLOCKS
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The tree, its resident nodes, and what the open generation has changed.
+pub(crate) struct Index {
+    pub tree: Tree,
+    pub cache: NodeCache,
+    pub generation: Generation,
+    pub freed: Freed,
+    pub dirty: DirtyCount,
+    /// Everything up to this epoch is in the pool's image.
+    pub published: Epoch,
+    pub keys: i64,
+    scratch: Vec<u8>,
+}
+
+impl Index {
+    pub fn open(tree: Tree, cache: NodeCache, generation: Generation, published: Epoch) -> Index {
+        Index {
+            tree,
+            cache,
+            generation,
+            freed: Freed::new(),
+            dirty: DirtyCount::default(),
+            published,
+            keys: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The epoch of an extent that the pool's image does not have.
+    pub fn unpublished(&self, e: &Extent) -> Option<Epoch> {
+        e.written.filter(|&epoch| epoch > self.published)
+    }
+
+    fn malformed(&self) -> PoolError {
+        let what = "the cache's index has a record that makes no sense; run forebay check";
+        PoolError::new(ErrorKind::Damaged, what)
+    }
+
+    fn floor(&mut self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<Result<Option<Extent>>> {
+        let found = self.tree.get_le(&mut self.cache, &index_key(volume, lba), |k, v| {
+            let mine = decode_key(k).is_none_or(|(v, _)| v == volume);
+            mine.then(|| Extent::decode(buckets, k, v))
+        })?;
+        Ok(match found.flatten() {
+            None => Ok(None),
+            Some(Some(e)) => Ok(Some(e)),
+            Some(None) => Err(self.malformed()),
+        })
+    }
+
+    /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they stand, stale ones too.
+    pub fn overlapping(
+        &mut self,
+        buckets: &Buckets,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        max: usize,
+    ) -> Step<Result<SmallVec<[Extent; 2]>>> {
+        let mut out: SmallVec<[Extent; 2]> = SmallVec::new();
+        match self.floor(buckets, volume, lba)? {
+            Ok(Some(e)) if e.end() > lba.0 => {
+                let all = e.end() >= end.0;
+                out.push(e);
+                if all {
+                    return Ok(Ok(out));
+                }
+            }
+            Ok(_) => {}
+            Err(e) => return Ok(Err(e)),
+        }
+        let mut bad = false;
+        let (from, to) = (index_key(volume, lba.plus(1)), index_key(volume, end));
+        self.tree.scan(&mut self.cache, &from, &to, |k, v| match Extent::decode(buckets, k, v) {
+            Some(_) if out.len() >= max => ControlFlow::Break(()),
+            Some(e) => {
+                out.push(e);
+                ControlFlow::Continue(())
+            }
+            None => {
+                bad = true;
+                ControlFlow::Break(())
+            }
+        })?;
+        Ok(if bad { Err(self.malformed()) } else { Ok(out) })
+    }
+
+    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows. On a fault nothing was changed. `journal`: the entry that
+    /// will say so.
+    pub fn replace(
+        &mut self,
+        buckets: &mut Buckets,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        new: &[Extent],
+        journal: u64,
+    ) -> Step<Result<()>> {
+        let from = match self.floor(buckets, volume, Lba(lba.0.saturating_sub(1)))? {
+            Ok(Some(e)) => e.lba,
+            Ok(None) => lba,
+            Err(e) => return Ok(Err(e)),
+        };
+        self.tree.prepare(&mut self.cache, &index_key(volume, from), &index_key(volume, end))?;
+        let old = match self.overlapping(buckets, volume, (lba, end), usize::MAX)? {
+            Ok(old) => old,
+            Err(e) => return Ok(Err(e)),
+        };
+        for e in old {
+            let gone = e.cut(lba.0, end.0);
+            if let Body::Data { addr, generation, crcs } = &gone.body {
+                let written = self.unpublished(&gone);
+                buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
+            }
+            let keep_left = e.lba < lba;
+            if keep_left {
+                self.insert(&e.cut(0, lba.0))?;
+            } else {
+                self.remove(volume, e.lba)?;
+            }
+            if e.end() > end.0 {
+                self.keys += 1;
+                self.insert(&e.cut(end.0, u64::MAX))?;
+            }
+        }
+        for e in new {
+            if let Body::Data { addr, crcs, .. } = &e.body {
+                buckets.add(*addr, crcs.len() as u32, self.unpublished(e).is_some());
+            }
+            self.append(buckets, e)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Enters an extent, as a continuation of the one before it where that can be.
+    fn append(&mut self, buckets: &Buckets, e: &Extent) -> Step<()> {
+        if e.lba.0 > 0 {
+            // A neighbour that makes no sense is not continued; whoever reads it is told.
+            let before = self.floor(buckets, e.volume, Lba(e.lba.0 - 1))?.unwrap_or(None);
+            if let Some(mut b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) {
+                match (&mut b.body, &e.body) {
+                    (Body::Data { crcs, .. }, Body::Data { crcs: more, .. }) => crcs.extend_from_slice(more),
+                    (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
+                    _ => unreachable!("an extent is continued by its own kind only"),
+                }
+                return self.insert(&b);
+            }
+        }
+        self.keys += 1;
+        self.insert(e)
+    }
+
+    fn insert(&mut self, e: &Extent) -> Step<()> {
+        let mut value = std::mem::take(&mut self.scratch);
+        e.encode(&mut value);
+        let mut edit = Edit {
+            cache: &mut self.cache,
+            generation: self.generation,
+            freed: &mut self.freed,
+            dirty: &mut self.dirty,
+        };
+        let outcome = self.tree.insert(&mut edit, &index_key(e.volume, e.lba), &value);
+        self.scratch = value;
+        outcome
+    }
+
+    fn remove(&mut self, volume: VolumeId, lba: Lba) -> Step<()> {
+        let mut edit = Edit {
+            cache: &mut self.cache,
+            generation: self.generation,
+            freed: &mut self.freed,
+            dirty: &mut self.dirty,
+        };
+        if self.tree.remove(&mut edit, &index_key(volume, lba))? {
+            self.keys -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// A node of the index stands at this block of the cache device, counted from its first bucket.
+pub(crate) fn node_addr(addr: PoolAddr) -> CacheAddr {
+    CacheAddr(addr.0)
+}

@@ -1,0 +1,127 @@
+//! The cache: buckets, index and journal on one fast device, in front of the pool.
+//!
+//! What a volume holds now is the pool's published image and, over it, the index. A write is appended to an open bucket, its key enters the index, and
+//! the reply goes out; FLUSH makes data and journal durable on the fast device alone. *Rounds* carry what is dirty to the pool: each takes a cut of the
+//! index in O(1) (a snapshot of the tree, and the next epoch), writes its blocks in the order of addresses, and publishes all of it at once; so the
+//! pool alone is always an exact past state.
+//!
+//! **Invariants.**
+//! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's record that made it so is durable, nobody reads it, and no
+//!    unpublished cut needs it.
+//! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before it, and then a device flush.
+//! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
+//! 4. The buckets' counters are exact at all times.
+//! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
+
+mod buckets;
+mod checkpoint;
+pub mod controller;
+mod create;
+mod flush;
+mod index;
+mod journal;
+mod nodes;
+mod open;
+mod read;
+mod reclaim;
+pub mod replacement;
+mod round;
+mod settings;
+mod state;
+mod status;
+mod table;
+mod write;
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use base::{BLOCK_U64, CacheAddr, Instant, PoolAddr};
+use pool::{Pool, PoolError};
+use queue::Device;
+use rt::Rt;
+use rt::sync::{Event, Semaphore};
+use rustc_hash::FxHashMap;
+
+pub use create::{CreateOptions, create};
+pub use open::CacheFile;
+pub use replacement::Policy;
+pub use settings::Settings;
+pub use status::CacheStatus;
+
+use checkpoint::Checkpointer;
+use round::RoundState;
+use state::State;
+use table::Layout;
+
+struct Inner {
+    rt: Rt,
+    pool: Pool,
+    device: Device,
+    path: String,
+    layout: Layout,
+    settings: Settings,
+    state: RefCell<State>,
+    loading: RefCell<FxHashMap<PoolAddr, Event>>,
+    /// A group commit is under way; it ended.
+    flushing: Cell<bool>,
+    flushed: Event,
+    /// Buckets became free, or room in the journal.
+    room: Event,
+    /// Somebody needs free buckets.
+    hungry: Event,
+    checkpointer: RefCell<Checkpointer>,
+    checkpoint_wanted: Event,
+    checkpoint_done: Event,
+    round: RefCell<RoundState>,
+    round_wanted: Event,
+    round_done: Event,
+    /// Held by a round, and by what must not meet one (a volume's end).
+    round_lock: Semaphore,
+    /// When a client asked for something last.
+    last_request: Cell<Instant>,
+    replay: Cell<open::Replay>,
+    closed: Cell<bool>,
+}
+
+/// An open cache; clones are the same.
+#[derive(Clone)]
+pub struct Cache(Rc<Inner>);
+
+impl Cache {
+    pub(crate) fn state(&self) -> Ref<'_, State> {
+        self.0.state.borrow()
+    }
+
+    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
+        self.0.state.borrow_mut()
+    }
+
+    /// The byte on the device at which a block of a bucket stands.
+    pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
+        self.0.layout.buckets_offset() + addr.0 * BLOCK_U64
+    }
+
+    /// The pool behind it.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    pub(crate) fn check_failed(&self) -> pool::Result<()> {
+        match &self.state().failed {
+            Some(e) => Err(e.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The cache device is of no use any more: nothing that needs it goes on.
+    pub(crate) fn fail(&self, e: &PoolError) {
+        let mut st = self.state_mut();
+        if st.failed.is_none() {
+            tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
+            st.failed = Some(e.clone());
+        }
+        drop(st);
+        self.0.room.notify();
+        self.0.flushed.notify();
+    }
+}

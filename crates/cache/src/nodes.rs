@@ -1,0 +1,69 @@
+//! Loading nodes of the index that are not resident.
+
+use base::{BLOCK, Slice};
+use btree::Fault;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+use rt::sync::Event;
+
+use crate::Cache;
+use crate::index::node_addr;
+use crate::state::{Pin, State};
+
+impl Cache {
+    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
+    pub(crate) async fn resident<T>(
+        &self,
+        class: Class,
+        mut step: impl FnMut(&mut State) -> std::result::Result<T, Fault>,
+    ) -> Result<T> {
+        loop {
+            let (fault, pin) = {
+                let mut st = self.state_mut();
+                match step(&mut st) {
+                    Ok(t) => return Ok(t),
+                    Err(fault) => (fault, st.pin.clone()),
+                }
+            };
+            Box::pin(self.load_node(&fault, class, &pin)).await?;
+        }
+    }
+
+    /// Brings a node into memory. Tasks that want the same node wait for one read.
+    pub(crate) async fn load_node(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
+        let addr = fault.ptr.addr;
+        let running = self.0.loading.borrow().get(&addr).map(Event::wait);
+        if let Some(wait) = running {
+            wait.await;
+            return Ok(());
+        }
+        let event = Event::new();
+        self.0.loading.borrow_mut().insert(addr, event.clone());
+        let outcome = self.load_node_alone(fault, class).await;
+        self.0.loading.borrow_mut().remove(&addr);
+        event.notify();
+        let _held: &Pin = pin;
+        outcome
+    }
+
+    async fn load_node_alone(&self, fault: &Fault, class: Class) -> Result<()> {
+        let addr = node_addr(fault.ptr.addr);
+        if !self.state().buckets.contains(addr, 1) {
+            return Err(damaged(fault, "its address is outside of the cache"));
+        }
+        let (outcome, buf) = self.0.device.read(class, self.offset_of(addr), self.0.rt.bufs().take(BLOCK)).await;
+        if let Err(e) = outcome {
+            return Err(damaged(fault, e));
+        }
+        let bytes: Slice = buf.freeze();
+        self.state_mut().index.cache.admit(fault, &bytes).map_err(|e| damaged(fault, e))
+    }
+}
+
+fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
+    let text = format!(
+        "the cache's index: the node at block {}: {why}; run forebay check, or start without the cache to use the pool's image",
+        fault.ptr.addr
+    );
+    PoolError::new(ErrorKind::Damaged, text)
+}

@@ -1,0 +1,354 @@
+//! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a checkpoint; then it serves.
+//!
+//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
+//! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
+//! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+//!
+//! The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Epoch, Generation, Lba, PoolAddr};
+use btree::{NodeCache, Tree};
+use format::cache::journal::{MAX_ENTRY_BLOCKS, Record, decode_entry};
+use format::cache::superblock::{CacheSuperblock, SLOTS};
+use pool::{ErrorKind, Pool, PoolError, Result};
+use queue::{Class, Device};
+use rt::sync::{Event, Semaphore};
+use rt::{FileId, Rt};
+use rustc_hash::FxHashMap;
+
+use crate::buckets::Buckets;
+use crate::checkpoint::Checkpointer;
+use crate::index::{Body, Extent, INDEX_TREE, Index};
+use crate::journal::{Identity, Journal, Place};
+use crate::round::RoundState;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::table::{Layout, read_page};
+use crate::{Cache, Inner};
+
+/// A cache's file or block device that the backend has opened.
+#[derive(Clone, Debug)]
+pub struct CacheFile {
+    /// What the user calls it.
+    pub path: String,
+    /// The open file.
+    pub file: FileId,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// What replay found.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Replay {
+    /// Entries and records that were applied.
+    pub entries: u64,
+    /// Records of them.
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Cache {
+    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache, another pool's, of a newer version, too small a device,
+    /// damage that the structures cannot do without.
+    pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
+        let device = Device::new(rt, file.file, queue::Limits::default());
+        let opened = Cache::open_on(rt, file, &device, pool, settings).await;
+        if opened.is_err() {
+            device.close();
+        }
+        opened
+    }
+
+    async fn open_on(rt: &Rt, file: &CacheFile, device: &Device, pool: &Pool, mut settings: Settings) -> Result<Cache> {
+        let began = rt.precise_now();
+        let mut sb = read_superblock(rt, file, device).await?;
+        if sb.pool_uuid != pool.uuid() {
+            let text = format!("{} is the cache of another pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        let layout =
+            Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
+        if layout.bytes() > file.size_bytes {
+            let text =
+                format!("{}: the cache needs {} bytes, the device has {}", file.path, layout.bytes(), file.size_bytes);
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        let planned = (Layout::TABLE_START, layout.ring().offset / base::BLOCK_U64);
+        if (sb.table_start, sb.journal_start) != planned {
+            let text =
+                format!("{}: the cache's table and journal are where this version does not expect them", file.path);
+            return Err(PoolError::new(ErrorKind::Newer, text));
+        }
+        settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
+        let published = pool.published();
+        let epoch = Epoch(sb.epoch.0.max(published.0 + 1));
+        let mut facts = Vec::with_capacity(layout.buckets as usize);
+        let mut pages = Vec::with_capacity(layout.pages() as usize);
+        for page in 0..layout.pages() {
+            let found = read_page(device, rt.bufs(), (&layout, sb.uuid), page, sb.generation).await?;
+            facts.extend(found.facts.iter().map(|f| {
+                let mut f = *f;
+                if published >= sb.epoch {
+                    f.dirty_open = 0;
+                }
+                if published >= sb.cut {
+                    f.dirty_cut = 0;
+                }
+                f
+            }));
+            pages.push((found.slot, if found.leftover { Vec::new() } else { found.facts }));
+        }
+        let seed = rt.random();
+        let buckets = Buckets::restore(&facts, layout.bucket_blocks, settings.policy, seed, epoch);
+        let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
+        let nodes = NodeCache::new(settings.resident_nodes);
+        let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
+        let old = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let place = Place { position: sb.replay_position, sequence: sb.replay_sequence };
+        sb.incarnation += 1;
+        let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let state = State {
+            index,
+            buckets,
+            journal: Journal::new(layout.ring(), identity, place),
+            pin: Rc::new(()),
+            limbo: Default::default(),
+            promotions: Vec::new(),
+            next_promotion: 0,
+            stats: Default::default(),
+            zeros: 0,
+            bad: Vec::new(),
+            value: Vec::new(),
+            failed: None,
+        };
+        let round = RoundState::new(&settings);
+        let cache = Cache(Rc::new(Inner {
+            rt: rt.clone(),
+            pool: pool.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            settings,
+            state: RefCell::new(state),
+            loading: RefCell::new(FxHashMap::<PoolAddr, Event>::default()),
+            flushing: Cell::new(false),
+            flushed: Event::new(),
+            room: Event::new(),
+            hungry: Event::new(),
+            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
+            checkpoint_wanted: Event::new(),
+            checkpoint_done: Event::new(),
+            round: RefCell::new(round),
+            round_wanted: Event::new(),
+            round_done: Event::new(),
+            round_lock: Semaphore::new(1),
+            last_request: Cell::new(rt.now()),
+            replay: Cell::new(Replay::default()),
+            closed: Cell::new(false),
+        }));
+        cache.recover(old, place, epoch, began).await?;
+        cache.start();
+        Ok(cache)
+    }
+
+    async fn recover(&self, old: Identity, place: Place, epoch: Epoch, began: base::Instant) -> Result<()> {
+        let entries = self.read_journal(old, place).await?;
+        let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
+        let mut replay = Replay::default();
+        let mut newest = epoch;
+        let mut next = place;
+        for entry in &entries {
+            let verify = entry.sequence > durable;
+            for record in entry.records() {
+                replay.records += 1;
+                replay.dropped += self.apply(&record, verify, &mut newest).await?;
+            }
+            replay.entries += 1;
+            next.sequence = entry.sequence + 1;
+            self.0.rt.yield_now().await;
+        }
+        {
+            let mut st = self.state_mut();
+            st.buckets.settle(newest);
+            let (open, _) = st.buckets.dirty_blocks();
+            // An older journal's entry may stand at the next place; it is of another incarnation.
+            let identity = Identity { uuid: old.uuid, incarnation: old.incarnation + 1 };
+            st.journal = Journal::new(self.0.layout.ring(), identity, Place { position: 0, sequence: next.sequence });
+            drop(st);
+            self.0.pool.reserve(open).map_err(|e| {
+                PoolError::new(e.kind, format!("the pool has no room for the {open} dirty blocks of its cache: {e}"))
+            })?;
+        }
+        self.make_room_for_nodes();
+        self.checkpoint_now().await?;
+        replay.took = self.0.rt.precise_now().since(began);
+        tracing::info!(
+            cache = %self.0.path, entries = replay.entries, records = replay.records, dropped = replay.dropped,
+            dirty_blocks = self.state().buckets.dirty_blocks().0, "cache opened"
+        );
+        self.0.replay.set(replay);
+        Ok(())
+    }
+
+    /// The entries that count, in order.
+    async fn read_journal(&self, of: Identity, place: Place) -> Result<Vec<format::cache::journal::Entry>> {
+        let ring = self.0.layout.ring();
+        let mut entries = Vec::new();
+        let (mut position, mut sequence) = (place.position, place.sequence);
+        loop {
+            if ring.blocks - position < MAX_ENTRY_BLOCKS {
+                position = 0;
+            }
+            let offset = ring.offset + u64::from(position) * base::BLOCK_U64;
+            let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
+            let (outcome, buf) = self.0.device.read(Class::Commit, offset, self.0.rt.bufs().take(bytes)).await;
+            if let Err(e) = outcome {
+                let text = format!("cache device {}: reading the journal: {e}", self.0.path);
+                return Err(PoolError::new(ErrorKind::Io, text));
+            }
+            let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else { return Ok(entries) };
+            position += entry.blocks();
+            sequence += 1;
+            entries.push(entry);
+        }
+    }
+
+    /// Applies one record; returns how many blocks of it had not arrived.
+    async fn apply(&self, record: &Record<'_>, verify: bool, newest: &mut Epoch) -> Result<u64> {
+        match *record {
+            Record::Raise { bucket, generation } => {
+                self.state_mut().buckets.raise(bucket, generation);
+                Ok(0)
+            }
+            Record::Epoch { epoch } => {
+                *newest = epoch.max(*newest);
+                Ok(0)
+            }
+            Record::Remove { volume, lba, len } => {
+                self.replay_change(volume, (lba, lba.plus(len)), &[]).await?;
+                Ok(0)
+            }
+            Record::Insert { volume, lba, value } => {
+                let key = format::cache::index::index_key(volume, lba);
+                let decoded = Extent::decode(&self.state().buckets, &key, value);
+                let Some(e) = decoded else {
+                    return Err(PoolError::new(
+                        ErrorKind::Damaged,
+                        "the cache's journal names blocks that are not there",
+                    ));
+                };
+                if let Some(written) = e.written {
+                    *newest = written.max(*newest);
+                }
+                let range = (e.lba, Lba(e.end()));
+                if e.is_stale(&self.state().buckets) {
+                    // Its bucket was evicted later: it was in the pool by then.
+                    self.replay_change(volume, range, &[]).await?;
+                    return Ok(0);
+                }
+                if !verify || matches!(e.body, Body::Zeros { .. }) {
+                    self.replay_change(volume, range, &[e]).await?;
+                    return Ok(0);
+                }
+                self.apply_verified(e).await
+            }
+        }
+    }
+
+    /// Enters those blocks of an extent that are what its record says.
+    async fn apply_verified(&self, e: Extent) -> Result<u64> {
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(0) };
+        let (outcome, buf) = self.0.device.read_new(Class::Commit, self.offset_of(*addr), crcs.len() * BLOCK).await;
+        let arrived: Vec<bool> = match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
+            Err(_) => vec![false; crcs.len()],
+        };
+        let mut dropped = 0;
+        for (i, ok) in arrived.iter().enumerate() {
+            if !ok {
+                dropped += 1;
+                continue;
+            }
+            let one = e.cut(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
+            let range = (one.lba, one.lba.plus(1));
+            self.replay_change(e.volume, range, &[one]).await?;
+        }
+        Ok(dropped)
+    }
+
+    async fn replay_change(&self, volume: base::VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
+        self.resident(Class::Commit, |st| {
+            let State { index, buckets, .. } = st;
+            index.replace(buckets, volume, range, new, 0)
+        })
+        .await?
+    }
+
+    /// Before the first checkpoint the journal cannot tell of evictions. A clean bucket may go without: after a crash its blocks fail their checksums and are
+    /// read from the pool.
+    fn make_room_for_nodes(&self) {
+        let mut st = self.state_mut();
+        while st.buckets.free() < self.0.layout.node_reserve() && st.buckets.evict(0).is_some() {
+            st.buckets.journal_durable(0);
+        }
+        st.journal_raised();
+    }
+
+    fn start(&self) {
+        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.0.rt.detach(f);
+        let c = self.clone();
+        spawn(Box::pin(async move { c.journal_clock().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.reclaimer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.checkpointer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.write_back().await }));
+    }
+
+    /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
+    pub async fn close(&self) -> Result<()> {
+        let outcome = match self.flush().await {
+            Ok(()) => self.checkpoint_now().await,
+            Err(e) => Err(e),
+        };
+        self.0.closed.set(true);
+        self.0.hungry.notify();
+        self.0.checkpoint_wanted.notify();
+        self.0.round_wanted.notify();
+        let _alone = self.0.round_lock.acquire(1).await;
+        self.0.device.close();
+        outcome
+    }
+}
+
+/// The newest superblock that is whole.
+async fn read_superblock(rt: &Rt, file: &CacheFile, device: &Device) -> Result<CacheSuperblock> {
+    let mut best: Option<CacheSuperblock> = None;
+    let mut trouble = None;
+    for slot in 0..SLOTS {
+        let (outcome, block) =
+            device.read(Class::Commit, CacheSuperblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
+        if let Err(e) = outcome {
+            trouble = Some(e.to_string());
+            continue;
+        }
+        match CacheSuperblock::decode(&block) {
+            Ok(sb) if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) => best = Some(sb),
+            Ok(_) => {}
+            Err(e) => trouble = Some(e.to_string()),
+        }
+    }
+    best.ok_or_else(|| {
+        let why = trouble.unwrap_or_default();
+        PoolError::new(ErrorKind::Foreign, format!("{} holds no cache of Forebay: {why}", file.path))
+    })
+}

@@ -1,0 +1,368 @@
+//! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, CacheAddr, Lba, Slice, SliceList, VolumeId};
+use btree::Fault;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::buckets::Stream;
+use crate::index::{Body, Crcs};
+use crate::state::{Promotion, State};
+use crate::write::extents;
+
+/// Blocks that one step looks up.
+const STEP_BLOCKS: u64 = 256;
+/// Promotions under way at once.
+const PROMOTIONS: usize = 32;
+
+/// A part of a read.
+enum Part {
+    /// In a bucket, which is pinned.
+    Bucket {
+        addr: CacheAddr,
+        crcs: Crcs,
+        dirty: bool,
+    },
+    Zeros,
+    Pool,
+}
+
+struct Piece {
+    lba: Lba,
+    blocks: u64,
+    part: Part,
+}
+
+impl Cache {
+    /// Reads whole blocks of `volume`; the slices are in order.
+    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        if blocks <= STEP_BLOCKS {
+            return self.read_step(volume, lba, blocks).await;
+        }
+        let mut tasks = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
+            tasks.push(self.0.rt.spawn(async move { cache.read_step(volume, from, n).await }));
+            at += n;
+        }
+        let mut all = SliceList::new();
+        for t in tasks {
+            all.extend(t.await.unwrap_or_else(|| Err(ended()))?);
+        }
+        Ok(all)
+    }
+
+    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await??;
+        if pieces.len() == 1
+            && let Some(piece) = pieces.pop()
+        {
+            return self.read_piece(volume, piece).await;
+        }
+        let mut tasks = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let cache = self.clone();
+            tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece).await }));
+        }
+        // All of them, whatever the first says: each has a pin to let go of.
+        let mut all = Ok(SliceList::new());
+        for t in tasks {
+            let part = t.await.unwrap_or_else(|| Err(ended()));
+            all = all.and_then(|mut all: SliceList| {
+                all.extend(part?);
+                Ok(all)
+            });
+        }
+        all
+    }
+
+    async fn read_piece(&self, volume: VolumeId, piece: Piece) -> Result<SliceList> {
+        let Piece { lba, blocks, part } = piece;
+        match part {
+            Part::Zeros => {
+                let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
+                Ok(SliceList::from_iter([zeros]))
+            }
+            Part::Pool => Box::pin(self.read_pool(volume, lba, blocks)).await,
+            Part::Bucket { addr, crcs, dirty } => {
+                let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
+                let journal = self.state().journal.pushed();
+                self.state_mut().buckets.unpin(addr, journal);
+                match data {
+                    Ok(data) => {
+                        self.state_mut().stats.hits += blocks;
+                        Ok(SliceList::from_iter([data]))
+                    }
+                    Err(bad) => Box::pin(self.read_again(volume, lba, blocks, addr, dirty, bad)).await,
+                }
+            }
+        }
+    }
+
+    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written.
+    pub(crate) async fn read_bucket(
+        &self,
+        addr: CacheAddr,
+        crcs: &[base::Crc],
+        class: Class,
+    ) -> std::result::Result<Slice, u64> {
+        let (outcome, buf) = self.0.device.read_new(class, self.offset_of(addr), crcs.len() * BLOCK).await;
+        if outcome.is_err() {
+            return Err(0);
+        }
+        let data = buf.freeze();
+        let bad = block_crcs(&data).zip(crcs).position(|(is, should)| is != *should);
+        match bad {
+            None => Ok(data),
+            Some(i) => Err(i as u64),
+        }
+    }
+
+    /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
+    async fn read_again(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+        addr: CacheAddr,
+        dirty: bool,
+        bad: u64,
+    ) -> Result<SliceList> {
+        self.state_mut().buckets.condemn(addr);
+        if dirty {
+            self.state_mut().note_bad(volume, lba.plus(bad));
+            let text = format!(
+                "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in the pool: what was written there is lost",
+                lba.0 + bad,
+                self.0.path,
+                self.state().buckets.of(addr)
+            );
+            tracing::error!("{text}");
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
+        // Only what still points there: it may have been written meanwhile.
+        self.resident(Class::Foreground, |st| {
+            let end = lba.plus(blocks);
+            let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
+                Ok(found) => found,
+                Err(e) => return Ok(Err(e)),
+            };
+            for e in found {
+                let same = matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
+                if same && st.index.unpublished(&e).is_none() {
+                    let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
+                    if let Err(e) = st.change(volume, range, &[], true)? {
+                        return Ok(Err(e));
+                    }
+                }
+            }
+            st.stats.refetched += blocks;
+            Ok(Ok(()))
+        })
+        .await??;
+        self.0.pool.read(volume, lba, blocks).await
+    }
+
+    async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.state_mut().stats.misses += blocks;
+        let promotion = self.begin_promotion(volume, lba, blocks);
+        let outcome = self.0.pool.read(volume, lba, blocks).await;
+        if let Some(id) = promotion {
+            match &outcome {
+                Ok(data) => {
+                    let (cache, data) = (self.clone(), data.clone());
+                    self.0.rt.detach(async move { cache.promote(id, data).await });
+                }
+                Err(_) => self.end_promotion(id),
+            }
+        }
+        outcome
+    }
+
+    /// Decides whether a read is to be kept, and watches for writes to its blocks from now on.
+    fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<u64> {
+        if blocks > self.0.settings.promote_blocks || self.is_short() {
+            return None;
+        }
+        let mut st = self.state_mut();
+        if st.promotions.len() >= PROMOTIONS || st.failed.is_some() {
+            return None;
+        }
+        let id = st.next_promotion;
+        st.next_promotion += 1;
+        st.promotions.push(Promotion { id, volume, from, end: from.plus(blocks), spoiled: false });
+        Some(id)
+    }
+
+    fn end_promotion(&self, id: u64) {
+        self.state_mut().promotions.retain(|p| p.id != id);
+    }
+
+    async fn promote(&self, id: u64, data: SliceList) {
+        if let Err(e) = self.promote_blocks(id, data).await {
+            tracing::debug!("a read was not kept: {e}");
+        }
+        self.end_promotion(id);
+    }
+
+    async fn promote_blocks(&self, id: u64, data: SliceList) -> Result<()> {
+        let Some((volume, from, end)) =
+            self.state().promotions.iter().find(|p| p.id == id && !p.spoiled).map(|p| (p.volume, p.from, p.end))
+        else {
+            return Ok(());
+        };
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        let mut whole = self.0.rt.bufs().take(bytes);
+        let mut at = 0;
+        for part in &data {
+            whole[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let whole = whole.freeze();
+        if self.is_short() {
+            return Ok(());
+        }
+        let taken = self.take(Stream::Promoted, (bytes / BLOCK) as u32).await?;
+        let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
+        if outcome.is_ok() {
+            let crcs: Crcs = block_crcs(&whole).collect();
+            let entered = self
+                .resident(Class::Commit, |st| {
+                    let free = st.promotions.iter().any(|p| p.id == id && !p.spoiled);
+                    let there = match st.index.overlapping(&st.buckets, volume, (from, end), 1)? {
+                        Ok(found) => found.iter().any(|e| !e.is_stale(&st.buckets)),
+                        Err(e) => return Ok(Err(e)),
+                    };
+                    if !free || there {
+                        return Ok(Ok(()));
+                    }
+                    let new = extents(volume, from, &taken, &crcs, None);
+                    st.stats.promoted += crcs.len() as u64;
+                    Ok(st.change(volume, (from, end), &new, true)?.map(|_| ()))
+                })
+                .await;
+            outcome = entered.and_then(|e| e);
+        }
+        self.give_up_pins(&taken);
+        outcome
+    }
+
+    /// Brings what reads of `[lba, end)` have to look up into memory.
+    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX))
+            .await??;
+        self.0.pool.prefetch(volume, lba, end).await
+    }
+
+    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with what is not published yet over it.
+    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
+        let (over, complete) = self
+            .resident(Class::Foreground, |st| {
+                Ok(match st.index.overlapping(&st.buckets, volume, (lba, upto), max.saturating_add(1))? {
+                    Err(e) => Err(e),
+                    Ok(found) => {
+                        let complete = if found.len() > max { found[max].lba } else { upto };
+                        let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
+                        let parts = new.map(|e| (e.lba.0, e.end(), matches!(e.body, Body::Data { .. })));
+                        Ok((parts.collect::<Vec<_>>(), complete))
+                    }
+                })
+            })
+            .await??;
+        let mut out: Vec<(Lba, u64)> = Vec::new();
+        let mut push = |from: u64, to: u64| match out.last_mut() {
+            Some((start, len)) if start.0 + *len == from => *len += to - from,
+            _ if from < to => out.push((Lba(from), to - from)),
+            _ => {}
+        };
+        // What the pool has, but for where something newer lies over it; and there, the newer.
+        let mut over = over.into_iter().peekable();
+        let mut below = below.into_iter().map(|(l, n)| (l.0, l.0 + n)).peekable();
+        let mut at = lba.0;
+        while at < complete.0 {
+            while over.peek().is_some_and(|o| o.1 <= at) {
+                over.next();
+            }
+            while below.peek().is_some_and(|b| b.1 <= at) {
+                below.next();
+            }
+            let next_over = over.peek().map_or(complete.0, |o| o.0.max(at).min(complete.0));
+            if next_over == at
+                && let Some(&(_, to, data)) = over.peek()
+            {
+                let to = to.min(complete.0);
+                if data {
+                    push(at, to);
+                }
+                at = to;
+            } else if let Some(&(from, to)) = below.peek()
+                && from < next_over
+            {
+                let to = to.min(next_over);
+                push(from.max(at), to);
+                at = to;
+            } else {
+                at = next_over;
+            }
+        }
+        Ok((out, complete))
+    }
+}
+
+fn ended() -> PoolError {
+    PoolError::new(ErrorKind::Io, "the runtime has ended")
+}
+
+/// Looks up where blocks are, and pins the buckets.
+fn plan(
+    st: &mut State,
+    volume: VolumeId,
+    lba: Lba,
+    blocks: u64,
+) -> std::result::Result<Result<SmallVec<[Piece; 1]>>, Fault> {
+    let end = lba.plus(blocks);
+    let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
+        Ok(found) => found,
+        Err(e) => return Ok(Err(e)),
+    };
+    let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
+    let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
+        if to > from {
+            pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool });
+        }
+    };
+    let mut at = lba.0;
+    for e in found {
+        if e.is_stale(&st.buckets) {
+            continue;
+        }
+        let dirty = st.index.unpublished(&e).is_some();
+        if !dirty && matches!(e.body, Body::Zeros { .. }) {
+            continue;
+        }
+        let e = e.cut(lba.0, end.0);
+        gap(&mut pieces, at, e.lba.0);
+        at = e.end();
+        let (from, blocks) = (e.lba, e.len());
+        let part = match e.body {
+            Body::Zeros { .. } => Part::Zeros,
+            Body::Data { addr, crcs, .. } => {
+                st.buckets.pin(addr);
+                st.buckets.touch(addr);
+                Part::Bucket { addr, crcs, dirty }
+            }
+        };
+        pieces.push(Piece { lba: from, blocks, part });
+    }
+    gap(&mut pieces, at, end.0);
+    debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);
+    Ok(Ok(pieces))
+}
+
+const _: () = assert!(STEP_BLOCKS * BLOCK_U64 <= 1 << 20);

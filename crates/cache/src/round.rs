@@ -1,0 +1,390 @@
+//! Write-back in rounds: a round carries one cut of the cache to the pool, and the pool publishes all of it at once.
+//!
+//! 1. *Cut*, in O(1): the open epoch becomes the cut, the next one opens; the index's tree is cloned, which costs nothing and never changes. What is
+//!    overwritten from now on is a new key in the live tree; the clone still has the old one, and its bytes stay in their bucket.
+//! 2. The clone is walked in the order of addresses; runs of dirty blocks are read, verified, and written into free space of the pool, in the round's own
+//!    transaction, at the pace that the controller sets.
+//! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
+//!    an older one in the cache would hide it.
+//! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every key of the cut is clean.
+//!
+//! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again.
+//!
+//! A dirty block that is bad in the cache cannot be carried. It is entered again into the open epoch, so that it stays dirty and reading it stays an
+//! error: once clean, the pool's old block would be taken for it.
+
+use std::time::Duration;
+
+use base::{Epoch, Instant, Lba, SliceList, VolumeId};
+use btree::{Cursor, Tree};
+use pool::{ErrorKind, PoolError, Result, Round};
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::controller::{Controller, ControllerState, Pacer};
+use crate::index::{Body, Extent};
+use crate::state::Pin;
+use format::cache::journal::Record;
+
+/// Blocks that are carried by one write to the pool.
+const RUN_BLOCKS: u64 = 256;
+/// Runs under way at once.
+const RUNS: usize = 8;
+/// After an error a round is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A cut that is not published yet.
+#[derive(Clone)]
+struct Cut {
+    epoch: Epoch,
+    tree: Tree,
+    /// Keeps the clone's nodes.
+    _pin: Pin,
+    taken_at: Instant,
+}
+
+/// What stays between rounds.
+pub(crate) struct RoundState {
+    cut: Option<Cut>,
+    controller: Controller,
+    pacer: Pacer,
+    /// Somebody waits for all of it: no pacing.
+    pub urgent: u32,
+    pub count: u64,
+    /// What the pool's image is missing began then.
+    pub dirty_since: Option<Instant>,
+    pub last_error: Option<PoolError>,
+    pub bytes: u64,
+}
+
+impl RoundState {
+    pub fn new(settings: &crate::Settings) -> RoundState {
+        RoundState {
+            cut: None,
+            controller: Controller::new(settings.writeback.clone()),
+            pacer: Pacer::new(),
+            urgent: 0,
+            count: 0,
+            dirty_since: None,
+            last_error: None,
+            bytes: 0,
+        }
+    }
+
+    pub fn controller(&self) -> ControllerState {
+        self.controller.state()
+    }
+}
+
+/// Neighbouring dirty blocks of a volume, all data or all zeros.
+struct Run {
+    volume: VolumeId,
+    lba: Lba,
+    blocks: u64,
+    /// Empty: zeros.
+    parts: SmallVec<[Extent; 4]>,
+}
+
+impl Cache {
+    /// Runs rounds: when much is dirty, and before the pool's image is older than it may be.
+    pub(crate) async fn write_back(&self) {
+        while !self.0.closed.get() {
+            let wait = self.0.round_wanted.wait();
+            match self.due_in() {
+                None => wait.await,
+                Some(Duration::ZERO) => {
+                    if let Err(e) = self.round().await {
+                        if self.check_failed().is_err() {
+                            return;
+                        }
+                        tracing::warn!("write-back: {e}; tried again in a second");
+                        self.0.round.borrow_mut().last_error = Some(e);
+                        self.0.rt.sleep(AGAIN).await;
+                    }
+                }
+                Some(time) => self.0.rt.sleep(time.min(Duration::from_millis(100))).await,
+            }
+        }
+    }
+
+    /// When the next round is due; `None`: nothing is dirty.
+    fn due_in(&self) -> Option<Duration> {
+        let (open, cut) = self.state().buckets.dirty_blocks();
+        let mut round = self.0.round.borrow_mut();
+        if open + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
+            round.dirty_since = None;
+            return None;
+        }
+        let now = self.0.rt.now();
+        let since = *round.dirty_since.get_or_insert(now);
+        let much = open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent);
+        if round.cut.is_some() || round.urgent > 0 || much || self.is_short() && open > 0 {
+            return Some(Duration::ZERO);
+        }
+        // The cut is taken at half of the lag that is allowed, and carried in the other half.
+        Some((self.0.settings.max_lag / 2).saturating_sub(now.since(since)))
+    }
+
+    fn zeros_are_due(&self) -> bool {
+        self.state().zeros > 0
+    }
+
+    /// Publishes everything that is dirty now, as fast as the pool takes it.
+    pub async fn publish_all(&self) -> Result<()> {
+        self.0.round.borrow_mut().urgent += 1;
+        // A cut that is under way first; then what came after it.
+        let outcome = match self.round().await {
+            Ok(()) => self.round().await,
+            Err(e) => Err(e),
+        };
+        self.0.round.borrow_mut().urgent -= 1;
+        outcome
+    }
+
+    /// One round, from the cut (or with the cut that an error left) to its publication.
+    async fn round(&self) -> Result<()> {
+        let _alone = self.0.round_lock.acquire(1).await;
+        self.check_failed()?;
+        let cut = self.take_cut();
+        let round = self.0.pool.begin_round().await?;
+        let outcome = match self.carry(&round, &cut).await {
+            Ok(()) => self.finish(&round, &cut).await,
+            Err(e) => Err(e),
+        };
+        if outcome.is_err() {
+            round.abort().await;
+        }
+        outcome
+    }
+
+    fn take_cut(&self) -> Cut {
+        let mut round = self.0.round.borrow_mut();
+        if let Some(cut) = &round.cut {
+            return cut.clone();
+        }
+        let mut st = self.state_mut();
+        let epoch = st.buckets.take_cut();
+        let open = st.buckets.epoch();
+        st.zeros = 0;
+        st.journal.push(&Record::Epoch { epoch: open });
+        let cut = Cut { epoch, tree: st.index.tree.clone(), _pin: st.pin.clone(), taken_at: self.0.rt.now() };
+        round.cut = Some(cut.clone());
+        cut
+    }
+
+    async fn carry(&self, round: &Round, cut: &Cut) -> Result<()> {
+        let mut cursor = Cursor::new(&[0], None);
+        let mut pending: Option<Run> = None;
+        let mut tasks = std::collections::VecDeque::new();
+        let mut outcome = Ok(());
+        let mut more = true;
+        while more && outcome.is_ok() {
+            let found = self.next_leaf(&mut cursor, cut, &mut more).await;
+            let mut runs: Vec<Run> = Vec::new();
+            match found {
+                Err(e) => outcome = Err(e),
+                Ok(extents) => extents.into_iter().for_each(|e| join(&mut pending, e, &mut runs)),
+            }
+            if !more {
+                runs.extend(pending.take());
+            }
+            for run in runs {
+                if tasks.len() >= RUNS
+                    && let Some(t) = tasks.pop_front()
+                {
+                    outcome = outcome.and(join_task(t).await);
+                }
+                if outcome.is_ok() {
+                    self.pace(run.blocks * base::BLOCK_U64).await;
+                    let (cache, round, epoch) = (self.clone(), round.clone(), cut.epoch);
+                    tasks.push_back(self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await }));
+                }
+            }
+        }
+        for t in tasks {
+            outcome = outcome.and(join_task(t).await);
+        }
+        outcome
+    }
+
+    /// The dirty extents of the cut's next leaf.
+    async fn next_leaf(&self, cursor: &mut Cursor, cut: &Cut, more: &mut bool) -> Result<Vec<Extent>> {
+        self.resident(Class::Commit, |st| {
+            let mut out = Vec::new();
+            let mut bad = false;
+            let buckets = &st.buckets;
+            let published = st.index.published;
+            *more = cursor.next_leaf(&cut.tree, &mut st.index.cache, |k, v| match Extent::decode(buckets, k, v) {
+                Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
+                Some(_) => {}
+                None => bad = true,
+            })?;
+            Ok(if bad {
+                Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"))
+            } else {
+                Ok(out)
+            })
+        })
+        .await?
+    }
+
+    async fn pace(&self, bytes: u64) {
+        let wait = {
+            let (open, cut) = self.state().buckets.dirty_blocks();
+            let mut round = self.0.round.borrow_mut();
+            round.bytes += bytes;
+            if round.urgent > 0 || self.is_short() {
+                return;
+            }
+            let target =
+                self.0.layout.data_blocks() * base::BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+            let now = self.0.rt.now();
+            let late = round.cut.as_ref().is_some_and(|c| now.since(c.taken_at) > self.0.settings.max_lag / 2);
+            let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
+            let rate = round.controller.update(now, (open + cut) * base::BLOCK_U64, target, idle);
+            if late { Duration::ZERO } else { round.pacer.take(now, bytes, rate) }
+        };
+        if wait > Duration::ZERO {
+            self.0.rt.sleep(wait).await;
+        }
+    }
+
+    /// Reads one run from the cache and writes it into the round.
+    async fn carry_run(&self, round: &Round, run: Run, cut: Epoch) -> Result<()> {
+        if run.parts.is_empty() {
+            return gone_is_fine(round.discard(run.volume, run.lba, run.lba.plus(run.blocks)).await);
+        }
+        let mut reads = Vec::with_capacity(run.parts.len());
+        for part in run.parts {
+            let cache = self.clone();
+            reads.push(self.0.rt.spawn(async move {
+                let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
+                let data = cache.read_bucket(*addr, crcs, Class::Commit).await;
+                (data, part)
+            }));
+        }
+        let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
+        for r in reads {
+            let Some((data, part)) = r.await else {
+                return Err(PoolError::new(ErrorKind::Io, "the runtime has ended"));
+            };
+            let Body::Data { crcs, .. } = &part.body else { continue };
+            let Ok(data) = data else {
+                self.carry_bad(part, round, cut).await?;
+                continue;
+            };
+            match good.last_mut() {
+                Some((list, sums, lba)) if lba.0 + sums.len() as u64 == part.lba.0 => {
+                    list.push(data);
+                    sums.extend(crcs.iter().copied());
+                }
+                _ => good.push((SliceList::from_iter([data]), crcs.to_vec(), part.lba)),
+            }
+        }
+        for (data, crcs, lba) in good {
+            gone_is_fine(round.write(run.volume, lba, data, &crcs).await)?;
+        }
+        Ok(())
+    }
+
+    /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
+    async fn carry_bad(&self, part: Extent, round: &Round, cut: Epoch) -> Result<()> {
+        for i in 0..part.len() {
+            let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
+            let Body::Data { addr, crcs, .. } = &one.body else { continue };
+            if let Ok(data) = self.read_bucket(*addr, crcs, Class::Commit).await {
+                gone_is_fine(round.write(one.volume, one.lba, SliceList::from_iter([data]), crcs).await)?;
+                continue;
+            }
+            tracing::error!(cache = %self.0.path, "block {} of volume {} is bad in the cache and cannot be written back", one.lba, one.volume);
+            let (bad, addr) = (one.clone(), *addr);
+            self.resident(Class::Commit, |st| {
+                let range = (bad.lba, bad.lba.plus(1));
+                let now = match st.index.overlapping(&st.buckets, bad.volume, range, 1)? {
+                    Ok(now) => now,
+                    Err(e) => return Ok(Err(e)),
+                };
+                let same = now.first().map(|e| e.cut(range.0.0, range.1.0)).is_some_and(|e| {
+                    matches!(e.body, Body::Data { addr: a, .. } if a == addr) && e.written.is_some_and(|w| w <= cut)
+                });
+                if !same {
+                    return Ok(Ok(()));
+                }
+                st.buckets.condemn(addr);
+                st.note_bad(bad.volume, bad.lba);
+                let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
+                Ok(st.change(bad.volume, range, &[again], false)?.map(|_| ()))
+            })
+            .await??;
+            // It stays promised: the round takes its block's promise only for what it writes.
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
+        let target = self.state_mut().journal.close();
+        self.durable(target, Class::Commit).await?;
+        round.publish(cut.epoch).await?;
+        {
+            let mut round = self.0.round.borrow_mut();
+            round.cut = None;
+            round.count += 1;
+            round.last_error = None;
+            let (open, _) = self.state().buckets.dirty_blocks();
+            round.dirty_since = (open > 0).then_some(cut.taken_at);
+            let mut st = self.state_mut();
+            st.index.published = cut.epoch;
+            st.buckets.publish();
+        }
+        loop {
+            let more = {
+                let mut st = self.state_mut();
+                let journal = st.journal.pushed();
+                st.buckets.tidy(256, journal)
+            };
+            self.0.room.notify();
+            if !more {
+                break;
+            }
+            self.0.rt.yield_now().await;
+        }
+        self.0.hungry.notify();
+        self.0.round_done.notify();
+        Ok(())
+    }
+}
+
+/// A volume that was deleted meanwhile needs nothing.
+fn gone_is_fine(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(e) if e.kind == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+async fn join_task(t: rt::JoinHandle<Result<()>>) -> Result<()> {
+    t.await.unwrap_or_else(|| Err(PoolError::new(ErrorKind::Io, "the runtime has ended")))
+}
+
+/// Adds an extent to the run being gathered; runs that are whole go to `out`.
+fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
+    let zeros = matches!(e.body, Body::Zeros { .. });
+    if let Some(run) = pending {
+        let fits = run.volume == e.volume
+            && run.lba.0 + run.blocks == e.lba.0
+            && run.parts.is_empty() == zeros
+            && (zeros || run.blocks + e.len() <= RUN_BLOCKS);
+        if fits {
+            run.blocks += e.len();
+            if !zeros {
+                run.parts.push(e);
+            }
+            return;
+        }
+        out.extend(pending.take());
+    }
+    let (volume, lba, blocks) = (e.volume, e.lba, e.len());
+    let parts = if zeros { SmallVec::new() } else { SmallVec::from_iter([e]) };
+    *pending = Some(Run { volume, lba, blocks, parts });
+}

@@ -1,0 +1,44 @@
+//! Settings of an open cache: plain data.
+
+use std::time::Duration;
+
+use crate::replacement::Policy;
+
+/// Settings of an open cache.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How victims are chosen.
+    pub policy: Policy,
+    /// Clean nodes of the index that are kept in memory; a node takes 4 KiB.
+    pub resident_nodes: usize,
+    /// Changed nodes from which on a checkpoint begins.
+    pub dirty_nodes: u64,
+    /// What is journaled only in memory becomes durable after this time also without a FLUSH.
+    pub journal_interval: Duration,
+    /// The age that the pool's image may reach.
+    pub max_lag: Duration,
+    /// Share of the cache that dirty data is held to, in percent.
+    pub dirty_target_percent: u8,
+    /// Share of the cache at which writers run no faster than write-back, in percent.
+    pub dirty_limit_percent: u8,
+    /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
+    pub writeback: crate::controller::Settings,
+    /// Reads of at most this many blocks are kept after a miss.
+    pub promote_blocks: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            policy: Policy::default(),
+            resident_nodes: 16_384,
+            dirty_nodes: 4_096,
+            journal_interval: Duration::from_secs(1),
+            max_lag: Duration::from_secs(30),
+            dirty_target_percent: 40,
+            dirty_limit_percent: 70,
+            writeback: crate::controller::Settings::default(),
+            promote_blocks: 64,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The cache's state in memory: plain data, changed between awaits only.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use base::{Lba, PoolAddr, VolumeId};
+use format::cache::journal::Record;
+use pool::PoolError;
+
+use crate::buckets::Buckets;
+use crate::index::{Body, Extent, Index, Step, node_addr};
+use crate::journal::Journal;
+
+/// Who reads nodes of the index holds one, so that their blocks are not given to others meanwhile.
+pub(crate) type Pin = Rc<()>;
+
+/// A read from the pool that is to be kept: dropped if its blocks are written meanwhile.
+pub(crate) struct Promotion {
+    pub id: u64,
+    pub volume: VolumeId,
+    pub from: Lba,
+    pub end: Lba,
+    pub spoiled: bool,
+}
+
+/// What clients' requests met.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HitStats {
+    /// Blocks read from the cache.
+    pub hits: u64,
+    /// Blocks read from the pool.
+    pub misses: u64,
+    /// Blocks that went past the cache.
+    pub bypassed: u64,
+    /// Blocks kept after they were read from the pool.
+    pub promoted: u64,
+    /// Clean blocks that were bad in the cache and read from the pool instead.
+    pub refetched: u64,
+    /// Dirty blocks that are bad: nobody has them any more.
+    pub lost: u64,
+    /// Buckets evicted.
+    pub evicted: u64,
+}
+
+pub(crate) struct State {
+    pub index: Index,
+    pub buckets: Buckets,
+    pub journal: Journal,
+    pub pin: Pin,
+    /// Blocks of nodes that nothing refers to any more, but somebody may be reading.
+    pub limbo: VecDeque<(Pin, Vec<PoolAddr>)>,
+    pub promotions: Vec<Promotion>,
+    pub next_promotion: u64,
+    pub stats: HitStats,
+    /// Discards since the last cut.
+    pub zeros: u64,
+    /// Dirty blocks that are bad, as volume and block, the first so many.
+    pub bad: Vec<(VolumeId, Lba)>,
+    /// A value that is being encoded.
+    pub value: Vec<u8>,
+    /// Why nothing can be written any more.
+    pub failed: Option<PoolError>,
+}
+
+/// So many bad blocks are named.
+const BAD_NAMED: usize = 256;
+
+impl State {
+    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, the journal. Returns how many blocks ceased to be dirty in the open epoch.
+    pub fn change(
+        &mut self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        new: &[Extent],
+        clean: bool,
+    ) -> Step<pool::Result<u64>> {
+        // What ceases to be needed may be overwritten when the records of this change are durable.
+        let journal = self.journal.pushed() + if clean { 0 } else { new.len().max(1) as u64 };
+        let before = self.buckets.dirty_blocks().0;
+        if let Err(e) = self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)? {
+            return Ok(Err(e));
+        }
+        let added: u64 = if clean { 0 } else { new.iter().map(data_blocks).sum() };
+        let after = self.buckets.dirty_blocks().0;
+        if !clean {
+            self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
+            self.spoil(volume, lba, end);
+            for e in new {
+                e.encode(&mut self.value);
+                self.journal.push(&Record::Insert { volume, lba: e.lba, value: &self.value });
+            }
+            if new.is_empty() {
+                self.journal.push(&Record::Remove { volume, lba, len: end.0 - lba.0 });
+            }
+        }
+        Ok(Ok(before + added - after))
+    }
+
+    /// Reads under way of these blocks are not to be kept.
+    fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
+        for p in &mut self.promotions {
+            if p.volume == volume && p.from < end && lba < p.end {
+                p.spoiled = true;
+            }
+        }
+    }
+
+    /// Tells the journal of evicted buckets.
+    pub fn journal_raised(&mut self) {
+        for (bucket, generation) in self.buckets.take_raised() {
+            self.journal.push(&Record::Raise { bucket, generation });
+        }
+    }
+
+    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there are more.
+    pub fn drain_limbo(&mut self, max: usize) -> bool {
+        let journal = self.journal.pushed();
+        for _ in 0..max {
+            let Some((pin, nodes)) = self.limbo.front_mut() else { return false };
+            if Rc::strong_count(pin) > 1 {
+                return false;
+            }
+            match nodes.pop() {
+                Some(addr) => {
+                    self.index.cache.forget(addr);
+                    self.buckets.remove_node(node_addr(addr), journal);
+                }
+                None => drop(self.limbo.pop_front()),
+            }
+        }
+        true
+    }
+
+    /// Remembers a dirty block that nobody has any more.
+    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
+        self.stats.lost += 1;
+        if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {
+            self.bad.push((volume, lba));
+        }
+    }
+}
+
+fn data_blocks(e: &Extent) -> u64 {
+    match &e.body {
+        Body::Data { crcs, .. } => crcs.len() as u64,
+        Body::Zeros { .. } => 0,
+    }
+}

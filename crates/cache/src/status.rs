@@ -1,0 +1,209 @@
+//! What the cache says of itself.
+
+use base::{BLOCK_U64, BucketId};
+use serde::Serialize;
+
+use crate::Cache;
+
+/// The state of a cache; sizes in bytes, times in the unit of their name.
+#[derive(Clone, Serialize, Debug)]
+pub struct CacheStatus {
+    /// Its file or device.
+    pub path: String,
+    /// `serving`, or `failed`.
+    pub state: &'static str,
+    /// What writes do: `writeback`.
+    pub mode: &'static str,
+    /// Bytes in its buckets.
+    pub size_bytes: u64,
+    /// Not yet in the pool.
+    pub dirty_bytes: u64,
+    /// In the pool too.
+    pub clean_bytes: u64,
+    /// Of the blocks read since it was opened, the share that was found here.
+    pub hit_ratio: f64,
+    /// Blocks found here.
+    pub hits: u64,
+    /// Blocks read from the pool.
+    pub misses: u64,
+    /// Blocks that went past the cache.
+    pub bypassed: u64,
+    /// Blocks kept after a miss.
+    pub promoted: u64,
+    /// Buckets evicted.
+    pub evicted: u64,
+    /// Clean blocks that were bad here and were read from the pool.
+    pub refetched: u64,
+    /// Reads that met a dirty block that is bad.
+    pub lost: u64,
+    /// Which those are, the first of them: volume id and block.
+    pub bad_blocks: Vec<(u32, u64)>,
+    /// Buckets by state.
+    pub buckets: BucketStatus,
+    /// The index.
+    pub index: IndexStatus,
+    /// The journal.
+    pub journal: JournalStatus,
+    /// Write-back.
+    pub writeback: WritebackStatus,
+    /// What the last open replayed.
+    pub replay: ReplayStatus,
+}
+
+/// Buckets by state.
+#[derive(Clone, Serialize, Debug)]
+pub struct BucketStatus {
+    /// Free, or about to be.
+    pub free: u32,
+    /// May be evicted.
+    pub clean: u32,
+    /// With dirty blocks, or being filled.
+    pub dirty: u32,
+    /// With nodes of the index.
+    pub metadata: u32,
+    /// Out of use after errors.
+    pub retired: u32,
+}
+
+/// The index.
+#[derive(Clone, Serialize, Debug)]
+pub struct IndexStatus {
+    /// Nodes on the device.
+    pub nodes: u64,
+    /// Bytes of nodes in memory.
+    pub resident_bytes: u64,
+    /// Nodes that the next checkpoint will write.
+    pub changed_nodes: u64,
+    /// Blocks that stale keys still name.
+    pub stale_blocks: u64,
+    /// Checkpoints since it was opened.
+    pub checkpoints: u64,
+}
+
+/// The journal.
+#[derive(Clone, Serialize, Debug)]
+pub struct JournalStatus {
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Group commits.
+    pub commits: u64,
+    /// Records for each of them.
+    pub records_per_commit: f64,
+}
+
+/// Write-back.
+#[derive(Clone, Serialize, Debug)]
+pub struct WritebackStatus {
+    /// Bytes a second that a round may carry now.
+    pub rate: u64,
+    /// Dirty bytes when the controller looked last.
+    pub dirty: u64,
+    /// Dirty bytes it aims at.
+    pub target: u64,
+    /// The controller's proportional part, bytes a second.
+    pub proportional: f64,
+    /// Its integral part, bytes a second.
+    pub integral: f64,
+    /// Rounds published.
+    pub round: u64,
+    /// How much older the pool's image may be than the volumes, in seconds.
+    pub lag_seconds: f64,
+    /// Bytes a second at least.
+    pub min: u64,
+    /// And at most.
+    pub max: u64,
+    /// Why the last round failed, if it did.
+    pub error: Option<String>,
+}
+
+/// What the last open replayed.
+#[derive(Clone, Serialize, Debug)]
+pub struct ReplayStatus {
+    /// Entries of the journal.
+    pub entries: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Blocks of writes that were never flushed and had not arrived.
+    pub dropped_blocks: u64,
+    /// How long opening took.
+    pub took_ms: f64,
+}
+
+impl Cache {
+    /// The state now.
+    pub fn status(&self) -> CacheStatus {
+        let st = self.state();
+        let round = self.0.round.borrow();
+        let cp = self.0.checkpointer.borrow();
+        let (open, cut) = st.buckets.dirty_blocks();
+        let dirty = (open + cut) * BLOCK_U64;
+        let census = st.buckets.census();
+        let controller = round.controller();
+        let (used, size) = st.journal.usage();
+        let journal = st.journal.stats;
+        let nodes: u64 = (0..st.buckets.count())
+            .map(|i| st.buckets.facts(BucketId(i)))
+            .filter(|f| f.kind == crate::buckets::Kind::Nodes)
+            .map(|f| u64::from(f.live))
+            .sum();
+        let replay = self.0.replay.get();
+        let asked = st.stats.hits + st.stats.misses;
+        CacheStatus {
+            path: self.0.path.clone(),
+            state: if st.failed.is_some() { "failed" } else { "serving" },
+            mode: "writeback",
+            size_bytes: self.0.layout.data_blocks() * BLOCK_U64,
+            dirty_bytes: dirty,
+            clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
+            hit_ratio: if asked == 0 { 0.0 } else { st.stats.hits as f64 / asked as f64 },
+            hits: st.stats.hits,
+            misses: st.stats.misses,
+            bypassed: st.stats.bypassed,
+            promoted: st.stats.promoted,
+            evicted: st.stats.evicted,
+            refetched: st.stats.refetched,
+            lost: st.stats.lost,
+            bad_blocks: st.bad.iter().map(|(v, l)| (v.0, l.0)).collect(),
+            buckets: BucketStatus {
+                free: census.free,
+                clean: census.clean,
+                dirty: census.dirty,
+                metadata: census.metadata,
+                retired: census.retired,
+            },
+            index: IndexStatus {
+                nodes,
+                resident_bytes: st.index.cache.resident_bytes() as u64,
+                changed_nodes: st.index.dirty.get() as u64,
+                stale_blocks: st.buckets.stale_blocks(),
+                checkpoints: cp.count,
+            },
+            journal: JournalStatus {
+                used: u64::from(used) * BLOCK_U64,
+                size: u64::from(size) * BLOCK_U64,
+                commits: journal.commits,
+                records_per_commit: journal.records as f64 / journal.commits.max(1) as f64,
+            },
+            writeback: WritebackStatus {
+                rate: controller.rate,
+                dirty: controller.dirty,
+                target: controller.target,
+                proportional: controller.proportional,
+                integral: controller.integral,
+                round: round.count,
+                lag_seconds: round.dirty_since.map_or(0.0, |t| self.0.rt.now().since(t).as_secs_f64()),
+                min: self.0.settings.writeback.min,
+                max: self.0.settings.writeback.max,
+                error: round.last_error.as_ref().map(ToString::to_string),
+            },
+            replay: ReplayStatus {
+                entries: replay.entries,
+                records: replay.records,
+                dropped_blocks: replay.dropped,
+                took_ms: replay.took.as_secs_f64() * 1e3,
+            },
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Where things are on the cache device, and the table of buckets: pages with two slots each, as in the pool.
+
+use base::{BLOCK, BLOCK_U64, BucketId, Buf, BufPool, Generation};
+use format::cache::bucket::{BucketKind, BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
+use format::page::{PageId, PageKind, open_page, payload_mut, seal_page};
+use pool::{ErrorKind, PoolError, Result};
+use queue::{Class, Device};
+
+use crate::buckets::{Facts, Kind};
+use crate::journal::Ring;
+
+/// Buckets that are kept ready at least.
+const LEAST_FREE: u32 = 4;
+
+/// The sizes of one cache; everything else follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    pub bucket_blocks: u32,
+    pub buckets: u32,
+    pub journal_blocks: u32,
+}
+
+impl Layout {
+    /// The blocks before are for the superblock's slots.
+    pub const TABLE_START: u64 = 32;
+
+    /// As many buckets as find room in `size` bytes, next to everything else.
+    pub fn choose(size: u64, bucket_bytes: u64, journal_bytes: Option<u64>) -> Result<Layout> {
+        let bucket_blocks = (bucket_bytes / BLOCK_U64) as u32;
+        let journal = journal_bytes.unwrap_or((size / 64).clamp(1 << 20, 32 << 20));
+        let journal_blocks = (journal / BLOCK_U64) as u32;
+        let mut layout = Layout { bucket_blocks, buckets: 0, journal_blocks };
+        let mut buckets = (size / bucket_bytes).min(u64::from(u32::MAX - 1)) as u32;
+        while buckets > 0 {
+            layout.buckets = buckets;
+            let end = layout.buckets_offset() + u64::from(buckets) * bucket_bytes;
+            if end <= size {
+                break;
+            }
+            buckets -= ((end - size).div_ceil(bucket_bytes) as u32).min(buckets);
+        }
+        layout.buckets = buckets;
+        if buckets < 16 {
+            let text = format!(
+                "a cache of {size} bytes has room for {buckets} buckets of {bucket_bytes} bytes; it needs 16: make it larger, or its buckets smaller"
+            );
+            return Err(PoolError::new(ErrorKind::Invalid, text));
+        }
+        Ok(layout)
+    }
+
+    pub fn pages(&self) -> u32 {
+        self.buckets.div_ceil(RECORDS_PER_PAGE as u32)
+    }
+
+    pub fn page_offset(&self, page: u32, slot: u8) -> u64 {
+        (Layout::TABLE_START + 2 * u64::from(page) + u64::from(slot)) * BLOCK_U64
+    }
+
+    pub fn ring(&self) -> Ring {
+        Ring { offset: (Layout::TABLE_START + 2 * u64::from(self.pages())) * BLOCK_U64, blocks: self.journal_blocks }
+    }
+
+    pub fn buckets_offset(&self) -> u64 {
+        let ring = self.ring();
+        let bucket = u64::from(self.bucket_blocks) * BLOCK_U64;
+        (ring.offset + u64::from(ring.blocks) * BLOCK_U64).next_multiple_of(bucket)
+    }
+
+    /// The bytes it takes of the device.
+    pub fn bytes(&self) -> u64 {
+        self.buckets_offset() + self.data_blocks() * BLOCK_U64
+    }
+
+    pub fn data_blocks(&self) -> u64 {
+        u64::from(self.buckets) * u64::from(self.bucket_blocks)
+    }
+
+    /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache can hold twice.
+    pub fn dirty_nodes(&self, setting: u64) -> u64 {
+        setting.min(self.data_blocks() / 64).max(8)
+    }
+
+    /// Buckets that only nodes may take.
+    pub fn node_reserve(&self) -> u32 {
+        (self.buckets / 32).max(2)
+    }
+
+    /// Buckets that are to be free.
+    pub fn free_target(&self) -> u32 {
+        self.node_reserve() + (self.buckets / 64).clamp(LEAST_FREE, 256)
+    }
+}
+
+fn page_id(uuid: [u8; 16], page: u32) -> PageId {
+    PageId { pool_uuid: uuid, kind: PageKind::Buckets, page: page.into() }
+}
+
+/// The facts of the buckets that one page is about.
+pub(crate) fn encode_page(uuid: [u8; 16], page: u32, facts: &[Facts], generation: Generation, bufs: &BufPool) -> Buf {
+    let records: Vec<BucketRecord> = facts
+        .iter()
+        .map(|f| BucketRecord {
+            generation: f.generation,
+            kind: match f.kind {
+                Kind::Free => BucketKind::Free,
+                Kind::Data => BucketKind::Data,
+                Kind::Nodes => BucketKind::Nodes,
+            },
+            live: f.live,
+            dirty_open: f.dirty_open,
+            dirty_cut: f.dirty_cut,
+            last_use: 0,
+        })
+        .collect();
+    let mut block = bufs.zeroed(BLOCK);
+    encode_buckets(&records, payload_mut(&mut block));
+    seal_page(&page_id(uuid, page), generation, &mut block);
+    block
+}
+
+/// A page as it was found.
+pub(crate) struct FoundPage {
+    pub slot: u8,
+    pub facts: Vec<Facts>,
+    /// The other slot holds what a crash left of a later checkpoint: this page must be written by the next one, whatever it says.
+    pub leftover: bool,
+}
+
+/// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
+pub(crate) async fn read_page(
+    device: &Device,
+    bufs: &BufPool,
+    (layout, uuid): (&Layout, [u8; 16]),
+    page: u32,
+    newest: Generation,
+) -> Result<FoundPage> {
+    let mut best: Option<(u8, Generation, Vec<Facts>)> = None;
+    let mut leftover = false;
+    for slot in 0..2u8 {
+        let (outcome, block) = device.read(Class::Commit, layout.page_offset(page, slot), bufs.take(BLOCK)).await;
+        if outcome.is_err() {
+            continue;
+        }
+        let Ok((generation, payload)) = open_page(&page_id(uuid, page), &block) else { continue };
+        leftover |= generation > newest;
+        if generation > newest || best.as_ref().is_some_and(|b| b.1 >= generation) {
+            continue;
+        }
+        let first = page * RECORDS_PER_PAGE as u32;
+        let count = (layout.buckets - first).min(RECORDS_PER_PAGE as u32) as usize;
+        let Ok(records) = decode_buckets(payload) else { continue };
+        let facts = records.iter().take(count).map(facts_of).collect::<Vec<_>>();
+        if facts.len() == count {
+            best = Some((slot, generation, facts));
+        }
+    }
+    if let Some((slot, _, facts)) = best {
+        return Ok(FoundPage { slot, facts, leftover });
+    }
+    let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
+    Err(PoolError::new(ErrorKind::Damaged, text))
+}
+
+fn facts_of(r: &BucketRecord) -> Facts {
+    Facts {
+        generation: r.generation,
+        kind: match r.kind {
+            BucketKind::Free => Kind::Free,
+            BucketKind::Data => Kind::Data,
+            BucketKind::Nodes => Kind::Nodes,
+        },
+        live: r.live,
+        dirty_open: r.dirty_open,
+        dirty_cut: r.dirty_cut,
+    }
+}
+
+/// The buckets of a page.
+pub(crate) fn buckets_of(layout: &Layout, page: u32) -> impl Iterator<Item = BucketId> + use<> {
+    let first = page * RECORDS_PER_PAGE as u32;
+    (first..(first + RECORDS_PER_PAGE as u32).min(layout.buckets)).map(BucketId)
+}

@@ -1,0 +1,260 @@
+//! The cache over a pool under simulation: concurrent clients, power cuts at any moment, and what must be there afterwards.
+//!
+//! Each block holds one number, repeated. A client owns a range of blocks and knows of each the last value that was flushed and all that were issued
+//! since; after a power cut a block may hold any of these, and from then on that one. Blocks of one client are never written by another, so what a block
+//! may hold is exact.
+//!
+//! After every power cut the pool is looked at alone too: the offline check must find nothing, no leaked block above all; and what it holds of a
+//! client's range must be what that client had written at one moment, not before the moment found last time: a whole cut, never a mixture.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{BLOCK, Lba, Prng, Slice, VolumeId};
+use cache::{Cache, CacheFile, CreateOptions, Settings};
+use pool::{DeviceFile, Pool};
+use rt::{Order, Rt};
+use sim::{DiskModel, World};
+
+const MIB: u64 = 1 << 20;
+const CLIENTS: u64 = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    cache_bytes: u64,
+    blocks: u64,
+    max_lag: Duration,
+}
+
+/// What a block may hold: the first value is durable.
+type Model = Rc<RefCell<Vec<Vec<u64>>>>;
+
+/// Of each client: what its blocks held at each moment, as a hash; and which of these the pool was seen to hold last.
+type History = Rc<RefCell<Vec<(Vec<u64>, usize)>>>;
+
+fn hash(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(7, |h, v| base::prng::mix64(h ^ v))
+}
+
+fn own(client: u64, blocks: u64) -> (u64, u64) {
+    (client * blocks / CLIENTS, (client + 1) * blocks / CLIENTS)
+}
+
+/// Notes what a client's blocks hold when everything issued so far is there.
+fn note(history: &History, client: u64, model: &[Vec<u64>], (from, to): (u64, u64)) {
+    let now = hash(model[from as usize..to as usize].iter().map(|may| *may.last().expect("never empty")));
+    history.borrow_mut()[client as usize].0.push(now);
+}
+
+struct Bench {
+    world: World,
+    pool: Vec<DeviceFile>,
+    cache: CacheFile,
+    shape: Shape,
+    boots: u64,
+    seed: u64,
+}
+
+fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
+    Settings {
+        max_lag: shape.max_lag,
+        journal_interval: Duration::from_millis(rng.range(1, 50)),
+        resident_nodes: 16,
+        dirty_nodes: rng.range(8, 40),
+        ..Settings::default()
+    }
+}
+
+impl Bench {
+    fn new(seed: u64, shape: Shape) -> Bench {
+        let world = World::new(seed);
+        let size = 48 * MIB;
+        let pool = vec![DeviceFile {
+            path: "disk".into(),
+            file: world.add_disk(DiskModel::nvme(size)),
+            size_bytes: size,
+            emulate: None,
+        }];
+        let bytes = shape.cache_bytes;
+        let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(bytes)), size_bytes: bytes };
+        let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
+        let (r, files, c) = (rt.clone(), pool.clone(), cache.clone());
+        rt.block_on(async move {
+            let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+            pool::create(&r, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
+            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            pool.create_volume("v", shape.blocks * BLOCK as u64, 4096).await.expect("volume");
+            let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+            cache::create(&r, &c, &pool, &options, [3; 16]).await.expect("create the cache");
+            pool.close().await.expect("close");
+        })
+        .expect("alive");
+        rt.kill();
+        Bench { world, pool, cache, shape, boots: 0, seed }
+    }
+
+    /// One life: what is there is checked, clients work, and then it ends cleanly or by a power cut in the middle of everything.
+    fn live(&mut self, model: &Model, history: &History, clean: bool) {
+        self.boots += 1;
+        let mut rng = Prng::new(self.seed << 16 | self.boots);
+        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 1024);
+        let (r, files, cache, shape) = (rt.clone(), self.pool.clone(), self.cache.clone(), self.shape);
+        let (model, seed, boots, past) = (model.clone(), self.seed, self.boots, history.clone());
+        let settings = settings(&shape, &mut rng);
+        let work = Duration::from_micros(rng.range(200, 60_000));
+        rt.block_on(async move {
+            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            let cache = Cache::open(&r, &cache, &pool, settings).await.expect("open the cache");
+            let volume = pool.find_volume("v").expect("there").id;
+            for at in 0..shape.blocks {
+                let value = read(&cache, volume, at).await;
+                let mut model = model.borrow_mut();
+                let may = &mut model[at as usize];
+                assert!(may.contains(&value), "seed {seed} boot {boots} block {at}: {value}, may be {may:?}");
+                *may = vec![value];
+            }
+            let mut clients = Vec::new();
+            for client in 0..CLIENTS {
+                note(&past, client, &model.borrow(), own(client, shape.blocks));
+                let who = (client, own(client, shape.blocks));
+                let client = run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
+                clients.push(r.spawn(client));
+            }
+            if clean {
+                for c in clients {
+                    c.await.expect("alive");
+                }
+                cache.close().await.expect("close");
+                pool.close().await.expect("close");
+                model.borrow_mut().iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
+            } else {
+                r.sleep(work).await;
+            }
+        })
+        .expect("alive");
+        if !clean {
+            self.world.power_cut();
+        }
+        rt.kill();
+        self.look_at_the_pool(history);
+    }
+
+    fn look_at_the_pool(&self, history: &History) {
+        let rt = Rt::new(self.world.backend(), Order::Fifo, 1024);
+        let (r, files, shape, past, seed) = (rt.clone(), self.pool.clone(), self.shape, history.clone(), self.seed);
+        rt.block_on(async move {
+            let options = pool::check::CheckOptions { data: true, ..Default::default() };
+            let report = pool::check::check(&r, files.clone(), &options, &mut |_| {}).await.expect("check");
+            assert!(report.is_clean(), "seed {seed}: {report:?}");
+            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            let volume = pool.find_volume("v").expect("there").id;
+            for client in 0..CLIENTS {
+                let (from, to) = own(client, shape.blocks);
+                let mut values = Vec::new();
+                for at in from..to {
+                    let data = pool.read(volume, Lba(at), 1).await.expect("read");
+                    values.push(u64::from_le_bytes(data[0][..8].try_into().expect("8 bytes")));
+                }
+                let held = hash(values.into_iter());
+                let mut past = past.borrow_mut();
+                let (moments, seen) = &mut past[client as usize];
+                let found = moments[*seen..].iter().rposition(|m| *m == held).map(|i| i + *seen);
+                let Some(found) = found else { panic!("seed {seed}: the pool holds no moment of client {client}") };
+                *seen = found;
+            }
+            pool.close().await.expect("close");
+        })
+        .expect("alive");
+        rt.kill();
+    }
+}
+
+async fn read(cache: &Cache, volume: VolumeId, at: u64) -> u64 {
+    let data = cache.read(volume, Lba(at), 1).await.expect("read");
+    let all: Vec<u8> = data.iter().flat_map(|s| s.to_vec()).collect();
+    let value = u64::from_le_bytes(all[..8].try_into().expect("8 bytes"));
+    assert!(all.chunks(8).all(|c| c == value.to_le_bytes()), "block {at} is a mixture");
+    value
+}
+
+fn filled(cache: &Cache, values: &[u64]) -> Slice {
+    let mut buf = cache.pool().bufs().take(values.len() * BLOCK);
+    for (block, value) in buf.chunks_mut(BLOCK).zip(values) {
+        block.chunks_mut(8).for_each(|c| c.copy_from_slice(&value.to_le_bytes()));
+    }
+    buf.freeze()
+}
+
+async fn run_client(
+    cache: Cache,
+    volume: VolumeId,
+    (client, (from, to)): (u64, (u64, u64)),
+    mut rng: Prng,
+    model: Model,
+    history: History,
+) {
+    for _ in 0..150 {
+        let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
+        let at = from + rng.below(to - from - len + 1);
+        let range = at as usize..(at + len) as usize;
+        match rng.below(10) {
+            0..=4 => {
+                let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
+                model.borrow_mut()[range].iter_mut().zip(&values).for_each(|(may, v)| may.push(*v));
+                note(&history, client, &model.borrow(), (from, to));
+                cache.write(volume, Lba(at), &filled(&cache, &values)).await.expect("write");
+            }
+            5 => {
+                model.borrow_mut()[range].iter_mut().for_each(|may| may.push(0));
+                note(&history, client, &model.borrow(), (from, to));
+                cache.discard(volume, Lba(at), Lba(at + len)).await.expect("discard");
+            }
+            6..=7 => {
+                let done: Vec<usize> = model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+                cache.flush().await.expect("flush");
+                // What was issued before is durable: older values may not come back.
+                let mut model = model.borrow_mut();
+                for (may, n) in model[from as usize..to as usize].iter_mut().zip(done) {
+                    may.drain(..n - 1);
+                }
+            }
+            _ => {
+                for i in at..at + len {
+                    let value = read(&cache, volume, i).await;
+                    let last = *model.borrow()[i as usize].last().expect("never empty");
+                    assert_eq!(value, last, "block {i}");
+                }
+            }
+        }
+    }
+}
+
+fn run(seeds: std::ops::Range<u64>, shape: Shape) {
+    for seed in seeds {
+        let model: Model = Rc::new(RefCell::new(vec![vec![0]; shape.blocks as usize]));
+        let mut bench = Bench::new(seed, shape);
+        let history: History = Rc::new(RefCell::new(vec![(Vec::new(), 0); CLIENTS as usize]));
+        for client in 0..CLIENTS {
+            note(&history, client, &model.borrow(), own(client, shape.blocks));
+        }
+        for life in 0..6 {
+            bench.live(&model, &history, life % 3 == 2);
+        }
+    }
+}
+
+#[test]
+fn what_was_flushed_survives_power_cuts() {
+    run(0..8, Shape { cache_bytes: 16 * MIB, blocks: 512, max_lag: Duration::from_secs(3600) });
+}
+
+#[test]
+fn rounds_publish_whole_cuts() {
+    run(100..112, Shape { cache_bytes: 6 * MIB, blocks: 1024, max_lag: Duration::from_millis(20) });
+}
+
+#[test]
+fn a_cache_smaller_than_what_is_written() {
+    run(200..206, Shape { cache_bytes: 4 * MIB, blocks: 4096, max_lag: Duration::from_millis(200) });
+}

@@ -1,0 +1,541 @@
+//! Rounds: a second transaction, of write-back, open beside the direct one and published at once.
+//!
+//! A round writes into free space and edits private clones of trees: of the mapping trees of its volumes, and of the checksum trees of the groups that
+//! it allocates from. Nobody else edits those meanwhile: direct writes take no block of its groups, and its volumes write back. Readers and direct
+//! commits see the published trees. So a direct commit contains nothing of the round, and a crash leaves nothing of it but free space.
+//!
+//! To publish it, its nodes are written first; then, in one step, its trees take the place of the published ones and its lists join the open transaction,
+//! whose commit makes all of it durable, together with the epoch, in one superblock.
+//!
+//! **Generations.** Commits use every other number; the one before the open transaction's is the round's. So no node of a round is taken for one of a
+//! transaction, and none of them is ever changed in place by another.
+//!
+//! **Space** is promised ahead ([`Pool::reserve`]): what direct writes may take is what is left. A round lives on promises alone.
+
+use std::rc::Rc;
+
+use base::{BLOCK, Crc, Epoch, Generation, GroupId, Lba, SliceList, VolumeId};
+use btree::{DirtyCount, Edit, Fault, Freed, WriteOut};
+use format::page::GroupKind;
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::alloc::Alloc;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::extents::{Run, push_run};
+use crate::state::State;
+use crate::{Pool, checksums, mapping};
+
+/// Nodes that are serialised, or runs that are given back, before other tasks get a turn.
+const SLICE: usize = 64;
+/// A leaf of a tree holds so many records at least, but for a few.
+const RECORDS_PER_LEAF: u64 = 40;
+
+/// What a round has changed.
+pub(crate) struct RoundTxn {
+    pub generation: Generation,
+    pub allocs: Vec<Run>,
+    pub frees: Vec<Run>,
+    pub freed_nodes: Freed,
+    pub dirty_nodes: DirtyCount,
+    /// Its volumes, and by how many blocks each grew.
+    pub volumes: std::collections::BTreeMap<VolumeId, i64>,
+    pub groups: std::collections::BTreeSet<GroupId>,
+    pub cursor: Option<(GroupId, u32)>,
+}
+
+/// An open round; clones are the same.
+#[derive(Clone)]
+pub struct Round(Rc<Pool>);
+
+impl Pool {
+    /// The epoch of the last published cut; 0: none.
+    pub fn published(&self) -> Epoch {
+        self.state().published
+    }
+
+    /// Promises space for `blocks` blocks that will be written by rounds.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        let mut st = self.state_mut();
+        let want = st.reserved + blocks;
+        if blocks > 0 && !st.can_hold(want) {
+            return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full"));
+        }
+        st.reserved = want;
+        Ok(())
+    }
+
+    /// Takes back a promise.
+    pub fn unreserve(&self, blocks: u64) {
+        let mut st = self.state_mut();
+        st.reserved = st.reserved.saturating_sub(blocks);
+    }
+
+    /// Opens the round; there is one at a time.
+    pub async fn begin_round(&self) -> Result<Round> {
+        let mut st = self.state_mut();
+        if let Some(e) = &st.failed {
+            return Err(e.clone());
+        }
+        if st.round.is_some() {
+            return Err(PoolError::new(ErrorKind::Invalid, "a round is open already"));
+        }
+        st.round = Some(RoundTxn {
+            generation: Generation(st.open.generation.0 - 1),
+            allocs: Vec::new(),
+            frees: Vec::new(),
+            freed_nodes: Freed::new(),
+            dirty_nodes: DirtyCount::default(),
+            volumes: Default::default(),
+            groups: Default::default(),
+            cursor: None,
+        });
+        Ok(Round(Rc::new(self.clone())))
+    }
+}
+
+/// The outcome of a step of a round.
+enum Step {
+    Done,
+    /// What it needs is in the direct transaction: that has to be committed first.
+    Busy,
+}
+
+impl Round {
+    /// Writes whole blocks, of these checksums, into free space; they become the content of the volume from `lba` on when the round is published.
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: SliceList, crcs: &[Crc]) -> Result<()> {
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        assert_eq!(bytes, crcs.len() * BLOCK);
+        let runs = self.take_blocks(crcs.len() as u32).await?;
+        let outcome = match self.write_runs(&runs, data).await {
+            Ok(()) => self.enter(|st| map(st, volume, lba, &runs, crcs)).await,
+            Err(e) => Err(e),
+        };
+        let mut st = self.0.state_mut();
+        match outcome {
+            Ok(()) => st.reserved = st.reserved.saturating_sub(crcs.len() as u64),
+            Err(_) => runs.iter().for_each(|r| st.unalloc(r.addr, r.len)),
+        }
+        outcome
+    }
+
+    /// Unmaps `[lba, end)` when the round is published.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let mut next = end;
+            self.enter(|st| unmap(st, volume, (at, end), &mut next)).await?;
+            at = next;
+            self.0.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Runs a step until it is done.
+    async fn enter(&self, mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>) -> Result<()> {
+        loop {
+            match self.0.resident(Class::Commit, &mut step).await?? {
+                Step::Done => return Ok(()),
+                Step::Busy => self.commit_direct().await?,
+            }
+        }
+    }
+
+    /// Commits the direct transaction, whatever is in it.
+    async fn commit_direct(&self) -> Result<()> {
+        self.0.state_mut().open.superblock = true;
+        self.0.commit().await
+    }
+
+    async fn take_blocks(&self, blocks: u32) -> Result<SmallVec<[Run; 1]>> {
+        let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
+        let mut missing = blocks;
+        let mut commits = 0;
+        while missing > 0 {
+            let got = self.0.state_mut().alloc_round(missing);
+            let outcome = match got {
+                Alloc::Got(run) => {
+                    missing -= run.len;
+                    runs.push(run);
+                    Ok(())
+                }
+                Alloc::NeedMaps(id) => self.0.load_maps(id).await,
+                Alloc::Full if commits < 3 => {
+                    commits += 1;
+                    self.commit_direct().await
+                }
+                Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "write-back: the pool is full")),
+            };
+            if let Err(e) = outcome {
+                let mut st = self.0.state_mut();
+                runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+                return Err(e);
+            }
+        }
+        Ok(runs)
+    }
+
+    async fn write_runs(&self, runs: &[Run], data: SliceList) -> Result<()> {
+        if let [run] = runs {
+            return self.0.write_copies(run.addr, data, Class::Commit).await;
+        }
+        let mut tasks = Vec::with_capacity(runs.len());
+        let mut at = 0;
+        for run in runs {
+            let len = run.len as usize * BLOCK;
+            let (pool, part, addr) = (self.0.clone(), cut(&data, at, len), run.addr);
+            at += len;
+            tasks.push(self.0.rt().spawn(async move { pool.write_copies(addr, part, Class::Commit).await }));
+        }
+        let mut outcome = Ok(());
+        for t in tasks {
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
+        }
+        outcome
+    }
+
+    /// Makes everything of the round durable and visible, and `epoch` the published one, at once. After an error nothing was published, unless it says that
+    /// the commit failed: that is tried again by the pool, and then publishes all of it.
+    pub async fn publish(&self, epoch: Epoch) -> Result<()> {
+        self.write_nodes().await?;
+        {
+            let mut st = self.0.state_mut();
+            st.merge_round(epoch)?;
+        }
+        self.0.commit().await
+    }
+
+    /// Writes the nodes of the round's trees.
+    async fn write_nodes(&self) -> Result<()> {
+        let (generation, volumes, groups) = {
+            let st = self.0.state();
+            let Some(r) = &st.round else { return Err(not_open()) };
+            (r.generation, r.volumes.keys().copied().collect::<Vec<_>>(), r.groups.iter().copied().collect::<Vec<_>>())
+        };
+        for id in volumes {
+            let tree = self.0.state().volumes.get(&id).and_then(|v| v.round.clone());
+            if let Some(tree) = tree {
+                self.write_tree(WriteOut::new(&tree, generation)).await?;
+                if let Some(live) = self.0.state_mut().volumes.get_mut(&id).and_then(|v| v.round.as_mut()) {
+                    live.settle(&tree);
+                }
+            }
+        }
+        for id in groups {
+            let tree = self.0.state().group(id).round.clone();
+            if let Some(tree) = tree {
+                self.write_tree(WriteOut::new(&tree, generation)).await?;
+                if let Some(live) = &mut self.0.state_mut().group_mut(id).round {
+                    live.settle(&tree);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_tree(&self, mut out: WriteOut) -> Result<()> {
+        loop {
+            let run = self.take_metadata().await?;
+            let mut buf = self.0.bufs().take(run.len as usize * BLOCK);
+            let (mut filled, mut done) = (0u32, false);
+            while filled < run.len && !done {
+                let next = run.addr.plus(u64::from(filled));
+                let from = filled as usize * BLOCK;
+                let place = &mut buf[from..from + BLOCK];
+                let written = out.next(&mut self.0.state_mut().cache, &mut || Some(next), place);
+                match written {
+                    Ok(None) => done = true,
+                    Ok(Some(addr)) if addr == next => filled += 1,
+                    Ok(Some(addr)) => {
+                        // It has its address from an earlier try.
+                        let again = SliceList::from_iter([self.0.bufs().copy_of(place).freeze()]);
+                        self.0.write_copies(addr, again, Class::Commit).await?;
+                    }
+                    Err(btree::OutOfSpace) => unreachable!("an address was offered"),
+                }
+            }
+            {
+                let mut st = self.0.state_mut();
+                if filled < run.len {
+                    st.unalloc(run.addr.plus(u64::from(filled)), run.len - filled);
+                }
+                let blocks = st.geometry.group_blocks;
+                if let Some(r) = st.round.as_mut().filter(|_| filled > 0) {
+                    push_run(&mut r.allocs, Run { addr: run.addr, len: filled }, blocks);
+                }
+            }
+            if filled > 0 {
+                buf.truncate(filled as usize * BLOCK);
+                self.0.write_copies(run.addr, SliceList::from_iter([buf.freeze()]), Class::Commit).await?;
+            }
+            if done {
+                return Ok(());
+            }
+            self.0.rt().yield_now().await;
+        }
+    }
+
+    async fn take_metadata(&self) -> Result<Run> {
+        loop {
+            let got = self.0.state_mut().alloc(GroupKind::Metadata, SLICE as u32);
+            match got {
+                Alloc::Got(run) => return Ok(run),
+                Alloc::NeedMaps(id) => self.0.load_maps(id).await?,
+                Alloc::Full => {
+                    return Err(PoolError::new(ErrorKind::NoSpace, "write-back: no room for metadata in the pool"));
+                }
+            }
+        }
+    }
+
+    /// Gives everything back: nothing of it was ever there. Does nothing after it was published.
+    pub async fn abort(self) {
+        let Some(round) = self.0.state_mut().round.take() else { return };
+        {
+            let mut st = self.0.state_mut();
+            for id in round.volumes.keys() {
+                if let Some(v) = st.volumes.get_mut(id) {
+                    v.round = None;
+                }
+            }
+            for &id in &round.groups {
+                st.group_mut(id).round = None;
+            }
+        }
+        for part in round.allocs.chunks(SLICE) {
+            {
+                let mut st = self.0.state_mut();
+                for r in part {
+                    if st.group(st.geometry.split(r.addr).0).record.kind == GroupKind::Data {
+                        st.reserved += u64::from(r.len);
+                    }
+                    st.unalloc(r.addr, r.len);
+                }
+            }
+            self.0.rt().yield_now().await;
+        }
+    }
+}
+
+impl State {
+    /// Data blocks that nobody has, formed or not; what metadata must find is left out.
+    fn data_room(&self) -> u64 {
+        let blocks = u64::from(self.geometry.group_blocks);
+        self.space.free[0] + self.formable().saturating_sub(1) * blocks
+    }
+
+    /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
+    fn can_hold(&self, reserved: u64) -> bool {
+        let all: u64 = self.volumes.values().map(|v| v.record.allocated_blocks).sum();
+        // The leaves of two trees, each changed once, and those above them.
+        let leaves = reserved.min((all + reserved) / RECORDS_PER_LEAF + 8);
+        let nodes = 2 * (leaves + leaves / 32) + 64;
+        let in_metadata = self.metadata_free();
+        let groups = nodes.saturating_sub(in_metadata).div_ceil(u64::from(self.geometry.group_blocks));
+        let room = self.data_room().checked_sub(groups * u64::from(self.geometry.group_blocks));
+        room.is_some_and(|room| room >= reserved)
+    }
+
+    /// True if a direct write of `blocks` leaves what was promised.
+    pub fn leaves_promised(&self, blocks: u64) -> bool {
+        self.reserved == 0 || self.can_hold(self.reserved + blocks)
+    }
+
+    /// As [`State::alloc`], of data for the round: from groups whose checksums nobody else is changing.
+    pub fn alloc_round(&mut self, want: u32) -> Alloc {
+        self.drain_limbo(SLICE);
+        loop {
+            let cursor = self.round.as_ref().and_then(|r| r.cursor);
+            if let Some((id, at)) = cursor {
+                let Some(maps) = &mut self.groups[id.0 as usize].maps else { return Alloc::NeedMaps(id) };
+                if let Some((start, len)) = maps.busy.find_free_run(at as usize, want as usize) {
+                    maps.busy.assign(start, len, true);
+                    let busy = self.group(id).busy_count + len as u32;
+                    self.set_busy(id, busy);
+                    if let Some(r) = &mut self.round {
+                        r.cursor = Some((id, (start + len) as u32));
+                    }
+                    return Alloc::Got(Run { addr: self.geometry.join(id, start as u32), len: len as u32 });
+                }
+                if let Some(r) = &mut self.round {
+                    r.cursor = None;
+                }
+            }
+            let committed = self.committed;
+            let free = |id: GroupId| self.geometry.group_blocks - self.group(id).busy_count;
+            let usable = |id: GroupId| {
+                let g = self.group(id);
+                g.round.is_some() || g.checksums.edited() <= committed
+            };
+            let best = self.space.by_free[0].iter().rev().map(|&(_, id)| id).find(|&id| usable(id));
+            let roomy = best.filter(|&id| free(id) >= self.geometry.group_blocks / 4);
+            let next = roomy.or_else(|| self.form_group(GroupKind::Data)).or(best);
+            let Some(id) = next else { return Alloc::Full };
+            if self.space.cursor[0].is_some_and(|c| c.0 == id) {
+                self.space.cursor[0] = None;
+            }
+            let g = self.group_mut(id);
+            if g.round.is_none() {
+                g.round = Some(g.checksums.tree.clone());
+            }
+            if let Some(r) = &mut self.round {
+                r.groups.insert(id);
+                r.cursor = Some((id, 0));
+            }
+        }
+    }
+
+    /// The round's trees take the place of the published ones, in the open transaction.
+    fn merge_round(&mut self, epoch: Epoch) -> Result<()> {
+        let Some(mut round) = self.round.take() else { return Err(not_open()) };
+        let (open, committing) = (self.open.generation, self.committing);
+        for (id, grown) in &round.volumes {
+            let Some(v) = self.volumes.get_mut(id) else { continue };
+            v.begin_edit(open, committing);
+            if let Some(tree) = v.round.take() {
+                v.mapping.tree = tree;
+                v.record.allocated_blocks = v.record.allocated_blocks.saturating_add_signed(*grown);
+            }
+            self.open.volumes.insert(*id);
+        }
+        for &id in &round.groups {
+            let g = &mut self.groups[id.0 as usize];
+            g.checksums.begin_edit(open, committing);
+            if let Some(tree) = g.round.take() {
+                g.checksums.tree = tree;
+            }
+            self.open.checksums.insert(id);
+        }
+        self.open.allocs.append(&mut round.allocs);
+        self.open.frees.append(&mut round.frees);
+        for addr in round.freed_nodes.resolve() {
+            self.cache.forget(addr);
+            self.open.frees.push(Run { addr, len: 1 });
+        }
+        self.open.published = Some(epoch);
+        self.open.superblock = true;
+        Ok(())
+    }
+}
+
+fn not_open() -> PoolError {
+    PoolError::new(ErrorKind::Invalid, "the round is not open any more")
+}
+
+/// Makes a volume one of the round's; `Busy` if the direct transaction has changed it.
+fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
+    let committed = st.committed;
+    let Some(v) = st.volumes.get_mut(&volume).filter(|v| v.is_live()) else {
+        return Err(crate::state::no_such_volume(volume));
+    };
+    if v.round.is_none() {
+        if v.mapping.edited() > committed {
+            return Ok(Step::Busy);
+        }
+        v.round = Some(v.mapping.tree.clone());
+    }
+    let Some(r) = &mut st.round else { return Err(not_open()) };
+    r.volumes.entry(volume).or_default();
+    Ok(Step::Done)
+}
+
+/// Enters written blocks into the round's trees; all or nothing.
+fn map(
+    st: &mut State,
+    volume: VolumeId,
+    lba: Lba,
+    runs: &[Run],
+    crcs: &[Crc],
+) -> std::result::Result<Result<Step>, Fault> {
+    match join(st, volume) {
+        Ok(Step::Done) => {}
+        other => return Ok(other),
+    }
+    let end = lba.plus(crcs.len() as u64);
+    let State { cache, groups, volumes, geometry, round, .. } = st;
+    let (Some(v), Some(txn)) = (volumes.get_mut(&volume), round) else { return Ok(Err(not_open())) };
+    let Some(tree) = &mut v.round else { return Ok(Err(not_open())) };
+    mapping::prepare(tree, cache, geometry, (lba, end))?;
+    for run in runs {
+        let (group, offset) = geometry.split(run.addr);
+        if let Some(t) = &groups[group.0 as usize].round {
+            checksums::prepare(t, cache, offset, run.len)?;
+        }
+    }
+    // A malformed record is found now, before anything is changed.
+    if let Err(e) = mapping::overlapping(tree, cache, geometry, (lba, end), usize::MAX)? {
+        return Ok(Err(e));
+    }
+    let mut edit = Edit { cache, generation: txn.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let mut freed = Vec::new();
+    let (mut at, mut grown) = (0u64, 0i64);
+    for run in runs {
+        let (group, offset) = geometry.split(run.addr);
+        let from = lba.plus(at);
+        let Some(sums) = &mut groups[group.0 as usize].round else { return Ok(Err(not_open())) };
+        let part = &crcs[at as usize..at as usize + run.len as usize];
+        checksums::record(sums, &mut edit, offset, volume, from, part)?;
+        let range = (from, from.plus(u64::from(run.len)));
+        match mapping::replace(tree, &mut edit, range, Some(run.addr), geometry, &mut freed)? {
+            Ok(n) => grown += i64::from(run.len) - i64::from(n),
+            Err(e) => return Ok(Err(e)),
+        }
+        push_run(&mut txn.allocs, *run, geometry.group_blocks);
+        at += u64::from(run.len);
+    }
+    freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
+    *txn.volumes.entry(volume).or_default() += grown;
+    Ok(Ok(Step::Done))
+}
+
+/// Extents that one step unmaps.
+const STEP_EXTENTS: usize = 128;
+
+/// Unmaps a bounded part of `[lba, end)`; says in `next` where it stopped.
+fn unmap(
+    st: &mut State,
+    volume: VolumeId,
+    (lba, end): (Lba, Lba),
+    next: &mut Lba,
+) -> std::result::Result<Result<Step>, Fault> {
+    match join(st, volume) {
+        Ok(Step::Done) => {}
+        other => return Ok(other),
+    }
+    let State { cache, volumes, geometry, round, .. } = st;
+    let (Some(v), Some(txn)) = (volumes.get_mut(&volume), round) else { return Ok(Err(not_open())) };
+    let Some(tree) = &mut v.round else { return Ok(Err(not_open())) };
+    let old = match mapping::overlapping(tree, cache, geometry, (lba, end), STEP_EXTENTS)? {
+        Ok(old) => old,
+        Err(e) => return Ok(Err(e)),
+    };
+    *next = end;
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Ok(Step::Done)) };
+    let (from, upto) = (first.lba.max(lba), Lba(last.end().min(end.0)));
+    if old.len() >= STEP_EXTENTS {
+        *next = upto;
+    }
+    mapping::prepare(tree, cache, geometry, (from, upto))?;
+    let mut edit = Edit { cache, generation: txn.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let mut freed = Vec::new();
+    match mapping::replace(tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
+        Ok(n) => *txn.volumes.entry(volume).or_default() -= i64::from(n),
+        Err(e) => return Ok(Err(e)),
+    }
+    freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
+    Ok(Ok(Step::Done))
+}
+
+/// `len` bytes of `data` from `from` on.
+fn cut(data: &SliceList, from: usize, len: usize) -> SliceList {
+    let mut out = SliceList::new();
+    let (mut at, end) = (0, from + len);
+    for s in data {
+        let (a, b) = (from.max(at), end.min(at + s.len()));
+        if a < b {
+            out.push(s.cut(a - at, b - a));
+        }
+        at += s.len();
+    }
+    out
+}
