@@ -32,7 +32,7 @@ const LEAST_JOURNAL: u64 = 1 << 20;
 /// Pages written by one request.
 const PAGES: u32 = 64;
 
-/// Makes an empty cache for `pool` on `file`. What stood there is lost: whoever calls has asked. `uuid` is from a source of true randomness.
+/// Makes an empty cache for `pool` on `file`, and attaches it. What stood there is lost: whoever calls has asked. `uuid` is from a source of true randomness.
 pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOptions, uuid: [u8; 16]) -> Result<()> {
     let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
     let bucket = options.bucket_bytes;
@@ -70,7 +70,8 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
     outcome.map_err(|e| {
         let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
         PoolError::new(kind, format!("{}: creating the cache: {e}", file.path))
-    })
+    })?;
+    pool.set_cache_uuid(Some(uuid)).await
 }
 
 /// Old superblocks go first and the new one comes last: a crash between leaves no cache, and never half of one that looks whole.

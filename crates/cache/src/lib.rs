@@ -13,6 +13,7 @@
 //! 4. The buckets' counters are exact at all times.
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
 
+mod admin;
 mod buckets;
 mod checkpoint;
 pub mod controller;

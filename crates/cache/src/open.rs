@@ -74,6 +74,10 @@ impl Cache {
             let text = format!("{} is the cache of another pool", file.path);
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
+        if pool.cache_uuid() != Some(sb.uuid) {
+            let text = format!("{} is not the cache that is attached to the pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
         let layout =
             Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
         if layout.bytes() > file.size_bytes {
@@ -312,6 +316,18 @@ impl Cache {
         spawn(Box::pin(async move { c.checkpointer().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.write_back().await }));
+    }
+
+    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may write meanwhile.
+    pub async fn detach(&self) -> Result<()> {
+        self.publish_all().await?;
+        let (open, cut) = self.state().buckets.dirty_blocks();
+        if open + cut > 0 {
+            let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        self.close().await?;
+        self.0.pool.set_cache_uuid(None).await
     }
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use base::{Epoch, Instant, Lba, SliceList, VolumeId};
+use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
 use btree::{Cursor, Tree};
 use pool::{ErrorKind, PoolError, Result, Round};
 use queue::Class;
@@ -196,7 +196,7 @@ impl Cache {
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
-                    self.pace(run.blocks * base::BLOCK_U64).await;
+                    self.pace(run.blocks * BLOCK_U64).await;
                     let (cache, round, epoch) = (self.clone(), round.clone(), cut.epoch);
                     tasks.push_back(self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await }));
                 }
@@ -229,21 +229,33 @@ impl Cache {
         .await?
     }
 
+    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, but never above the most that is set. Who waits
+    /// for all of it (a detach, a full pool) is not held up.
     async fn pace(&self, bytes: u64) {
         let wait = {
             let (open, cut) = self.state().buckets.dirty_blocks();
             let mut round = self.0.round.borrow_mut();
             round.bytes += bytes;
-            if round.urgent > 0 || self.is_short() {
+            if round.urgent > 0 {
                 return;
             }
             let target =
-                self.0.layout.data_blocks() * base::BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+                self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
             let now = self.0.rt.now();
-            let late = round.cut.as_ref().is_some_and(|c| now.since(c.taken_at) > self.0.settings.max_lag / 2);
             let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
-            let rate = round.controller.update(now, (open + cut) * base::BLOCK_U64, target, idle);
-            if late { Duration::ZERO } else { round.pacer.take(now, bytes, rate) }
+            let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
+            let taken = round.cut.as_ref().map_or(now, |c| c.taken_at);
+            let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+            // All of the cut is counted, also what was carried already: somewhat too fast is in time.
+            let in_time = (cut * BLOCK_U64) as f64 / left;
+            let max = self.0.settings.writeback.max;
+            // Where writers are slowed, write-back may be faster in the same measure.
+            let limit = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_limit_percent) / 100;
+            let over =
+                ((open + cut) * BLOCK_U64).saturating_sub(target) as f64 / limit.saturating_sub(target).max(1) as f64;
+            let crowded = if self.is_short() { 1.0 } else { over.min(1.0) };
+            let rate = rate.max(in_time as u64).max((max as f64 * crowded) as u64).min(max);
+            round.pacer.take(now, bytes, rate)
         };
         if wait > Duration::ZERO {
             self.0.rt.sleep(wait).await;

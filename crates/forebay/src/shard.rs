@@ -9,6 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use base::Instant;
+use cache::Cache;
 use nbd::Server;
 use pool::status::KindStatus;
 use pool::{CreateOptions, DeviceFile, Pool};
@@ -53,8 +54,19 @@ pub struct NewPool {
     pub volume: (String, u64),
 }
 
+/// What is to become of the cache.
+#[derive(Default)]
+pub struct CacheChoice {
+    /// Its file, open.
+    pub file: Option<cache::CacheFile>,
+    /// Use it, and make it if the pool has none; else it is written back and detached.
+    pub make: bool,
+    /// Go on without the one that is attached.
+    pub forget: bool,
+}
+
 /// Serves until it is told to stop.
-pub fn serve(world: World, config: &ServeConfig, source: Source) -> Result<()> {
+pub fn serve(world: World, config: &ServeConfig, source: Source, cache: CacheChoice) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mailbox) = mailbox(&world).map_err(failed)?;
     signals::watch(sender.clone())?;
@@ -75,7 +87,14 @@ pub fn serve(world: World, config: &ServeConfig, source: Source) -> Result<()> {
             let (settings, announce) = (config.settings.clone(), announce::Places::of(config));
             let served = world.rt.block_on(async move {
                 let (pool, warnings) = engine.open_pool(source, settings).await?;
-                engine.run(pool, mailbox, |status| announce::announce(&announce, status, &warnings)).await
+                let cache = match engine.open_cache(&pool, cache).await {
+                    Ok(cache) => cache,
+                    Err(e) => {
+                        pool.close().await?;
+                        return Err(e);
+                    }
+                };
+                engine.run(pool, cache, mailbox, |status| announce::announce(&announce, status, &warnings)).await
             });
             control.drain(REPLY_GRACE);
             // Nothing kills this runtime, so it has a result.
@@ -116,13 +135,48 @@ impl Starting {
         }
     }
 
+    /// Opens, makes or detaches the cache. A pool whose cache is not given is not served: it may lack what was flushed.
+    async fn open_cache(&self, pool: &Pool, choice: CacheChoice) -> Result<Option<Cache>> {
+        let CacheChoice { file, make, forget } = choice;
+        match (file, pool.cache_uuid()) {
+            (None, None) => Ok(None),
+            (None, Some(_)) if forget => {
+                tracing::warn!("going on without the cache: what was not yet written back to the pool is lost");
+                pool.set_cache_uuid(None).await?;
+                Ok(None)
+            }
+            (None, Some(uuid)) => Err(CommandError::Failed(format!(
+                "the pool's cache {} is not there, and may hold what was flushed and is not in the pool yet; bring it back, or go on from the pool's \
+                 older image with forebay up --forget-cache",
+                uuid::Uuid::from_bytes(uuid)
+            ))),
+            (Some(_), None) if !make => Ok(None),
+            (Some(file), attached) => {
+                if attached.is_none() {
+                    let uuid = uuid::Uuid::new_v4().into_bytes();
+                    cache::create(&self.rt, &file, pool, &cache::CreateOptions::default(), uuid).await?;
+                    tracing::info!(path = file.path, "cache attached");
+                }
+                let cache = Cache::open(&self.rt, &file, pool, cache::Settings::default()).await?;
+                if make {
+                    return Ok(Some(cache));
+                }
+                tracing::info!(path = file.path, "writing everything back, then detaching the cache");
+                cache.detach().await?;
+                tracing::info!(path = file.path, "cache detached");
+                Ok(None)
+            }
+        }
+    }
+
     async fn run(
         self,
         pool: Pool,
+        cache: Option<Cache>,
         mut mailbox: Mailbox<Message>,
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
-        let volumes = Volumes::new(&pool);
+        let volumes = Volumes::with_cache(&pool, cache);
         let nbd = Server::new(self.rt.clone(), volumes.clone(), self.limits);
         self.listeners.iter().for_each(|&l| nbd.serve(l));
         let shard = Rc::new(Shard {
@@ -207,6 +261,9 @@ impl Shard {
     fn status(&self) -> Value {
         let clients = self.nbd.status();
         let mut status = json!(self.volumes.pool().status());
+        if let Some(cache) = self.volumes.cache() {
+            status["cache"] = json!(cache.status());
+        }
         status["server"] = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "io_backend": self.backend,
@@ -243,6 +300,9 @@ impl Shard {
                 event.notify();
             }));
             answered.await;
+        }
+        if let Some(cache) = self.volumes.cache() {
+            cache.close().await.map_err(|e| CommandError::failed("closing the cache failed", e))?;
         }
         self.volumes.pool().close().await.map_err(|e| CommandError::failed("the last commit failed", e))?;
         tracing::info!("stopped");

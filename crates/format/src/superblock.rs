@@ -7,7 +7,7 @@
 //!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
 //!  112  device number, device count, copies, name length    120 previous generation    128 published epoch (u32)
-//!  132  reserved (zero)
+//!  132  reserved (zero)              136 cache uuid              152 reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
 //! ```
@@ -77,7 +77,9 @@ struct Raw {
     reserved_a: [u8; 2],
     previous: U64,
     published: U32,
-    reserved_c: [u8; 60],
+    reserved_d: U32,
+    cache_uuid: [u8; 16],
+    reserved_c: [u8; 40],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     reserved_b: [u8; 764],
@@ -92,7 +94,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, group_blocks) == 96);
     assert!(std::mem::offset_of!(Raw, device) == 112);
     assert!(std::mem::offset_of!(Raw, previous) == 120);
-    assert!(std::mem::offset_of!(Raw, published) == 128);
+    assert!(std::mem::offset_of!(Raw, published) == 128 && std::mem::offset_of!(Raw, cache_uuid) == 136);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -136,6 +138,8 @@ pub struct Superblock {
     pub tables_digest: u64,
     /// The epoch of the last cut of a cache that was published; 0: none.
     pub published: Epoch,
+    /// The cache that is attached: it may hold what the pool does not.
+    pub cache_uuid: Option<[u8; 16]>,
     /// Blocks in a block group.
     pub group_blocks: u32,
     /// Most block groups that the tables have room for.
@@ -187,7 +191,9 @@ impl Superblock {
             reserved_a: [0; 2],
             previous: self.previous.into(),
             published: self.published.0.into(),
-            reserved_c: [0; 60],
+            reserved_d: 0.into(),
+            cache_uuid: self.cache_uuid.unwrap_or_default(),
+            reserved_c: [0; 40],
             name: padded_name(&self.name),
             devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
                 MAX_DEVICES],
@@ -242,7 +248,10 @@ impl Superblock {
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 60] && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2]
+                && raw.reserved_c == [0; 40]
+                && raw.reserved_d.get() == 0
+                && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
@@ -262,6 +271,7 @@ impl Superblock {
             previous: raw.previous.get(),
             tables_digest: raw.tables_digest.get(),
             published: Epoch(raw.published.get()),
+            cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
             group_blocks: blocks,
             group_capacity: capacity,
             volume_pages: raw.volume_pages.get(),
@@ -303,6 +313,7 @@ mod tests {
             previous: 77,
             tables_digest: 5,
             published: Epoch(6),
+            cache_uuid: Some([9; 16]),
             group_blocks: 4096,
             group_capacity: 800,
             volume_pages: 48,

@@ -428,6 +428,7 @@ fn assemble(
         round: None,
         reserved: 0,
         published: best.published,
+        cache_uuid: best.cache_uuid,
         publishing: None,
         committing: None,
         committing_nodes: 0,

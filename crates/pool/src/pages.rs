@@ -66,6 +66,7 @@ impl State {
             previous: self.committed.0,
             tables_digest,
             published: self.publishing.unwrap_or(self.published),
+            cache_uuid: self.cache_uuid,
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,
             volume_pages: self.geometry.volume_pages,

@@ -54,6 +54,21 @@ impl Pool {
         self.state().published
     }
 
+    /// The cache that is attached: it may hold what the pool does not.
+    pub fn cache_uuid(&self) -> Option<[u8; 16]> {
+        self.state().cache_uuid
+    }
+
+    /// Attaches a cache, or detaches it; durable when it returns.
+    pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.cache_uuid = uuid;
+            st.open.superblock = true;
+        }
+        self.commit().await
+    }
+
     /// Promises space for `blocks` blocks that will be written by rounds.
     pub fn reserve(&self, blocks: u64) -> Result<()> {
         let mut st = self.state_mut();

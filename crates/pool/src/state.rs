@@ -78,6 +78,7 @@ pub(crate) struct State {
     pub reserved: u64,
     /// The epoch of the last published cut, and of the one that the running commit publishes.
     pub published: base::Epoch,
+    pub cache_uuid: Option<[u8; 16]>,
     pub publishing: Option<base::Epoch>,
     /// The generation that is being committed.
     pub committing: Option<Generation>,

@@ -4,6 +4,7 @@
 //! end anywhere: what is not whole blocks is read, changed and written again, under a lock on its range, so that concurrent writes to
 //! different sectors of one block do not lose one another ([`ranges`]).
 
+mod blocks;
 pub mod ranges;
 mod requests;
 mod volumes;

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
+use cache::Cache;
 use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use queue::KindStats;
 
+use crate::blocks::Blocks;
 use crate::ranges::RangeLocks;
 
 /// A write of parts of blocks is cut at multiples of it: the largest request and the rest of its blocks together exceed the largest buffer.
@@ -48,14 +50,21 @@ pub struct Extent {
 #[derive(Clone)]
 pub struct Volume {
     pool: Pool,
+    blocks: Blocks,
     id: VolumeId,
     locks: RangeLocks,
     stats: Rc<RefCell<RequestStats>>,
 }
 
 impl Volume {
-    pub(crate) fn new(pool: &Pool, id: VolumeId, locks: RangeLocks, stats: Rc<RefCell<RequestStats>>) -> Volume {
-        Volume { pool: pool.clone(), id, locks, stats }
+    pub(crate) fn new(
+        pool: &Pool,
+        cache: Option<Cache>,
+        id: VolumeId,
+        locks: RangeLocks,
+        stats: Rc<RefCell<RequestStats>>,
+    ) -> Volume {
+        Volume { pool: pool.clone(), blocks: Blocks::new(pool, cache), id, locks, stats }
     }
 
     /// Its name and size; `None` if it was deleted.
@@ -72,7 +81,7 @@ impl Volume {
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        self.pool.prefetch(self.id, Lba(blocks.start), Lba(blocks.end)).await
+        self.blocks.prefetch(self.id, Lba(blocks.start), Lba(blocks.end)).await
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<()> {
@@ -103,7 +112,7 @@ impl Volume {
         }
         let since = self.pool.now();
         let blocks = blocks_of(offset, len);
-        let mut data = self.pool.read(self.id, Lba(blocks.start), blocks.end - blocks.start).await?;
+        let mut data = self.blocks.read(self.id, Lba(blocks.start), blocks.end - blocks.start).await?;
         trim_to(&mut data, offset, len);
         self.count(|s| &mut s.read, len, since);
         Ok(data)
@@ -122,7 +131,7 @@ impl Volume {
         // Again: it may have been shrunk while this request waited.
         self.check(offset, len)?;
         if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
-            self.pool.write(self.id, Lba(blocks.start), &data).await?;
+            self.blocks.write(self.id, Lba(blocks.start), &data).await?;
         } else {
             self.write_merged(offset, &data).await?;
         }
@@ -139,7 +148,7 @@ impl Volume {
             let part = data.cut((at - offset) as usize, (next - at) as usize);
             let blocks = blocks_of(at, part.len() as u64);
             let whole = self.merge(&blocks, at, &part).await?;
-            self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+            self.blocks.write(self.id, Lba(blocks.start), &whole).await?;
             at = next;
         }
         Ok(())
@@ -152,11 +161,11 @@ impl Volume {
         let head = (offset % BLOCK_U64) as usize;
         let tail = head + data.len();
         if head > 0 {
-            let old = self.pool.read(self.id, Lba(blocks.start), 1).await?;
+            let old = self.blocks.read(self.id, Lba(blocks.start), 1).await?;
             whole[..BLOCK].copy_from_slice(&old[0]);
         }
         if tail < bytes && (head == 0 || bytes > BLOCK) {
-            let old = self.pool.read(self.id, Lba(blocks.end - 1), 1).await?;
+            let old = self.blocks.read(self.id, Lba(blocks.end - 1), 1).await?;
             whole[bytes - BLOCK..].copy_from_slice(&old[0]);
         }
         whole[head..tail].copy_from_slice(data);
@@ -166,7 +175,7 @@ impl Volume {
     /// Makes everything that completed before, on any handle, durable.
     pub async fn flush(&self) -> Result<()> {
         let since = self.pool.now();
-        self.pool.commit().await?;
+        self.blocks.flush().await?;
         self.count(|s| &mut s.flush, 0, since);
         Ok(())
     }
@@ -179,7 +188,7 @@ impl Volume {
         let blocks = offset.div_ceil(BLOCK_U64)..self.whole_end(offset + len);
         if blocks.start < blocks.end {
             let _lock = self.locks.lock(blocks.clone()).await;
-            self.pool.discard(self.id, Lba(blocks.start), Lba(blocks.end)).await?;
+            self.blocks.discard(self.id, Lba(blocks.start), Lba(blocks.end)).await?;
         }
         self.count(|s| &mut s.discard, len, since);
         Ok(())
@@ -207,7 +216,7 @@ impl Volume {
             } else {
                 self.fill(offset, from).await?;
                 let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64).await;
-                self.pool.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                self.blocks.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
                 drop(lock);
                 self.fill(to.min(end), end).await?;
             }
@@ -228,7 +237,7 @@ impl Volume {
             self.check(at, end - at)?;
             let aligned = at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0;
             let whole = if aligned { zeros } else { self.merge(&blocks, at, &zeros).await? };
-            self.pool.write(self.id, Lba(blocks.start), &whole).await?;
+            self.blocks.write(self.id, Lba(blocks.start), &whole).await?;
             at = end;
         }
         Ok(())
@@ -238,7 +247,7 @@ impl Volume {
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        let (found, upto) = self.pool.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
+        let (found, upto) = self.blocks.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
         let mut parts: Vec<Extent> = Vec::new();
         let (mut at, end) = (offset, offset + len);
         for (lba, n) in found {
@@ -266,12 +275,12 @@ impl Volume {
         let mut last = None;
         if size < old && cut != 0 {
             // The rest of the last block must not come back when the volume grows.
-            let kept = self.pool.read(self.id, Lba(size / BLOCK_U64), 1).await?;
+            let kept = self.blocks.read(self.id, Lba(size / BLOCK_U64), 1).await?;
             let mut block = self.pool.bufs().zeroed(BLOCK);
             block[..cut].copy_from_slice(&kept[0][..cut]);
             last = Some(block.freeze());
         }
-        self.pool.resize_volume(self.id, size, last).await
+        self.blocks.resize(self.id, (old, size), last).await
     }
 }
 

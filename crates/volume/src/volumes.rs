@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::VolumeId;
+use cache::Cache;
 use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use rustc_hash::FxHashMap;
 
+use crate::blocks::Blocks;
 use crate::ranges::RangeLocks;
 use crate::requests::{RequestStats, Volume};
 
@@ -16,19 +18,30 @@ pub struct Volumes(Rc<Inner>);
 
 struct Inner {
     pool: Pool,
+    cache: Option<Cache>,
     locks: RefCell<FxHashMap<VolumeId, RangeLocks>>,
     stats: Rc<RefCell<RequestStats>>,
 }
 
 impl Volumes {
-    /// The volumes of `pool`.
+    /// The volumes of `pool`, without a cache.
     pub fn new(pool: &Pool) -> Volumes {
-        Volumes(Rc::new(Inner { pool: pool.clone(), locks: RefCell::default(), stats: Rc::default() }))
+        Volumes::with_cache(pool, None)
+    }
+
+    /// The volumes of `pool`, all of them behind `cache`, if there is one.
+    pub fn with_cache(pool: &Pool, cache: Option<Cache>) -> Volumes {
+        Volumes(Rc::new(Inner { pool: pool.clone(), cache, locks: RefCell::default(), stats: Rc::default() }))
     }
 
     /// The pool below.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
+    }
+
+    /// The cache in front of it.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.0.cache.as_ref()
     }
 
     /// The live volumes, in the order of their creation.
@@ -43,7 +56,7 @@ impl Volumes {
 
     fn handle(&self, info: &VolumeInfo) -> Volume {
         let locks = self.0.locks.borrow_mut().entry(info.id).or_default().clone();
-        Volume::new(&self.0.pool, info.id, locks, self.0.stats.clone())
+        Volume::new(&self.0.pool, self.0.cache.clone(), info.id, locks, self.0.stats.clone())
     }
 
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
@@ -64,7 +77,7 @@ impl Volumes {
     /// Deletes a volume; handles on it fail from now on.
     pub async fn delete(&self, name: &str) -> Result<()> {
         let info = self.0.pool.find_volume(name).ok_or_else(|| missing(name))?;
-        self.0.pool.delete_volume(info.id).await?;
+        Blocks::new(&self.0.pool, self.0.cache.clone()).delete(info.id).await?;
         self.0.locks.borrow_mut().remove(&info.id);
         Ok(())
     }

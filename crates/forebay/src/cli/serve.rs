@@ -8,7 +8,7 @@ use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions};
 use crate::config::{ConfigFile, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
-use crate::shard::{Source, serve};
+use crate::shard::{CacheChoice, Source, serve};
 use crate::world::World;
 
 /// Serve the volumes of a pool on the devices that are named
@@ -38,6 +38,6 @@ impl Serve {
         self.log.start(log);
         let world = World::new(config.io)?;
         let files = world.open_devices(&config.devices, true)?.files;
-        serve(world, &config, Source::Devices(files))
+        serve(world, &config, Source::Devices(files), CacheChoice::default())
     }
 }

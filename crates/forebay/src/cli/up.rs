@@ -1,19 +1,21 @@
 //! `forebay up`: everything in one directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use posix::OpenFile;
 use queue::Emulate;
 
 use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
 use crate::config::{ConfigFile, LogSection, ServeConfig};
 use crate::devices::DeviceChoice;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::home::Home;
-use crate::shard::{NewPool, Source, serve};
+use crate::shard::{CacheChoice, NewPool, Source, serve};
 use crate::world::World;
 
 const POOL_NAME: &str = "forebay";
+const CACHE_NAME: &str = "cache.img";
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
 
@@ -36,6 +38,13 @@ pub struct Up {
     /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this run: for benchmarks and demonstrations
     #[arg(long, value_name = "hdd|ssd")]
     emulate: Option<Emulate>,
+    /// Put a write-back cache of this size, DIR/cache.img, in front of the pool: experimental. It stays until `--cache-size 0`, which writes everything
+    /// back and detaches it
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+    cache_size: Option<u64>,
+    /// The cache is lost: go on with the pool's image, which is older
+    #[arg(long)]
+    forget_cache: bool,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -65,6 +74,21 @@ impl Up {
                 }
             }
         };
-        serve(world, &config, source)
+        let cache = cache_choice(&world, &self.dir, self.cache_size, self.forget_cache)?;
+        serve(world, &config, source, cache)
     }
+}
+
+/// The cache, as it was asked for or is there already.
+fn cache_choice(world: &World, dir: &Path, size: Option<u64>, forget: bool) -> Result<CacheChoice> {
+    let path = dir.join(CACHE_NAME);
+    let wanted = size.is_some_and(|size| size > 0);
+    if forget || (!wanted && !path.exists()) {
+        return Ok(CacheChoice { forget, ..CacheChoice::default() });
+    }
+    let create_len = size.filter(|&size| size > 0 && !path.exists());
+    let how = OpenFile { write: true, create_len, direct: true };
+    let (file, info) = world.open(&path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+    let file = cache::CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes };
+    Ok(CacheChoice { file: Some(file), make: size != Some(0), forget: false })
 }

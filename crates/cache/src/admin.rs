@@ -1,0 +1,48 @@
+//! What must not meet a round: the end of a volume, or of a part of it.
+
+use base::{Lba, VolumeId};
+use pool::Result;
+use queue::Class;
+use rt::sync::Permit;
+
+use crate::Cache;
+
+/// Extents dropped in one step.
+const SLICE: usize = 64;
+/// Blocks of a volume are below this.
+const END: Lba = Lba(1 << 39);
+
+impl Cache {
+    /// Waits for the end of the running round; none begins while the permit is held.
+    pub async fn between_rounds(&self) -> Permit {
+        self.0.round_lock.acquire(1).await
+    }
+
+    /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
+    pub async fn forget(&self, volume: VolumeId) -> Result<()> {
+        let mut at = Lba(0);
+        while at < END {
+            let (upto, over) = self
+                .resident(Class::Commit, |st| {
+                    let old = match st.index.overlapping(&st.buckets, volume, (at, END), SLICE)? {
+                        Ok(old) => old,
+                        Err(e) => return Ok(Err(e)),
+                    };
+                    let upto = match old.last() {
+                        Some(last) if old.len() >= SLICE => Lba(last.end()),
+                        _ => END,
+                    };
+                    if old.is_empty() {
+                        return Ok(Ok((upto, 0)));
+                    }
+                    Ok(st.change(volume, (at, upto), &[], false)?.map(|over| (upto, over)))
+                })
+                .await??;
+            self.0.pool.unreserve(over);
+            at = upto;
+            self.after_write();
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+}
