@@ -18,6 +18,7 @@ mod buckets;
 mod checkpoint;
 pub mod controller;
 mod create;
+mod facts;
 mod flush;
 mod index;
 mod journal;

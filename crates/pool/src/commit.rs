@@ -234,8 +234,12 @@ impl Pool {
         let mut st = self.state_mut();
         let (volume_roots, checksum_roots) = roots.split_at(frozen.volumes.len());
         for ((id, record, gone, _), root) in frozen.volumes.iter().zip(volume_roots) {
-            let Some(place) = st.volumes.get(id).map(|v| v.place) else { continue };
-            st.places[place as usize] = (!gone).then(|| VolumeRecord { mapping: *root, ..record.clone() });
+            let Some((place, cancelled)) = st.volumes.get(id).map(|v| (v.place, v.gone && root.is_none())) else {
+                continue;
+            };
+            // A volume whose creation was reported as failed, in the first try of this commit, must not come to be by the second.
+            st.places[place as usize] =
+                (!gone && !cancelled).then(|| VolumeRecord { mapping: *root, ..record.clone() });
             frozen.table_pages.insert(place / format::page::VOLUMES_PER_PAGE);
         }
         for ((id, _), root) in frozen.checksums.iter().zip(checksum_roots) {
