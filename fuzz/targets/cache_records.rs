@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         encode_buckets(&records, &mut again);
         assert_eq!(&again[..], payload_mut(&mut page));
     }
-    let id = PageId { pool_uuid: [7; 16], kind: PageKind::Buckets, page: 3 };
+    let id = PageId { pool_uuid: [7; 16], kind: PageKind::Buckets, page: 3, slot: 0 };
     let payload = payload_mut(&mut page).to_vec();
     seal_page(&id, Generation(9), &mut page);
     assert_eq!(open_page(&id, &page), Ok((Generation(9), &payload[..])));

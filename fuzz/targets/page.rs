@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let mut pool_uuid = [0; 16];
     pool_uuid.copy_from_slice(&bytes[24..40]);
     for kind in [PageKind::Volumes, PageKind::Groups, PageKind::Bitmap] {
-        let id = PageId { pool_uuid, kind, page: word(&bytes, 8) };
+        let id = PageId { pool_uuid, kind, page: word(&bytes, 8), slot: bytes[5] & 1 };
         let _ = open_page(&id, data);
         seal(&mut bytes);
         let _ = open_page(&id, &bytes);

@@ -203,7 +203,7 @@ impl Cache {
                 let ids: Vec<_> = buckets_of(&self.0.layout, page).collect();
                 let (first, last) = (ids[0].0 as usize, ids[ids.len() - 1].0 as usize);
                 let facts = &frozen.facts[first..=last];
-                let block = encode_page(uuid, page, facts, frozen.generation, self.0.rt.bufs());
+                let block = encode_page((uuid, page, slot), facts, frozen.generation, self.0.rt.bufs());
                 writes.push(self.write_at(self.0.layout.page_offset(page, slot), block));
             }
             let mut outcome = Ok(());

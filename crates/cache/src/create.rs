@@ -96,7 +96,7 @@ async fn format_device(
         for (i, slots) in buf.chunks_exact_mut(2 * BLOCK).enumerate() {
             let number = page + i as u32;
             let facts = vec![Facts::default(); buckets_of(layout, number).count()];
-            slots[..BLOCK].copy_from_slice(&encode_page(sb.uuid, number, &facts, FIRST, rt.bufs()));
+            slots[..BLOCK].copy_from_slice(&encode_page((sb.uuid, number, 0), &facts, FIRST, rt.bufs()));
         }
         queue.write(Class::Commit, layout.page_offset(page, 0), one(buf.freeze())).await?;
         page += n;

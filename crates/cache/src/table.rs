@@ -92,12 +92,17 @@ impl Layout {
     }
 }
 
-fn page_id(uuid: [u8; 16], page: u32) -> PageId {
-    PageId { pool_uuid: uuid, kind: PageKind::Buckets, page: page.into() }
+fn page_id(uuid: [u8; 16], page: u32, slot: u8) -> PageId {
+    PageId { pool_uuid: uuid, kind: PageKind::Buckets, page: page.into(), slot }
 }
 
 /// The facts of the buckets that one page is about.
-pub(crate) fn encode_page(uuid: [u8; 16], page: u32, facts: &[Facts], generation: Generation, bufs: &BufPool) -> Buf {
+pub(crate) fn encode_page(
+    (uuid, page, slot): ([u8; 16], u32, u8),
+    facts: &[Facts],
+    generation: Generation,
+    bufs: &BufPool,
+) -> Buf {
     let records: Vec<BucketRecord> = facts
         .iter()
         .map(|f| BucketRecord {
@@ -115,7 +120,7 @@ pub(crate) fn encode_page(uuid: [u8; 16], page: u32, facts: &[Facts], generation
         .collect();
     let mut block = bufs.zeroed(BLOCK);
     encode_buckets(&records, payload_mut(&mut block));
-    seal_page(&page_id(uuid, page), generation, &mut block);
+    seal_page(&page_id(uuid, page, slot), generation, &mut block);
     block
 }
 
@@ -142,7 +147,7 @@ pub(crate) async fn read_page(
         if outcome.is_err() {
             continue;
         }
-        let Ok((generation, payload)) = open_page(&page_id(uuid, page), &block) else { continue };
+        let Ok((generation, payload)) = open_page(&page_id(uuid, page, slot), &block) else { continue };
         leftover |= generation > newest;
         if generation > newest || best.as_ref().is_some_and(|b| b.1 >= generation) {
             continue;

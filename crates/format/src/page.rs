@@ -1,10 +1,11 @@
 //! Pages of the tables that stand outside of the trees: volumes, block groups, bitmaps.
 //!
 //! Every page has two slots of 4096 bytes, one after the other; a commit writes the slot that does not hold the committed
-//! version. A page is sealed ([`crate::seal`]) and names itself, so that a torn or misdirected write is found:
+//! version. A page is sealed ([`crate::seal`]) and names itself and its slot, so that a torn or misdirected write is found, one into the
+//! other slot too:
 //!
 //! ```text
-//!    0  magic "FBPG", kind    8  page number    16  generation    24  pool uuid    40  reserved (zero)
+//!    0  magic "FBPG", kind    5  slot + 1 (0: not said)    8  page number    16  generation    24  pool uuid    40  reserved (zero)
 //!   56  payload (4032 bytes)  4088 reserved     4092 crc32c
 //! ```
 //!
@@ -64,7 +65,8 @@ impl PageKind {
 struct Header {
     magic: [u8; 4],
     kind: u8,
-    reserved_a: [u8; 3],
+    slot: u8,
+    reserved_a: [u8; 2],
     page: U64,
     generation: U64,
     pool_uuid: [u8; 16],
@@ -88,6 +90,15 @@ pub struct PageId {
     pub kind: PageKind,
     /// Its number among all table pages of the device.
     pub page: u64,
+    /// The slot it stands in, 0 or 1.
+    pub slot: u8,
+}
+
+impl PageId {
+    /// The same page in the given slot.
+    pub fn in_slot(self, slot: u8) -> PageId {
+        PageId { slot, ..self }
+    }
 }
 
 /// Puts a header before, and a seal behind, the payload that stands in `block[56..]`.
@@ -95,7 +106,8 @@ pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
     let header = Header {
         magic: MAGIC,
         kind: id.kind.code(),
-        reserved_a: [0; 3],
+        slot: id.slot + 1,
+        reserved_a: [0; 2],
         page: id.page.into(),
         generation: generation.0.into(),
         pool_uuid: id.pool_uuid,
@@ -122,6 +134,9 @@ pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u
     };
     expect("kind", h.kind.into(), id.kind.code().into())?;
     expect("number", h.page.get(), id.page)?;
+    if h.slot != 0 {
+        expect("slot", h.slot.into(), u64::from(id.slot) + 1)?;
+    }
     let short = |u: &[u8; 16]| u64::from_le_bytes([u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7]]);
     if h.pool_uuid != id.pool_uuid {
         expect("pool", short(&h.pool_uuid), short(&id.pool_uuid))?;

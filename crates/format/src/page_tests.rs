@@ -2,7 +2,7 @@ use super::*;
 use base::Bitmap;
 use proptest::prelude::*;
 
-const ID: PageId = PageId { pool_uuid: [3; 16], kind: PageKind::Groups, page: 77 };
+const ID: PageId = PageId { pool_uuid: [3; 16], kind: PageKind::Groups, page: 77, slot: 1 };
 
 fn root(n: u64) -> Option<RootPtr> {
     Some(RootPtr { ptr: NodePtr { addr: PoolAddr(n), generation: Generation(n + 1), crc: n as u32 }, height: 2 })
@@ -62,7 +62,14 @@ fn the_wrong_page_is_refused() {
         Err(FormatError::Unexpected { field: "kind", .. })
     ));
     assert!(matches!(other(PageId { pool_uuid: [4; 16], ..ID }), Err(FormatError::Unexpected { field: "pool", .. })));
+    assert!(matches!(other(ID.in_slot(0)), Err(FormatError::Unexpected { field: "slot", .. })));
     assert_eq!(open_page(&ID, &[0; BLOCK]).map(|_| ()), Err(FormatError::Checksum("page")));
+    block[5] = 0;
+    crate::seal::seal(&mut block);
+    assert!(
+        open_page(&ID, &block).is_ok() && open_page(&ID.in_slot(0), &block).is_ok(),
+        "a page that does not say its slot"
+    );
 }
 
 proptest! {

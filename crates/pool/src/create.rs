@@ -111,7 +111,7 @@ async fn format_device(
                 PageKind::Volumes => encode_volumes(&vec![None; VOLUMES_PER_PAGE as usize], payload_mut(block)),
                 _ => encode_groups(&vec![GroupRecord::free(); GROUPS_PER_PAGE as usize], payload_mut(block)),
             }
-            seal_page(&PageId { pool_uuid: sb.pool_uuid, kind, page: u64::from(number) }, FIRST, block);
+            seal_page(&PageId { pool_uuid: sb.pool_uuid, kind, page: u64::from(number), slot: 0 }, FIRST, block);
         }
         queue.write(Class::Commit, geometry.page_offset(page, 0), one(buf.freeze())).await?;
         page += n;

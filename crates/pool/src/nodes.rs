@@ -97,7 +97,7 @@ impl Pool {
             if want == Generation(0) {
                 continue;
             }
-            let page = PageId { pool_uuid: uuid, kind: PageKind::Bitmap, page: geometry.bitmap_page(id, i) };
+            let page = PageId { pool_uuid: uuid, kind: PageKind::Bitmap, page: geometry.bitmap_page(id, i), slot: 0 };
             let (slot, words) = self.read_bitmap_page(&page, want, geometry.bits_of_page(i) as usize).await?;
             slots[i as usize] = slot;
             durable.set_words(i as usize * words_per_page, &words);
@@ -120,7 +120,7 @@ impl Pool {
                     self.state_mut().devices[d].errors.read += 1;
                     continue;
                 }
-                let Ok((generation, payload)) = open_page(page, &block) else { continue };
+                let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else { continue };
                 if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
                     found = Some((slot, words, block.freeze()));
                     break;

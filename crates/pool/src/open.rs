@@ -316,14 +316,16 @@ impl Loader<'_> {
 
     fn choose<'v>(&mut self, page: u32, versions: &'v [Vec<u8>], i: u32) -> Result<(TablePage, &'v [u8])> {
         let kind = self.geometry.kind_of_table_page(page);
-        let id = PageId { pool_uuid: self.best.pool_uuid, kind, page: u64::from(page) };
+        let id = PageId { pool_uuid: self.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
         let mut chosen: Option<(TablePage, &[u8])> = None;
         let mut seen = Vec::with_capacity(versions.len());
         for bytes in versions {
             let mut best_here = None;
             for slot in 0..2u8 {
                 let from = (i as usize * 2 + usize::from(slot)) * BLOCK;
-                let Ok((generation, payload)) = open_page(&id, &bytes[from..from + BLOCK]) else { continue };
+                let Ok((generation, payload)) = open_page(&id.in_slot(slot), &bytes[from..from + BLOCK]) else {
+                    continue;
+                };
                 if generation.0 > self.best.generation {
                     self.forced.insert(page);
                     continue;

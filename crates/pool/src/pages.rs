@@ -34,8 +34,10 @@ impl State {
         let mut block = bufs.zeroed(BLOCK);
         encode_bitmap(&all[..all.len().min(words)], payload_mut(&mut block));
         let number = self.geometry.bitmap_page(id, page);
-        seal_page(&PageId { pool_uuid: self.uuid, kind: PageKind::Bitmap, page: number }, generation, &mut block);
-        Some((self.geometry.page_offset(number, 1 - maps.slots[page as usize]), block))
+        let slot = 1 - maps.slots[page as usize];
+        let id = PageId { pool_uuid: self.uuid, kind: PageKind::Bitmap, page: number, slot };
+        seal_page(&id, generation, &mut block);
+        Some((self.geometry.page_offset(number, slot), block))
     }
 
     /// The next version of a table page and where it goes.
@@ -52,8 +54,8 @@ impl State {
             records.resize(GROUPS_PER_PAGE as usize, GroupRecord::free());
             encode_groups(&records, payload_mut(&mut block));
         }
-        seal_page(&PageId { pool_uuid: self.uuid, kind, page: u64::from(page) }, generation, &mut block);
         let slot = 1 - self.table_pages[page as usize].slot;
+        seal_page(&PageId { pool_uuid: self.uuid, kind, page: u64::from(page), slot }, generation, &mut block);
         (self.geometry.page_offset(u64::from(page), slot), block)
     }
 

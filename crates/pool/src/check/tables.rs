@@ -81,11 +81,13 @@ fn choose(
     copies: &[(usize, [Option<Vec<u8>>; 2])],
     log: &mut Log,
 ) -> Option<Version> {
-    let id = PageId { pool_uuid: src.best.pool_uuid, kind, page: u64::from(page) };
+    let id = PageId { pool_uuid: src.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
     let mut chosen: Option<Version> = None;
     for (_, slots) in copies {
         for (slot, block) in slots.iter().enumerate() {
-            let Some(Ok((generation, payload))) = block.as_ref().map(|b| open_page(&id, b)) else { continue };
+            let Some(Ok((generation, payload))) = block.as_ref().map(|b| open_page(&id.in_slot(slot as u8), b)) else {
+                continue;
+            };
             if generation.0 <= src.best.generation && chosen.as_ref().is_none_or(|c| c.generation < generation) {
                 chosen = Some(Version { generation, slot: slot as u8, payload: payload.to_vec() });
             }
@@ -98,7 +100,7 @@ fn choose(
     };
     for (d, slots) in copies {
         let block = slots[usize::from(c.slot)].as_ref();
-        let why = match block.map(|b| open_page(&id, b)) {
+        let why = match block.map(|b| open_page(&id.in_slot(c.slot), b)) {
             None => "it cannot be read".to_owned(),
             Some(Err(e)) => e.to_string(),
             Some(Ok((generation, _))) if generation != c.generation => {
@@ -240,12 +242,12 @@ fn bitmap(
         }
         log.counts.bitmap_pages += 1;
         let page = g.bitmap_page(GroupId(group as u32), i);
-        let id = PageId { pool_uuid: src.best.pool_uuid, kind: PageKind::Bitmap, page };
+        let id = PageId { pool_uuid: src.best.pool_uuid, kind: PageKind::Bitmap, page, slot: 0 };
         let place = format!("bitmap page {i} of block group {group}");
         let version = |blocks: &[Option<Buf>]| {
             let slots = &blocks[2 * i as usize..2 * i as usize + 2];
-            slots.iter().flatten().find_map(|block| {
-                let (generation, payload) = open_page(&id, block).ok()?;
+            slots.iter().enumerate().find_map(|(slot, block)| {
+                let (generation, payload) = open_page(&id.in_slot(slot as u8), block.as_ref()?).ok()?;
                 let words = decode_bitmap(payload, g.bits_of_page(i) as usize).ok()?;
                 (generation == want).then_some(words)
             })

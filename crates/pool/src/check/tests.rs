@@ -227,7 +227,7 @@ fn a_bitmap(lab: &Lab, kind: GroupKind) -> (GroupId, Geometry, PageId, base::Gen
         let used = |g: &crate::state::Group| g.record.kind == kind && g.record.used > 0 && g.record.used < 200;
         let group = GroupId(st.groups.iter().position(used).expect("a group that is partly used") as u32);
         let page = st.geometry.bitmap_page(group, 0);
-        let id = PageId { pool_uuid: st.uuid, kind: PageKind::Bitmap, page };
+        let id = PageId { pool_uuid: st.uuid, kind: PageKind::Bitmap, page, slot: 0 };
         (group, st.geometry, id, st.group(group).record.bitmap_generations[0])
     })
 }
@@ -236,7 +236,7 @@ fn committed_slot(lab: &Lab, g: &Geometry, id: &PageId, generation: base::Genera
     let offsets = [0, 1].map(|slot| g.page_offset(id.page, slot));
     let holds = |&&at: &&u64| {
         let block = lab.world.contents(lab.disks[0], at, BLOCK);
-        open_page(id, &block).is_ok_and(|(found, _)| found == generation)
+        open_page(&id.in_slot(u8::from(at != offsets[0])), &block).is_ok_and(|(found, _)| found == generation)
     };
     *offsets.iter().find(holds).expect("one of them")
 }
@@ -258,6 +258,7 @@ fn bitmap_pages() {
 fn flip(lab: &Lab, kind: GroupKind, value: bool) -> GroupId {
     let (group, g, id, generation) = a_bitmap(lab, kind);
     let at = committed_slot(lab, &g, &id, generation);
+    let id = id.in_slot(u8::from(at != g.page_offset(id.page, 0)));
     lab.craft(at, |block| {
         let bits = g.bits_of_page(0) as usize;
         let (_, payload) = open_page(&id, block).expect("whole");
