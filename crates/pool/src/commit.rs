@@ -1,9 +1,10 @@
 //! Commit: makes a transaction durable, in the background.
 //!
 //! 1. *Freeze*, in O(1): the open transaction is taken, the next one opens. This is all that others wait for.
-//! 2. The changed nodes of its trees get addresses and are written, children before parents.
-//! 3. Bitmaps take in what was allocated and freed; pages whose content changed are written to their other slot, on every device.
-//! 4. All devices are flushed; then the superblocks are written and flushed. From now on this state is the pool.
+//! 2. The changed nodes of its trees get addresses and are written; nothing refers to them yet, so their order is of no matter.
+//! 3. Bitmaps take in what was allocated and freed; pages whose content changed are written to their other slot, on every device, while the nodes
+//!    may still be on their way.
+//! 4. When all that is written, all devices are flushed; then the superblocks are written and flushed. From now on this state is the pool.
 //! 5. What it freed may be used again as soon as no read is about it any more, and all who waited are told.
 //!
 //! A commit that fails keeps its frozen transaction and is tried again as a whole at the next request; until then nothing of it counts. A
@@ -27,6 +28,7 @@ use crate::extents::{Run, push_run};
 use crate::node_writer::NodeWriter;
 use crate::state::State;
 use crate::txn::Txn;
+use crate::writes::Writes;
 
 /// Trees, pages, or runs that are dealt with before other tasks get a turn.
 const SLICE: usize = 64;
@@ -100,6 +102,7 @@ impl Pool {
             Err(e) => {
                 self.metrics_mut().failed += 1;
                 self.keep_frozen(frozen);
+                self.give_up_creations();
                 Err(e)
             }
         }
@@ -121,14 +124,24 @@ impl Pool {
     }
 
     async fn write_frozen(&self, frozen: &mut Frozen) -> Result<()> {
+        let mut writes = Writes::new();
+        let sent = self.send_frozen(frozen, &mut writes).await;
+        // Also after a failure: what is under way must end before anything is tried again.
+        let written = writes.finish().await;
+        sent.and(written)?;
+        self.flush_devices().await?;
+        self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
+    }
+
+    /// Steps 2 and 3, up to all writes being under way.
+    async fn send_frozen(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<()> {
         self.capture(frozen).await;
-        let roots = self.write_nodes(frozen).await?;
+        let roots = self.write_nodes(frozen, writes).await?;
         self.apply(frozen).await?;
         self.enter_roots(frozen, &roots);
         self.plan_pages(frozen).await;
-        self.write_pages(frozen).await?;
-        self.flush_devices().await?;
-        self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
+        self.write_pages(frozen, writes).await;
+        Ok(())
     }
 
     /// Takes the trees as they were at the freeze; from here on edits of the open transaction need not keep them.
@@ -148,7 +161,7 @@ impl Pool {
                     }
                 }
             }
-            self.rt().yield_now().await;
+            self.breathe(part.len()).await;
         }
         let groups: Vec<_> = frozen.txn.checksums.iter().copied().collect();
         for part in groups.chunks(SLICE) {
@@ -156,17 +169,24 @@ impl Pool {
                 let mut st = self.state_mut();
                 frozen.checksums.extend(part.iter().map(|&id| (id, st.group_mut(id).checksums.take_frozen(g))));
             }
-            self.rt().yield_now().await;
+            self.breathe(part.len()).await;
         }
         frozen.captured = true;
     }
 
-    /// Writes the changed nodes of all trees; returns the new roots, in the order of `frozen.volumes`, then of `frozen.checksums`.
-    async fn write_nodes(&self, frozen: &mut Frozen) -> Result<Vec<Option<RootPtr>>> {
+    /// Gives others a turn after a whole slice of work.
+    async fn breathe(&self, done: usize) {
+        if done >= SLICE {
+            self.rt().yield_now().await;
+        }
+    }
+
+    /// Sends the changed nodes of all trees; returns the new roots, in the order of `frozen.volumes`, then of `frozen.checksums`.
+    async fn write_nodes(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<Vec<Option<RootPtr>>> {
         let trees: Vec<Tree> =
             frozen.volumes.iter().map(|v| v.3.clone()).chain(frozen.checksums.iter().map(|c| c.1.clone())).collect();
         let mut roots = Vec::with_capacity(trees.len());
-        let mut writer = NodeWriter::new(self);
+        let mut writer = NodeWriter::new(self, writes);
         for tree in trees {
             let mut out = WriteOut::new(&tree, frozen.generation());
             loop {
@@ -174,8 +194,7 @@ impl Pool {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(e) => {
-                        // What is under way must end before anything is tried again; the first reason is the one to tell.
-                        let _ = writer.finish(&mut frozen.node_blocks).await;
+                        writer.finish(&mut frozen.node_blocks).await;
                         return Err(e);
                     }
                 }
@@ -183,7 +202,7 @@ impl Pool {
             }
             roots.push(out.root());
         }
-        writer.finish(&mut frozen.node_blocks).await?;
+        writer.finish(&mut frozen.node_blocks).await;
         Ok(roots)
     }
 
@@ -222,7 +241,7 @@ impl Pool {
                     enter(&mut st, frozen, run, set)?;
                 }
             }
-            self.rt().yield_now().await;
+            self.breathe(part.len()).await;
         }
         frozen.touched_groups = groups;
         frozen.applied = true;
@@ -252,6 +271,7 @@ impl Pool {
     async fn plan_pages(&self, frozen: &mut Frozen) {
         let (mut written, mut skipped) = (0, 0);
         while !frozen.before.is_empty() {
+            let pages = frozen.before.len();
             {
                 let mut st = self.state_mut();
                 for _ in 0..SLICE {
@@ -267,7 +287,7 @@ impl Pool {
                     }
                 }
             }
-            self.rt().yield_now().await;
+            self.breathe(pages).await;
         }
         let mut st = self.state_mut();
         for &id in frozen.txn.groups.iter().chain(frozen.checksums.iter().map(|c| &c.0)) {
@@ -283,8 +303,8 @@ impl Pool {
         m.group_updates_skipped += skipped;
     }
 
-    /// Writes the planned pages, each into the slot that is not the committed one, on every device.
-    async fn write_pages(&self, frozen: &Frozen) -> Result<()> {
+    /// Sends the planned pages, each into the slot that is not the committed one, to every device.
+    async fn write_pages(&self, frozen: &Frozen, writes: &mut Writes) {
         let generation = frozen.generation();
         for part in frozen.bitmap_pages.chunks(SLICE) {
             let blocks = {
@@ -293,7 +313,7 @@ impl Pool {
                     .filter_map(|&(id, page)| st.encode_bitmap_page(id, page, generation, self.rt().bufs()))
                     .collect()
             };
-            self.write_everywhere(blocks).await?;
+            self.write_everywhere(blocks, writes).await;
         }
         let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
         for part in table_pages.chunks(SLICE) {
@@ -301,27 +321,18 @@ impl Pool {
                 let st = self.state();
                 part.iter().map(|&page| st.encode_table_page(page, generation, self.rt().bufs())).collect()
             };
-            self.write_everywhere(blocks).await?;
+            self.write_everywhere(blocks, writes).await;
         }
-        Ok(())
     }
 
-    /// Writes blocks to the same offsets of all live devices.
-    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>) -> Result<()> {
+    /// Sends blocks to the same offsets of all live devices.
+    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
         let devices = self.state().live_devices();
-        let tasks: Vec<_> = blocks
-            .into_iter()
-            .map(|(offset, block)| {
-                let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
-                let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
-                self.rt().spawn(async move { pool.write_places(&places, data, Class::Commit).await })
-            })
-            .collect();
-        let mut outcome = Ok(());
-        for t in tasks {
-            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
+        for (offset, block) in blocks {
+            let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
+            let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
+            writes.add(self.rt().spawn(async move { pool.write_places(&places, data, Class::Commit).await })).await;
         }
-        outcome
     }
 
     async fn flush_devices(&self) -> Result<()> {
@@ -423,6 +434,7 @@ impl Pool {
                 continue;
             }
             if let Some(v) = st.volumes.get_mut(id) {
+                v.creating = false;
                 v.forget_frozen();
                 v.mapping.tree.settle(tree);
             }

@@ -34,6 +34,7 @@ mod state;
 pub mod status;
 mod txn;
 mod volumes;
+mod writes;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;

@@ -10,6 +10,7 @@ use crate::alloc::Alloc;
 
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
+use crate::writes::Writes;
 
 /// Nodes that are serialised before other tasks get a turn.
 const SLICE: usize = 64;
@@ -17,11 +18,10 @@ const SLICE: usize = 64;
 const NODES_PER_WRITE: u32 = 64;
 
 /// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
-pub(crate) struct NodeWriter {
+pub(crate) struct NodeWriter<'w> {
     pool: Pool,
     run: Option<NodeRun>,
-    tasks: Vec<rt::JoinHandle<Result<()>>>,
-    outcome: Result<()>,
+    writes: &'w mut Writes,
 }
 
 /// Blocks taken for nodes, and how many of them have one.
@@ -31,12 +31,9 @@ struct NodeRun {
     buf: Buf,
 }
 
-/// Requests of a commit's nodes that may be under way at once.
-const NODE_WRITES: usize = 16;
-
-impl NodeWriter {
-    pub fn new(pool: &Pool) -> NodeWriter {
-        NodeWriter { pool: pool.clone(), run: None, tasks: Vec::new(), outcome: Ok(()) }
+impl<'w> NodeWriter<'w> {
+    pub fn new(pool: &Pool, writes: &'w mut Writes) -> NodeWriter<'w> {
+        NodeWriter { pool: pool.clone(), run: None, writes }
     }
 
     /// Serialises up to a slice of nodes; false after the last.
@@ -106,28 +103,13 @@ impl NodeWriter {
     }
 
     async fn write(&mut self, addr: PoolAddr, buf: Buf) {
-        if self.tasks.len() >= NODE_WRITES {
-            let t = self.tasks.remove(0);
-            self.note(t.await);
-        }
         let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
-        self.tasks.push(self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await }));
+        let task = self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await });
+        self.writes.add(task).await;
     }
 
-    fn note(&mut self, outcome: Option<Result<()>>) {
-        if let Err(e) = outcome.unwrap_or_else(|| Err(PoolError::ended()))
-            && self.outcome.is_ok()
-        {
-            self.outcome = Err(e);
-        }
-    }
-
-    pub async fn finish(mut self, blocks: &mut Vec<Run>) -> Result<()> {
+    /// Sends what is gathered, without waiting for it.
+    pub async fn finish(mut self, blocks: &mut Vec<Run>) {
         self.send(blocks).await;
-        for t in std::mem::take(&mut self.tasks) {
-            let outcome = t.await;
-            self.note(outcome);
-        }
-        self.outcome
     }
 }

@@ -118,6 +118,8 @@ pub(crate) struct Volume {
     pub place: u32,
     /// Deleted, all of it: the place is to be emptied.
     pub gone: bool,
+    /// No commit has it yet; if the next one fails, whoever made it is told that it does not exist.
+    pub creating: bool,
     /// The open round's own version of the mapping.
     pub round: Option<Tree>,
     frozen: Option<(VolumeRecord, bool)>,
@@ -126,7 +128,7 @@ pub(crate) struct Volume {
 impl Volume {
     pub fn new(record: VolumeRecord, place: u32) -> Volume {
         let mapping = LiveTree::open(mapping_tree_id(record.id), record.mapping);
-        Volume { record, mapping, place, gone: false, round: None, frozen: None }
+        Volume { record, mapping, place, gone: false, creating: false, round: None, frozen: None }
     }
 
     /// True unless it was deleted.

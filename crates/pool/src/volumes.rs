@@ -112,16 +112,26 @@ impl Pool {
                 mapping: None,
                 name: name.to_owned(),
             };
-            st.volumes.insert(id, Volume::new(record, place));
+            let mut v = Volume::new(record, place);
+            v.creating = true;
+            st.volumes.insert(id, v);
             st.edit_volume(id)?;
             id
         };
-        if let Err(e) = self.commit().await {
-            // Who is told that it failed must not find it later.
-            self.state_mut().edit_volume(id)?.gone = true;
-            return Err(e);
-        }
+        self.commit().await?;
         Ok(id)
+    }
+
+    /// A commit has failed, and with it every creation that waits for one: who is told so must not find the volume later.
+    pub(crate) fn give_up_creations(&self) {
+        let mut st = self.state_mut();
+        let waiting: Vec<VolumeId> = st.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
+        for id in waiting {
+            if let Ok(v) = st.edit_volume(id) {
+                v.creating = false;
+                v.gone = true;
+            }
+        }
     }
 
     /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads as zeros if the volume grows again; for that,
