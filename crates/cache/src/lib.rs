@@ -37,7 +37,7 @@ mod write;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use base::{BLOCK_U64, CacheAddr, Instant, PoolAddr};
+use base::{BLOCK_U64, CacheAddr, Epoch, Instant, PoolAddr};
 use pool::{Pool, PoolError};
 use queue::Device;
 use rt::Rt;
@@ -106,6 +106,11 @@ impl Cache {
     /// The pool behind it.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
+    }
+
+    /// The open epoch: what is written now belongs to the cut of this number.
+    pub fn epoch(&self) -> Epoch {
+        self.state().buckets.epoch()
     }
 
     pub(crate) fn check_failed(&self) -> pool::Result<()> {

@@ -228,6 +228,10 @@ impl Cache {
             return Ok(());
         }
         let taken = self.take(Stream::Promoted, (bytes / BLOCK) as u32).await?;
+        if taken.iter().map(|t| t.len as usize * BLOCK).sum::<usize>() < bytes {
+            self.give_up_pins(&taken);
+            return Ok(());
+        }
         let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();

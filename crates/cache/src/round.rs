@@ -196,7 +196,9 @@ impl Cache {
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
-                    self.pace(run.blocks * BLOCK_U64).await;
+                    // Zeros are as long as a volume may be, and cost next to nothing.
+                    let blocks = if run.parts.is_empty() { 1 } else { run.blocks };
+                    self.pace(blocks * BLOCK_U64).await;
                     let (cache, round, epoch) = (self.clone(), round.clone(), cut.epoch);
                     tasks.push_back(self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await }));
                 }

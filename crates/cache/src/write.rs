@@ -30,22 +30,22 @@ impl Cache {
         let mut at = 0;
         while at < data.len() {
             let n = (data.len() - at).min(STEP_BLOCKS * BLOCK);
-            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
-            at += n;
+            at += BLOCK * self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
         }
         Ok(())
     }
 
-    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
+    /// Writes the first blocks of `data`, as many as there is room for at once; returns how many.
+    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<usize> {
         let blocks = (data.len() / BLOCK) as u64;
         self.admit().await?;
         self.promise(blocks).await?;
         let outcome = self.write_promised(volume, lba, data).await;
         match outcome {
-            Ok(over) => {
-                self.0.pool.unreserve(over);
+            Ok((written, over)) => {
+                self.0.pool.unreserve(blocks - written as u64 + over);
                 self.after_write();
-                Ok(())
+                Ok(written)
             }
             Err(e) => {
                 self.0.pool.unreserve(blocks);
@@ -54,19 +54,21 @@ impl Cache {
         }
     }
 
-    /// Returns how many dirty blocks were overwritten: so much of the promise is not needed.
-    async fn write_promised(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<u64> {
+    /// Returns how many blocks were written, and how many dirty ones they replaced: so much of the promise is not needed.
+    async fn write_promised(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<(usize, u64)> {
         let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+        let blocks = taken.iter().map(|t| t.len as usize).sum::<usize>();
+        let data = data.cut(0, blocks * BLOCK);
         let outcome = self.write_taken(&taken, &data, Class::Foreground).await;
         let outcome = match outcome {
             Ok(()) => self.enter(volume, lba, &taken, &data).await,
             Err(e) => Err(e),
         };
         self.give_up_pins(&taken);
-        outcome
+        Ok((blocks, outcome?))
     }
 
-    /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be.
+    /// Takes and pins `blocks` blocks of open buckets, or less: waits for buckets if need be, but never with some in hand, which others may be waiting for.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<SmallVec<[Taken; 1]>> {
         let mut taken: SmallVec<[Taken; 1]> = SmallVec::new();
         let mut missing = blocks;
@@ -85,11 +87,9 @@ impl Cache {
                     taken.push(Taken { addr, len, generation });
                     missing -= len;
                 }
+                None if !taken.is_empty() => break,
                 None => {
-                    if let Err(e) = self.check_failed() {
-                        self.give_up_pins(&taken);
-                        return Err(e);
-                    }
+                    self.check_failed()?;
                     let wait = self.0.room.wait();
                     self.0.hungry.notify();
                     wait.await;
