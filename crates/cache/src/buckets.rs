@@ -212,6 +212,14 @@ impl Buckets {
     /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`]. `None`: no bucket is free.
     pub fn append(&mut self, stream: Stream, want: u32, journal: u64) -> Option<(CacheAddr, u32, BucketGen)> {
         let s = stream as usize;
+        if let Some(open) = &self.open[s]
+            && self.all[open.id.0 as usize].errors > 0
+        {
+            // A write there has failed: the rest of it is not tried.
+            let id = open.id;
+            self.open[s] = None;
+            self.seal(id, journal);
+        }
         if self.open[s].is_none() {
             // Nodes of a checkpoint take what was free when it froze the facts: that is in front. Others take from behind.
             let id = match stream {

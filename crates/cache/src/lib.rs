@@ -18,12 +18,14 @@ mod buckets;
 mod checkpoint;
 pub mod controller;
 mod create;
+mod direct;
 mod facts;
 mod flush;
 mod index;
 mod journal;
 mod nodes;
 mod open;
+mod promote;
 mod read;
 mod reclaim;
 pub mod replacement;
@@ -31,6 +33,7 @@ mod round;
 mod settings;
 mod state;
 mod status;
+mod streams;
 mod table;
 mod write;
 
@@ -47,12 +50,13 @@ use rustc_hash::FxHashMap;
 pub use create::{CreateOptions, create};
 pub use open::CacheFile;
 pub use replacement::Policy;
-pub use settings::Settings;
+pub use settings::{Promote, Settings};
 pub use status::CacheStatus;
 
 use checkpoint::Checkpointer;
 use round::RoundState;
 use state::State;
+use streams::Streams;
 use table::Layout;
 
 struct Inner {
@@ -82,6 +86,13 @@ struct Inner {
     /// When a client asked for something last.
     last_request: Cell<Instant>,
     replay: Cell<open::Replay>,
+    /// Held by the write that is taking blocks.
+    taking: Semaphore,
+    /// Streams of reads, and of writes.
+    read: Streams,
+    written: Streams,
+    /// It has failed, and the pool has all that it had.
+    aside: Cell<bool>,
     closed: Cell<bool>,
 }
 
@@ -128,6 +139,12 @@ impl Cache {
             st.failed = Some(e.clone());
         }
         drop(st);
+        if !self.0.aside.get() && self.all_written_back() {
+            // The next commit says that there is no cache; whatever it still holds never counts again.
+            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool goes on alone, and slower; attach another");
+            self.0.aside.set(true);
+            self.0.pool.drop_cache();
+        }
         self.0.room.notify();
         self.0.flushed.notify();
     }

@@ -25,9 +25,11 @@ use crate::buckets::Buckets;
 use crate::checkpoint::Checkpointer;
 use crate::index::{Body, Extent, INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
+use crate::promote::Touched;
 use crate::round::RoundState;
 use crate::settings::Settings;
 use crate::state::State;
+use crate::streams::Streams;
 use crate::table::{Layout, read_page};
 use crate::{Cache, Inner};
 
@@ -125,15 +127,18 @@ impl Cache {
             journal: Journal::new(layout.ring(), identity, place),
             pin: Rc::new(()),
             limbo: Default::default(),
-            promotions: Vec::new(),
-            next_promotion: 0,
+            promotions: Default::default(),
+            touched: Touched::new(1 << 16),
+            dropped: false,
+            dirty_until: Default::default(),
+            dirty_at_open: Epoch(0),
             stats: Default::default(),
             zeros: 0,
             bad: Vec::new(),
             value: Vec::new(),
             failed: None,
         };
-        let round = RoundState::new(&settings);
+        let (round, cutoff) = (RoundState::new(&settings), settings.sequential_cutoff);
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
@@ -156,6 +161,10 @@ impl Cache {
             round_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),
             replay: Cell::new(Replay::default()),
+            taking: Semaphore::new(1),
+            read: Streams::new(cutoff),
+            written: Streams::new(cutoff),
+            aside: Cell::new(false),
             closed: Cell::new(false),
         }));
         cache.recover(old, place, epoch, began).await?;
@@ -182,6 +191,7 @@ impl Cache {
         {
             let mut st = self.state_mut();
             st.buckets.settle(newest);
+            st.dirty_at_open = newest;
             let (open, _) = st.buckets.dirty_blocks();
             // An older journal's entry may stand at the next place; it is of another incarnation.
             let identity = Identity { uuid: old.uuid, incarnation: old.incarnation + 1 };
@@ -316,10 +326,22 @@ impl Cache {
         spawn(Box::pin(async move { c.checkpointer().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.write_back().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.keeper().await }));
+        let c = self.clone();
+        self.0.pool.before_commit(Some(Rc::new(move || {
+            let c = c.clone();
+            Box::pin(async move { c.drops_durable().await })
+        })));
     }
 
-    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may write meanwhile.
+    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may ask for anything meanwhile.
     pub async fn detach(&self) -> Result<()> {
+        if self.is_aside() {
+            // There is nothing to write back, and the pool says so with its next commit.
+            let _ = self.close().await;
+            return self.0.pool.set_cache_uuid(None).await;
+        }
         self.publish_all().await?;
         let (open, cut) = self.state().buckets.dirty_blocks();
         if open + cut > 0 {
@@ -336,6 +358,7 @@ impl Cache {
             Ok(()) => self.checkpoint_now().await,
             Err(e) => Err(e),
         };
+        self.0.pool.before_commit(None);
         self.0.closed.set(true);
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();

@@ -8,15 +8,11 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::Stream;
 use crate::index::{Body, Crcs};
-use crate::state::{Promotion, State};
-use crate::write::extents;
+use crate::state::State;
 
 /// Blocks that one step looks up.
 const STEP_BLOCKS: u64 = 256;
-/// Promotions under way at once.
-const PROMOTIONS: usize = 32;
 
 /// A part of a read.
 enum Part {
@@ -39,14 +35,15 @@ struct Piece {
 impl Cache {
     /// Reads whole blocks of `volume`; the slices are in order.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let sequential = self.0.read.is_sequential(volume, lba, blocks);
         if blocks <= STEP_BLOCKS {
-            return self.read_step(volume, lba, blocks).await;
+            return self.read_step(volume, lba, blocks, sequential).await;
         }
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
             let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
-            tasks.push(self.0.rt.spawn(async move { cache.read_step(volume, from, n).await }));
+            tasks.push(self.0.rt.spawn(async move { cache.read_step(volume, from, n, sequential).await }));
             at += n;
         }
         let mut all = SliceList::new();
@@ -56,17 +53,17 @@ impl Cache {
         Ok(all)
     }
 
-    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
         let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await??;
         if pieces.len() == 1
             && let Some(piece) = pieces.pop()
         {
-            return self.read_piece(volume, piece).await;
+            return self.read_piece(volume, piece, sequential).await;
         }
         let mut tasks = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let cache = self.clone();
-            tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece).await }));
+            tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }));
         }
         // All of them, whatever the first says: each has a pin to let go of.
         let mut all = Ok(SliceList::new());
@@ -80,14 +77,14 @@ impl Cache {
         all
     }
 
-    async fn read_piece(&self, volume: VolumeId, piece: Piece) -> Result<SliceList> {
+    async fn read_piece(&self, volume: VolumeId, piece: Piece, sequential: bool) -> Result<SliceList> {
         let Piece { lba, blocks, part } = piece;
         match part {
             Part::Zeros => {
                 let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
-            Part::Pool => Box::pin(self.read_pool(volume, lba, blocks)).await,
+            Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
             Part::Bucket { addr, crcs, dirty } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
                 let journal = self.state().journal.pushed();
@@ -156,9 +153,12 @@ impl Cache {
                 let same = matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
                 if same && st.index.unpublished(&e).is_none() {
                     let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
-                    if let Err(e) = st.change(volume, range, &[], true)? {
+                    // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by
+                    // this block after a crash.
+                    if let Err(e) = st.change(volume, range, &[], false)? {
                         return Ok(Err(e));
                     }
+                    st.dropped = true;
                 }
             }
             st.stats.refetched += blocks;
@@ -168,91 +168,21 @@ impl Cache {
         self.0.pool.read(volume, lba, blocks).await
     }
 
-    async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        self.state_mut().stats.misses += blocks;
-        let promotion = self.begin_promotion(volume, lba, blocks);
-        let outcome = self.0.pool.read(volume, lba, blocks).await;
-        if let Some(id) = promotion {
-            match &outcome {
-                Ok(data) => {
-                    let (cache, data) = (self.clone(), data.clone());
-                    self.0.rt.detach(async move { cache.promote(id, data).await });
-                }
-                Err(_) => self.end_promotion(id),
+    async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
+        {
+            let mut st = self.state_mut();
+            st.stats.misses += blocks;
+            if sequential {
+                st.stats.bypassed += blocks;
             }
         }
-        outcome
-    }
-
-    /// Decides whether a read is to be kept, and watches for writes to its blocks from now on.
-    fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<u64> {
-        if blocks > self.0.settings.promote_blocks || self.is_short() {
-            return None;
+        let promotion = if sequential { None } else { self.begin_promotion(volume, lba, blocks) };
+        let outcome = self.0.pool.read(volume, lba, blocks).await;
+        match (promotion, &outcome) {
+            (Some(key), Ok(data)) => self.keep(key, data.clone()),
+            (Some(key), Err(_)) => self.end_promotion(key),
+            (None, _) => {}
         }
-        let mut st = self.state_mut();
-        if st.promotions.len() >= PROMOTIONS || st.failed.is_some() {
-            return None;
-        }
-        let id = st.next_promotion;
-        st.next_promotion += 1;
-        st.promotions.push(Promotion { id, volume, from, end: from.plus(blocks), spoiled: false });
-        Some(id)
-    }
-
-    fn end_promotion(&self, id: u64) {
-        self.state_mut().promotions.retain(|p| p.id != id);
-    }
-
-    async fn promote(&self, id: u64, data: SliceList) {
-        if let Err(e) = self.promote_blocks(id, data).await {
-            tracing::debug!("a read was not kept: {e}");
-        }
-        self.end_promotion(id);
-    }
-
-    async fn promote_blocks(&self, id: u64, data: SliceList) -> Result<()> {
-        let Some((volume, from, end)) =
-            self.state().promotions.iter().find(|p| p.id == id && !p.spoiled).map(|p| (p.volume, p.from, p.end))
-        else {
-            return Ok(());
-        };
-        let bytes: usize = data.iter().map(|s| s.len()).sum();
-        let mut whole = self.0.rt.bufs().take(bytes);
-        let mut at = 0;
-        for part in &data {
-            whole[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        let whole = whole.freeze();
-        if self.is_short() {
-            return Ok(());
-        }
-        let taken = self.take(Stream::Promoted, (bytes / BLOCK) as u32).await?;
-        if taken.iter().map(|t| t.len as usize * BLOCK).sum::<usize>() < bytes {
-            self.give_up_pins(&taken);
-            return Ok(());
-        }
-        let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
-        if outcome.is_ok() {
-            let crcs: Crcs = block_crcs(&whole).collect();
-            let entered = self
-                .resident(Class::Commit, |st| {
-                    let free = st.promotions.iter().any(|p| p.id == id && !p.spoiled);
-                    let there = match st.index.overlapping(&st.buckets, volume, (from, end), 1)? {
-                        Ok(found) => found.iter().any(|e| !e.is_stale(&st.buckets)),
-                        Err(e) => return Ok(Err(e)),
-                    };
-                    if !free || there {
-                        return Ok(Ok(()));
-                    }
-                    let new = extents(volume, from, &taken, &crcs, None);
-                    st.stats.promoted += crcs.len() as u64;
-                    Ok(st.change(volume, (from, end), &new, true)?.map(|_| ()))
-                })
-                .await;
-            outcome = entered.and_then(|e| e);
-        }
-        self.give_up_pins(&taken);
         outcome
     }
 

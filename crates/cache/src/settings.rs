@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use crate::replacement::Policy;
 
+/// Which reads are kept after a miss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Promote {
+    /// None.
+    Never,
+    /// All.
+    #[default]
+    First,
+    /// Those of blocks that were read before, not long ago.
+    Second,
+}
+
 /// Settings of an open cache.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,8 +35,12 @@ pub struct Settings {
     pub dirty_limit_percent: u8,
     /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
     pub writeback: crate::controller::Settings,
-    /// Reads of at most this many blocks are kept after a miss.
+    /// Which reads are kept after a miss.
+    pub promote: Promote,
+    /// Reads of at most this many blocks are.
     pub promote_blocks: u64,
+    /// A stream of reads, or of direct writes, is not kept from so many bytes on; 0: that does not matter.
+    pub sequential_cutoff: u64,
 }
 
 impl Default for Settings {
@@ -38,7 +54,9 @@ impl Default for Settings {
             dirty_target_percent: 40,
             dirty_limit_percent: 70,
             writeback: crate::controller::Settings::default(),
+            promote: Promote::First,
             promote_blocks: 64,
+            sequential_cutoff: 4 << 20,
         }
     }
 }

@@ -3,25 +3,18 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Lba, PoolAddr, VolumeId};
+use base::{Epoch, Lba, PoolAddr, VolumeId};
 use format::cache::journal::Record;
 use pool::PoolError;
+use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
 use crate::index::{Body, Extent, Index, Step, node_addr};
 use crate::journal::Journal;
+use crate::promote::{Promotions, Touched};
 
 /// Who reads nodes of the index holds one, so that their blocks are not given to others meanwhile.
 pub(crate) type Pin = Rc<()>;
-
-/// A read from the pool that is to be kept: dropped if its blocks are written meanwhile.
-pub(crate) struct Promotion {
-    pub id: u64,
-    pub volume: VolumeId,
-    pub from: Lba,
-    pub end: Lba,
-    pub spoiled: bool,
-}
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
@@ -49,8 +42,14 @@ pub(crate) struct State {
     pub pin: Pin,
     /// Blocks of nodes that nothing refers to any more, but somebody may be reading.
     pub limbo: VecDeque<(Pin, Vec<PoolAddr>)>,
-    pub promotions: Vec<Promotion>,
-    pub next_promotion: u64,
+    pub promotions: Promotions,
+    pub touched: Touched,
+    /// Clean blocks were dropped for direct writes; the journal's records of it are not known to be durable.
+    pub dropped: bool,
+    /// The epoch of each volume's last write that the pool did not get at once.
+    pub dirty_until: FxHashMap<VolumeId, Epoch>,
+    /// And of all volumes', as the cache was opened.
+    pub dirty_at_open: Epoch,
     pub stats: HitStats,
     /// Discards since the last cut.
     pub zeros: u64,
@@ -84,7 +83,10 @@ impl State {
         let after = self.buckets.dirty_blocks().0;
         if !clean {
             self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
-            self.spoil(volume, lba, end);
+            self.promotions.spoil(volume, lba, end);
+            if !new.is_empty() {
+                self.dirty_until.insert(volume, self.buckets.epoch());
+            }
             for e in new {
                 e.encode(&mut self.value);
                 self.journal.push(&Record::Insert { volume, lba: e.lba, value: &self.value });
@@ -94,15 +96,6 @@ impl State {
             }
         }
         Ok(Ok(before + added - after))
-    }
-
-    /// Reads under way of these blocks are not to be kept.
-    fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        for p in &mut self.promotions {
-            if p.volume == volume && p.from < end && lba < p.end {
-                p.spoiled = true;
-            }
-        }
     }
 
     /// Tells the journal of evicted buckets.

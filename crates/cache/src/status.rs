@@ -10,9 +10,9 @@ use crate::Cache;
 pub struct CacheStatus {
     /// Its file or device.
     pub path: String,
-    /// `serving`, or `failed`.
+    /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, and the pool goes on without it.
     pub state: &'static str,
-    /// What writes do: `writeback`.
+    /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed` where they differ.
     pub mode: &'static str,
     /// Bytes in its buckets.
     pub size_bytes: u64,
@@ -132,6 +132,12 @@ pub struct ReplayStatus {
 }
 
 impl Cache {
+    fn mode(&self) -> &'static str {
+        let mut modes = self.0.pool.volumes().into_iter().map(|v| v.cache_mode);
+        let first = modes.next().unwrap_or_default();
+        if modes.all(|m| m == first) { first.name() } else { "mixed" }
+    }
+
     /// The state now.
     pub fn status(&self) -> CacheStatus {
         let st = self.state();
@@ -152,8 +158,12 @@ impl Cache {
         let asked = st.stats.hits + st.stats.misses;
         CacheStatus {
             path: self.0.path.clone(),
-            state: if st.failed.is_some() { "failed" } else { "serving" },
-            mode: "writeback",
+            state: match (&st.failed, self.is_aside()) {
+                (_, true) => "aside",
+                (Some(_), false) => "failed",
+                (None, _) => "serving",
+            },
+            mode: self.mode(),
             size_bytes: self.0.layout.data_blocks() * BLOCK_U64,
             dirty_bytes: dirty,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),

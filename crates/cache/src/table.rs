@@ -81,6 +81,11 @@ impl Layout {
         setting.min(self.data_blocks() / 64).max(8)
     }
 
+    /// Blocks that one step of a write takes and enters, all of them at once: no more than a quarter of a small cache.
+    pub fn step_blocks(&self) -> usize {
+        (self.data_blocks() / 4).min(256) as usize
+    }
+
     /// Buckets that only nodes may take.
     pub fn node_reserve(&self) -> u32 {
         (self.buckets / 32).max(2)

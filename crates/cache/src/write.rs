@@ -13,9 +13,8 @@ use crate::buckets::Stream;
 use crate::index::{Body, Crcs, Extent};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 
-/// Blocks that one step writes and enters.
-const STEP_BLOCKS: usize = 256;
-
+/// In how many places a write is tried before the device counts as failed.
+const WRITE_TRIES: u32 = 3;
 /// Neighbouring blocks of one bucket, pinned.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
@@ -29,23 +28,23 @@ impl Cache {
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
         let mut at = 0;
         while at < data.len() {
-            let n = (data.len() - at).min(STEP_BLOCKS * BLOCK);
-            at += BLOCK * self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
+            let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
+            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
+            at += n;
         }
         Ok(())
     }
 
-    /// Writes the first blocks of `data`, as many as there is room for at once; returns how many.
-    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<usize> {
+    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         self.admit().await?;
         self.promise(blocks).await?;
         let outcome = self.write_promised(volume, lba, data).await;
         match outcome {
-            Ok((written, over)) => {
-                self.0.pool.unreserve(blocks - written as u64 + over);
+            Ok(over) => {
+                self.0.pool.unreserve(over);
                 self.after_write();
-                Ok(written)
+                Ok(())
             }
             Err(e) => {
                 self.0.pool.unreserve(blocks);
@@ -54,52 +53,79 @@ impl Cache {
         }
     }
 
-    /// Returns how many blocks were written, and how many dirty ones they replaced: so much of the promise is not needed.
-    async fn write_promised(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<(usize, u64)> {
-        let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
-        let blocks = taken.iter().map(|t| t.len as usize).sum::<usize>();
-        let data = data.cut(0, blocks * BLOCK);
-        let outcome = self.write_taken(&taken, &data, Class::Foreground).await;
-        let outcome = match outcome {
-            Ok(()) => self.enter(volume, lba, &taken, &data).await,
-            Err(e) => Err(e),
-        };
-        self.give_up_pins(&taken);
-        Ok((blocks, outcome?))
+    /// Returns how many dirty blocks were overwritten: so much of the promise is not needed.
+    async fn write_promised(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<u64> {
+        for attempt in 1.. {
+            let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+            let outcome = match self.write_taken(&taken, &data, Class::Foreground).await {
+                Ok(()) => Ok(self.enter(volume, lba, &taken, &data).await),
+                Err(e) => {
+                    let mut st = self.state_mut();
+                    taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+                    Err(e)
+                }
+            };
+            self.give_up_pins(&taken);
+            match outcome {
+                Ok(entered) => return entered,
+                Err(e) if attempt < WRITE_TRIES && e.kind != ErrorKind::NoSpace => {
+                    tracing::warn!("{e}; written elsewhere");
+                }
+                Err(e) => {
+                    if e.kind != ErrorKind::NoSpace {
+                        self.fail(&e);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
     }
 
-    /// Takes and pins `blocks` blocks of open buckets, or less: waits for buckets if need be, but never with some in hand, which others may be waiting for.
+    /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Of writes only one waits with some in hand: what all others have had
+    /// comes into the index, so that it can be written back and its buckets become free.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<SmallVec<[Taken; 1]>> {
         let mut taken: SmallVec<[Taken; 1]> = SmallVec::new();
         let mut missing = blocks;
-        while missing > 0 {
-            let got = {
-                let mut st = self.state_mut();
-                let journal = st.journal.pushed();
-                // The last buckets are for the index's nodes: without them nothing ever becomes free.
-                let spare = stream == Stream::Nodes
-                    || st.buckets.free() > self.0.layout.node_reserve()
-                    || st.buckets.has_open(stream);
-                if spare { st.buckets.append(stream, missing, journal) } else { None }
-            };
-            match got {
-                Some((addr, len, generation)) => {
-                    taken.push(Taken { addr, len, generation });
-                    missing -= len;
-                }
-                None if !taken.is_empty() => break,
-                None => {
-                    self.check_failed()?;
-                    let wait = self.0.room.wait();
-                    self.0.hungry.notify();
-                    wait.await;
-                }
+        let _turn = match stream {
+            Stream::Writes => Some(self.0.taking.acquire(1).await),
+            _ => None,
+        };
+        loop {
+            missing -= self.take_some(stream, missing, &mut taken);
+            if missing == 0 {
+                break;
             }
+            if let Err(e) = self.check_failed() {
+                self.give_up_pins(&taken);
+                return Err(e);
+            }
+            let wait = self.0.room.wait();
+            self.0.hungry.notify();
+            wait.await;
         }
         if self.is_short() {
             self.0.hungry.notify();
         }
         Ok(taken)
+    }
+
+    /// Takes and pins up to `blocks` blocks, as many as there are now; returns how many.
+    pub(crate) fn take_some(&self, stream: Stream, blocks: u32, taken: &mut SmallVec<[Taken; 1]>) -> u32 {
+        let mut st = self.state_mut();
+        let mut got = 0;
+        while got < blocks {
+            let journal = st.journal.pushed();
+            // The last buckets are for the index's nodes: without them nothing ever becomes free.
+            let spare = stream == Stream::Nodes
+                || st.buckets.free() > self.0.layout.node_reserve()
+                || st.buckets.has_open(stream);
+            let next = if spare { st.buckets.append(stream, blocks - got, journal) } else { None };
+            let Some((addr, len, generation)) = next else { break };
+            taken.push(Taken { addr, len, generation });
+            got += len;
+        }
+        got
     }
 
     pub(crate) fn give_up_pins(&self, taken: &[Taken]) {

@@ -334,12 +334,71 @@ struct RawVolume {
     state: u8,
     sector_shift: u8,
     name_len: u8,
-    reserved_a: u8,
+    cache_mode: u8,
     size_bytes: U64,
     allocated_blocks: U64,
     mapping: RawRoot,
     name: [u8; MAX_NAME],
     reserved_b: [u8; 80],
+}
+
+/// What a cache does for a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// Writes are durable in the cache, and come to the pool later.
+    #[default]
+    WriteBack,
+    /// Writes go to the pool; what was written is kept in the cache too.
+    WriteThrough,
+    /// Writes go to the pool; only what is read is kept.
+    WriteAround,
+    /// The cache is not used.
+    None,
+}
+
+impl CacheMode {
+    fn code(self) -> u8 {
+        match self {
+            CacheMode::WriteBack => 0,
+            CacheMode::WriteThrough => 1,
+            CacheMode::WriteAround => 2,
+            CacheMode::None => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<CacheMode> {
+        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
+            .into_iter()
+            .find(|m| m.code() == code)
+    }
+
+    /// Its name: `writeback`, `writethrough`, `writearound`, `none`.
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheMode::WriteBack => "writeback",
+            CacheMode::WriteThrough => "writethrough",
+            CacheMode::WriteAround => "writearound",
+            CacheMode::None => "none",
+        }
+    }
+}
+
+impl std::fmt::Display for CacheMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for CacheMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheMode, String> {
+        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
+            .into_iter()
+            .find(|m| m.name() == text)
+            .ok_or_else(|| format!("{text:?} is no mode of a cache: writeback, writethrough, writearound or none"))
+    }
 }
 
 /// The record of a volume.
@@ -355,6 +414,8 @@ pub struct VolumeRecord {
     pub size_bytes: u64,
     /// Blocks that its mapping holds.
     pub allocated_blocks: u64,
+    /// What a cache does for it, where there is one.
+    pub cache_mode: CacheMode,
     /// Its mapping tree.
     pub mapping: Option<RootPtr>,
     /// Its name.
@@ -374,7 +435,7 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
             },
             sector_shift: r.sector.trailing_zeros() as u8,
             name_len: r.name.len() as u8,
-            reserved_a: 0,
+            cache_mode: r.cache_mode.code(),
             size_bytes: r.size_bytes.into(),
             allocated_blocks: r.allocated_blocks.into(),
             mapping: RawRoot::encode(r.mapping),
@@ -411,7 +472,9 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         if raw.size_bytes.get() % u64::from(sector) != 0 || raw.size_bytes.get() > crate::MAX_VOLUME_BYTES {
             return Err(value("size", raw.size_bytes.get()));
         }
-        if raw.reserved_a != 0 || raw.reserved_b != [0; 80] {
+        let cache_mode =
+            CacheMode::from_code(raw.cache_mode).ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
+        if raw.reserved_b != [0; 80] {
             return Err(value("reserved bytes", 1));
         }
         out.push(Some(VolumeRecord {
@@ -420,6 +483,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             sector,
             size_bytes: raw.size_bytes.get(),
             allocated_blocks: raw.allocated_blocks.get(),
+            cache_mode,
             mapping: raw.mapping.decode(WHAT)?,
             name: name_from(WHAT, &raw.name, raw.name_len)?,
         }));

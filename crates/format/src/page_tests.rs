@@ -25,6 +25,7 @@ fn volume() -> VolumeRecord {
         sector: 512,
         size_bytes: 512 * 77,
         allocated_blocks: 3,
+        cache_mode: CacheMode::WriteAround,
         mapping: root(8),
         name: "vol0".into(),
     }

@@ -125,6 +125,10 @@ impl Pool {
 
     async fn write_frozen(&self, frozen: &mut Frozen) -> Result<()> {
         let mut writes = Writes::new();
+        let before = self.0.before_commit.borrow().clone();
+        if let Some(before) = before {
+            writes.add(self.rt().spawn(before())).await;
+        }
         let sent = self.send_frozen(frozen, &mut writes).await;
         // Also after a failure: what is under way must end before anything is tried again.
         let written = writes.finish().await;

@@ -37,9 +37,10 @@ mod volumes;
 mod writes;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::pin::Pin;
 use std::rc::Rc;
 
-use base::{BLOCK, GroupId, PoolAddr, Slice};
+use base::{BLOCK, Generation, GroupId, PoolAddr, Slice};
 use rt::Rt;
 use rt::sync::Event;
 use rustc_hash::FxHashMap;
@@ -47,6 +48,7 @@ use rustc_hash::FxHashMap;
 pub use create::create;
 pub use device::DeviceErrors;
 pub use error::{ErrorKind, PoolError, Result};
+pub use format::page::CacheMode;
 pub use open::DeviceFile;
 pub use round::Round;
 pub use settings::{CreateOptions, Settings};
@@ -78,8 +80,13 @@ struct Inner {
     last_error: RefCell<Option<PoolError>>,
     /// The open transaction is not empty any more.
     dirtied: Event,
+    /// What has to be durable elsewhere before a commit is.
+    before_commit: RefCell<Option<BeforeCommit>>,
     closed: Cell<bool>,
 }
+
+/// Something that a commit waits for before it becomes durable; see [`Pool::before_commit`].
+pub type BeforeCommit = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<()>>>>>;
 
 /// An open pool; clones are the same pool.
 #[derive(Clone)]
@@ -122,6 +129,7 @@ impl Pool {
             failures: Cell::new(0),
             last_error: RefCell::new(None),
             dirtied: Event::new(),
+            before_commit: RefCell::new(None),
             closed: Cell::new(false),
         }))
     }
@@ -156,6 +164,27 @@ impl Pool {
             self.ask_for_commit();
             wait.await;
         }
+    }
+
+    /// From now on every commit calls `f` after its freeze, and does not become durable before that has ended well. A cache makes durable there that it
+    /// forgot what direct writes replaced.
+    pub fn before_commit(&self, f: Option<BeforeCommit>) {
+        *self.0.before_commit.borrow_mut() = f;
+    }
+
+    /// The commit that is durable.
+    pub fn committed(&self) -> Generation {
+        self.state().committed
+    }
+
+    /// Waits for the end of the next commit, well or not.
+    pub fn commit_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.0.done.wait()
+    }
+
+    /// True once [`Pool::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
     }
 
     /// Commits and ends the background tasks. The pool must not be used afterwards.
@@ -292,10 +321,6 @@ impl Pool {
 
     pub(crate) fn keep_frozen(&self, frozen: Frozen) {
         *self.0.frozen.borrow_mut() = Some(frozen);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.closed.get()
     }
 
     /// A view of `len` zero bytes, at most as many as one step reads.

@@ -69,6 +69,13 @@ impl Pool {
         self.commit().await
     }
 
+    /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
+    pub fn drop_cache(&self) {
+        let mut st = self.state_mut();
+        st.cache_uuid = None;
+        st.open.superblock = true;
+    }
+
     /// Promises space for `blocks` blocks that will be written by rounds.
     pub fn reserve(&self, blocks: u64) -> Result<()> {
         let mut st = self.state_mut();

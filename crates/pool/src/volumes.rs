@@ -1,8 +1,8 @@
 //! Volumes: create, list, resize, delete.
 
-use base::{BLOCK_U64, Lba, Slice, VolumeId};
+use base::{BLOCK_U64, Generation, Lba, Slice, VolumeId};
 use format::MAX_VOLUME_BYTES;
-use format::page::{VolumeRecord, VolumeState};
+use format::page::{CacheMode, VolumeRecord, VolumeState};
 use format::superblock::MAX_NAME;
 
 use crate::Pool;
@@ -25,6 +25,8 @@ pub struct VolumeInfo {
     pub allocated_bytes: u64,
     /// Bytes in a logical sector.
     pub sector_bytes: u32,
+    /// What a cache does for it, where there is one.
+    pub cache_mode: CacheMode,
 }
 
 fn info(v: &Volume) -> VolumeInfo {
@@ -34,6 +36,7 @@ fn info(v: &Volume) -> VolumeInfo {
         size_bytes: v.record.size_bytes,
         allocated_bytes: v.record.allocated_blocks * BLOCK_U64,
         sector_bytes: v.record.sector,
+        cache_mode: v.record.cache_mode,
     }
 }
 
@@ -109,6 +112,7 @@ impl Pool {
                 sector,
                 size_bytes: size,
                 allocated_blocks: 0,
+                cache_mode: CacheMode::default(),
                 mapping: None,
                 name: name.to_owned(),
             };
@@ -157,6 +161,17 @@ impl Pool {
             self.trim_behind_end(id).await?;
         }
         Ok(())
+    }
+
+    /// Notes what a cache does for a volume; durable when it returns.
+    pub async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
+        self.state_mut().edit_volume(id)?.record.cache_mode = mode;
+        self.commit().await
+    }
+
+    /// The newest commit that has changed, or will change, what a volume holds. What was read from it is durable in the pool when that is.
+    pub fn edited(&self, id: VolumeId) -> Generation {
+        self.state().volumes.get(&id).map_or(Generation(0), |v| v.mapping.edited())
     }
 
     /// Deletes a volume: it is gone, durably, when this returns; its blocks are freed in the background.

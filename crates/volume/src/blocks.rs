@@ -1,83 +1,287 @@
-//! Where a volume's blocks are: in the pool, or in the cache in front of it. With a cache every request goes through it, so that what it holds is what
-//! the volume holds.
+//! Where a volume's blocks are: in the pool, or in the cache in front of it, as the volume's mode says.
+//!
+//! Every request goes in by the volume's gate ([`crate::gate`]). Whoever attaches or detaches a cache, or changes a mode, shuts it first: no request
+//! sees two ways at once.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
 use cache::Cache;
-use pool::{Pool, Result};
+use pool::{CacheMode, ErrorKind, Pool, PoolError, Result};
+use rustc_hash::FxHashMap;
 
+use crate::gate::{Gate, Inside, Shut};
+
+/// The ways of all volumes; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Blocks {
+pub(crate) struct Blocks(Rc<Inner>);
+
+struct Inner {
     pool: Pool,
-    cache: Option<Cache>,
+    cache: RefCell<Option<Cache>>,
+    gates: RefCell<FxHashMap<VolumeId, Gate>>,
+    /// One change of a cache or a mode at a time.
+    changing: rt::sync::Semaphore,
+}
+
+/// The way of one request.
+enum Way {
+    Pool,
+    Back(Cache),
+    /// To the pool, past the cache; true: what is written is kept in the cache too.
+    Direct(Cache, bool),
 }
 
 impl Blocks {
     pub fn new(pool: &Pool, cache: Option<Cache>) -> Blocks {
-        Blocks { pool: pool.clone(), cache }
+        let (cache, gates) = (RefCell::new(cache), RefCell::default());
+        Blocks(Rc::new(Inner { pool: pool.clone(), cache, gates, changing: rt::sync::Semaphore::new(1) }))
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    pub fn cache(&self) -> Option<Cache> {
+        self.0.cache.borrow().clone()
+    }
+
+    fn gate(&self, volume: VolumeId) -> Gate {
+        let mut gates = self.0.gates.borrow_mut();
+        let mode = || self.0.pool.volume(volume).map_or(CacheMode::default(), |v| v.cache_mode);
+        gates.entry(volume).or_insert_with(|| Gate::new(mode())).clone()
+    }
+
+    async fn enter(&self, volume: VolumeId) -> (Inside, Way) {
+        let gate = self.gate(volume);
+        let inside = gate.enter().await;
+        let cache = self.0.cache.borrow().clone().filter(|c| !c.is_aside());
+        let way = match (cache, gate.mode()) {
+            (None, _) | (_, CacheMode::None) => Way::Pool,
+            (Some(c), CacheMode::WriteBack) => Way::Back(c),
+            (Some(c), CacheMode::WriteThrough) => Way::Direct(c, true),
+            (Some(c), CacheMode::WriteAround) => Way::Direct(c, false),
+        };
+        (inside, way)
+    }
+
+    /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile.
+    async fn or_pool<T>(&self, cache: &Cache, outcome: Result<T>, again: impl Future<Output = Result<T>>) -> Result<T> {
+        if outcome.is_err() && cache.is_aside() { again.await } else { outcome }
     }
 
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        match &self.cache {
-            None => self.pool.read(volume, lba, blocks).await,
-            Some(cache) => cache.read(volume, lba, blocks).await,
+        let (_inside, way) = self.enter(volume).await;
+        match way {
+            Way::Pool => self.0.pool.read(volume, lba, blocks).await,
+            Way::Back(c) | Way::Direct(c, _) => {
+                let outcome = c.read(volume, lba, blocks).await;
+                if outcome.is_ok() {
+                    return outcome;
+                }
+                Box::pin(self.or_pool(&c, outcome, self.0.pool.read(volume, lba, blocks))).await
+            }
         }
     }
 
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        match &self.cache {
-            None => self.pool.write(volume, lba, data).await,
-            Some(cache) => cache.write(volume, lba, data).await,
+        let (_inside, way) = self.enter(volume).await;
+        let (c, outcome) = match way {
+            Way::Pool => return self.0.pool.write(volume, lba, data).await,
+            Way::Back(c) => {
+                let outcome = c.write(volume, lba, data).await;
+                (c, outcome)
+            }
+            Way::Direct(c, keep) => {
+                let outcome = Box::pin(c.write_direct(volume, lba, data, keep)).await;
+                (c, outcome)
+            }
+        };
+        if outcome.is_ok() {
+            return outcome;
         }
+        Box::pin(self.or_pool(&c, outcome, self.0.pool.write(volume, lba, data))).await
     }
 
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        match &self.cache {
-            None => self.pool.discard(volume, lba, end).await,
-            Some(cache) => cache.discard(volume, lba, end).await,
-        }
+        let (_inside, way) = self.enter(volume).await;
+        let (c, outcome) = match way {
+            Way::Pool => return self.0.pool.discard(volume, lba, end).await,
+            Way::Back(c) => {
+                let outcome = c.discard(volume, lba, end).await;
+                (c, outcome)
+            }
+            Way::Direct(c, _) => {
+                let outcome = c.discard_direct(volume, lba, end).await;
+                (c, outcome)
+            }
+        };
+        self.or_pool(&c, outcome, self.0.pool.discard(volume, lba, end)).await
     }
 
     pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        match &self.cache {
-            None => self.pool.prefetch(volume, lba, end).await,
-            Some(cache) => cache.prefetch(volume, lba, end).await,
+        let (_inside, way) = self.enter(volume).await;
+        match way {
+            Way::Pool => self.0.pool.prefetch(volume, lba, end).await,
+            Way::Back(c) | Way::Direct(c, _) => c.prefetch(volume, lba, end).await,
         }
     }
 
     pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        match &self.cache {
-            None => self.pool.allocated(volume, lba, end, max).await,
-            Some(cache) => cache.allocated(volume, lba, end, max).await,
+        let (_inside, way) = self.enter(volume).await;
+        match way {
+            Way::Back(c) => {
+                let outcome = c.allocated(volume, lba, end, max).await;
+                self.or_pool(&c, outcome, self.0.pool.allocated(volume, lba, end, max)).await
+            }
+            Way::Pool | Way::Direct(..) => self.0.pool.allocated(volume, lba, end, max).await,
         }
     }
 
-    pub async fn flush(&self) -> Result<()> {
-        match &self.cache {
-            None => self.pool.commit().await,
-            Some(cache) => cache.flush().await,
+    /// Makes durable what has completed before: in the cache where the volume writes back, else in the pool.
+    pub async fn flush(&self, volume: VolumeId) -> Result<()> {
+        let (_inside, way) = self.enter(volume).await;
+        match way {
+            Way::Back(c) => {
+                let outcome = c.flush().await;
+                self.or_pool(&c, outcome, self.0.pool.commit()).await
+            }
+            Way::Pool | Way::Direct(..) => self.0.pool.commit().await,
         }
     }
 
     /// Changes a volume's size from `old` to `new` bytes; `last` is its new last block, if that changes.
     pub async fn resize(&self, volume: VolumeId, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
-        let Some(cache) = &self.cache else { return self.pool.resize_volume(volume, new, last).await };
-        if new < old {
-            if let Some(last) = last {
-                debug_assert_eq!(last.len(), BLOCK);
-                cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
+        let (_inside, way) = self.enter(volume).await;
+        let (from, to) = (Lba(new.div_ceil(BLOCK_U64)), Lba(old.div_ceil(BLOCK_U64)));
+        match way {
+            Way::Pool => self.0.pool.resize_volume(volume, new, last).await,
+            Way::Back(cache) => {
+                if new < old {
+                    if let Some(last) = last {
+                        debug_assert_eq!(last.len(), BLOCK);
+                        cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
+                    }
+                    cache.discard(volume, from, to).await?;
+                    cache.flush().await?;
+                }
+                let _no_round = cache.between_rounds().await;
+                self.0.pool.resize_volume(volume, new, None).await
             }
-            cache.discard(volume, Lba(new.div_ceil(BLOCK_U64)), Lba(old.div_ceil(BLOCK_U64))).await?;
-            cache.flush().await?;
+            Way::Direct(cache, _) => {
+                if new < old {
+                    if let Some(last) = last {
+                        cache.write_direct(volume, Lba(new / BLOCK_U64), &last, false).await?;
+                    }
+                    cache.discard_direct(volume, from, to).await?;
+                }
+                let _no_round = cache.between_rounds().await;
+                self.0.pool.resize_volume(volume, new, None).await
+            }
         }
-        let _no_round = cache.between_rounds().await;
-        self.pool.resize_volume(volume, new, None).await
     }
 
     /// Deletes a volume; nothing of it is carried to the pool any more.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
-        let Some(cache) = &self.cache else { return self.pool.delete_volume(volume).await };
-        let _no_round = cache.between_rounds().await;
-        self.pool.delete_volume(volume).await?;
-        cache.forget(volume).await
+        let outcome = async {
+            let (_inside, way) = self.enter(volume).await;
+            let (Way::Back(cache) | Way::Direct(cache, _)) = way else {
+                return self.0.pool.delete_volume(volume).await;
+            };
+            let _no_round = cache.between_rounds().await;
+            self.0.pool.delete_volume(volume).await?;
+            cache.forget(volume).await
+        }
+        .await;
+        if self.0.pool.volume(volume).is_none() {
+            self.0.gates.borrow_mut().remove(&volume);
+        }
+        outcome
+    }
+
+    /// Changes what the cache does for a volume, under load; durable when it returns. What is dirty is written back first; requests are held
+    /// only while the last of it goes.
+    pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
+        let _alone = self.0.changing.acquire(1).await;
+        let gate = self.gate(volume);
+        let before = gate.mode();
+        if before == mode {
+            return Ok(());
+        }
+        let cache = self.cache().filter(|c| !c.is_aside());
+        if let Some(cache) = &cache
+            && before == CacheMode::WriteBack
+        {
+            cache.publish_all().await?;
+        }
+        let _shut = gate.shut().await;
+        if let Some(cache) = &cache {
+            if before == CacheMode::WriteBack {
+                self.write_back(cache, || cache.is_written_back(volume)).await?;
+            } else {
+                // What comes now may be durable in the cache before the pool commits what came before.
+                self.0.pool.commit().await?;
+            }
+            if mode == CacheMode::None {
+                cache.forget(volume).await?;
+                cache.flush().await?;
+            }
+        }
+        self.0.pool.set_cache_mode(volume, mode).await?;
+        gate.set_mode(mode);
+        Ok(())
+    }
+
+    async fn write_back(&self, cache: &Cache, done: impl Fn() -> bool) -> Result<()> {
+        for _ in 0..3 {
+            if done() {
+                return Ok(());
+            }
+            cache.publish_all().await?;
+        }
+        if done() {
+            return Ok(());
+        }
+        let what = "something dirty is bad in the cache and cannot be written back: see bad_blocks in forebay cache status; write those blocks again";
+        Err(PoolError::new(ErrorKind::Io, what))
+    }
+
+    /// Puts a cache in front of the pool, under load. It must be open and empty.
+    pub async fn attach(&self, cache: Cache) -> Result<()> {
+        let _alone = self.0.changing.acquire(1).await;
+        if self.0.cache.borrow().is_some() {
+            return Err(PoolError::new(ErrorKind::Exists, "the pool has a cache already"));
+        }
+        let _shut = self.shut_all().await;
+        self.0.pool.commit().await?;
+        *self.0.cache.borrow_mut() = Some(cache);
+        Ok(())
+    }
+
+    /// Writes everything back and takes the cache away, under load; requests are held only while the last of it goes.
+    pub async fn detach(&self) -> Result<()> {
+        let _alone = self.0.changing.acquire(1).await;
+        let Some(cache) = self.cache() else {
+            return Err(PoolError::new(ErrorKind::NotFound, "the pool has no cache"));
+        };
+        if !cache.is_aside() {
+            cache.publish_all().await?;
+        }
+        let _shut = self.shut_all().await;
+        cache.detach().await?;
+        *self.0.cache.borrow_mut() = None;
+        Ok(())
+    }
+
+    async fn shut_all(&self) -> Vec<Shut> {
+        // Every volume has a gate then; one that is made meanwhile has nobody inside who knows of a cache.
+        let volumes: Vec<VolumeId> = self.0.pool.volumes().iter().map(|v| v.id).collect();
+        let mut shut = Vec::with_capacity(volumes.len());
+        for volume in volumes {
+            shut.push(self.gate(volume).shut().await);
+        }
+        shut
     }
 }

@@ -5,6 +5,7 @@
 //! different sectors of one block do not lose one another ([`ranges`]).
 
 mod blocks;
+mod gate;
 pub mod ranges;
 mod requests;
 mod volumes;

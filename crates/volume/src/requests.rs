@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
-use cache::Cache;
 use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use queue::KindStats;
 
@@ -57,14 +56,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn new(
-        pool: &Pool,
-        cache: Option<Cache>,
-        id: VolumeId,
-        locks: RangeLocks,
-        stats: Rc<RefCell<RequestStats>>,
-    ) -> Volume {
-        Volume { pool: pool.clone(), blocks: Blocks::new(pool, cache), id, locks, stats }
+    pub(crate) fn new(blocks: &Blocks, id: VolumeId, locks: RangeLocks, stats: Rc<RefCell<RequestStats>>) -> Volume {
+        Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
     }
 
     /// Its name and size; `None` if it was deleted.
@@ -175,7 +168,7 @@ impl Volume {
     /// Makes everything that completed before, on any handle, durable.
     pub async fn flush(&self) -> Result<()> {
         let since = self.pool.now();
-        self.blocks.flush().await?;
+        self.blocks.flush(self.id).await?;
         self.count(|s| &mut s.flush, 0, since);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::VolumeId;
 use cache::Cache;
-use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
+use pool::{CacheMode, ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::Blocks;
@@ -17,8 +17,7 @@ use crate::requests::{RequestStats, Volume};
 pub struct Volumes(Rc<Inner>);
 
 struct Inner {
-    pool: Pool,
-    cache: Option<Cache>,
+    blocks: Blocks,
     locks: RefCell<FxHashMap<VolumeId, RangeLocks>>,
     stats: Rc<RefCell<RequestStats>>,
 }
@@ -29,40 +28,56 @@ impl Volumes {
         Volumes::with_cache(pool, None)
     }
 
-    /// The volumes of `pool`, all of them behind `cache`, if there is one.
+    /// The volumes of `pool`, behind `cache`, if there is one, as their modes say.
     pub fn with_cache(pool: &Pool, cache: Option<Cache>) -> Volumes {
-        Volumes(Rc::new(Inner { pool: pool.clone(), cache, locks: RefCell::default(), stats: Rc::default() }))
+        Volumes(Rc::new(Inner { blocks: Blocks::new(pool, cache), locks: RefCell::default(), stats: Rc::default() }))
     }
 
     /// The pool below.
     pub fn pool(&self) -> &Pool {
-        &self.0.pool
+        self.0.blocks.pool()
     }
 
     /// The cache in front of it.
-    pub fn cache(&self) -> Option<&Cache> {
-        self.0.cache.as_ref()
+    pub fn cache(&self) -> Option<Cache> {
+        self.0.blocks.cache()
+    }
+
+    /// Puts a cache, open and empty, in front of the pool, also under load.
+    pub async fn attach(&self, cache: Cache) -> Result<()> {
+        self.0.blocks.attach(cache).await
+    }
+
+    /// Writes everything back, then closes the cache and takes it away, also under load.
+    pub async fn detach(&self) -> Result<()> {
+        self.0.blocks.detach().await
+    }
+
+    /// Changes what the cache does for a volume, also under load; durable when it returns.
+    pub async fn set_mode(&self, name: &str, mode: CacheMode) -> Result<()> {
+        let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+        self.0.blocks.set_mode(info.id, mode).await
     }
 
     /// The live volumes, in the order of their creation.
     pub fn list(&self) -> Vec<VolumeInfo> {
-        self.0.pool.volumes()
+        self.pool().volumes()
     }
 
     /// A handle on the live volume `name`.
     pub fn open(&self, name: &str) -> Option<Volume> {
-        self.0.pool.find_volume(name).map(|info| self.handle(&info))
+        self.pool().find_volume(name).map(|info| self.handle(&info))
     }
 
     fn handle(&self, info: &VolumeInfo) -> Volume {
         let locks = self.0.locks.borrow_mut().entry(info.id).or_default().clone();
-        Volume::new(&self.0.pool, self.0.cache.clone(), info.id, locks, self.0.stats.clone())
+        Volume::new(&self.0.blocks, info.id, locks, self.0.stats.clone())
     }
 
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
     pub async fn create(&self, name: &str, size: u64, sector: u32) -> Result<Volume> {
-        let id = self.0.pool.create_volume(name, size, sector).await?;
-        match self.0.pool.volume(id) {
+        let id = self.pool().create_volume(name, size, sector).await?;
+        match self.pool().volume(id) {
             Some(info) => Ok(self.handle(&info)),
             None => Err(missing(name)),
         }
@@ -76,8 +91,8 @@ impl Volumes {
 
     /// Deletes a volume; handles on it fail from now on.
     pub async fn delete(&self, name: &str) -> Result<()> {
-        let info = self.0.pool.find_volume(name).ok_or_else(|| missing(name))?;
-        Blocks::new(&self.0.pool, self.0.cache.clone()).delete(info.id).await?;
+        let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+        self.0.blocks.delete(info.id).await?;
         self.0.locks.borrow_mut().remove(&info.id);
         Ok(())
     }

@@ -1,0 +1,144 @@
+//! Writes that go past the cache, straight to the pool: of volumes that write through or around it.
+//!
+//! **Coherence.** What the cache has of the range is dropped first, and a read that begins before the pool has the new blocks is not kept. The drop is in the
+//! journal, and no commit of the pool becomes durable before the journal is: after a crash a block that the cache still has is therefore no older than the
+//! pool's. Such a volume has nothing dirty here; switching to these modes sees to that.
+
+use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::promote::MAX_BLOCKS;
+
+impl Cache {
+    /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.
+    pub async fn write_direct(&self, volume: VolumeId, lba: Lba, data: &Slice, keep: bool) -> Result<()> {
+        let mut at = 0;
+        while at < data.len() {
+            let n = (data.len() - at).min(MAX_BLOCKS as usize * BLOCK);
+            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), keep).await?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    async fn write_direct_step(&self, volume: VolumeId, lba: Lba, data: Slice, keep: bool) -> Result<()> {
+        let blocks = (data.len() / BLOCK) as u64;
+        let sequential = self.0.written.is_sequential(volume, lba, blocks);
+        let end = lba.plus(blocks);
+        self.begin_direct(volume, lba, end).await?;
+        let outcome = self.0.pool.write(volume, lba, &data).await;
+        let kept = {
+            let mut st = self.state_mut();
+            st.promotions.end_direct(volume, lba, end);
+            if sequential || !keep {
+                st.stats.bypassed += blocks;
+            }
+            if outcome.is_ok() && keep && !sequential {
+                Cache::begin_keeping(&mut st, volume, lba, blocks)
+            } else {
+                None
+            }
+        };
+        if let Some(key) = kept {
+            self.keep(key, SliceList::from_iter([data]));
+        }
+        outcome
+    }
+
+    /// Unmaps blocks in the pool.
+    pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.begin_direct(volume, lba, end).await?;
+        let outcome = self.0.pool.discard(volume, lba, end).await;
+        self.state_mut().promotions.end_direct(volume, lba, end);
+        outcome
+    }
+
+    /// Drops what the cache has of the range, and keeps reads of it from being kept until [`crate::promote::Promotions::end_direct`].
+    async fn begin_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.0.last_request.set(self.0.rt.now());
+        self.state_mut().promotions.begin_direct(volume, lba, end);
+        let dropped = self.drop_clean(volume, lba, end).await;
+        if dropped.is_err() {
+            self.state_mut().promotions.end_direct(volume, lba, end);
+        }
+        dropped
+    }
+
+    async fn drop_clean(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let upto = self
+                .resident(Class::Foreground, |st| {
+                    let old = match st.index.overlapping(&st.buckets, volume, (at, end), SLICE)? {
+                        Ok(old) => old,
+                        Err(e) => return Ok(Err(e)),
+                    };
+                    let upto = match old.last() {
+                        Some(last) if old.len() >= SLICE => Lba(last.end().min(end.0)),
+                        _ => end,
+                    };
+                    if old.is_empty() {
+                        return Ok(Ok(upto));
+                    }
+                    if old.iter().any(|e| st.index.unpublished(e).is_some()) {
+                        let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
+                        return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
+                    }
+                    if let Err(e) = st.change(volume, (at, upto), &[], false)? {
+                        return Ok(Err(e));
+                    }
+                    // Stale keys too: the record that made them stale may not be durable.
+                    st.dropped = true;
+                    Ok(Ok(upto))
+                })
+                .await??;
+            at = upto;
+        }
+        Ok(())
+    }
+
+    /// Makes durable that the cache has dropped what direct writes replaced; every commit of the pool waits for it.
+    pub(crate) async fn drops_durable(&self) -> Result<()> {
+        let target = {
+            let mut st = self.state_mut();
+            if !st.dropped || self.0.aside.get() {
+                return Ok(());
+            }
+            st.dropped = false;
+            st.journal.close()
+        };
+        let outcome = self.durable(target, Class::Commit).await;
+        if outcome.is_err() {
+            self.state_mut().dropped = true;
+            // Set aside meanwhile: the commit that waits says so too.
+            if self.0.aside.get() {
+                return Ok(());
+            }
+        }
+        outcome
+    }
+
+    /// True if the pool has all of a volume.
+    pub fn is_written_back(&self, volume: VolumeId) -> bool {
+        let st = self.state();
+        let last = st.dirty_until.get(&volume).copied().unwrap_or(st.dirty_at_open);
+        last <= st.index.published
+    }
+
+    /// True if the pool has everything.
+    pub(crate) fn all_written_back(&self) -> bool {
+        let st = self.state();
+        let last = st.dirty_until.values().copied().fold(st.dirty_at_open, Epoch::max);
+        last <= st.index.published
+    }
+
+    /// True if the cache has failed while it held nothing that the pool lacks: the pool goes on alone.
+    pub fn is_aside(&self) -> bool {
+        self.0.aside.get()
+    }
+}
+
+/// Extents dropped in one step.
+const SLICE: usize = 64;

@@ -1,0 +1,81 @@
+//! What all requests of a volume go through, so that what lies below them can be changed while they are held back for a moment.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pool::CacheMode;
+use rt::sync::Event;
+
+/// A volume's gate; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Gate(Rc<Inner>);
+
+struct Inner {
+    mode: Cell<CacheMode>,
+    inside: Cell<u64>,
+    shut: Cell<bool>,
+    /// Nobody is inside any more, or the gate is open again.
+    changed: Event,
+}
+
+/// A request that has gone in.
+pub(crate) struct Inside(Gate);
+
+/// The gate stays shut until it is dropped.
+pub(crate) struct Shut(Gate);
+
+impl Gate {
+    pub fn new(mode: CacheMode) -> Gate {
+        let (inside, shut) = (Cell::new(0), Cell::new(false));
+        Gate(Rc::new(Inner { mode: Cell::new(mode), inside, shut, changed: Event::new() }))
+    }
+
+    /// What a cache does for the volume. Read it inside.
+    pub fn mode(&self) -> CacheMode {
+        self.0.mode.get()
+    }
+
+    /// Sets it. To be done while the gate is shut.
+    pub fn set_mode(&self, mode: CacheMode) {
+        self.0.mode.set(mode);
+    }
+
+    /// Goes in; waits while the gate is shut.
+    pub async fn enter(&self) -> Inside {
+        while self.0.shut.get() {
+            self.0.changed.wait().await;
+        }
+        self.0.inside.set(self.0.inside.get() + 1);
+        Inside(self.clone())
+    }
+
+    /// Shuts it, and waits until nobody is inside. One at a time: who comes second waits until it is open again.
+    pub async fn shut(&self) -> Shut {
+        while self.0.shut.get() {
+            self.0.changed.wait().await;
+        }
+        self.0.shut.set(true);
+        let shut = Shut(self.clone());
+        while self.0.inside.get() > 0 {
+            self.0.changed.wait().await;
+        }
+        shut
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let inside = self.0.0.inside.get() - 1;
+        self.0.0.inside.set(inside);
+        if inside == 0 && self.0.0.shut.get() {
+            self.0.0.changed.notify();
+        }
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.0.0.shut.set(false);
+        self.0.0.changed.notify();
+    }
+}
