@@ -78,6 +78,14 @@ impl Handles {
         Ok((FileId(files.len() as u32 - 1), opened.info))
     }
 
+    /// Closes a file, and so unlocks it. Its number stays taken, and so does the descriptor's: an operation that comes too late fails with EBADF and
+    /// never reaches another file.
+    pub fn close_file(&self, file: FileId) -> io::Result<()> {
+        let t = self.0.borrow();
+        let f = t.files.get(file.0 as usize).ok_or_else(|| io::Error::from_raw_os_error(NO_SUCH.0))?;
+        sys::close_in_place(f.fd.as_raw_fd())
+    }
+
     /// Takes over a listening socket.
     pub fn adopt_listener(&self, fd: OwnedFd) -> io::Result<SocketId> {
         self.adopt(fd)
@@ -180,6 +188,22 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_closed_file_is_free_for_others_and_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let how = OpenFile { write: true, create_len: Some(8192), direct: false };
+        let (one, other) = (Handles::new(true), Handles::new(true));
+        let (file, _) = one.open_file(&path, &how).unwrap();
+        assert_eq!(other.open_file(&path, &how).err().map(|e| e.kind()), Some(io::ErrorKind::ResourceBusy));
+        let fd = one.file(file).unwrap().fd;
+        one.close_file(file).unwrap();
+        assert_eq!(sys::flush(fd), Err(NO_SUCH));
+        let (again, _) = one.open_file(&path, &how).unwrap();
+        assert!(again != file && one.file(again).unwrap().fd != fd);
+        assert!(one.close_file(FileId(9)).is_err());
+    }
 
     #[test]
     fn a_held_socket_closes_when_it_is_let_go() {

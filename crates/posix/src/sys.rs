@@ -1,10 +1,14 @@
 //! System calls on descriptors, with the results that the seam wants; also used by the io_uring backend for what it does inline.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use base::{BufList, Instant, IoError, SliceList};
 
@@ -123,6 +127,28 @@ pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()
     // SAFETY: `at` points to a live number of the size that is given.
     let r = unsafe { libc::setsockopt(fd, level, name, at, size_of::<i32>() as u32) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes what is behind a descriptor and leaves the number taken, by something that nothing can be read from or written to.
+pub(crate) fn close_in_place(fd: RawFd) -> io::Result<()> {
+    let nothing = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/")?;
+    // SAFETY: plain numbers; both descriptors are open.
+    let r = unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    if r == fd { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bytes that an ordinary user can still write to the file system that `path` is in.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut fs = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends in a zero byte; `fs` is valid for writing, and read only where the call says that it has filled it.
+    let fs = unsafe {
+        if libc::statvfs(path.as_ptr(), fs.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        fs.assume_init()
+    };
+    Ok(fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
 /// Lies in tmpfs or ramfs.
