@@ -337,7 +337,12 @@ impl Client {
             Why::Odd => false,
         };
         if !allowed {
-            env.fail(format!("{} of volume {} failed: {}", context.what, context.volume, e.text));
+            let pool = self.boot.volumes.pool().status().pool;
+            let cache = self.boot.volumes.cache().map(|c| c.status());
+            env.fail(format!(
+                "{} of volume {} failed: {}\n{} of {} bytes used\n{cache:?}",
+                context.what, context.volume, e.text, pool.used_bytes, pool.capacity_bytes
+            ));
         }
     }
 
@@ -348,8 +353,13 @@ impl Client {
         let now = env.world.now().0;
         let status = self.boot.volumes.pool().status().pool;
         let free = status.capacity_bytes.saturating_sub(status.used_bytes);
+        // In front of it space is promised: for what is dirty, for every request under way, and for the nodes that they change.
+        let promised = self.boot.volumes.cache().map_or(0, |c| {
+            let dirty = c.status().dirty_bytes;
+            dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
+        });
         // What metadata keeps for itself, and some groups that are as good as full.
-        if free <= 4 * env.settings.group_bytes + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 {
+        if free <= 4 * env.settings.group_bytes + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + promised {
             env.full_at.set(Some(now));
         }
         env.full_at.get().is_some_and(|at| at + A_MOMENT_NS > now)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Prng;
+use cache::Cache;
 use pool::Pool;
 use rt::{Rt, SocketId};
 use sim::World;
@@ -34,7 +35,10 @@ pub(crate) struct Env {
     pub full_at: Cell<Option<u64>>,
     /// The open pool, for its counters.
     pub pool: RefCell<Option<Pool>>,
-    in_flight: RefCell<BTreeMap<u64, (u64, &'static str)>>,
+    /// Its cache.
+    pub cache: RefCell<Option<Cache>>,
+    /// When it began, what, and over how many bytes.
+    in_flight: RefCell<BTreeMap<u64, (u64, &'static str, u64)>>,
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
 }
@@ -54,6 +58,7 @@ impl Env {
             host_full: Cell::new(false),
             full_at: Cell::new(None),
             pool: RefCell::new(None),
+            cache: RefCell::new(None),
             in_flight: RefCell::default(),
             last_answer: Cell::new(0),
         }
@@ -79,7 +84,7 @@ impl Env {
     /// An operation begins; `len` is 0 where it has no range.
     pub fn begins(&self, op: u64, volume: u32, what: &'static str, offset: u64, len: u64) {
         let now = self.world.now().0;
-        self.in_flight.borrow_mut().insert(op, (now, what));
+        self.in_flight.borrow_mut().insert(op, (now, what, len));
         self.story.borrow_mut().add(now, What::Begins { op, volume, what, offset, len });
     }
 
@@ -88,6 +93,11 @@ impl Env {
         self.last_answer.set(self.world.now().0);
         self.answered.set(self.answered.get() + 1);
         self.story.borrow_mut().add(self.world.now().0, What::Ends { op, how: how.into() });
+    }
+
+    /// What operations under way are about, each no more than `most`.
+    pub fn bytes_in_flight(&self, most: u64) -> u64 {
+        self.in_flight.borrow().values().map(|(_, _, len)| *len.min(&most)).sum()
     }
 
     /// The run has failed.
@@ -104,9 +114,10 @@ impl Env {
     /// Fails if something has been under way for too long.
     pub fn check_patience(&self) {
         let now = self.world.now().0;
-        let old = self.in_flight.borrow().iter().find(|(_, (at, _))| at + PATIENCE_NS < now).map(|(op, w)| (*op, *w));
-        if let Some((op, (at, what))) = old {
-            self.fail(format!("op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns"));
+        let old = self.in_flight.borrow().iter().find(|(_, (at, ..))| at + PATIENCE_NS < now).map(|(op, w)| (*op, *w));
+        if let Some((op, (at, what, _))) = old {
+            let cache = self.cache.borrow().as_ref().map(Cache::status);
+            self.fail(format!("op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{cache:?}"));
         }
         let last = self.last_answer.get();
         if last + PATIENCE_NS < now {
@@ -123,6 +134,8 @@ impl Env {
         self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
         self.pool.borrow_mut().take();
+        self.cache.borrow_mut().take();
+        self.model.borrow_mut().close_cache();
     }
 
     /// Devices may answer so that clients see errors.
@@ -148,6 +161,9 @@ impl Env {
         }
         c.add("boots that ended degraded", u64::from(s.pool.state == "degraded"));
         c.add("boots that ended failed", u64::from(s.pool.state == "failed"));
+        if let Some(cache) = &*self.cache.borrow() {
+            crate::cached::count(&cache.status(), &mut c);
+        }
     }
 }
 

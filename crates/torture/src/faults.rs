@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::Duration;
+use cache::CacheFile;
 use pool::geometry::Geometry;
 use pool::{DeviceFile, ErrorKind, PoolError};
 use rt::{FileId, Rt};
@@ -16,6 +17,8 @@ use crate::settings::Damage;
 pub(crate) struct Devices {
     env: Rc<Env>,
     pub files: Vec<DeviceFile>,
+    /// The cache's.
+    pub cache: Option<CacheFile>,
     dead: RefCell<Vec<bool>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
 }
@@ -33,7 +36,17 @@ impl Devices {
             })
             .collect();
         let n = files.len();
-        Devices { env: env.clone(), files, dead: RefCell::new(vec![false; n]), snapshots: RefCell::new(vec![None; n]) }
+        let cache = env.settings.cache.as_ref().map(|plan| {
+            let file = env.world.add_disk(plan.disk.clone());
+            CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
+        });
+        Devices {
+            env: env.clone(),
+            files,
+            cache,
+            dead: RefCell::new(vec![false; n]),
+            snapshots: RefCell::new(vec![None; n]),
+        }
     }
 
     fn is_victim(&self, d: usize) -> bool {
@@ -52,6 +65,9 @@ impl Devices {
         for f in &self.files {
             self.env.world.set_rates(f.file, FaultRates::default());
             self.env.world.inject(f.file, Fault::Full(false));
+        }
+        if let Some(cache) = &self.cache {
+            self.env.world.set_rates(cache.file, FaultRates::default());
         }
     }
 
@@ -162,6 +178,9 @@ impl Devices {
         for (d, f) in self.files.iter().enumerate() {
             let rates = if self.is_victim(d) { faults.rates } else { faults.harmless };
             self.env.world.set_rates(f.file, rates);
+        }
+        if let (Some(cache), Some(plan)) = (&self.cache, &self.env.settings.cache) {
+            self.env.world.set_rates(cache.file, plan.harmless);
         }
     }
 

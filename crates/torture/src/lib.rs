@@ -5,7 +5,7 @@
 //! One seed is one run. It draws its [`Settings`] (a swarm: devices, copies, sizes, speeds, which operations and faults there are at all), then goes
 //! through several boots: the pool is opened (or made), volumes come and go and change their size, clients write and read them directly and
 //! by NBD over a simulated wire, and at some moment, also in the middle of opening, power fails or the process is killed. In between
-//! devices rot, vanish, or come back as they were long before.
+//! devices rot, vanish, or come back as they were long before. Half of the runs have a cache ([`cached`]), which may be lost between two boots.
 //!
 //! # What it checks
 //!
@@ -15,6 +15,7 @@
 //!   *beyond* that budget errors are allowed, wrong bytes never.
 //! * Volumes: what was acknowledged (create, resize, delete) is there after a crash; what was not may be.
 //! * After every crash the offline check finds nothing but damage on devices that were struck.
+//! * Without its cache the pool holds one of the cuts that were taken, exactly, and no older one than was seen published ([`model`]: cuts).
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume is deleted all space is back.
 //! * One seed is one history: a run can be repeated and gives the same hash.
 //!
@@ -23,6 +24,7 @@
 //! `make torture SEEDS=1 SEED=n`; with `--verbose` the log of the engine, with `--trace` every operation at the seam.
 
 mod admin;
+mod cached;
 mod client;
 pub mod content;
 mod env;
@@ -34,6 +36,7 @@ pub mod settings;
 mod story;
 mod verify;
 
+use std::backtrace::BacktraceStatus;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -55,7 +58,11 @@ pub fn catch_panics() {
             Some(text) => (*text).to_owned(),
             None => info.payload().downcast_ref::<String>().cloned().unwrap_or_default(),
         };
-        PANIC.with_borrow_mut(|p| *p = Some(format!("{text}\n({place})")));
+        // Empty unless RUST_BACKTRACE asks for it.
+        let backtrace = std::backtrace::Backtrace::capture();
+        let backtrace =
+            if backtrace.status() == BacktraceStatus::Captured { backtrace.to_string() } else { String::new() };
+        PANIC.with_borrow_mut(|p| *p = Some(format!("{text}\n({place})\n{backtrace}")));
     }));
 }
 

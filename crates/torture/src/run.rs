@@ -1,6 +1,6 @@
 //! One run: boots until the last, each with clients, faults and an end; then rest.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::prng::mix64;
@@ -12,6 +12,7 @@ use sim::World;
 use volume::Volumes;
 
 use crate::admin;
+use crate::cached::{self, Attachment};
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
@@ -43,7 +44,8 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
     world.set_trace(trace);
     let env = Rc::new(Env::new(settings, world.clone(), story));
     let devices = Rc::new(Devices::new(&env));
-    let mut run = Run { env: env.clone(), devices: devices.clone(), created: false, boots: 0 };
+    let mut run =
+        Run { env: env.clone(), devices: devices.clone(), created: false, boots: 0, attachment: Rc::default() };
     let going = run.all_boots();
     if going {
         run.rest();
@@ -60,6 +62,7 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
         env.count("faults: dead devices", c.dead);
         env.count("faults: no space on the host", c.no_space);
     }
+    env.count("cache: cuts seen", env.model.borrow().cuts_taken());
     let coverage = env.coverage.borrow().clone();
     let hash = coverage.0.values().fold(world.history_hash(), |h, n| mix64(h ^ n));
     Summary { hash, virtual_ns: world.now().0, coverage }
@@ -70,6 +73,7 @@ struct Run {
     devices: Rc<Devices>,
     created: bool,
     boots: u64,
+    attachment: Rc<Cell<Attachment>>,
 }
 
 impl Run {
@@ -79,6 +83,7 @@ impl Run {
             let there = self.devices.between_boots();
             if self.created {
                 self.offline_check(false);
+                cached::perhaps_lose(&self.env, &self.attachment);
             }
             match self.boot(plan, there) {
                 Ended::Refused => return false,
@@ -109,8 +114,13 @@ impl Run {
     fn boot(&mut self, plan: BootPlan, there: Vec<DeviceFile>) -> Ended {
         let rt = self.runtime();
         self.env.note(format!("boot {}: {plan:?}", self.boots));
-        let session = Session { env: self.env.clone(), devices: self.devices.clone(), rt: rt.clone() };
-        let created = Rc::new(std::cell::Cell::new(self.created));
+        let session = Session {
+            env: self.env.clone(),
+            devices: self.devices.clone(),
+            rt: rt.clone(),
+            attachment: self.attachment.clone(),
+        };
+        let created = Rc::new(Cell::new(self.created));
         let c = created.clone();
         let outcome = rt.block_on(async move { session.live(plan, there, c).await });
         self.created = created.get();
@@ -211,7 +221,12 @@ impl Run {
     fn final_boot(&mut self, there: Vec<DeviceFile>, task: Task) -> bool {
         let rt = self.runtime();
         self.env.note(format!("the last boots: {task:?}"));
-        let session = Session { env: self.env.clone(), devices: self.devices.clone(), rt: rt.clone() };
+        let session = Session {
+            env: self.env.clone(),
+            devices: self.devices.clone(),
+            rt: rt.clone(),
+            attachment: self.attachment.clone(),
+        };
         let guard = (self.env.clone(), rt.clone());
         drop(rt.spawn(async move {
             guard.1.sleep(Duration::from_secs(3600)).await;
@@ -240,11 +255,12 @@ struct Session {
     env: Rc<Env>,
     devices: Rc<Devices>,
     rt: Rt,
+    attachment: Rc<Cell<Attachment>>,
 }
 
 impl Session {
     /// A boot with clients. True after a close, false if the pool was refused; it does not return from a cut or a kill.
-    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<std::cell::Cell<bool>>) -> bool {
+    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<Cell<bool>>) -> bool {
         let env = self.env.clone();
         if plan.ending != Ending::Close {
             let (e, rt) = (env.clone(), self.rt.clone());
@@ -257,7 +273,7 @@ impl Session {
             self.devices.unleash();
         }
         let there = if created.get() { there } else { self.devices.files.clone() };
-        let Some(boot) = self.open(there, &created).await else { return false };
+        let Some(boot) = self.open(there, &created, true).await else { return false };
         self.devices.unleash();
         if plan.verify {
             verify(&boot).await;
@@ -298,6 +314,11 @@ impl Session {
         let env = &self.env;
         self.devices.calm();
         let pool = boot.volumes.pool().clone();
+        if let Some(cache) = &boot.volumes.cache() {
+            if !cached::close(boot, cache, &self.attachment).await {
+                return false;
+            }
+        }
         let mut outcome = pool.commit().await;
         if outcome.is_err() && env.host_full.get() {
             outcome = pool.commit().await;
@@ -311,7 +332,7 @@ impl Session {
     }
 
     /// Opens the pool, or makes it. `None`: it was refused, which is allowed beyond the budget.
-    async fn open(&self, there: Vec<DeviceFile>, created: &std::cell::Cell<bool>) -> Option<Rc<Boot>> {
+    async fn open(&self, there: Vec<DeviceFile>, created: &Cell<bool>, may_attach: bool) -> Option<Rc<Boot>> {
         let env = &self.env;
         if !created.get() {
             let options = CreateOptions {
@@ -363,14 +384,19 @@ impl Session {
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
             env.fail(text);
         }
+        let file = self.devices.cache.as_ref();
+        let Ok(cache) = cached::open(env, &self.rt, &pool, file, &self.attachment, may_attach).await else {
+            return None;
+        };
+        let volumes = Volumes::with_cache(&pool, cache);
         let listener = env.world.listener();
-        Some(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes: Volumes::new(&pool), listener }))
+        Some(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes, listener }))
     }
 
     /// A boot without faults and clients.
     async fn settle(self, there: Vec<DeviceFile>, task: Task, created: bool) -> bool {
         let env = self.env.clone();
-        let Some(boot) = self.open(there, &std::cell::Cell::new(created)).await else { return false };
+        let Some(boot) = self.open(there, &Cell::new(created), task == Task::Settle).await else { return false };
         verify(&boot).await;
         if task == Task::Empty {
             let names: Vec<String> = boot.volumes.list().into_iter().map(|v| v.name).collect();
@@ -385,7 +411,11 @@ impl Session {
             self.wait_for_space(&boot).await;
         } else {
             let from = env.model.borrow_mut().begin_flush();
-            match boot.volumes.pool().commit().await {
+            let outcome = match &boot.volumes.cache() {
+                Some(cache) => cache.flush().await,
+                None => boot.volumes.pool().commit().await,
+            };
+            match outcome {
                 Ok(()) => env.model.borrow_mut().end_commit(from),
                 Err(_) if env.beyond() => {}
                 Err(e) => env.fail(format!("the last flush: {e}")),
@@ -423,6 +453,7 @@ impl Session {
 async fn end(env: &Env, rt: &Rt, ending: Ending) {
     env.check_patience();
     env.take_counters();
+    env.model.borrow_mut().look();
     env.note(format!("{ending:?}"));
     if ending == Ending::PowerCut {
         env.world.power_cut();

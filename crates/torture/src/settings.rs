@@ -91,6 +91,25 @@ pub struct Boot {
     pub verify: bool,
 }
 
+/// The cache of a run.
+#[derive(Clone, Debug)]
+pub struct CachePlan {
+    /// Its device.
+    pub disk: DiskModel,
+    /// Bytes of a bucket.
+    pub bucket_bytes: u64,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Its settings.
+    pub settings: cache::Settings,
+    /// It is lost between two boots once in so many; 0 for never.
+    pub lost: u64,
+    /// It is detached at a close once in so many; 0 for never.
+    pub detach: u64,
+    /// Short transfers, and times in which it is stuck.
+    pub harmless: FaultRates,
+}
+
 /// What one run is like.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -134,6 +153,8 @@ pub struct Settings {
     pub faults: Faults,
     /// The boots.
     pub boots: Vec<Boot>,
+    /// The cache, if there is one.
+    pub cache: Option<CachePlan>,
 }
 
 fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
@@ -195,6 +216,7 @@ impl Settings {
             victims,
             devices,
             boots,
+            cache: cache_plan(seed),
         }
     }
 
@@ -218,6 +240,59 @@ fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
         model.read_latency.1 *= 50;
     }
     model
+}
+
+/// Of a generator of its own: runs without a cache are what they were before there was any.
+#[allow(clippy::needless_update, reason = "settings that are not drawn here are the default ones")]
+fn cache_plan(seed: u64) -> Option<CachePlan> {
+    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xCAC4_E000));
+    if r.one_in(2) {
+        return None;
+    }
+    let bucket_bytes = one_of(r, &[64 << 10, 64 << 10, 128 << 10, 256 << 10]);
+    let journal_bytes = one_of(r, &[MIB, MIB, 2 * MIB]);
+    // As few buckets as there may be, and some more; or as much as is written.
+    let buckets = if r.one_in(3) { r.range(16, 24) } else { r.range(24, 160) };
+    let size = (MIB + journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
+    let mut model = DiskModel::nvme(size);
+    model.align = one_of(r, &[512, 4096]);
+    if r.one_in(4) {
+        model.flush_latency.1 *= 20;
+    }
+    if r.one_in(4) {
+        model.write_latency.1 *= 50;
+    }
+    if r.one_in(4) {
+        model.read_latency.1 *= 50;
+    }
+    let target = one_of(r, &[5, 20, 40, 60]);
+    let max = one_of(r, &[1 << 20, 16 << 20, 1 << 30]);
+    let settings = cache::Settings {
+        policy: cache::Policy::ALL[r.below(5) as usize],
+        resident_nodes: one_of(r, &[8, 32, 1000]),
+        dirty_nodes: one_of(r, &[8, 32, 400]),
+        journal_interval: Duration::from_millis(one_of(r, &[1, 20, 1000])),
+        max_lag: Duration::from_millis(one_of(r, &[4, 50, 500, 30_000, 3_600_000])),
+        dirty_target_percent: target,
+        dirty_limit_percent: target + one_of(r, &[5, 30, 35]),
+        writeback: cache::controller::Settings {
+            min: one_of(r, &[64 << 10, 4 << 20]).min(max),
+            max,
+            idle_rate: one_of(r, &[64 << 10, 64 << 20]).min(max),
+        },
+        promote_blocks: one_of(r, &[0, 4, 64]),
+        ..cache::Settings::default()
+    };
+    let rate = |r: &mut Prng| if r.one_in(2) { 0 } else { one_of(r, &[20, 100, 400, 2000]) };
+    let harmless = FaultRates {
+        short_transfer: rate(r),
+        stuck: if r.one_in(4) { 500 } else { 0 },
+        stuck_for: Duration::from_millis(one_of(r, &[5, 100, 3000])),
+        ..FaultRates::default()
+    };
+    let lost = if r.one_in(3) { 0 } else { r.range(1, 5) };
+    let detach = one_of(r, &[0, 1, 2]);
+    Some(CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, detach, harmless })
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

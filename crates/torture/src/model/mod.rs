@@ -3,9 +3,10 @@
 //! Time is counted in ticks: one for every beginning and every end of an operation, so that what came before what is never in doubt. A
 //! boot that ends in a crash begins a new *era*; what it had not flushed is open from then on, until it is read.
 //!
-//! * [`block`]: one block; [`volume`]: one volume; here: their names, and the clock
+//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache; here: their names, and the clock
 
 pub(crate) mod block;
+pub(crate) mod cuts;
 pub(crate) mod volume;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use base::SECTOR;
 use pool::VolumeInfo;
 
 use block::Value;
+use cuts::Cuts;
 use volume::{End, Mismatch, Volume};
 
 /// What is not known of a name after a crash.
@@ -51,6 +53,7 @@ pub(crate) struct Model {
     next_volume: u32,
     slots: BTreeMap<String, Slot>,
     volumes: BTreeMap<u32, Volume>,
+    cuts: Cuts,
 }
 
 impl Model {
@@ -59,6 +62,7 @@ impl Model {
     }
 
     fn tick(&mut self) -> u64 {
+        self.look();
         self.tick += 1;
         self.tick
     }
@@ -241,6 +245,7 @@ impl Model {
             return Err(format!("there is a volume {:?} that was deleted or never made: {f:?}", f.name));
         }
         let names: Vec<String> = self.slots.keys().cloned().collect();
+        let in_front = self.cuts.had_cache();
         for name in names {
             let (id, doubt) = self.slots.get(&name).map_or((0, Doubt::None), |s| (s.volume, s.doubt));
             let Some(info) = found.iter().find(|f| f.name == name) else {
@@ -257,7 +262,8 @@ impl Model {
             let resizing = v.resizing.take();
             sizes.extend(resizing.map(|r| r.0));
             sizes.push(v.size);
-            if let Some((_, op)) = resizing.filter(|r| r.0 != v.size && info.size_bytes == v.size) {
+            // Behind a cache a shrink gives up its blocks before the size changes: a crash between leaves the size, and of the blocks any.
+            if let Some((_, op)) = resizing.filter(|r| !in_front && r.0 != v.size && info.size_bytes == v.size) {
                 v.not_resized(op);
             }
             if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
@@ -267,7 +273,7 @@ impl Model {
                 ));
             }
             if info.size_bytes < v.size {
-                v.cut(info.size_bytes);
+                v.cut(info.size_bytes, self.tick);
             }
             v.size = info.size_bytes;
         }

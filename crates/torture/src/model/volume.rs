@@ -1,6 +1,7 @@
 //! One volume: its blocks as far as they are known to hold anything, changes under way, readers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use base::{BLOCK_U64, SECTOR};
 
@@ -33,6 +34,9 @@ pub(crate) struct End {
     pub durable: bool,
 }
 
+/// Blocks by their number; those that hold nothing and may not are left out.
+pub(crate) type Blocks = BTreeMap<u64, Block>;
+
 pub(crate) struct Volume {
     /// The number in its content: of this volume alone, though names come again.
     pub id: u32,
@@ -50,7 +54,10 @@ pub(crate) struct Volume {
     given_up: Option<u64>,
     /// A deletion was asked for.
     pub dying: bool,
-    blocks: BTreeMap<u64, Block>,
+    /// Shared with the images of cuts, until they change.
+    blocks: Rc<Blocks>,
+    /// Sizes that it was cut to, and when.
+    cuts: Vec<(u64, u64)>,
     unsettled: BTreeSet<u64>,
     ranges: BTreeMap<u64, Range>,
     /// Reads under way: their number and the tick at which they began.
@@ -69,7 +76,8 @@ impl Volume {
             behind: 0,
             given_up: None,
             dying: false,
-            blocks: BTreeMap::new(),
+            blocks: Rc::default(),
+            cuts: Vec::new(),
             unsettled: BTreeSet::new(),
             ranges: BTreeMap::new(),
             readers: BTreeMap::new(),
@@ -109,7 +117,7 @@ impl Volume {
             [first, end].into_iter().filter(|s| s % SECTORS != 0).for_each(|s| self.ensure(s / SECTORS));
         }
         let touched = first / SECTORS..end.div_ceil(SECTORS);
-        for (number, block) in self.blocks.range_mut(touched) {
+        for (number, block) in Rc::make_mut(&mut self.blocks).range_mut(touched) {
             if let Some(change) = range.on(*number) {
                 block.changes.push(change);
                 self.unsettled.insert(*number);
@@ -122,7 +130,10 @@ impl Volume {
     fn ensure(&mut self, number: u64) {
         let ranges = &self.ranges;
         let unsettled = &mut self.unsettled;
-        self.blocks.entry(number).or_insert_with(|| {
+        if self.blocks.contains_key(&number) {
+            return;
+        }
+        Rc::make_mut(&mut self.blocks).entry(number).or_insert_with(|| {
             let changes: Vec<_> = ranges.values().filter_map(|r| r.on(number)).collect();
             if !changes.is_empty() {
                 unsettled.insert(number);
@@ -137,7 +148,7 @@ impl Volume {
         let oldest = self.oldest_reader();
         let touched = range.first / SECTORS..range.end.div_ceil(SECTORS);
         let mut holes = Vec::new();
-        for (number, block) in self.blocks.range_mut(touched) {
+        for (number, block) in Rc::make_mut(&mut self.blocks).range_mut(touched) {
             for c in block.changes.iter_mut().filter(|c| c.op == op) {
                 (c.end, c.ok, c.durable) = (how.tick, how.ok, how.durable);
             }
@@ -156,7 +167,7 @@ impl Volume {
         // reads under way may still see.
         if self.ranges.is_empty() && self.readers.is_empty() {
             for number in holes {
-                self.blocks.remove(number);
+                Rc::make_mut(&mut self.blocks).remove(number);
                 self.unsettled.remove(number);
             }
         }
@@ -170,7 +181,7 @@ impl Volume {
         let oldest = self.oldest_reader();
         let mut settled = Vec::new();
         for number in &self.unsettled {
-            let Some(block) = self.blocks.get_mut(number) else { continue };
+            let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(number) else { continue };
             block.changes.iter_mut().filter(|c| c.era == era && c.end < from).for_each(|c| c.durable = true);
             block.settle(oldest);
             if block.changes.is_empty() {
@@ -198,6 +209,7 @@ impl Volume {
             let end = (size / SECTOR as u64).div_ceil(SECTORS);
             self.behind += self.blocks.range(end..).filter(|(_, b)| b.takes().1).count() as u64;
             self.given_up = Some(tick);
+            self.cuts.push((tick, size));
         } else {
             self.behind = 0;
         }
@@ -206,25 +218,53 @@ impl Volume {
 
     /// A resize has not happened.
     pub fn not_resized(&mut self, op: u64) {
-        self.blocks.values_mut().for_each(|b| b.changes.retain(|c| c.op != op));
+        Rc::make_mut(&mut self.blocks).values_mut().for_each(|b| b.changes.retain(|c| c.op != op));
     }
 
     /// The end of the volume is at `size`, and what was behind it is gone for good.
-    pub fn cut(&mut self, size: u64) {
+    pub fn cut(&mut self, size: u64, tick: u64) {
+        self.cuts.push((tick, size));
         let sectors = size / SECTOR as u64;
-        let behind = self.blocks.split_off(&sectors.div_ceil(SECTORS));
+        let behind = Rc::make_mut(&mut self.blocks).split_off(&sectors.div_ceil(SECTORS));
         behind.keys().for_each(|n| {
             self.unsettled.remove(n);
         });
         self.behind += behind.len() as u64;
         self.given_up = None;
         let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
-        let Some(block) = self.blocks.get_mut(&last).filter(|_| kept > 0) else { return };
+        let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(&last).filter(|_| kept > 0) else { return };
         let mask = (1u8 << kept) - 1;
         block.changes.iter_mut().for_each(|c| c.mask &= mask);
         block.changes.retain(|c| c.mask != 0);
         // The shrink has written zeros there.
         block.base[kept as usize..].fill(Value::Zero);
+    }
+
+    /// What every block may hold now.
+    pub fn image(&self) -> Rc<Blocks> {
+        self.blocks.clone()
+    }
+
+    /// Nobody will ask for what was before `tick`.
+    pub fn forget_cuts_before(&mut self, tick: u64) {
+        self.cuts.retain(|c| c.0 >= tick);
+    }
+
+    /// The volume holds what it held at `tick`, in boot `era`: all that was done by then, what was under way or not, and nothing that came later.
+    /// What it was shrunk by since is gone.
+    pub fn set_back(&mut self, image: Option<&Blocks>, tick: u64, era: u32) {
+        let mut blocks = image.cloned().unwrap_or_default();
+        let least = self.cuts.iter().filter(|c| c.0 >= tick).map(|c| c.1).min().unwrap_or(u64::MAX);
+        blocks.split_off(&least.div_ceil(BLOCK_U64));
+        for c in blocks.values_mut().flat_map(|b| &mut b.changes) {
+            if c.end == FLYING {
+                (c.end, c.ok) = (tick, false);
+            } else if c.ok && c.era == era {
+                c.durable = true;
+            }
+        }
+        self.unsettled = blocks.iter().filter(|(_, b)| !b.changes.is_empty()).map(|(n, _)| *n).collect();
+        self.blocks = Rc::new(blocks);
     }
 
     pub fn begin_read(&mut self, op: u64, tick: u64) {
@@ -258,7 +298,7 @@ impl Volume {
     fn see(&mut self, number: u64, seen: &Seen, view: View) -> Result<bool, Mismatch> {
         let oldest = self.oldest_reader();
         let whole = seen.iter().all(Option::is_some);
-        let Some(block) = self.blocks.get_mut(&number) else {
+        let Some(block) = self.blocks.get(&number) else {
             let zero = seen.iter().flatten().all(|f| *f == Found::Zero);
             let text = || format!("{}\nexpected: zeros, it was never written or given up", describe(seen));
             return if zero { Ok(false) } else { Err(Mismatch { block: number, text: text() }) };
@@ -272,6 +312,7 @@ impl Volume {
             Verdict::Explained => {}
         }
         if whole && !block.changes.is_empty() {
+            let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(&number) else { return Ok(false) };
             block.pin(seen, view, oldest);
             if block.changes.is_empty() {
                 self.unsettled.remove(&number);
