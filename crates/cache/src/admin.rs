@@ -20,7 +20,12 @@ impl Cache {
 
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
-        let mut at = Lba(0);
+        self.forget_from(volume, Lba(0)).await
+    }
+
+    /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between rounds](Cache::between_rounds).
+    pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
+        let mut at = lba;
         while at < END {
             let (upto, over) = self
                 .resident(Class::Commit, |st| {

@@ -182,6 +182,10 @@ impl Cache {
         for addr in freed.iter().chain(st.limbo.iter().flat_map(|(_, nodes)| nodes)) {
             let facts = &mut frozen.facts[st.buckets.of(node_addr(*addr)).0 as usize];
             facts.live = facts.live.saturating_sub(1);
+            if facts.live == 0 {
+                // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
+                *facts = Facts { generation: facts.generation, ..Facts::default() };
+            }
         }
         let cp = self.0.checkpointer.borrow();
         (0..self.0.layout.pages())

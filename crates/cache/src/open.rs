@@ -168,6 +168,10 @@ impl Cache {
             closed: Cell::new(false),
         }));
         cache.recover(old, place, epoch, began).await?;
+        // A crash may have come between a shrink in the pool and here.
+        for v in pool.volumes() {
+            cache.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
+        }
         cache.start();
         Ok(cache)
     }

@@ -265,7 +265,17 @@ impl Cache {
     }
 
     /// Reads one run from the cache and writes it into the round.
-    async fn carry_run(&self, round: &Round, run: Run, cut: Epoch) -> Result<()> {
+    async fn carry_run(&self, round: &Round, mut run: Run, cut: Epoch) -> Result<()> {
+        // Of a cut that an earlier try left, some may be behind the volume's end by now. The size changes between rounds only.
+        let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
+        if run.lba.0 + run.blocks > end {
+            run.blocks = end.saturating_sub(run.lba.0);
+            run.parts.retain(|p| p.lba.0 < end);
+            run.parts.iter_mut().for_each(|p| *p = p.cut(p.lba.0, end));
+            if run.blocks == 0 {
+                return Ok(());
+            }
+        }
         if run.parts.is_empty() {
             return gone_is_fine(round.discard(run.volume, run.lba, run.lba.plus(run.blocks)).await);
         }

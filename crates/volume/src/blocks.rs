@@ -159,16 +159,19 @@ impl Blocks {
         match way {
             Way::Pool => self.0.pool.resize_volume(volume, new, last).await,
             Way::Back(cache) => {
+                // The pool says the size, at once. What the cache has behind a new end is dropped after that, here or when it is opened; and what
+                // the last block has there, now or before the volume grows again.
+                let no_round = cache.between_rounds().await;
+                self.0.pool.resize_volume(volume, new, None).await?;
                 if new < old {
-                    if let Some(last) = last {
-                        debug_assert_eq!(last.len(), BLOCK);
-                        cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
-                    }
-                    cache.discard(volume, from, to).await?;
-                    cache.flush().await?;
+                    cache.forget_from(volume, from).await?;
                 }
-                let _no_round = cache.between_rounds().await;
-                self.0.pool.resize_volume(volume, new, None).await
+                drop(no_round);
+                if let Some(last) = last {
+                    debug_assert_eq!(last.len(), BLOCK);
+                    cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
+                }
+                cache.flush().await
             }
             Way::Direct(cache, _) => {
                 if new < old {

@@ -260,10 +260,30 @@ impl Volume {
         Ok(parts)
     }
 
+    /// What a crash in the middle of a shrink left behind byte `end` of its block must not come back when the volume grows.
+    async fn clear_behind(&self, end: u64) -> Result<()> {
+        let kept = (end % BLOCK_U64) as usize;
+        if kept == 0 {
+            return Ok(());
+        }
+        let lba = Lba(end / BLOCK_U64);
+        let old = self.blocks.read(self.id, lba, 1).await?;
+        if old[0][kept..].iter().all(|&b| b == 0) {
+            return Ok(());
+        }
+        let mut block = self.pool.bufs().zeroed(BLOCK);
+        block[..kept].copy_from_slice(&old[0][..kept]);
+        self.blocks.write(self.id, lba, &block.freeze()).await?;
+        self.blocks.flush(self.id).await
+    }
+
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
-        // Nothing is written behind the new end while the rest is cut off.
-        let _lock = self.locks.lock(size / BLOCK_U64..u64::MAX).await;
+        // Nothing is written behind the new end while the rest is cut off, or behind the old one before the volume has grown.
+        let _lock = self.locks.lock(size.min(self.size()) / BLOCK_U64..u64::MAX).await;
         let old = self.size();
+        if size > old {
+            self.clear_behind(old).await?;
+        }
         let cut = (size % BLOCK_U64) as usize;
         let mut last = None;
         if size < old && cut != 0 {
