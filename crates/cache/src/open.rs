@@ -201,9 +201,7 @@ impl Cache {
             let identity = Identity { uuid: old.uuid, incarnation: old.incarnation + 1 };
             st.journal = Journal::new(self.0.layout.ring(), identity, Place { position: 0, sequence: next.sequence });
             drop(st);
-            self.0.pool.reserve(open).map_err(|e| {
-                PoolError::new(e.kind, format!("the pool has no room for the {open} dirty blocks of its cache: {e}"))
-            })?;
+            self.0.pool.take_over(open);
         }
         self.make_room_for_nodes();
         self.checkpoint_now().await?;

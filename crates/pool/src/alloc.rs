@@ -162,7 +162,8 @@ impl State {
         for _ in 0..max {
             let Some(id) = self.maybe_empty.pop_first() else { return };
             let g = self.group(id);
-            if g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0 {
+            // A round that has a group looks at it again when it ends.
+            if g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0 && g.round.is_none() {
                 self.dissolve_group(id);
             }
         }

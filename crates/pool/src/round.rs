@@ -7,8 +7,9 @@
 //! To publish it, its nodes are written first; then, in one step, its trees take the place of the published ones and its lists join the open transaction,
 //! whose commit makes all of it durable, together with the epoch, in one superblock.
 //!
-//! **Generations.** Commits use every other number; the one before the open transaction's is the round's. So no node of a round is taken for one of a
-//! transaction, and none of them is ever changed in place by another.
+//! **Generations.** Commits use every other number. A tree joins a round with the number before the open transaction's, and the round's edits of it have
+//! that one. So they are newer than all that the tree has, older than all that direct transactions will change in it, and no node of a round is taken for
+//! one of a transaction.
 //!
 //! **Space** is promised ahead ([`Pool::reserve`]): what direct writes may take is what is left. A round lives on promises alone.
 
@@ -33,15 +34,23 @@ const RECORDS_PER_LEAF: u64 = 40;
 
 /// What a round has changed.
 pub(crate) struct RoundTxn {
-    pub generation: Generation,
     pub allocs: Vec<Run>,
     pub frees: Vec<Run>,
     pub freed_nodes: Freed,
     pub dirty_nodes: DirtyCount,
-    /// Its volumes, and by how many blocks each grew.
-    pub volumes: std::collections::BTreeMap<VolumeId, i64>,
-    pub groups: std::collections::BTreeSet<GroupId>,
+    /// Its volumes.
+    pub volumes: std::collections::BTreeMap<VolumeId, Joined>,
+    /// The groups whose checksum trees it edits, and the generation of its edits.
+    pub groups: std::collections::BTreeMap<GroupId, Generation>,
     pub cursor: Option<(GroupId, u32)>,
+}
+
+/// A volume in a round.
+pub(crate) struct Joined {
+    /// Of the round's edits of its mapping.
+    pub generation: Generation,
+    /// By how many blocks it grew.
+    pub grown: i64,
 }
 
 /// An open round; clones are the same.
@@ -87,6 +96,11 @@ impl Pool {
         Ok(())
     }
 
+    /// Takes over a promise that was given before the pool was opened: it was kept free then, so nobody asks whether there is room.
+    pub fn take_over(&self, blocks: u64) {
+        self.state_mut().reserved += blocks;
+    }
+
     /// Takes back a promise.
     pub fn unreserve(&self, blocks: u64) {
         let mut st = self.state_mut();
@@ -103,7 +117,6 @@ impl Pool {
             return Err(PoolError::new(ErrorKind::Invalid, "a round is open already"));
         }
         st.round = Some(RoundTxn {
-            generation: Generation(st.open.generation.0 - 1),
             allocs: Vec::new(),
             frees: Vec::new(),
             freed_nodes: Freed::new(),
@@ -229,12 +242,13 @@ impl Round {
 
     /// Writes the nodes of the round's trees.
     async fn write_nodes(&self) -> Result<()> {
-        let (generation, volumes, groups) = {
+        let (volumes, groups) = {
             let st = self.0.state();
             let Some(r) = &st.round else { return Err(not_open()) };
-            (r.generation, r.volumes.keys().copied().collect::<Vec<_>>(), r.groups.iter().copied().collect::<Vec<_>>())
+            let volumes: Vec<_> = r.volumes.iter().map(|(&id, joined)| (id, joined.generation)).collect();
+            (volumes, r.groups.iter().map(|(&id, &generation)| (id, generation)).collect::<Vec<_>>())
         };
-        for id in volumes {
+        for (id, generation) in volumes {
             let tree = self.0.state().volumes.get(&id).and_then(|v| v.round.clone());
             if let Some(tree) = tree {
                 self.write_tree(WriteOut::new(&tree, generation)).await?;
@@ -243,7 +257,7 @@ impl Round {
                 }
             }
         }
-        for id in groups {
+        for (id, generation) in groups {
             let tree = self.0.state().group(id).round.clone();
             if let Some(tree) = tree {
                 self.write_tree(WriteOut::new(&tree, generation)).await?;
@@ -320,8 +334,9 @@ impl Round {
                     v.round = None;
                 }
             }
-            for &id in &round.groups {
+            for &id in round.groups.keys() {
                 st.group_mut(id).round = None;
+                st.maybe_empty.insert(id);
             }
         }
         for part in round.allocs.chunks(SLICE) {
@@ -400,8 +415,9 @@ impl State {
             if g.round.is_none() {
                 g.round = Some(g.checksums.tree.clone());
             }
+            let generation = Generation(self.open.generation.0 - 1);
             if let Some(r) = &mut self.round {
-                r.groups.insert(id);
+                r.groups.entry(id).or_insert(generation);
                 r.cursor = Some((id, 0));
             }
         }
@@ -411,22 +427,23 @@ impl State {
     fn merge_round(&mut self, epoch: Epoch) -> Result<()> {
         let Some(mut round) = self.round.take() else { return Err(not_open()) };
         let (open, committing) = (self.open.generation, self.committing);
-        for (id, grown) in &round.volumes {
+        for (id, joined) in &round.volumes {
             let Some(v) = self.volumes.get_mut(id) else { continue };
             v.begin_edit(open, committing);
             if let Some(tree) = v.round.take() {
                 v.mapping.tree = tree;
-                v.record.allocated_blocks = v.record.allocated_blocks.saturating_add_signed(*grown);
+                v.record.allocated_blocks = v.record.allocated_blocks.saturating_add_signed(joined.grown);
             }
             self.open.volumes.insert(*id);
         }
-        for &id in &round.groups {
+        for &id in round.groups.keys() {
             let g = &mut self.groups[id.0 as usize];
             g.checksums.begin_edit(open, committing);
             if let Some(tree) = g.round.take() {
                 g.checksums.tree = tree;
             }
             self.open.checksums.insert(id);
+            self.maybe_empty.insert(id);
         }
         self.open.allocs.append(&mut round.allocs);
         self.open.frees.append(&mut round.frees);
@@ -446,7 +463,7 @@ fn not_open() -> PoolError {
 
 /// Makes a volume one of the round's; `Busy` if the direct transaction has changed it.
 fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
-    let committed = st.committed;
+    let (committed, generation) = (st.committed, Generation(st.open.generation.0 - 1));
     let Some(v) = st.volumes.get_mut(&volume).filter(|v| v.is_live()) else {
         return Err(crate::state::no_such_volume(volume));
     };
@@ -457,7 +474,7 @@ fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
         v.round = Some(v.mapping.tree.clone());
     }
     let Some(r) = &mut st.round else { return Err(not_open()) };
-    r.volumes.entry(volume).or_default();
+    r.volumes.entry(volume).or_insert(Joined { generation, grown: 0 });
     Ok(Step::Done)
 }
 
@@ -488,25 +505,30 @@ fn map(
     if let Err(e) = mapping::overlapping(tree, cache, geometry, (lba, end), usize::MAX)? {
         return Ok(Err(e));
     }
-    let mut edit = Edit { cache, generation: txn.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let Some(joined) = txn.volumes.get_mut(&volume) else { return Ok(Err(not_open())) };
+    let mut edit =
+        Edit { cache, generation: joined.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
     let mut freed = Vec::new();
-    let (mut at, mut grown) = (0u64, 0i64);
+    let mut at = 0u64;
     for run in runs {
         let (group, offset) = geometry.split(run.addr);
         let from = lba.plus(at);
-        let Some(sums) = &mut groups[group.0 as usize].round else { return Ok(Err(not_open())) };
+        let (Some(sums), Some(&generation)) = (&mut groups[group.0 as usize].round, txn.groups.get(&group)) else {
+            return Ok(Err(not_open()));
+        };
         let part = &crcs[at as usize..at as usize + run.len as usize];
+        edit.generation = generation;
         checksums::record(sums, &mut edit, offset, volume, from, part)?;
+        edit.generation = joined.generation;
         let range = (from, from.plus(u64::from(run.len)));
         match mapping::replace(tree, &mut edit, range, Some(run.addr), geometry, &mut freed)? {
-            Ok(n) => grown += i64::from(run.len) - i64::from(n),
+            Ok(n) => joined.grown += i64::from(run.len) - i64::from(n),
             Err(e) => return Ok(Err(e)),
         }
         push_run(&mut txn.allocs, *run, geometry.group_blocks);
         at += u64::from(run.len);
     }
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
-    *txn.volumes.entry(volume).or_default() += grown;
     Ok(Ok(Step::Done))
 }
 
@@ -538,10 +560,12 @@ fn unmap(
         *next = upto;
     }
     mapping::prepare(tree, cache, geometry, (from, upto))?;
-    let mut edit = Edit { cache, generation: txn.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let Some(joined) = txn.volumes.get_mut(&volume) else { return Ok(Err(not_open())) };
+    let mut edit =
+        Edit { cache, generation: joined.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
     let mut freed = Vec::new();
     match mapping::replace(tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
-        Ok(n) => *txn.volumes.entry(volume).or_default() -= i64::from(n),
+        Ok(n) => joined.grown -= i64::from(n),
         Err(e) => return Ok(Err(e)),
     }
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
