@@ -32,20 +32,24 @@ impl Places {
     }
 }
 
-/// Prints it.
-pub fn announce(places: &Places, status: &Value, warnings: &[String]) -> Result<()> {
-    output::print(&text(places, status, warnings))
+/// Prints it, with what else the user should hear.
+pub fn announce(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
+    output::print(&text(places, status, notes))
 }
 
-fn text(places: &Places, status: &Value, warnings: &[String]) -> String {
+fn text(places: &Places, status: &Value, notes: &[String]) -> String {
     let pool = &status["pool"];
     let state = pool["state"].as_str().unwrap_or_default();
     let devices = pool["devices"].as_array().map_or(0, Vec::len);
     let name = pool["name"].as_str().unwrap_or_default();
     let mut out =
         format!("Serving the pool {name:?}: {state}, devices: {devices}, copies of every block: {}\n", pool["copies"]);
-    for w in warnings {
-        out += &format!("WARNING: {w}\n");
+    if let Some(path) = status["cache"]["path"].as_str() {
+        let size = human_bytes(status["cache"]["size_bytes"].as_u64().unwrap_or(0));
+        out += &format!("Cache: {path}, {size}, {}\n", status["cache"]["mode"].as_str().unwrap_or_default());
+    }
+    for note in notes {
+        out += &format!("{note}\n");
     }
     out.push('\n');
     let volumes = status["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -104,9 +108,11 @@ mod tests {
             (0..12).map(|i| serde_json::json!({ "name": format!("vol{i}"), "size_bytes": 8u64 << 30 })).collect();
         let status = serde_json::json!({
             "pool": { "name": "p", "state": "degraded", "copies": 2, "devices": [{}, {}] }, "volumes": volumes,
+            "cache": { "path": "/c.img", "size_bytes": 2u64 << 30, "mode": "writeback" },
         });
-        let text = text(&places(), &status, &["device 1 is missing".into()]);
+        let text = text(&places(), &status, &["WARNING: device 1 is missing".into()]);
         assert!(text.contains("  vol0  8 GiB  nbd+unix:///vol0?socket=/d/n%20b.sock\n"), "{text}");
+        assert!(text.contains("\nCache: /c.img, 2 GiB, writeback\n"), "{text}");
         assert!(text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"), "{text}");
         assert!(
             text.contains("and 2 more") && text.contains("degraded") && text.contains("WARNING: device 1"),

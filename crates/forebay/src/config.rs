@@ -3,6 +3,8 @@
 //!
 //! `docs/configuration.md` describes every key of the file.
 
+mod caching;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +18,9 @@ use crate::logs::{LogFormat, parse_level};
 use crate::sockets::{check_unix_path, resolve};
 use crate::units::{parse_duration, parse_size};
 use crate::world::{IoChoice, check_distinct};
+
+use caching::CacheSection;
+pub use caching::{CacheConfig, CacheOverrides};
 
 /// Nodes that a commit and a few readers need in memory at the same time.
 const MIN_CACHED_NODES: usize = 256;
@@ -37,6 +42,8 @@ pub struct ServeConfig {
     pub settings: pool::Settings,
     /// How much clients may use.
     pub limits: nbd::Limits,
+    /// The cache in front of the pool.
+    pub cache: CacheConfig,
 }
 
 /// Options of the command line: what is given takes precedence.
@@ -56,6 +63,8 @@ pub struct Overrides {
     pub commit_interval: Option<Duration>,
     /// See [`nbd::Limits`].
     pub max_connections: Option<usize>,
+    /// See [`CacheConfig`].
+    pub cache: CacheOverrides,
 }
 
 /// A configuration file. A key that is not listed here is an error that names it.
@@ -69,6 +78,8 @@ pub struct ConfigFile {
     control: ControlSection,
     #[serde(default)]
     pool: PoolSection,
+    #[serde(default)]
+    cache: CacheSection,
     #[serde(default)]
     io: IoSection,
     /// How to log.
@@ -155,8 +166,8 @@ impl ConfigFile {
         let text = std::fs::read_to_string(path).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
         let mut file = ConfigFile::parse(&text).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let paths =
-            file.devices.iter_mut().map(|d| &mut d.path).chain(&mut file.nbd.socket).chain(&mut file.control.socket);
+        let devices = file.devices.iter_mut().map(|d| &mut d.path);
+        let paths = devices.chain(&mut file.nbd.socket).chain(&mut file.control.socket).chain(&mut file.cache.path);
         paths.for_each(|p| *p = base.join(&*p));
         Ok(file)
     }
@@ -174,7 +185,8 @@ impl ServeConfig {
         if devices.is_empty() {
             return usage("no device is named".into());
         }
-        check_distinct(devices.iter().map(|d| d.path.as_path()))?;
+        let cache = CacheConfig::new(options.cache, file.cache)?;
+        check_distinct(devices.iter().map(|d| d.path.as_path()).chain(cache.path.as_deref()))?;
         let settings = settings(options.commit_interval, &file.pool)?;
         let limits = limits(options.max_connections, &file.nbd)?;
         let nbd_socket = options.nbd_socket.or(file.nbd.socket).unwrap_or_else(|| home.join("nbd.sock"));
@@ -188,7 +200,7 @@ impl ServeConfig {
         }
         let io = options.io.or(file.io.backend).unwrap_or_default();
         let nbd_listen = if options.nbd_listen.is_empty() { file.nbd.listen } else { options.nbd_listen };
-        Ok(ServeConfig { devices, nbd_socket, nbd_listen, control_socket, io, settings, limits })
+        Ok(ServeConfig { devices, nbd_socket, nbd_listen, control_socket, io, settings, limits, cache })
     }
 }
 
@@ -259,6 +271,22 @@ mod tests {
         cached_nodes = 1000
         loaded_groups = 20
         device_depth = 32
+        [cache]
+        path = "c.img"
+        size = "3G"
+        policy = "lru"
+        max_lag = "7s"
+        dirty_target = 11
+        dirty_limit = 22
+        writeback_rate_min = "1M"
+        writeback_rate_max = "50M"
+        writeback_rate_idle = "5M"
+        promote = "second"
+        promote_max = "64K"
+        sequential_cutoff = "1M"
+        index_memory = "32M"
+        dirty_nodes = 99
+        journal_interval = "2s"
         [io]
         backend = "posix"
         [log]
@@ -280,6 +308,15 @@ mod tests {
         assert_eq!(c.settings.commit_interval, Duration::from_millis(250));
         assert_eq!((c.settings.dirty_nodes, c.settings.cached_nodes), (100, 1000));
         assert_eq!((c.settings.loaded_groups, c.settings.device.depth), (20, 32));
+        assert_eq!((c.cache.path.as_deref(), c.cache.size_bytes), (Some(Path::new("c.img")), Some(3 << 30)));
+        let cached = c.cache.settings;
+        assert_eq!((cached.policy, cached.max_lag), (cache::Policy::Lru, Duration::from_secs(7)));
+        assert_eq!((cached.dirty_target_percent, cached.dirty_limit_percent), (11, 22));
+        let rates = (cached.writeback.min, cached.writeback.max, cached.writeback.idle_rate);
+        assert_eq!(rates, (1 << 20, 50 << 20, 5 << 20));
+        assert_eq!((cached.promote, cached.promote_blocks), (cache::Promote::Second, 16));
+        assert_eq!((cached.sequential_cutoff, cached.resident_nodes, cached.dirty_nodes), (1 << 20, 8192, 99));
+        assert_eq!(cached.journal_interval, Duration::from_secs(2));
         assert_eq!(c.io, IoChoice::Posix);
         let log = ConfigFile::parse(WHOLE).unwrap().log;
         assert_eq!((log.format, log.level.as_deref()), (Some(LogFormat::Json), Some("debug")));
@@ -299,7 +336,16 @@ mod tests {
         for (text, word) in [
             ("devices = [\"a\"]\ncolour = 1", "colour"),
             ("devices = [\"a\"]\n[nbd]\nsoket = \"x\"", "soket"),
-            ("devices = [\"a\"]\n[cache]\nsize = 1", "cache"),
+            ("devices = [\"a\"]\n[cache]\nsize = \"2G\"", "path"),
+            ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"best\"", "s3fifo"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_target = 80", "dirty_limit"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\nwriteback_rate_min = \"2G\"", "writeback_rate_max"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),
             ("devices = [\"a\"]\n[nbd]\nlisten = [\"nowhere\"]", "nowhere"),
             ("devices = [\"a\"]\n[pool]\ncommit_interval = \"soon\"", "soon"),
             ("devices = [\"a\"]\n[pool]\ncommit_interval = \"0s\"", "commit_interval"),
@@ -328,12 +374,19 @@ mod tests {
             devices: vec![PathBuf::from("d").into()],
             control_socket: Some("o.sock".into()),
             commit_interval: Some(Duration::from_secs(1)),
+            cache: CacheOverrides {
+                max_lag: Some(Duration::from_secs(9)),
+                policy: Some(cache::Policy::Fifo),
+                ..CacheOverrides::default()
+            },
             ..Overrides::default()
         };
         let c = ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home")).unwrap();
         assert_eq!(c.devices, [PathBuf::from("d").into()]);
         assert_eq!((c.nbd_socket.to_str(), c.control_socket.to_str()), (Some("n.sock"), Some("o.sock")));
         assert_eq!((c.settings.commit_interval, c.settings.dirty_nodes), (Duration::from_secs(1), 100));
+        assert_eq!(c.cache.settings.max_lag, Duration::from_secs(9));
+        assert_eq!((c.cache.settings.policy, c.cache.size_bytes), (cache::Policy::Fifo, Some(3 << 30)));
         let c = config("devices = [\"a\"]").unwrap();
         assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
         assert_eq!(c.settings.commit_interval, Duration::from_secs(5));
@@ -348,6 +401,7 @@ mod tests {
         assert_eq!(file.devices[0], dir.path().join("a").into());
         assert_eq!(file.devices[1].path, Path::new("/b"));
         assert_eq!(file.nbd.socket, Some(dir.path().join("n.sock")));
+        assert_eq!(file.cache.path, Some(dir.path().join("c.img")));
         let e = ConfigFile::read(&dir.path().join("none")).unwrap_err().to_string();
         assert!(e.contains("none"), "{e}");
     }

@@ -5,10 +5,13 @@
 //! * [`home`]: the directory of `forebay up`
 //! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]: where it listens
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
+//! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server
 //! * [`announce`], [`output`], [`units`], [`logs`]: what people read
 
 mod announce;
+mod cache_file;
+mod cache_life;
 mod cli;
 mod config;
 mod control;

@@ -1,6 +1,6 @@
 //! Facts go to standard output.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -38,6 +38,55 @@ pub fn table(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+/// Shows on standard error how far something is: on a terminal in one line that changes.
+pub struct Meter {
+    on: bool,
+    lines: bool,
+    shown: String,
+}
+
+impl Meter {
+    /// Shows it on a terminal only.
+    pub fn new() -> Meter {
+        Meter { on: std::io::stderr().is_terminal(), lines: false, shown: String::new() }
+    }
+
+    /// Elsewhere a line for each change.
+    pub fn with_lines() -> Meter {
+        Meter { lines: true, ..Meter::new() }
+    }
+
+    /// Whether it shows on a terminal.
+    pub fn is_live(&self) -> bool {
+        self.on
+    }
+
+    /// Shows this instead of what it showed before.
+    pub fn show(&mut self, text: &str) {
+        if text == self.shown {
+            return;
+        }
+        match (self.on, self.lines) {
+            (true, _) => self.write(&format!("\r\x1b[K{text}")),
+            (false, true) => self.write(&format!("{text}\n")),
+            (false, false) => return,
+        }
+        self.shown = text.to_owned();
+    }
+
+    /// Shows nothing again.
+    pub fn clear(&mut self) {
+        if self.on && !self.shown.is_empty() {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    /// Whether anybody sees it makes no difference to the command.
+    fn write(&self, text: &str) {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
 }
 
 #[cfg(test)]

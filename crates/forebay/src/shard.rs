@@ -4,9 +4,10 @@
 //! committed. A process that is killed instead loses nothing that was flushed.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base::Instant;
 use cache::Cache;
@@ -19,6 +20,7 @@ use rt::sync::Event;
 use serde_json::{Value, json};
 use volume::Volumes;
 
+use crate::cache_life::{Caches, last_written};
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
@@ -42,6 +44,16 @@ pub enum Source {
     New(NewPool),
 }
 
+impl Source {
+    /// When the pool was written last, as far as its files tell.
+    fn last_written(&self) -> Option<SystemTime> {
+        match self {
+            Source::Devices(files) => last_written(files.iter().map(|f| PathBuf::from(&f.path))),
+            Source::New(_) => None,
+        }
+    }
+}
+
 /// A pool that is to be made before it is served.
 pub struct NewPool {
     /// Where.
@@ -54,19 +66,8 @@ pub struct NewPool {
     pub volume: (String, u64),
 }
 
-/// What is to become of the cache.
-#[derive(Default)]
-pub struct CacheChoice {
-    /// Its file, open.
-    pub file: Option<cache::CacheFile>,
-    /// Use it, and make it if the pool has none; else it is written back and detached.
-    pub make: bool,
-    /// Go on without the one that is attached.
-    pub forget: bool,
-}
-
 /// Serves until it is told to stop.
-pub fn serve(world: World, config: &ServeConfig, source: Source, cache: CacheChoice) -> Result<()> {
+pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mailbox) = mailbox(&world).map_err(failed)?;
     signals::watch(sender.clone())?;
@@ -78,23 +79,27 @@ pub fn serve(world: World, config: &ServeConfig, source: Source, cache: CacheCho
         }
         listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
     }
+    let places = announce::Places::of(&config);
     let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
     let outcome = UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
         let outcome = (|| {
             listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
-            let engine = Starting { rt: world.rt.clone(), backend: world.backend, limits: config.limits, listeners };
+            let caches = Caches::new(&world.rt, &world.handles, config.cache);
+            let engine =
+                Starting { rt: world.rt.clone(), backend: world.backend, limits: config.limits, listeners, caches };
             let control = ControlServer::start(control_socket, sender).map_err(failed)?;
-            let (settings, announce) = (config.settings.clone(), announce::Places::of(config));
             let served = world.rt.block_on(async move {
-                let (pool, warnings) = engine.open_pool(source, settings).await?;
-                let cache = match engine.open_cache(&pool, cache).await {
+                let written = source.last_written();
+                let (pool, mut heard) = engine.open_pool(source, config.settings).await?;
+                heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
+                let cache = match engine.caches.open(&pool, written, &mut heard).await {
                     Ok(cache) => cache,
                     Err(e) => {
                         pool.close().await?;
                         return Err(e);
                     }
                 };
-                engine.run(pool, cache, mailbox, |status| announce::announce(&announce, status, &warnings)).await
+                engine.run(pool, cache, mailbox, |status| announce::announce(&places, status, &heard)).await
             });
             control.drain(REPLY_GRACE);
             // Nothing kills this runtime, so it has a result.
@@ -113,6 +118,7 @@ struct Starting {
     backend: &'static str,
     limits: nbd::Limits,
     listeners: Vec<rt::SocketId>,
+    caches: Caches,
 }
 
 impl Starting {
@@ -135,40 +141,6 @@ impl Starting {
         }
     }
 
-    /// Opens, makes or detaches the cache. A pool whose cache is not given is not served: it may lack what was flushed.
-    async fn open_cache(&self, pool: &Pool, choice: CacheChoice) -> Result<Option<Cache>> {
-        let CacheChoice { file, make, forget } = choice;
-        match (file, pool.cache_uuid()) {
-            (None, None) => Ok(None),
-            (None, Some(_)) if forget => {
-                tracing::warn!("going on without the cache: what was not yet written back to the pool is lost");
-                pool.set_cache_uuid(None).await?;
-                Ok(None)
-            }
-            (None, Some(uuid)) => Err(CommandError::Failed(format!(
-                "the pool's cache {} is not there, and may hold what was flushed and is not in the pool yet; bring it back, or go on from the pool's \
-                 older image with forebay up --forget-cache",
-                uuid::Uuid::from_bytes(uuid)
-            ))),
-            (Some(_), None) if !make => Ok(None),
-            (Some(file), attached) => {
-                if attached.is_none() {
-                    let uuid = uuid::Uuid::new_v4().into_bytes();
-                    cache::create(&self.rt, &file, pool, &cache::CreateOptions::default(), uuid).await?;
-                    tracing::info!(path = file.path, "cache attached");
-                }
-                let cache = Cache::open(&self.rt, &file, pool, cache::Settings::default()).await?;
-                if make {
-                    return Ok(Some(cache));
-                }
-                tracing::info!(path = file.path, "writing everything back, then detaching the cache");
-                cache.detach().await?;
-                tracing::info!(path = file.path, "cache detached");
-                Ok(None)
-            }
-        }
-    }
-
     async fn run(
         self,
         pool: Pool,
@@ -184,6 +156,7 @@ impl Starting {
             rt: self.rt,
             backend: self.backend,
             volumes,
+            caches: self.caches,
             nbd,
             busy: Cell::new(0),
             answered: Event::new(),
@@ -214,6 +187,7 @@ struct Shard {
     started: Instant,
     backend: &'static str,
     volumes: Volumes,
+    caches: Caches,
     nbd: Server<Volumes>,
     /// Control requests being carried out.
     busy: Cell<usize>,
@@ -253,6 +227,18 @@ impl Shard {
                 self.volumes.delete(&name).await?;
                 tracing::info!(name, "volume deleted");
             }
+            Request::CacheAttach { path, size_bytes } => {
+                self.caches.attach(&self.volumes, &path, size_bytes).await?;
+            }
+            Request::CacheDetach {} => self.caches.detach(&self.volumes).await?,
+            Request::CacheMode { volume, mode } => {
+                self.volumes.set_mode(&volume, mode).await?;
+                tracing::info!(volume, mode = mode.name(), "cache mode changed");
+            }
+            Request::CacheFlush {} => match self.volumes.cache() {
+                Some(cache) => cache.publish_all().await?,
+                None => return Err(RequestError::new("not-found", "the pool has no cache")),
+            },
         }
         Ok(Value::Null)
     }

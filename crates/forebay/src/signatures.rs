@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use format::cache::superblock as cache;
 use format::superblock::{SLOT_STEP, SLOTS};
 
 /// A signature that was found.
@@ -34,6 +35,7 @@ const fn fixed(what: &'static str, offset: u64, magic: &'static [u8]) -> Fixed {
 const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 const FOREBAY: &[u8] = b"FOREBAY1";
+const FOREBAY_CACHE: &[u8] = b"FBCACHE1";
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
 const GPT: &[u8] = b"EFI PART";
 const BOOT: &[u8] = b"\x55\xaa";
@@ -66,12 +68,18 @@ const FIXED: &[Fixed] = &[
     fixed("a VHDX image", 0, b"vhdxfile"),
 ];
 
+/// What a cache is called.
+pub const A_CACHE: &str = "a Forebay cache";
+
 /// All signatures on a device of `size_bytes`. A range that cannot be read holds none.
 pub fn find(file: &File, size_bytes: u64) -> Vec<Signature> {
     let probe = Probe { file, size_bytes };
     let mut found = Vec::new();
     for slot in 0..SLOTS {
         found.extend(probe.magic("a Forebay pool", SLOT_STEP * (slot + 1), FOREBAY));
+    }
+    for slot in 0..cache::SLOTS {
+        found.extend(probe.magic(A_CACHE, cache::SLOT_STEP * (slot + 1), FOREBAY_CACHE));
     }
     found.extend(FIXED.iter().filter_map(|f| probe.magic(f.what, f.offset, f.magic)));
     found.extend(probe.ext());
@@ -205,6 +213,8 @@ mod tests {
         let mut cases: Vec<(&str, u64, Vec<u8>)> = FIXED.iter().map(|f| (f.what, f.offset, f.magic.to_vec())).collect();
         cases.push(("a Forebay pool", 0x10000, FOREBAY.to_vec()));
         cases.push(("a Forebay pool", 0x40000, FOREBAY.to_vec()));
+        cases.push((A_CACHE, 0x4000, FOREBAY_CACHE.to_vec()));
+        cases.push((A_CACHE, 0x10000, FOREBAY_CACHE.to_vec()));
         cases.push(("an ext2 file system", 0x438, vec![0x53, 0xef]));
         cases.push(("an LVM physical volume", 512, lvm.to_vec()));
         cases.push(("a member of an md RAID", SIZE - 8192, MD.to_vec()));

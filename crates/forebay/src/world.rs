@@ -73,9 +73,7 @@ impl World {
 
     /// Opens and locks one file or block device.
     pub fn open(&self, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
-        let (file, info) = self.handles.open_file(path, how).map_err(|e| OpenError::of(path, &e))?;
-        tracing::debug!(path = %path.display(), size_bytes = info.size_bytes, direct = info.direct, "opened");
-        Ok((file, info))
+        open(&self.handles, path, how)
     }
 
     /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are left out with a warning, as
@@ -98,6 +96,13 @@ impl World {
         }
         Ok(opened)
     }
+}
+
+/// Opens and locks one file or block device.
+pub fn open(handles: &Handles, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
+    let (file, info) = handles.open_file(path, how).map_err(|e| OpenError::of(path, &e))?;
+    tracing::debug!(path = %path.display(), size_bytes = info.size_bytes, direct = info.direct, "opened");
+    Ok((file, info))
 }
 
 /// The devices of a pool, as far as they are there.
@@ -144,7 +149,8 @@ impl fmt::Display for OpenError {
     }
 }
 
-fn is_block_device(path: &Path) -> bool {
+/// Whether it is a block device, as far as one can tell.
+pub fn is_block_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 

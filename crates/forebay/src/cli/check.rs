@@ -1,6 +1,5 @@
 //! `forebay check`: whether everything in a pool is as it should be.
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,7 +7,7 @@ use pool::check::{CheckOptions, Progress, Report};
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{Meter, print, print_json};
 use crate::units::human_bytes;
 
 /// The exit status where something is wrong.
@@ -42,7 +41,7 @@ impl Check {
         let rt = world.rt.clone();
         let checked = world.rt.block_on(async move {
             let mut meter = Meter::new();
-            let report = pool::check::check(&rt, files, &options, &mut |p| meter.show(p)).await;
+            let report = pool::check::check(&rt, files, &options, &mut |p| meter.show(&progress(&p))).await;
             meter.clear();
             report
         });
@@ -56,38 +55,8 @@ impl Check {
     }
 }
 
-/// Shows on a terminal how far it is.
-struct Meter {
-    on: bool,
-    shown: String,
-}
-
-impl Meter {
-    fn new() -> Meter {
-        Meter { on: std::io::stderr().is_terminal(), shown: String::new() }
-    }
-
-    fn show(&mut self, p: Progress) {
-        if !self.on {
-            return;
-        }
-        let text = format!("{:?}: {}%", p.phase, (p.done * 100).checked_div(p.total).unwrap_or(100)).to_lowercase();
-        if text != self.shown {
-            self.write(&format!("\r\x1b[K{text}"));
-            self.shown = text;
-        }
-    }
-
-    fn clear(&mut self) {
-        if !self.shown.is_empty() {
-            self.write("\r\x1b[K");
-        }
-    }
-
-    /// Whether anybody sees it makes no difference to the check.
-    fn write(&self, text: &str) {
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    }
+fn progress(p: &Progress) -> String {
+    format!("{:?}: {}%", p.phase, (p.done * 100).checked_div(p.total).unwrap_or(100)).to_lowercase()
 }
 
 fn counted(n: u64, what: &str) -> String {

@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 
 use clap::Args;
-use pool::{CreateOptions, DeviceFile};
+use pool::{CreateOptions, DeviceFile, Pool};
 use posix::OpenFile;
+use rt::Rt;
 use serde_json::json;
 
 use crate::cli::options::{log_warnings, positive_size};
@@ -35,6 +36,12 @@ pub struct Create {
     /// Size of files that do not exist yet, or are empty; they are sparse
     #[arg(long, value_parser = positive_size)]
     size: Option<u64>,
+    /// A file or block device, on a fast disk, for a write-back cache in front of the pool
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
+    /// Size of the cache's file if it does not exist yet; it is sparse
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, requires = "cache")]
+    cache_size: Option<u64>,
     /// Go ahead on devices that hold something
     #[arg(long)]
     force: bool,
@@ -48,7 +55,7 @@ pub struct Create {
 
 impl Create {
     pub fn run(self) -> Result<()> {
-        check_distinct(self.devices.iter().map(|d| d.path.as_path()))?;
+        check_distinct(self.devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
         let copies = self.copies.unwrap_or(if self.devices.len() > 1 { 2 } else { 1 });
         if usize::from(copies) > self.devices.len() {
             let text = format!("{copies} copies need as many devices, not {}", self.devices.len());
@@ -70,33 +77,51 @@ impl Create {
     fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
         let mut files = Vec::new();
         for device in &self.devices {
-            files.push(self.open(&world, device, made)?);
+            files.push(self.open(&world, device, self.size, made)?);
         }
+        let cache = match &self.cache {
+            Some(path) => Some(self.open(&world, &path.clone().into(), self.cache_size, made)?),
+            None => None,
+        };
         // Only when all of them are known to be fit is anything overwritten.
-        let found: Vec<_> = files.iter().map(look).collect::<Result<_>>()?;
-        self.judge(&files, &found)?;
-        for (f, found) in files.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
+        let all: Vec<&DeviceFile> = files.iter().chain(&cache).collect();
+        let found: Vec<_> = all.iter().map(|f| look(f)).collect::<Result<_>>()?;
+        self.judge(&all, &found)?;
+        for (f, found) in all.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
             let wiped = OpenOptions::new().write(true).open(&f.path).and_then(|file| signatures::wipe(&file, found));
             wiped.map_err(|e| CommandError::failed(&f.path, e))?;
         }
         let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
         let uuid = uuid::Uuid::from_bytes(ids[0]).to_string();
         let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
-        let (rt, on) = (world.rt.clone(), files.clone());
-        let created = world.rt.block_on(async move { pool::create(&rt, &on, &options, &ids).await });
+        let (rt, on, on_cache) = (world.rt.clone(), files.clone(), cache.clone());
+        let created = world.rt.block_on(async move {
+            pool::create(&rt, &on, &options, &ids).await?;
+            match on_cache {
+                Some(file) => make_cache(&rt, on, file).await,
+                None => Ok(()),
+            }
+        });
         // Nothing kills this runtime, so there is a result.
         created.unwrap_or(Ok(()))?;
-        self.report(&files, copies, &uuid)
+        self.report(&files, cache.as_ref(), copies, &uuid)
     }
 
-    fn open(&self, world: &World, device: &DeviceChoice, made: &mut Vec<PathBuf>) -> Result<DeviceFile> {
+    fn open(
+        &self,
+        world: &World,
+        device: &DeviceChoice,
+        size: Option<u64>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<DeviceFile> {
         let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();
-        let how = OpenFile { write: true, create_len: self.size, direct: true };
+        let how = OpenFile { write: true, create_len: size, direct: true };
         let (file, info) = world.open(path, &how).map_err(|e| match e {
-            OpenError::Gone(_) if is_new && self.size.is_none() => CommandError::Failed(format!(
-                "{} does not exist; to make it, say how large with --size",
-                path.display()
+            OpenError::Gone(_) if is_new && size.is_none() => CommandError::Failed(format!(
+                "{} does not exist; to make it, say how large with {}",
+                path.display(),
+                if self.cache.as_deref() == Some(path) { "--cache-size" } else { "--size" }
             )),
             OpenError::Gone(text) => CommandError::Failed(text),
             OpenError::Refused(e) => e,
@@ -107,7 +132,7 @@ impl Create {
         Ok(device.opened(file, &info))
     }
 
-    fn judge(&self, files: &[DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {
+    fn judge(&self, files: &[&DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {
         let held: Vec<String> = files
             .iter()
             .zip(found)
@@ -121,10 +146,13 @@ impl Create {
         Err(CommandError::Failed(format!("{}; nothing was changed (--force overwrites it)", held.join("; "))))
     }
 
-    fn report(&self, files: &[DeviceFile], copies: u8, uuid: &str) -> Result<()> {
+    fn report(&self, files: &[DeviceFile], cache: Option<&DeviceFile>, copies: u8, uuid: &str) -> Result<()> {
         if self.json {
             let devices: Vec<_> = files.iter().map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes })).collect();
-            return print_json(&json!({ "name": self.name, "uuid": uuid, "copies": copies, "devices": devices }));
+            let cache = cache.map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes }));
+            return print_json(
+                &json!({ "name": self.name, "uuid": uuid, "copies": copies, "devices": devices, "cache": cache }),
+            );
         }
         let mut text = format!("made the pool {:?} ({uuid}), copies of every block: {copies}\n", self.name);
         let mut serve = String::from("serve it: forebay serve");
@@ -132,8 +160,21 @@ impl Create {
             text += &format!("  {}  {}\n", f.path, human_bytes(f.size_bytes));
             serve += &format!(" --device {device}");
         }
+        if let Some(f) = cache {
+            text += &format!("  {}  {}, write-back cache\n", f.path, human_bytes(f.size_bytes));
+            serve += &format!(" --cache {}", f.path);
+        }
         print(&format!("{text}{serve}\n"))
     }
+}
+
+/// Opens the new pool and puts a cache in front of it.
+async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> pool::Result<()> {
+    let (pool, _) = Pool::open(rt, devices, pool::Settings::default()).await?;
+    let file = cache::CacheFile { path: on.path, file: on.file, size_bytes: on.size_bytes };
+    let uuid = uuid::Uuid::new_v4().into_bytes();
+    cache::create(rt, &file, &pool, &cache::CreateOptions::default(), uuid).await?;
+    pool.close().await
 }
 
 fn look(f: &DeviceFile) -> Result<Vec<signatures::Signature>> {

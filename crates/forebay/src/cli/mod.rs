@@ -1,5 +1,7 @@
 //! Commands and their arguments.
 
+mod cache;
+mod cache_status;
 mod check;
 mod create;
 mod dump;
@@ -29,6 +31,7 @@ enum Command {
     Create(create::Create),
     Serve(serve::Serve),
     Volume(volume::VolumeCommand),
+    Cache(cache::CacheCommand),
     Status(status::Status),
     Check(check::Check),
     Dump(dump::Dump),
@@ -42,6 +45,7 @@ impl Cli {
             Command::Create(c) => c.run().map(|()| 0),
             Command::Serve(c) => c.run().map(|()| 0),
             Command::Volume(c) => c.run().map(|()| 0),
+            Command::Cache(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
@@ -94,6 +98,15 @@ mod tests {
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
+            "forebay cache",
+            "forebay cache attach",
+            "forebay cache attach c --size 0",
+            "forebay cache mode vol0",
+            "forebay cache mode vol0 fast",
+            "forebay up --cache-size much",
+            "forebay up --cache-policy best",
+            "forebay up --max-lag soon",
+            "forebay create --device a --cache-size 1G",
             "forebay check a --device b",
             "forebay dump",
         ] {
@@ -116,6 +129,14 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
+            "forebay up --cache c --cache-size 0 --cache-policy sieve --max-lag 5s --index-memory 32M --forget-cache",
+            "forebay serve --device a --cache c --cache-size 4G",
+            "forebay create --device a --cache c --cache-size 4G",
+            "forebay cache attach c --size 4G --socket s",
+            "forebay cache detach",
+            "forebay cache status --json",
+            "forebay cache mode vol0 writethrough",
+            "forebay cache flush --socket s",
             "forebay status --json --socket s",
             "forebay check",
             "forebay check data --data --json",

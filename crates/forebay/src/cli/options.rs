@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use pool::DeviceFile;
 
-use crate::config::{LogSection, Overrides};
+use crate::config::{CacheOverrides, LogSection, Overrides};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
@@ -62,7 +62,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// As they go into the configuration.
-    pub fn overrides(self, devices: Vec<DeviceChoice>) -> Overrides {
+    pub fn overrides(self, devices: Vec<DeviceChoice>, cache: CacheOverrides) -> Overrides {
         Overrides {
             devices,
             nbd_socket: self.nbd_socket,
@@ -71,6 +71,46 @@ impl ServerOptions {
             io: self.io,
             commit_interval: self.commit_interval,
             max_connections: self.max_connections,
+            cache,
+        }
+    }
+}
+
+/// The cache of a server.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Cache")]
+pub struct CacheOptions {
+    /// File or block device of the write-back cache in front of the pool [default of forebay up: DIR/cache.img]
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
+    /// If the pool has no cache, make one of this size; the file is sparse. 0: write back what an attached one holds, detach it, and go on
+    /// without [default of forebay up: 2G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cache_size: Option<u64>,
+    /// Which bucket is evicted: lru, fifo, random, sieve or s3fifo [default: s3fifo]
+    #[arg(long, value_name = "POLICY")]
+    cache_policy: Option<cache::Policy>,
+    /// How much older than the volumes the pool's image may be: what losing the cache costs at most [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_lag: Option<Duration>,
+    /// Memory for the cache's index; the rest is read from the cache when needed [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    index_memory: Option<u64>,
+    /// The cache is lost: go on with the pool's image, which is older, and report how old. What was written since is lost
+    #[arg(long)]
+    forget_cache: bool,
+}
+
+impl CacheOptions {
+    /// As they go into the configuration.
+    pub fn overrides(self) -> CacheOverrides {
+        CacheOverrides {
+            path: self.cache,
+            size_bytes: self.cache_size,
+            forget: self.forget_cache,
+            policy: self.cache_policy,
+            max_lag: self.max_lag,
+            index_memory: self.index_memory,
         }
     }
 }

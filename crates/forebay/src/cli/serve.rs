@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions};
+use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions};
 use crate::config::{ConfigFile, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
-use crate::shard::{CacheChoice, Source, serve};
+use crate::shard::{Source, serve};
 use crate::world::World;
 
 /// Serve the volumes of a pool on the devices that are named
 ///
 /// Devices can be named in any order. Where one is missing the pool is served without it as long as every block has a copy elsewhere.
+/// A pool that has a cache is not served without it: name it with --cache.
 /// Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is said.
 #[derive(Args, Debug)]
 pub struct Serve {
@@ -27,6 +28,8 @@ pub struct Serve {
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
+    cache: CacheOptions,
+    #[command(flatten)]
     log: LogOptions,
 }
 
@@ -34,10 +37,14 @@ impl Serve {
     pub fn run(self) -> Result<()> {
         let mut file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         let log = std::mem::take(&mut file.log);
-        let config = ServeConfig::new(self.server.overrides(self.devices), file, Path::new(DEFAULT_HOME))?;
+        let config = ServeConfig::new(
+            self.server.overrides(self.devices, self.cache.overrides()),
+            file,
+            Path::new(DEFAULT_HOME),
+        )?;
         self.log.start(log);
         let world = World::new(config.io)?;
         let files = world.open_devices(&config.devices, true)?.files;
-        serve(world, &config, Source::Devices(files), CacheChoice::default())
+        serve(world, config, Source::Devices(files))
     }
 }

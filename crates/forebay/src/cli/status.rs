@@ -4,14 +4,14 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
-use crate::cli::volume;
+use crate::cli::{cache_status, volume};
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::Result;
 use crate::output::{print, print_json, table};
 use crate::units::{human_bytes, human_seconds, human_us};
 
-/// Show a running server: its pool, devices, volumes, requests
+/// Show a running server: its pool, devices, cache, volumes, requests
 ///
 /// Numbers count from the start of the server. Latencies are as the server sees them: requests from their arrival to their reply,
 /// device I/O with the time in the queue.
@@ -67,6 +67,10 @@ fn text(s: &Value) -> String {
     ];
     let mut out = table(&facts.map(|(name, fact)| vec![name.to_owned(), fact]));
     out += &format!("\n{}", table(&devices(&pool["devices"])));
+    match cache_status::text(s) {
+        none if none.is_empty() => {}
+        cache => out += &format!("\n{cache}"),
+    }
     let volumes = s["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
     out += &format!("\n{}", table(&volume::rows(volumes)));
     out += &format!("\n{}", table(&traffic(s)));

@@ -1,28 +1,28 @@
 //! `forebay up`: everything in one directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use posix::OpenFile;
 use queue::Emulate;
 
-use crate::cli::options::{DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
+use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
 use crate::config::{ConfigFile, LogSection, ServeConfig};
 use crate::devices::DeviceChoice;
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::home::Home;
-use crate::shard::{CacheChoice, NewPool, Source, serve};
+use crate::shard::{NewPool, Source, serve};
 use crate::world::World;
 
 const POOL_NAME: &str = "forebay";
 const CACHE_NAME: &str = "cache.img";
+const CACHE_BYTES: u64 = 2 << 30;
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
 
 /// Serve from a directory; the first run makes a pool and a volume in it
 ///
-/// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two copies of every block, and a
-/// volume `vol0`. Every run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. Ctrl-C ends it cleanly; nothing that
+/// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two copies of every block, a volume `vol0`,
+/// and a write-back cache, DIR/cache.img: best on a faster disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. Ctrl-C ends it cleanly; nothing that
 /// a client has flushed is lost however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
@@ -38,15 +38,10 @@ pub struct Up {
     /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this run: for benchmarks and demonstrations
     #[arg(long, value_name = "hdd|ssd")]
     emulate: Option<Emulate>,
-    /// Put a write-back cache of this size, DIR/cache.img, in front of the pool: experimental. It stays until `--cache-size 0`, which writes everything
-    /// back and detaches it
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
-    cache_size: Option<u64>,
-    /// The cache is lost: go on with the pool's image, which is older
-    #[arg(long)]
-    forget_cache: bool,
     #[command(flatten)]
     server: ServerOptions,
+    #[command(flatten)]
+    cache: CacheOptions,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -54,8 +49,13 @@ pub struct Up {
 impl Up {
     pub fn run(self) -> Result<()> {
         let devices = Home::devices(&self.dir).into_iter().map(|path| DeviceChoice { path, emulate: self.emulate });
-        let overrides = self.server.overrides(devices.collect());
-        let config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
+        let mut cache = self.cache.overrides();
+        let (owned, optional) = (cache.path.is_none(), cache.size_bytes.is_none());
+        cache.path.get_or_insert_with(|| self.dir.join(CACHE_NAME));
+        cache.size_bytes.get_or_insert(CACHE_BYTES);
+        let overrides = self.server.overrides(devices.collect(), cache);
+        let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
+        (config.cache.owned, config.cache.optional) = (owned, optional);
         self.log.start(LogSection::default());
         let world = World::new(config.io)?;
         let home = Home::open(&world, &self.dir)?;
@@ -74,21 +74,6 @@ impl Up {
                 }
             }
         };
-        let cache = cache_choice(&world, &self.dir, self.cache_size, self.forget_cache)?;
-        serve(world, &config, source, cache)
+        serve(world, config, source)
     }
-}
-
-/// The cache, as it was asked for or is there already.
-fn cache_choice(world: &World, dir: &Path, size: Option<u64>, forget: bool) -> Result<CacheChoice> {
-    let path = dir.join(CACHE_NAME);
-    let wanted = size.is_some_and(|size| size > 0);
-    if forget || (!wanted && !path.exists()) {
-        return Ok(CacheChoice { forget, ..CacheChoice::default() });
-    }
-    let create_len = size.filter(|&size| size > 0 && !path.exists());
-    let how = OpenFile { write: true, create_len, direct: true };
-    let (file, info) = world.open(&path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
-    let file = cache::CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes };
-    Ok(CacheChoice { file: Some(file), make: size != Some(0), forget: false })
 }

@@ -17,8 +17,12 @@
 pub mod client;
 pub mod server;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::error::CommandError;
 
 /// The protocol's version.
 pub const VERSION: u64 = 1;
@@ -54,6 +58,24 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// A new cache in front of the pool.
+    CacheAttach {
+        /// Its file or block device, as the server sees it.
+        path: PathBuf,
+        /// Its size, if it is a file that is not there yet.
+        size_bytes: Option<u64>,
+    },
+    /// Everything written back, and the cache taken out.
+    CacheDetach {},
+    /// What the cache does for a volume.
+    CacheMode {
+        /// The volume's name.
+        volume: String,
+        /// What it is to do.
+        mode: pool::CacheMode,
+    },
+    /// Everything written back; the cache stays.
+    CacheFlush {},
 }
 
 /// Why a request was not carried out.
@@ -93,6 +115,12 @@ impl From<pool::PoolError> for RequestError {
             _ => "failed",
         };
         RequestError::new(kind, e.context)
+    }
+}
+
+impl From<CommandError> for RequestError {
+    fn from(e: CommandError) -> Self {
+        RequestError::new("failed", e.to_string())
     }
 }
 
@@ -160,6 +188,11 @@ mod tests {
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
             Request::VolumeResize { name: name(), size_bytes: 0 },
             Request::VolumeDelete { name: name() },
+            Request::CacheAttach { path: "/a b".into(), size_bytes: None },
+            Request::CacheAttach { path: name().into(), size_bytes: Some(1) },
+            Request::CacheDetach {},
+            Request::CacheMode { volume: name(), mode: pool::CacheMode::WriteAround },
+            Request::CacheFlush {},
         ] {
             let line = encode_request(&request).unwrap();
             assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
@@ -188,6 +221,7 @@ mod tests {
             (r#"{"version":1,"request":"status","colour":"red"}"#, "colour"),
             (r#"{"version":1,"request":"volume-delete"}"#, "name"),
             (r#"{"version":1,"request":"volume-resize","name":"a","size_bytes":-1}"#, "-1"),
+            (r#"{"version":1,"request":"cache-mode","volume":"a","mode":"fast"}"#, "fast"),
         ] {
             let e = decode_request(line.as_bytes()).unwrap_err();
             assert!(e.kind == "invalid" && e.message.contains(word), "{line}: {e}");

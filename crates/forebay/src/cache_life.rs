@@ -1,0 +1,324 @@
+//! The life of a pool's cache at a server: made and attached, opened, written back and detached, given up.
+//!
+//! Fault model: a pool that has a cache is not served without it, since the cache may hold what was flushed; only the user can say that it is lost, and then
+//! is told how old the pool's image is. A cache that nobody asked for and that cannot be made is no reason not to serve.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use cache::{Cache, CacheFile};
+use pool::{CacheMode, Pool};
+use posix::Handles;
+use rt::{FileId, Rt};
+use uuid::Uuid;
+use volume::Volumes;
+
+use crate::cache_file::{Held, look, open_existing, open_place};
+use crate::config::CacheConfig;
+use crate::control::RequestError;
+use crate::error::{CommandError, Result};
+use crate::units::{human_bytes, human_seconds, utc};
+use crate::world::OpenError;
+
+/// How often a detach tells how far it is.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// Volumes that are named in a list.
+const LISTED: usize = 10;
+
+/// What is needed to open and make caches.
+pub struct Caches {
+    rt: Rt,
+    handles: Handles,
+    config: CacheConfig,
+    /// The file of the cache that is in use.
+    file: Cell<Option<FileId>>,
+    /// A cache is being attached or detached.
+    changing: Cell<bool>,
+}
+
+impl Caches {
+    /// Opens nothing yet.
+    pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig) -> Caches {
+        let (file, changing) = (Cell::new(None), Cell::new(false));
+        Caches { rt: rt.clone(), handles: handles.clone(), config, file, changing }
+    }
+
+    /// Opens, makes, detaches or forgets the pool's cache when the server starts. `written`: when the pool was written last, if that is known. What the user
+    /// should hear goes to `notes`.
+    pub async fn open(
+        &self,
+        pool: &Pool,
+        written: Option<SystemTime>,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Cache>> {
+        if self.config.forget {
+            self.forget(pool, written, notes).await?;
+        }
+        let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
+        let missing = |why: String| {
+            CommandError::Failed(format!(
+                "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. Bring it back and name it with --cache PATH; if it is \
+                 lost, --forget-cache goes on from the pool's older image",
+                Uuid::from_bytes(uuid)
+            ))
+        };
+        let Some(path) = &self.config.path else { return Err(missing("is not named".into())) };
+        let file = open_existing(&self.handles, path).map_err(|e| match e {
+            OpenError::Gone(text) => missing(format!("is not there ({text})")),
+            OpenError::Refused(e) => e,
+        })?;
+        self.file.set(Some(file.file));
+        let opened = Cache::open(&self.rt, &file, pool, self.config.settings.clone()).await;
+        let cache = opened.map_err(|e| missing(format!("cannot be opened ({e})")))?;
+        match self.config.size_bytes {
+            Some(0) => {
+                self.detach_at_start(cache, path, notes).await?;
+                return Ok(None);
+            }
+            Some(size) if size != file.size_bytes && !self.config.optional => notes.push(format!(
+                "the cache keeps its size of {}; for another, let it go with --cache-size 0 and start again",
+                human_bytes(file.size_bytes)
+            )),
+            _ => {}
+        }
+        Ok(Some(cache))
+    }
+
+    /// The pool has no cache.
+    async fn open_none(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
+        let Some(path) = &self.config.path else { return Ok(None) };
+        let size = match self.config.size_bytes {
+            Some(0) => return Ok(None),
+            Some(size) => size,
+            None => {
+                notes.push(format!(
+                    "the pool has no cache, and {} is not used: forebay cache attach makes it one",
+                    path.display()
+                ));
+                return Ok(None);
+            }
+        };
+        match self.make(pool, path, Some(size)).await {
+            Ok(cache) => {
+                notes.push(format!(
+                    "the pool has a new write-back cache, {}, {} (--cache-size 0 takes it out again)",
+                    path.display(),
+                    human_bytes(size)
+                ));
+                Ok(Some(cache))
+            }
+            Err(e) if self.config.optional => {
+                tracing::warn!("no cache: {e}");
+                notes.push(format!("no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)"));
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes a cache for a pool that has none.
+    async fn make(&self, pool: &Pool, path: &Path, size: Option<u64>) -> Result<Cache> {
+        let place = open_place(&self.handles, path, size, pool.uuid())?;
+        match self.make_on(pool, &place.file).await {
+            Ok(cache) => {
+                self.file.set(Some(place.file.file));
+                tracing::info!(path = place.file.path, size_bytes = place.file.size_bytes, "cache made and attached");
+                Ok(cache)
+            }
+            Err(e) => {
+                self.close_file(place.file.file);
+                if place.is_new {
+                    let _ = std::fs::remove_file(path);
+                }
+                Err(e.into())
+            }
+        }
+    }
+
+    async fn make_on(&self, pool: &Pool, file: &CacheFile) -> pool::Result<Cache> {
+        let uuid = Uuid::new_v4().into_bytes();
+        let made = cache::create(&self.rt, file, pool, &cache::CreateOptions::default(), uuid).await;
+        let opened = match made {
+            Ok(()) => Cache::open(&self.rt, file, pool, self.config.settings.clone()).await,
+            Err(e) => Err(e),
+        };
+        if opened.is_err() && pool.cache_uuid() == Some(uuid) {
+            // Nobody has written anything to it.
+            pool.set_cache_uuid(None).await?;
+        }
+        opened
+    }
+
+    async fn detach_at_start(&self, cache: Cache, path: &Path, notes: &mut Vec<String>) -> Result<()> {
+        tracing::info!(path = %path.display(), dirty_bytes = cache.status().dirty_bytes, "writing back, then detaching the cache");
+        let done = Rc::new(Cell::new(false));
+        let (rt, ended, watched) = (self.rt.clone(), done.clone(), cache.clone());
+        self.rt.detach(async move {
+            loop {
+                rt.sleep(PROGRESS).await;
+                if ended.get() {
+                    return;
+                }
+                tracing::info!("writing back: {} left", human_bytes(watched.status().dirty_bytes));
+            }
+        });
+        let outcome = cache.detach().await;
+        done.set(true);
+        outcome.map_err(|e| CommandError::failed("detaching the cache", e))?;
+        self.let_go();
+        notes.push(format!(
+            "everything was written back and the cache detached: {} is of no use any more",
+            path.display()
+        ));
+        if self.config.owned {
+            match std::fs::remove_file(path) {
+                Ok(()) => notes.push(format!("{} was removed", path.display())),
+                Err(e) => notes.push(format!("{} could not be removed: {e}", path.display())),
+            }
+        }
+        tracing::info!(path = %path.display(), "cache detached");
+        Ok(())
+    }
+
+    /// Gives up a cache that is lost, and reports.
+    async fn forget(&self, pool: &Pool, written: Option<SystemTime>, notes: &mut Vec<String>) -> Result<()> {
+        let Some(uuid) = pool.cache_uuid() else {
+            notes.push("the pool has no cache, so none was given up".into());
+            return Ok(());
+        };
+        if let Some(path) = self.config.path.as_deref().filter(|p| p.exists())
+            && let Ok(Held::Cache(sb)) = look(path)
+            && sb.uuid == uuid
+        {
+            return Err(CommandError::Failed(format!(
+                "{} is the pool's cache and is there: start without --forget-cache. If it cannot be used, move it away first",
+                path.display()
+            )));
+        }
+        for line in report(pool, uuid, written, self.config.settings.max_lag) {
+            tracing::warn!("{line}");
+            notes.push(line);
+        }
+        pool.set_cache_uuid(None).await?;
+        Ok(())
+    }
+
+    /// Makes a cache at `path` and puts it in front of the pool, under load.
+    pub async fn attach(
+        &self,
+        volumes: &Volumes,
+        path: &Path,
+        size: Option<u64>,
+    ) -> std::result::Result<(), RequestError> {
+        let _alone = Alone::take(&self.changing)?;
+        if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
+            return Err(RequestError::new("exists", "the pool has a cache already: forebay cache detach takes it out"));
+        }
+        let cache = self.make(volumes.pool(), path, size).await?;
+        if let Err(e) = volumes.attach(cache.clone()).await {
+            let _ = cache.detach().await;
+            self.let_go();
+            return Err(e.into());
+        }
+        Ok(())
+    }
+
+    /// Writes everything back and takes the cache out, under load.
+    pub async fn detach(&self, volumes: &Volumes) -> std::result::Result<(), RequestError> {
+        let _alone = Alone::take(&self.changing)?;
+        volumes.detach().await?;
+        self.let_go();
+        tracing::info!("cache detached");
+        Ok(())
+    }
+
+    /// Closes the file, so that others can have it.
+    fn let_go(&self) {
+        if let Some(file) = self.file.take() {
+            self.close_file(file);
+        }
+    }
+
+    fn close_file(&self, file: FileId) {
+        if let Err(e) = self.handles.close_file(file) {
+            tracing::warn!("closing the cache's file: {e}");
+        }
+    }
+}
+
+/// One change at a time.
+struct Alone<'a>(&'a Cell<bool>);
+
+impl<'a> Alone<'a> {
+    fn take(changing: &'a Cell<bool>) -> std::result::Result<Alone<'a>, RequestError> {
+        if changing.replace(true) {
+            return Err(RequestError::new("failed", "a cache is being attached or detached already"));
+        }
+        Ok(Alone(changing))
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// What the loss of a cache means, as far as that is known.
+fn report(pool: &Pool, uuid: [u8; 16], written: Option<SystemTime>, max_lag: Duration) -> Vec<String> {
+    let (volumes, cut) = (pool.volumes(), pool.published().0);
+    let mut lines = vec![format!("the pool's cache {} is given up", Uuid::from_bytes(uuid))];
+    let image = match cut {
+        0 => "the image is that of before the cache: nothing was published".to_owned(),
+        n => format!("the image is the cut {n} of the cache, whole; nothing newer than it is there"),
+    };
+    let age = match written {
+        None => "when it was published is not known: a block device does not tell when it was written last".to_owned(),
+        Some(at) => {
+            #[allow(clippy::disallowed_methods, reason = "a report for people")]
+            let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
+            format!(
+                "the pool was last written to on {} ({} ago), the image is not newer than that",
+                utc(at),
+                human_seconds(ago)
+            )
+        }
+    };
+    lines.push(format!("{image}; {age}"));
+    let lag = human_seconds(max_lag.as_secs().max(1));
+    let named = |mode: fn(CacheMode) -> bool| -> Vec<&str> {
+        volumes.iter().filter(|v| mode(v.cache_mode)).map(|v| v.name.as_str()).collect()
+    };
+    let back = named(|m| m == CacheMode::WriteBack);
+    let others = named(|m| m != CacheMode::WriteBack);
+    if !back.is_empty() {
+        lines.push(format!(
+            "what was written to {} after it is lost, flushed or not; that is {lag} of writes at most (max_lag, unless it was set otherwise), where the pool \
+             could keep up until the cache was lost",
+            list(&back)
+        ));
+    }
+    if !others.is_empty() {
+        lines.push(format!(
+            "nothing that was flushed is lost of {}, which the cache did not write back for",
+            list(&others)
+        ));
+    }
+    lines
+}
+
+fn list(names: &[&str]) -> String {
+    let mut text = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > LISTED {
+        text += &format!(" and {} more", names.len() - LISTED);
+    }
+    text
+}
+
+/// When one of these files was written last; `None` if none of them can tell.
+pub fn last_written(paths: impl IntoIterator<Item = PathBuf>) -> Option<SystemTime> {
+    let metas = paths.into_iter().filter_map(|path| path.metadata().ok());
+    metas.filter(|m| m.is_file()).filter_map(|m| m.modified().ok()).max()
+}

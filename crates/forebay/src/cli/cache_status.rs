@@ -1,0 +1,214 @@
+//! The cache, as people read it.
+
+use serde_json::Value;
+
+use crate::output::table;
+use crate::units::{human_bytes, human_us};
+
+/// Volumes that are named for a mode.
+const LISTED: usize = 5;
+
+fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+fn bytes(v: &Value) -> String {
+    human_bytes(number(v))
+}
+
+fn word(v: &Value) -> &str {
+    v.as_str().unwrap_or("?")
+}
+
+/// The cache's part of a server's status; empty if there is none.
+pub fn text(status: &Value) -> String {
+    let c = &status["cache"];
+    if !c.is_object() {
+        return String::new();
+    }
+    let mut rows: Vec<(&str, String)> = vec![
+        ("cache", format!("{}: {}", word(&c["path"]), state(c))),
+        ("modes", modes(&status["volumes"])),
+        (
+            "holds",
+            format!(
+                "{} dirty, {} clean, of {}",
+                bytes(&c["dirty_bytes"]),
+                bytes(&c["clean_bytes"]),
+                bytes(&c["size_bytes"])
+            ),
+        ),
+        ("blocks read", reads(c)),
+        ("buckets", buckets(&c["buckets"])),
+        ("index", index(&c["index"])),
+        ("journal", journal(&c["journal"])),
+        ("write-back", writeback(&c["writeback"])),
+    ];
+    if c["gc"].is_object() {
+        rows.push(("gc", gc(&c["gc"])));
+    }
+    if let Some(bad) = bad(c, &status["volumes"]) {
+        rows.push(("LOST", bad));
+    }
+    table(&rows.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect::<Vec<_>>())
+}
+
+fn state(c: &Value) -> String {
+    match word(&c["state"]) {
+        "failed" => "FAILED: it takes nothing any more".into(),
+        other => other.to_owned(),
+    }
+}
+
+/// `writeback: a, b; none: c`.
+fn modes(volumes: &Value) -> String {
+    let mut by_mode: Vec<(&str, Vec<&str>)> = Vec::new();
+    for v in volumes.as_array().into_iter().flatten() {
+        let (mode, name) = (word(&v["cache_mode"]), word(&v["name"]));
+        match by_mode.iter_mut().find(|(m, _)| *m == mode) {
+            Some((_, names)) => names.push(name),
+            None => by_mode.push((mode, vec![name])),
+        }
+    }
+    let one = |(mode, names): (&str, Vec<&str>)| {
+        let more = names.len().saturating_sub(LISTED);
+        let listed = names.into_iter().take(LISTED).collect::<Vec<_>>().join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{mode}: {listed}{more}")
+    };
+    let texts: Vec<String> = by_mode.into_iter().map(one).collect();
+    if texts.is_empty() { "no volumes".into() } else { texts.join("; ") }
+}
+
+fn reads(c: &Value) -> String {
+    let mut text = format!(
+        "{:.1}% found here ({} of {}), {} kept after a miss, {} past the cache",
+        c["hit_ratio"].as_f64().unwrap_or(0.0) * 100.0,
+        number(&c["hits"]),
+        number(&c["hits"]) + number(&c["misses"]),
+        number(&c["promoted"]),
+        number(&c["bypassed"]),
+    );
+    match number(&c["refetched"]) {
+        0 => {}
+        n => text += &format!("; {n} BAD HERE, taken from the pool"),
+    }
+    text
+}
+
+fn buckets(b: &Value) -> String {
+    let kinds = ["free", "clean", "dirty", "metadata"].map(|kind| format!("{} {kind}", number(&b[kind])));
+    let mut text = kinds.join(", ");
+    match number(&b["retired"]) {
+        0 => {}
+        n => text += &format!(", {n} RETIRED after errors"),
+    }
+    text
+}
+
+fn index(i: &Value) -> String {
+    format!(
+        "{} nodes, {} in memory, {} changed; {} checkpoints",
+        number(&i["nodes"]),
+        bytes(&i["resident_bytes"]),
+        number(&i["changed_nodes"]),
+        number(&i["checkpoints"]),
+    )
+}
+
+fn journal(j: &Value) -> String {
+    format!(
+        "{} of {} used; {} group commits of {:.1} records",
+        bytes(&j["used"]),
+        bytes(&j["size"]),
+        number(&j["commits"]),
+        j["records_per_commit"].as_f64().unwrap_or(0.0),
+    )
+}
+
+fn writeback(w: &Value) -> String {
+    let mut text = format!(
+        "{}/s ({}/s to {}/s), {} rounds; the pool's image is {} behind",
+        bytes(&w["rate"]),
+        bytes(&w["min"]),
+        bytes(&w["max"]),
+        number(&w["round"]),
+        human_us(w["lag_seconds"].as_f64().unwrap_or(0.0) * 1e6),
+    );
+    if number(&w["target"]) > 0 {
+        text += &format!("; {} dirty is the target", bytes(&w["target"]));
+    }
+    if let Some(e) = w["error"].as_str() {
+        text += &format!("; THE LAST ONE FAILED: {e}");
+    }
+    text
+}
+
+fn gc(g: &Value) -> String {
+    let ms = |v: &Value| human_us(v.as_f64().unwrap_or(0.0) * 1e3);
+    format!(
+        "last {} s ago, {} on average, {} at most; slices: {}, the longest {}",
+        number(&g["last_sec"]),
+        ms(&g["average_duration_ms"]),
+        ms(&g["max_duration_ms"]),
+        number(&g["slices"]),
+        human_us(g["slice_us"]["max"].as_f64().unwrap_or(0.0)),
+    )
+}
+
+/// Dirty blocks that nobody has any more.
+fn bad(c: &Value, volumes: &Value) -> Option<String> {
+    let list = c["bad_blocks"].as_array().filter(|list| !list.is_empty())?;
+    let name = |id: &Value| {
+        let found = volumes.as_array().into_iter().flatten().find(|v| !v["id"].is_null() && v["id"] == *id);
+        found.map_or_else(|| format!("volume {id}"), |v| word(&v["name"]).to_owned())
+    };
+    let named: Vec<String> = list.iter().take(LISTED).map(|b| format!("block {} of {}", b[1], name(&b[0]))).collect();
+    let more = if list.len() > LISTED { format!(" and {} more", list.len() - LISTED) } else { String::new() };
+    Some(format!(
+        "{}{more}: damaged before they came to the pool; reading them is an error until they are written again",
+        named.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_in_trouble_is_shown_as_such() {
+        let status = serde_json::json!({
+            "volumes": [
+                { "name": "a", "cache_mode": "writeback" }, { "name": "b", "cache_mode": "none" },
+                { "name": "c", "cache_mode": "writeback" }],
+            "cache": {
+                "path": "/c.img", "state": "failed", "size_bytes": 2u64 << 30, "dirty_bytes": 3u64 << 20, "clean_bytes": 0,
+                "hits": 3, "misses": 1, "hit_ratio": 0.75, "refetched": 2, "bad_blocks": [[1, 77]],
+                "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096, "size": 1 << 20, "records_per_commit": 2.25 },
+                "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30, "lag_seconds": 1.5, "error": "no space" },
+            },
+        });
+        let text = text(&status);
+        for part in [
+            "/c.img: FAILED",
+            "writeback: a, c; none: b",
+            "3 MiB dirty, 0 B clean, of 2 GiB",
+            "75.0% found here (3 of 4)",
+            "2 BAD HERE",
+            "5 free, 0 clean, 0 dirty, 0 metadata, 1 RETIRED",
+            "4 KiB of 1 MiB used; 0 group commits of 2.2 records",
+            "4 MiB/s (1 MiB/s to 1 GiB/s), 0 rounds; the pool's image is 1.5 s behind",
+            "THE LAST ONE FAILED: no space",
+            "block 77 of volume 1: damaged",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn none_and_nonsense_are_no_panic() {
+        assert_eq!(text(&Value::Null), "");
+        assert_eq!(text(&serde_json::json!({ "cache": 5 })), "");
+        assert!(text(&serde_json::json!({ "cache": {}, "volumes": 5 })).contains("no volumes"));
+    }
+}
