@@ -156,7 +156,7 @@ fn judge(env: &Env, what: &str, e: &PoolError) {
             env.count("volume operations refused for want of space", 1);
             env.host_full.get() || what != "delete"
         }
-        ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing => env.beyond(),
+        ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing => env.errors_allowed(),
         _ => false,
     };
     if !allowed {

@@ -6,12 +6,14 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use cache::{Cache, CacheFile, CacheStatus, CreateOptions};
+use cache::{Cache, CacheStatus, CreateOptions};
 use pool::{Pool, PoolError};
 use rt::Rt;
 use volume::Volumes;
 
 use crate::env::{Boot, Env};
+use crate::faults::Devices;
+use crate::settings::CacheDamage;
 use crate::story::Coverage;
 use crate::verify::verify;
 
@@ -34,22 +36,32 @@ pub(crate) enum Attachment {
 /// Between two boots: the cache's device is gone, or not.
 pub(crate) fn perhaps_lose(env: &Env, attachment: &Cell<Attachment>) {
     let Some(plan) = &env.settings.cache else { return };
-    if attachment.get() == Attachment::Attached && plan.lost > 0 && env.one_in(plan.lost) {
+    if attachment.get() != Attachment::Attached {
+        return;
+    }
+    let struck = env.cache_struck.get() && (plan.damage == CacheDamage::Dies || env.one_in(2));
+    if struck || plan.lost > 0 && env.one_in(plan.lost) {
         env.note("the cache is lost");
         env.count("caches lost", 1);
         attachment.set(Attachment::Lost);
     }
 }
 
-/// The pool is beyond repair, which may be beyond the budget.
-pub(crate) struct Refused;
+/// Why the program ends itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    /// The pool is beyond repair, which may be beyond the budget; or nobody can say any more what it should hold.
+    Refused,
+    /// The cache's device was struck, and is of no use: the story goes on without it.
+    CacheFailed,
+}
 
-fn judge(env: &Env, what: &str, outcome: Result<(), PoolError>) -> Result<(), Refused> {
+fn judge(env: &Env, what: &str, outcome: Result<(), PoolError>) -> Result<(), Over> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(e) if env.beyond() => {
+        Err(e) if env.errors_allowed() => {
             env.note(format!("{what}: {:?}: {e}", e.kind));
-            Err(Refused)
+            Err(if env.beyond() { Over::Refused } else { Over::CacheFailed })
         }
         Err(e) => env.fail(format!("{what}: {:?}: {e}", e.kind)),
     }
@@ -61,21 +73,34 @@ fn right(env: &Env, outcome: Result<(), String>) {
     }
 }
 
+/// The cache's device was struck: it is not used any more.
+pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
+    if env.cache_struck.get() && matches!(attachment.get(), Attachment::Attached | Attachment::Doubtful) {
+        env.note("the cache is given up");
+        attachment.set(Attachment::Lost);
+    }
+}
+
 /// Opens the pool's cache; goes on without one that is lost; attaches one to a pool that has none, or not.
 pub(crate) async fn open(
     env: &Rc<Env>,
     rt: &Rt,
     pool: &Pool,
-    file: Option<&CacheFile>,
+    devices: &Devices,
     attachment: &Cell<Attachment>,
     may_attach: bool,
-) -> Result<Option<Cache>, Refused> {
-    let (Some(file), Some(plan)) = (file, &env.settings.cache) else { return Ok(None) };
+) -> Result<Option<Cache>, Over> {
+    let (Some(file), Some(plan)) = (&devices.cache, &env.settings.cache) else { return Ok(None) };
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
+        // It held nothing that the pool lacked when its device failed.
+        (_, false) if env.cache_struck.get() => {
+            env.count("caches that failed and were not missed", 1);
+            attachment.set(Attachment::None);
+        }
         (Attachment::Attached | Attachment::Lost, false) => env.fail("the pool does not know its cache any more"),
         (Attachment::None, true) => env.fail("the pool names a cache that was detached"),
-        (Attachment::Lost | Attachment::SetBack, _) => forget(env, rt, pool, attachment).await?,
+        (Attachment::Lost | Attachment::SetBack, _) => forget(env, rt, pool, devices, attachment).await?,
         (_, true) => {}
         (_, false) => attachment.set(Attachment::None),
     }
@@ -84,6 +109,7 @@ pub(crate) async fn open(
             env.count("boots without a cache, of runs with one", 1);
             return Ok(None);
         }
+        devices.renew_cache();
         env.model.borrow_mut().attach(pool.published().0);
         attachment.set(Attachment::Doubtful);
         let options = CreateOptions { bucket_bytes: plan.bucket_bytes, journal_bytes: Some(plan.journal_bytes) };
@@ -96,8 +122,12 @@ pub(crate) async fn open(
     let cache = match Cache::open(rt, file, pool, plan.settings.clone()).await {
         Ok(cache) => cache,
         Err(e) => {
-            judge(env, "opening the cache", Err(e))?;
-            return Err(Refused);
+            let over = judge(env, "opening the cache", Err(e)).err().unwrap_or(Over::Refused);
+            if over == Over::CacheFailed {
+                env.count("struck caches that were refused", 1);
+                attachment.set(Attachment::Lost);
+            }
+            return Err(over);
         }
     };
     env.count("opens with a cache", 1);
@@ -109,12 +139,24 @@ pub(crate) async fn open(
 }
 
 /// The pool goes on alone, as it was when its last cut was taken. All of it is compared before anything else.
-async fn forget(env: &Rc<Env>, rt: &Rt, pool: &Pool, attachment: &Cell<Attachment>) -> Result<(), Refused> {
+async fn forget(
+    env: &Rc<Env>,
+    rt: &Rt,
+    pool: &Pool,
+    devices: &Devices,
+    attachment: &Cell<Attachment>,
+) -> Result<(), Over> {
     if attachment.get() == Attachment::Lost {
+        if env.cache_lost_blocks.get() {
+            // Those blocks are in no cut; the others are, and nobody knows any more which is which.
+            env.count("runs that ended over dirty blocks lost", 1);
+            return Err(Over::Refused);
+        }
         let published = pool.published().0;
         env.note(format!("without its cache, the pool is of epoch {published}"));
         right(env, env.model.borrow_mut().set_back(published));
         attachment.set(Attachment::SetBack);
+        devices.renew_cache();
     }
     let listener = env.world.listener();
     let alone = Boot { env: env.clone(), rt: rt.clone(), volumes: Volumes::new(pool), listener };
@@ -125,27 +167,25 @@ async fn forget(env: &Rc<Env>, rt: &Rt, pool: &Pool, attachment: &Cell<Attachmen
     Ok(())
 }
 
-/// The cache is closed, or detached. False if it could not be, as it may be beyond the budget.
-pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachment>) -> bool {
+/// The cache is closed, or detached.
+pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachment>) -> Result<(), Over> {
     let env = &boot.env;
     let detach = env.settings.cache.as_ref().is_some_and(|plan| plan.detach > 0 && env.one_in(plan.detach));
     if !detach {
         let outcome = cache.close().await;
         env.model.borrow_mut().look();
-        return judge(env, "closing the cache", outcome).is_ok();
+        return judge(env, "closing the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment));
     }
     attachment.set(Attachment::Doubtful);
     let mut outcome = cache.detach().await;
     if outcome.is_err() && env.host_full.get() {
         outcome = cache.detach().await;
     }
-    if judge(env, "detaching the cache", outcome).is_err() {
-        return false;
-    }
+    judge(env, "detaching the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment))?;
     env.note("the cache is detached");
     env.count("caches detached", 1);
     attachment.set(Attachment::None);
-    true
+    Ok(())
 }
 
 /// Adds what an open cache has counted.

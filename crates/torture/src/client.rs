@@ -332,7 +332,7 @@ impl Client {
             }
             Why::Io => {
                 env.count("requests failed", 1);
-                env.beyond()
+                env.errors_allowed()
             }
             Why::Odd => false,
         };

@@ -39,6 +39,10 @@ pub(crate) struct Env {
     pub cache: RefCell<Option<Cache>>,
     /// When it began, what, and over how many bytes.
     in_flight: RefCell<BTreeMap<u64, (u64, &'static str, u64)>>,
+    /// The cache's device was struck since it was made.
+    pub cache_struck: Cell<bool>,
+    /// Dirty blocks of the cache were lost.
+    pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
 }
@@ -60,6 +64,8 @@ impl Env {
             pool: RefCell::new(None),
             cache: RefCell::new(None),
             in_flight: RefCell::default(),
+            cache_struck: Cell::new(false),
+            cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
         }
     }
@@ -143,6 +149,11 @@ impl Env {
         self.settings.damage == Damage::Beyond
     }
 
+    /// Clients may see errors: over the devices, or over the cache.
+    pub fn errors_allowed(&self) -> bool {
+        self.beyond() || self.cache_struck.get()
+    }
+
     /// Counts what the open pool has counted.
     pub fn take_counters(&self) {
         let Some(pool) = self.pool.borrow().clone() else { return };
@@ -162,7 +173,11 @@ impl Env {
         c.add("boots that ended degraded", u64::from(s.pool.state == "degraded"));
         c.add("boots that ended failed", u64::from(s.pool.state == "failed"));
         if let Some(cache) = &*self.cache.borrow() {
-            crate::cached::count(&cache.status(), &mut c);
+            let status = cache.status();
+            crate::cached::count(&status, &mut c);
+            if status.lost > 0 {
+                self.cache_lost_blocks.set(true);
+            }
         }
     }
 }

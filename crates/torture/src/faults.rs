@@ -3,15 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::Duration;
+use base::{BLOCK, BLOCK_U64, Duration};
 use cache::CacheFile;
+use format::cache::superblock::{CacheSuperblock, SLOTS};
 use pool::geometry::Geometry;
 use pool::{DeviceFile, ErrorKind, PoolError};
 use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
-use crate::settings::Damage;
+use crate::settings::{CacheDamage, Damage};
 
 /// The devices as they are between and during boots.
 pub(crate) struct Devices {
@@ -19,6 +20,7 @@ pub(crate) struct Devices {
     pub files: Vec<DeviceFile>,
     /// The cache's.
     pub cache: Option<CacheFile>,
+    empty_cache: Option<DiskSnapshot>,
     dead: RefCell<Vec<bool>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
 }
@@ -40,10 +42,12 @@ impl Devices {
             let file = env.world.add_disk(plan.disk.clone());
             CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
         });
+        let empty_cache = cache.as_ref().map(|c| env.world.snapshot_disk(c.file));
         Devices {
             env: env.clone(),
             files,
             cache,
+            empty_cache,
             dead: RefCell::new(vec![false; n]),
             snapshots: RefCell::new(vec![None; n]),
         }
@@ -193,6 +197,9 @@ impl Devices {
             if env.stopping.get() {
                 return;
             }
+            if env.settings.cache.is_some() && env.cache.borrow().is_some() && env.one_in(8) {
+                self.strike_cache();
+            }
             let d = env.below(self.files.len() as u64) as usize;
             let file = self.files[d].file;
             match env.below(4) {
@@ -205,6 +212,67 @@ impl Devices {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Something befalls the device of the cache, which is attached.
+    pub fn strike_cache(&self) {
+        let env = &self.env;
+        let (Some(file), Some(plan)) = (&self.cache, &env.settings.cache) else { return };
+        let places = self.places(file.file, plan.damage);
+        if plan.damage == CacheDamage::Dies {
+            env.note("the cache's device dies");
+            env.count("cache devices that died", 1);
+            env.world.inject(file.file, Fault::Dead);
+            env.cache_struck.set(true);
+        }
+        let Some((from, to)) = places else { return };
+        let offset = from + env.below((to - from) / 512) * 512;
+        let fault =
+            if env.one_in(2) { Fault::BitRot { offset, len: 512 } } else { Fault::ReadError { offset, len: 512 } };
+        env.note(format!("a place of the cache's device rots: {:?}, {offset}", plan.damage));
+        env.count("cache: places rotten", 1);
+        env.world.inject(file.file, fault);
+        env.cache_struck.set(true);
+    }
+
+    /// As [`Devices::strike_cache`], while it is closed.
+    pub fn strike_cache_at_rest(&self) {
+        if self.env.settings.cache.as_ref().is_some_and(|plan| plan.damage != CacheDamage::Dies) {
+            self.strike_cache();
+        }
+    }
+
+    /// Where the cache's device is struck, as its superblocks tell.
+    fn places(&self, file: FileId, damage: CacheDamage) -> Option<(u64, u64)> {
+        let slots = (0..SLOTS).map(CacheSuperblock::offset_of);
+        let whole = |at| CacheSuperblock::decode(&self.env.world.contents(file, at, BLOCK)).ok();
+        let (at, sb) = slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence)?;
+        let journal = sb.journal_start * BLOCK_U64;
+        let buckets = journal + u64::from(sb.journal_blocks) * BLOCK_U64;
+        let used = u64::from(sb.replay_position + 16).min(u64::from(sb.journal_blocks)) * BLOCK_U64;
+        match damage {
+            CacheDamage::None | CacheDamage::Dies => None,
+            CacheDamage::Superblocks => Some((at, at + BLOCK_U64)),
+            CacheDamage::Table => Some((sb.table_start * BLOCK_U64, journal)),
+            CacheDamage::Journal => Some((journal, journal + used)),
+            CacheDamage::Buckets => {
+                Some((buckets, buckets + u64::from(sb.bucket_count) * u64::from(sb.bucket_blocks) * BLOCK_U64))
+            }
+        }
+    }
+
+    /// A new device is in the place of the cache's, if that was struck; else the same one serves again.
+    pub fn renew_cache(&self) {
+        if let Some(file) = &self.cache {
+            if self.env.cache_struck.get()
+                && let Some(empty) = &self.empty_cache
+            {
+                self.env.world.revive(file.file);
+                self.env.world.restore_disk(file.file, empty);
+            }
+            self.env.cache_struck.set(false);
+            self.env.cache_lost_blocks.set(false);
         }
     }
 

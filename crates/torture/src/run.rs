@@ -12,7 +12,7 @@ use sim::World;
 use volume::Volumes;
 
 use crate::admin;
-use crate::cached::{self, Attachment};
+use crate::cached::{self, Attachment, Over};
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
@@ -83,6 +83,9 @@ impl Run {
             let there = self.devices.between_boots();
             if self.created {
                 self.offline_check(false);
+                if self.attachment.get() == Attachment::Attached && self.env.one_in(2) {
+                    self.devices.strike_cache_at_rest();
+                }
                 cached::perhaps_lose(&self.env, &self.attachment);
             }
             match self.boot(plan, there) {
@@ -128,8 +131,9 @@ impl Run {
         rt.kill();
         match outcome {
             None => Ended::Planned(plan.ending),
-            Some(true) => Ended::Planned(Ending::Close),
-            Some(false) => Ended::Refused,
+            Some(Ok(())) => Ended::Planned(Ending::Close),
+            Some(Err(Over::CacheFailed)) => Ended::Planned(Ending::Kill),
+            Some(Err(Over::Refused)) => Ended::Refused,
         }
     }
 
@@ -197,6 +201,7 @@ impl Run {
         self.devices.calm();
         self.devices.revive_all();
         self.env.note("faults stop");
+        cached::give_up_if_struck(&self.env, &self.attachment);
         if self.created {
             self.offline_check(false);
         }
@@ -237,7 +242,10 @@ impl Run {
         self.env.reset();
         rt.kill();
         self.created = true;
-        outcome.unwrap_or(false)
+        match outcome {
+            Some(Err(Over::CacheFailed)) => self.env.fail("the cache fails when all faults are over"),
+            other => other == Some(Ok(())),
+        }
     }
 }
 
@@ -259,8 +267,8 @@ struct Session {
 }
 
 impl Session {
-    /// A boot with clients. True after a close, false if the pool was refused; it does not return from a cut or a kill.
-    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<Cell<bool>>) -> bool {
+    /// A boot with clients. It returns after a close, or when the program ends itself; not from a cut or a kill.
+    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<Cell<bool>>) -> Result<(), Over> {
         let env = self.env.clone();
         if plan.ending != Ending::Close {
             let (e, rt) = (env.clone(), self.rt.clone());
@@ -273,7 +281,7 @@ impl Session {
             self.devices.unleash();
         }
         let there = if created.get() { there } else { self.devices.files.clone() };
-        let Some(boot) = self.open(there, &created, true).await else { return false };
+        let boot = self.open(there, &created, true).await?;
         self.devices.unleash();
         if plan.verify {
             verify(&boot).await;
@@ -310,14 +318,12 @@ impl Session {
         self.close(&boot).await
     }
 
-    async fn close(&self, boot: &Boot) -> bool {
+    async fn close(&self, boot: &Boot) -> Result<(), Over> {
         let env = &self.env;
         self.devices.calm();
         let pool = boot.volumes.pool().clone();
         if let Some(cache) = &boot.volumes.cache() {
-            if !cached::close(boot, cache, &self.attachment).await {
-                return false;
-            }
+            cached::close(boot, cache, &self.attachment).await?;
         }
         let mut outcome = pool.commit().await;
         if outcome.is_err() && env.host_full.get() {
@@ -325,14 +331,14 @@ impl Session {
         }
         env.take_counters();
         match outcome.and(pool.close().await) {
-            Ok(()) => true,
-            Err(_) if env.beyond() => false,
+            Ok(()) => Ok(()),
+            Err(_) if env.beyond() => Err(Over::Refused),
             Err(e) => env.fail(format!("the pool cannot be closed: {e}")),
         }
     }
 
-    /// Opens the pool, or makes it. `None`: it was refused, which is allowed beyond the budget.
-    async fn open(&self, there: Vec<DeviceFile>, created: &Cell<bool>, may_attach: bool) -> Option<Rc<Boot>> {
+    /// Opens the pool, or makes it, and its cache.
+    async fn open(&self, there: Vec<DeviceFile>, created: &Cell<bool>, may_attach: bool) -> Result<Rc<Boot>, Over> {
         let env = &self.env;
         if !created.get() {
             let options = CreateOptions {
@@ -369,7 +375,7 @@ impl Session {
                     if !clear {
                         env.fail(format!("the pool was refused for a wrong reason: {:?}: {e}", e.kind));
                     }
-                    return None;
+                    return Err(Over::Refused);
                 }
                 Err(e) => env.fail(format!("the pool cannot be opened: {:?}: {e}", e.kind)),
             }
@@ -384,19 +390,16 @@ impl Session {
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
             env.fail(text);
         }
-        let file = self.devices.cache.as_ref();
-        let Ok(cache) = cached::open(env, &self.rt, &pool, file, &self.attachment, may_attach).await else {
-            return None;
-        };
+        let cache = cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
         let volumes = Volumes::with_cache(&pool, cache);
         let listener = env.world.listener();
-        Some(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes, listener }))
+        Ok(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes, listener }))
     }
 
     /// A boot without faults and clients.
-    async fn settle(self, there: Vec<DeviceFile>, task: Task, created: bool) -> bool {
+    async fn settle(self, there: Vec<DeviceFile>, task: Task, created: bool) -> Result<(), Over> {
         let env = self.env.clone();
-        let Some(boot) = self.open(there, &Cell::new(created), task == Task::Settle).await else { return false };
+        let boot = self.open(there, &Cell::new(created), task == Task::Settle).await?;
         verify(&boot).await;
         if task == Task::Empty {
             let names: Vec<String> = boot.volumes.list().into_iter().map(|v| v.name).collect();

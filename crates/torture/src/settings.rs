@@ -91,6 +91,23 @@ pub struct Boot {
     pub verify: bool,
 }
 
+/// What befalls the cache's device, beside being lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheDamage {
+    /// Nothing.
+    None,
+    /// It dies while it is in use.
+    Dies,
+    /// Bits rot, or sectors become unreadable: in the superblocks,
+    Superblocks,
+    /// in the bucket table,
+    Table,
+    /// in the journal,
+    Journal,
+    /// in buckets: data and nodes of the index.
+    Buckets,
+}
+
 /// The cache of a run.
 #[derive(Clone, Debug)]
 pub struct CachePlan {
@@ -104,6 +121,8 @@ pub struct CachePlan {
     pub settings: cache::Settings,
     /// It is lost between two boots once in so many; 0 for never.
     pub lost: u64,
+    /// What befalls its device.
+    pub damage: CacheDamage,
     /// It is detached at a close once in so many; 0 for never.
     pub detach: u64,
     /// Short transfers, and times in which it is stuck.
@@ -292,7 +311,10 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     };
     let lost = if r.one_in(3) { 0 } else { r.range(1, 5) };
     let detach = one_of(r, &[0, 1, 2]);
-    Some(CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, detach, harmless })
+    use CacheDamage::{Buckets, Dies, Journal, Superblocks, Table};
+    let damage =
+        if r.one_in(3) { one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table]) } else { CacheDamage::None };
+    Some(CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless })
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

@@ -38,20 +38,11 @@ impl Cut {
 #[derive(Default)]
 pub(crate) struct Cuts {
     gauge: Option<Gauge>,
-    /// The boot had, or has, a cache.
-    in_front: bool,
     open: u32,
     published: u32,
     /// The last published, and what came after it.
     kept: Vec<Cut>,
     taken: u64,
-}
-
-impl Cuts {
-    /// Whether the last boot, if this is asked before a cache is opened, had one.
-    pub fn had_cache(&mut self) -> bool {
-        std::mem::take(&mut self.in_front)
-    }
 }
 
 impl Model {
@@ -100,7 +91,6 @@ impl Model {
         self.see_published(published)?;
         self.cuts.open = gauge().0;
         self.cuts.gauge = Some(gauge);
-        self.cuts.in_front = true;
         Ok(())
     }
 

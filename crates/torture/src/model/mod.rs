@@ -245,7 +245,6 @@ impl Model {
             return Err(format!("there is a volume {:?} that was deleted or never made: {f:?}", f.name));
         }
         let names: Vec<String> = self.slots.keys().cloned().collect();
-        let in_front = self.cuts.had_cache();
         for name in names {
             let (id, doubt) = self.slots.get(&name).map_or((0, Doubt::None), |s| (s.volume, s.doubt));
             let Some(info) = found.iter().find(|f| f.name == name) else {
@@ -262,8 +261,7 @@ impl Model {
             let resizing = v.resizing.take();
             sizes.extend(resizing.map(|r| r.0));
             sizes.push(v.size);
-            // Behind a cache a shrink gives up its blocks before the size changes: a crash between leaves the size, and of the blocks any.
-            if let Some((_, op)) = resizing.filter(|r| !in_front && r.0 != v.size && info.size_bytes == v.size) {
+            if let Some((_, op)) = resizing.filter(|r| r.0 != v.size && info.size_bytes == v.size) {
                 v.not_resized(op);
             }
             if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
