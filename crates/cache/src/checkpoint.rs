@@ -3,8 +3,9 @@
 //! 1. *Freeze*: the tree is cloned, the buckets' facts are copied, the journal's next place is noted; the next generation opens.
 //! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
-//! 4. The device is flushed, then the superblock is written and flushed. From now on replay begins at the noted place.
-//! 5. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free.
+//! 4. The device is flushed, then the superblock is written, twice. From now on replay begins at the noted place.
+//! 5. The changed pages are written into their other slots too; a page or a superblock that goes bad by itself loses nothing.
+//! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free.
 //!
 //! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
 
@@ -14,6 +15,7 @@ use base::{BLOCK, BucketId, Buf, Generation, PoolAddr, SliceList};
 use btree::{Freed, Tree, WriteOut};
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
+use format::page::page_digest;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
@@ -29,10 +31,20 @@ const SLICE: usize = 32;
 /// What stays between checkpoints.
 pub(crate) struct Checkpointer {
     pub superblock: CacheSuperblock,
-    /// What each page says on the device, the slot it stands in.
-    pub pages: Vec<(u8, Vec<Facts>)>,
+    /// The pages of the bucket table, as they are on the device.
+    pub pages: Vec<TablePage>,
     pub running: bool,
     pub count: u64,
+}
+
+/// A page of the bucket table.
+pub(crate) struct TablePage {
+    /// The slot in which it stands; or both.
+    pub slot: u8,
+    /// The checkpoint that wrote it.
+    pub generation: Generation,
+    /// What it says.
+    pub facts: Vec<Facts>,
 }
 
 struct Frozen {
@@ -112,9 +124,10 @@ impl Cache {
         let pages = self.changed_pages(&mut frozen, &freed);
         self.write_pages(&frozen, &pages).await?;
         self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
-        self.write_superblock(&frozen, root).await?;
-        self.complete(frozen, pages, freed);
-        Ok(())
+        self.write_superblock(&frozen, root, &pages).await?;
+        let generation = frozen.generation;
+        self.complete(frozen, &pages, freed);
+        self.write_again(generation, &pages).await
     }
 
     async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
@@ -191,7 +204,7 @@ impl Cache {
         (0..self.0.layout.pages())
             .filter(|&page| {
                 let new = buckets_of(&self.0.layout, page).map(|id| &frozen.facts[id.0 as usize]);
-                !new.eq(cp.pages[page as usize].1.iter())
+                !new.eq(cp.pages[page as usize].facts.iter())
             })
             .collect()
     }
@@ -202,7 +215,7 @@ impl Cache {
             for &page in part {
                 let (slot, uuid) = {
                     let cp = self.0.checkpointer.borrow();
-                    (1 - cp.pages[page as usize].0, cp.superblock.uuid)
+                    (1 - cp.pages[page as usize].slot, cp.superblock.uuid)
                 };
                 let ids: Vec<_> = buckets_of(&self.0.layout, page).collect();
                 let (first, last) = (ids[0].0 as usize, ids[ids.len() - 1].0 as usize);
@@ -220,35 +233,46 @@ impl Cache {
         Ok(())
     }
 
-    async fn write_superblock(&self, frozen: &Frozen, root: Option<RootPtr>) -> Result<()> {
-        let (offset, block) = {
+    /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it says is not lost.
+    async fn write_superblock(&self, frozen: &Frozen, root: Option<RootPtr>, pages: &[u32]) -> Result<()> {
+        {
             let mut cp = self.0.checkpointer.borrow_mut();
+            let generation_of = |page: usize| match pages.binary_search(&(page as u32)) {
+                Ok(_) => frozen.generation,
+                Err(_) => cp.pages[page].generation,
+            };
+            let all = (0..cp.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
+            let digest = all.fold(0, u64::wrapping_add);
             let sb = &mut cp.superblock;
-            sb.sequence += 1;
             sb.generation = frozen.generation;
             sb.root = root;
             sb.replay_position = frozen.place.position;
             sb.replay_sequence = frozen.place.sequence;
             (sb.epoch, sb.cut) = frozen.epochs;
-            let mut block = self.0.rt.bufs().zeroed(BLOCK);
-            sb.encode(&mut block);
-            (CacheSuperblock::offset_of(sb.sequence), block)
-        };
-        let data = SliceList::from_iter([block.freeze()]);
-        self.0
-            .device
-            .write_durable(Class::Commit, offset, data)
-            .await
-            .map_err(|e| self.broken("write of the superblock", e))
+            sb.table_digest = digest;
+        }
+        for _ in 0..2 {
+            let (offset, block) = {
+                let mut cp = self.0.checkpointer.borrow_mut();
+                cp.superblock.sequence += 1;
+                let mut block = self.0.rt.bufs().zeroed(BLOCK);
+                cp.superblock.encode(&mut block);
+                (CacheSuperblock::offset_of(cp.superblock.sequence), block)
+            };
+            let data = SliceList::from_iter([block.freeze()]);
+            let outcome = self.0.device.write_durable(Class::Commit, offset, data).await;
+            outcome.map_err(|e| self.broken("write of the superblock", e))?;
+        }
+        Ok(())
     }
 
-    fn complete(&self, frozen: Frozen, pages: Vec<u32>, freed: Vec<PoolAddr>) {
+    fn complete(&self, frozen: Frozen, pages: &[u32], freed: Vec<PoolAddr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
-            for page in pages {
+            for &page in pages {
                 let facts = buckets_of(&self.0.layout, page).map(|id| frozen.facts[id.0 as usize]).collect();
-                let slot = 1 - cp.pages[page as usize].0;
-                cp.pages[page as usize] = (slot, facts);
+                let at = &mut cp.pages[page as usize];
+                *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, facts };
             }
             cp.count += 1;
         }
@@ -260,6 +284,27 @@ impl Cache {
         while st.drain_limbo(SLICE * 8) {}
         let durable = st.journal.durable_records();
         st.buckets.journal_durable(durable);
+    }
+
+    /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad, the other has the same.
+    async fn write_again(&self, generation: Generation, pages: &[u32]) -> Result<()> {
+        for part in pages.chunks(SLICE) {
+            let mut writes = Vec::with_capacity(part.len());
+            for &page in part {
+                let cp = self.0.checkpointer.borrow();
+                let TablePage { slot, facts, .. } = &cp.pages[page as usize];
+                let id = (cp.superblock.uuid, page, 1 - slot);
+                let block = encode_page(id, facts, generation, self.0.rt.bufs());
+                writes.push(self.write_at(self.0.layout.page_offset(page, 1 - slot), block));
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
     }
 
     fn broken(&self, what: &str, e: base::IoError) -> PoolError {

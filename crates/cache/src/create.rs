@@ -2,6 +2,7 @@
 
 use base::{BLOCK, BLOCK_U64, Epoch, Generation, SliceList};
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
+use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
@@ -61,6 +62,7 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
         replay_sequence: 1,
         epoch: Epoch(pool.published().0 + 1),
         cut: Epoch(0),
+        table_digest: (0..layout.pages()).fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,
         shard: 0,
     };

@@ -15,6 +15,7 @@ use base::{BLOCK, Epoch, Generation, Lba, PoolAddr};
 use btree::{NodeCache, Tree};
 use format::cache::journal::{MAX_ENTRY_BLOCKS, Record, decode_entry};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
+use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::sync::{Event, Semaphore};
@@ -22,7 +23,7 @@ use rt::{FileId, Rt};
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, TablePage};
 use crate::index::{Body, Extent, INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
@@ -98,6 +99,7 @@ impl Cache {
         let epoch = Epoch(sb.epoch.0.max(published.0 + 1));
         let mut facts = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
+        let mut digest = 0u64;
         for page in 0..layout.pages() {
             let found = read_page(device, rt.bufs(), (&layout, sb.uuid), page, sb.generation).await?;
             facts.extend(found.facts.iter().map(|f| {
@@ -110,7 +112,16 @@ impl Cache {
                 }
                 f
             }));
-            pages.push((found.slot, if found.leftover { Vec::new() } else { found.facts }));
+            digest = digest.wrapping_add(page_digest(page, found.generation));
+            let facts = if found.renew { Vec::new() } else { found.facts };
+            pages.push(TablePage { slot: found.slot, generation: found.generation, facts });
+        }
+        if sb.table_digest != 0 && digest != sb.table_digest {
+            let text = format!(
+                "{}: the cache's bucket table is not that of its newest checkpoint: a page of it is lost in both slots; run forebay check",
+                file.path
+            );
+            return Err(PoolError::new(ErrorKind::Damaged, text));
         }
         let seed = rt.random();
         let buckets = Buckets::restore(&facts, layout.bucket_blocks, settings.policy, seed, epoch);

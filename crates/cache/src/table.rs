@@ -132,9 +132,10 @@ pub(crate) fn encode_page(
 /// A page as it was found.
 pub(crate) struct FoundPage {
     pub slot: u8,
+    pub generation: Generation,
     pub facts: Vec<Facts>,
-    /// The other slot holds what a crash left of a later checkpoint: this page must be written by the next one, whatever it says.
-    pub leftover: bool,
+    /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be written by the next one, whatever it says.
+    pub renew: bool,
 }
 
 /// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
@@ -146,14 +147,15 @@ pub(crate) async fn read_page(
     newest: Generation,
 ) -> Result<FoundPage> {
     let mut best: Option<(u8, Generation, Vec<Facts>)> = None;
-    let mut leftover = false;
+    let mut renew = false;
     for slot in 0..2u8 {
         let (outcome, block) = device.read(Class::Commit, layout.page_offset(page, slot), bufs.take(BLOCK)).await;
-        if outcome.is_err() {
+        let opened = outcome.ok().and_then(|()| open_page(&page_id(uuid, page, slot), &block).ok());
+        let Some((generation, payload)) = opened else {
+            renew = true;
             continue;
-        }
-        let Ok((generation, payload)) = open_page(&page_id(uuid, page, slot), &block) else { continue };
-        leftover |= generation > newest;
+        };
+        renew |= generation > newest;
         if generation > newest || best.as_ref().is_some_and(|b| b.1 >= generation) {
             continue;
         }
@@ -165,8 +167,8 @@ pub(crate) async fn read_page(
             best = Some((slot, generation, facts));
         }
     }
-    if let Some((slot, _, facts)) = best {
-        return Ok(FoundPage { slot, facts, leftover });
+    if let Some((slot, generation, facts)) = best {
+        return Ok(FoundPage { slot, generation, facts, renew });
     }
     let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
     Err(PoolError::new(ErrorKind::Damaged, text))

@@ -12,6 +12,7 @@
 //! Which slot is right is told differently: a bitmap page by its exact generation, which stands in its group's record; a table page
 //! (volumes, groups) is the newest one not above the superblock's generation.
 
+use base::prng::mix64;
 use base::{BLOCK, Generation, PoolAddr, VolumeId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -99,6 +100,11 @@ impl PageId {
     pub fn in_slot(self, slot: u8) -> PageId {
         PageId { slot, ..self }
     }
+}
+
+/// What a page, as it was written by `generation`, contributes to the digest in a superblock: the sum of all of them, modulo 2^64.
+pub fn page_digest(page: u32, generation: Generation) -> u64 {
+    mix64(mix64(u64::from(page) + 1) ^ generation.0)
 }
 
 /// Puts a header before, and a seal behind, the payload that stands in `block[56..]`.

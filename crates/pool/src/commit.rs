@@ -14,11 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::prng::mix64;
 use base::{BLOCK, Buf, Generation, GroupId, SliceList, VolumeId};
 use btree::{Tree, WriteOut};
 use format::node::RootPtr;
-use format::page::{BITS_PER_PAGE, VolumeRecord};
+use format::page::{BITS_PER_PAGE, VolumeRecord, page_digest};
 use format::superblock::SLOTS;
 use queue::Class;
 
@@ -71,11 +70,6 @@ impl Frozen {
     pub fn generation(&self) -> Generation {
         self.txn.generation
     }
-}
-
-/// What a table page contributes to the superblock's digest of all of them.
-pub(crate) fn digest_of(page: u32, generation: Generation) -> u64 {
-    mix64(mix64(u64::from(page) + 1) ^ generation.0)
 }
 
 impl Pool {
@@ -364,8 +358,8 @@ impl Pool {
     fn next_digest(&self, frozen: &Frozen) -> u64 {
         let st = self.state();
         frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
-            let old = digest_of(page, st.table_pages[page as usize].generation);
-            digest.wrapping_sub(old).wrapping_add(digest_of(page, frozen.generation()))
+            let old = page_digest(page, st.table_pages[page as usize].generation);
+            digest.wrapping_sub(old).wrapping_add(page_digest(page, frozen.generation()))
         })
     }
 
@@ -417,8 +411,8 @@ impl Pool {
         let mut st = self.state_mut();
         let generation = frozen.generation();
         let digest = frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
-            let old = digest_of(page, st.table_pages[page as usize].generation);
-            digest.wrapping_sub(old).wrapping_add(digest_of(page, generation))
+            let old = page_digest(page, st.table_pages[page as usize].generation);
+            digest.wrapping_sub(old).wrapping_add(page_digest(page, generation))
         });
         st.tables_digest = digest;
         for &page in &frozen.table_pages {

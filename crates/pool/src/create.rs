@@ -2,14 +2,13 @@
 
 use base::{BLOCK, BLOCK_U64, Generation, SliceList};
 use format::page::{
-    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups, encode_volumes, payload_mut,
-    seal_page,
+    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups, encode_volumes, page_digest,
+    payload_mut, seal_page,
 };
 use format::superblock::{DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOTS, Superblock};
 use queue::{Class, Device};
 use rt::Rt;
 
-use crate::commit::digest_of;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
 use crate::open::DeviceFile;
@@ -55,7 +54,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
         let need = (geometry.data_start() + 3 * geometry.group_bytes()) >> 20;
         return invalid(format!("the devices are too small for a pool of {copies} copies: at least {need} MiB each"));
     }
-    let digest = (0..geometry.table_pages()).fold(0u64, |sum, page| sum.wrapping_add(digest_of(page, FIRST)));
+    let digest = (0..geometry.table_pages()).fold(0u64, |sum, page| sum.wrapping_add(page_digest(page, FIRST)));
     for (i, f) in files.iter().enumerate() {
         let queue = f.queue(rt, queue::Limits::default());
         let sb = Superblock {

@@ -40,12 +40,13 @@ use std::rc::Rc;
 use base::{BLOCK, Generation, GroupId};
 use btree::NodeCache;
 use format::FormatError;
-use format::page::{GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page};
+use format::page::{
+    GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page, page_digest,
+};
 use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
 use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
-use crate::commit::digest_of;
 use crate::device::PoolDevice;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
@@ -277,7 +278,8 @@ impl Loader<'_> {
             at += n;
         }
         records.truncate(self.geometry.group_capacity as usize);
-        let digest = pages.iter().enumerate().fold(0u64, |d, (i, p)| d.wrapping_add(digest_of(i as u32, p.generation)));
+        let digest =
+            pages.iter().enumerate().fold(0u64, |d, (i, p)| d.wrapping_add(page_digest(i as u32, p.generation)));
         if digest != self.best.tables_digest {
             let text = "the tables are not those of the newest superblock: a page is older on every device that is there; \
                         a write was lost, or a device is missing that holds it";

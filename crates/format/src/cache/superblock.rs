@@ -8,7 +8,7 @@
 //!   88  incarnation, state     96  bucket blocks, buckets, journal blocks, replay position
 //!  112  table start           120  journal start            128  replay sequence
 //!  136  epoch, cut            144  root: address, generation, crc32c, height
-//!  168  reserved (zero)      4092  crc32c of all before it
+//!  168  digest of the bucket table (0: not said)               4092  crc32c of all before it
 //! ```
 //!
 //! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest.
@@ -59,7 +59,8 @@ struct Raw {
     root_generation: U64,
     root_crc: U32,
     root_height: U32,
-    reserved: [u8; 3924],
+    table_digest: U64,
+    reserved: [u8; 3916],
     crc: U32,
 }
 
@@ -71,7 +72,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, table_start) == 112);
     assert!(std::mem::offset_of!(Raw, epoch) == 136);
     assert!(std::mem::offset_of!(Raw, root_addr) == 144);
-    assert!(std::mem::offset_of!(Raw, reserved) == 168);
+    assert!(std::mem::offset_of!(Raw, table_digest) == 168);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -117,6 +118,8 @@ pub struct CacheSuperblock {
     pub epoch: Epoch,
     /// The cut that was being written back then; 0: none.
     pub cut: Epoch,
+    /// The sum of [`crate::page::page_digest`] over the pages of the bucket table; 0 in superblocks written before this was said.
+    pub table_digest: u64,
     /// Whether it counts.
     pub state: CacheState,
     /// The shard that it belongs to.
@@ -161,7 +164,8 @@ impl CacheSuperblock {
             root_generation: root.ptr.generation.0.into(),
             root_crc: root.ptr.crc.into(),
             root_height: u32::from(root.height).into(),
-            reserved: [0; 3924],
+            table_digest: self.table_digest.into(),
+            reserved: [0; 3916],
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -236,6 +240,7 @@ impl CacheSuperblock {
             replay_sequence: raw.replay_sequence.get(),
             epoch: Epoch(raw.epoch.get()),
             cut: Epoch(raw.cut.get()),
+            table_digest: raw.table_digest.get(),
             state,
             shard: raw.shard.get(),
         })
@@ -264,6 +269,7 @@ mod tests {
             replay_sequence: 12,
             epoch: Epoch(5),
             cut: Epoch(4),
+            table_digest: 77,
             state: CacheState::Attached,
             shard: 0,
         }

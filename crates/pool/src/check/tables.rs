@@ -5,13 +5,12 @@ use std::rc::Rc;
 use base::{Bitmap, Buf, Generation, GroupId};
 use format::page::{
     BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, VolumeRecord,
-    decode_bitmap, decode_groups, decode_volumes, open_page,
+    decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
 };
 
 use super::report::{Log, Subject};
 use super::source::Source;
 use super::space::Space;
-use crate::commit::digest_of;
 
 /// Pages read by one request.
 const PAGES_PER_READ: u32 = 64;
@@ -52,7 +51,7 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log) -> Tables {
                 |blocks: &[Option<Buf>]| [2 * i, 2 * i + 1].map(|s| blocks[s as usize].as_ref().map(|b| b.to_vec()));
             let copies: Vec<_> = read.iter().map(|(d, blocks)| (*d, slots(blocks))).collect();
             let chosen = choose(src, kind, page, &copies, log);
-            digest = digest.wrapping_add(digest_of(page, chosen.as_ref().map_or(Generation(0), |c| c.generation)));
+            digest = digest.wrapping_add(page_digest(page, chosen.as_ref().map_or(Generation(0), |c| c.generation)));
             let decoded = chosen.is_some_and(|c| take_in(kind, page, &c.payload, &mut tables, log));
             if !decoded {
                 tables.whole = false;
