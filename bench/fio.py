@@ -8,13 +8,15 @@ def has_nbd():
     return "nbd" in subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
 
 
-def run(target, *, rw, block, depth, jobs, sync=False, seconds):
-    """A timed run against a target (fio's words for it, and the size). Sequential jobs each have a part of their own."""
+def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
+    """A timed run against a target (fio's words for it, and the size), or once over all of it. Sequential jobs each have a part of their own."""
     words, size = target
     command = [
-        "fio", "--name=bench", *words, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--numjobs={jobs}", "--time_based", f"--runtime={seconds}",
+        "fio", "--name=bench", *words, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--numjobs={jobs}",
         "--group_reporting", "--norandommap", "--randrepeat=0", "--output-format=json", "--percentile_list=50:99:99.9",
     ]
+    if seconds:
+        command += ["--time_based", f"--runtime={seconds}"]
     if rw in ("read", "write"):
         command += [f"--size={size // jobs}", f"--offset_increment={size // jobs}"]
     else:
@@ -28,6 +30,8 @@ def run(target, *, rw, block, depth, jobs, sync=False, seconds):
         "iops": side["iops"],
         "mb_per_s": side["bw_bytes"] / 1e6,
         "requests": side["total_ios"],
+        "bytes": side["io_bytes"],
+        "seconds": side["runtime"] / 1000,
         "p50_us": percentile["50.000000"] / 1000,
         "p99_us": percentile["99.000000"] / 1000,
         "p999_us": percentile["99.900000"] / 1000,

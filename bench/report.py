@@ -1,4 +1,4 @@
-"""Tables and the comparison with the bars that the project has set itself."""
+"""The tables of bench/run."""
 
 import collections
 import os
@@ -6,6 +6,8 @@ import pathlib
 import platform
 import statistics
 import subprocess
+
+import bars
 
 OURS = "forebay"
 
@@ -54,10 +56,13 @@ def markdown(results):
         lines += grid(table, backing, "Thousands of requests a second (sequential: MB/s)", rate)
         lines += grid(table, backing, "Latency, median / P99, us", lambda run, _: f"{run['p50_us']:,.0f} / {run['p99_us']:,.0f}")
         lines += grid(table, backing, "Server CPU, seconds per 100,000 requests", lambda run, _: f"{run['cpu_s_per_100k']:.2f}", skip=("raw",))
+        lines += grid(table, backing, "MB/s of writes, when the flush after the run is counted", lambda run, _: f"{run['flushed_mb_per_s']:,.0f}", only="flushed_mb_per_s")
         lines += flushes(table, backing)
         lines += memory(results["memory"].get(backing, {}))
     lines += starts(results["start"])
-    lines += bars(table, results)
+    found = bars.of_pool(table, results)
+    results["bars"] = found.rows
+    lines += found.markdown()
     return "\n".join(lines) + "\n"
 
 
@@ -65,8 +70,8 @@ def rate(run, workload):
     return f"{run['mb_per_s']:,.0f}" if workload.startswith("seq") else f"{run['iops'] / 1000:.1f}"
 
 
-def grid(table, backing, title, show, skip=()):
-    """One table: a row for each workload and number of connections, and our ratio to each other server where it is a rate."""
+def grid(table, backing, title, show, skip=(), only="iops"):
+    """One table: a row for each workload that has a number and each number of connections, and our ratio to each other server where it is a rate."""
     servers = [server for server in table.servers if server not in skip]
     ratios = [server for server in servers if server != OURS] if show is rate and OURS in servers else []
     head = ["workload", "connections", *servers, *(f"/ {server}" for server in ratios)]
@@ -74,10 +79,12 @@ def grid(table, backing, title, show, skip=()):
     for workload, connections in table.rows(backing):
         cells = [workload, str(connections)]
         found = {server: table.get(backing, workload, connections, server) for server in servers}
+        if not any(run and only in run for run in found.values()):
+            continue
         cells += [show(found[server], workload) if found[server] else "" for server in servers]
         cells += [f"{found[OURS]['iops'] / found[server]['iops']:.2f}" if found[OURS] and found[server] else "" for server in ratios]
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
+    return [*lines, ""] if len(lines) > 4 else []
 
 
 def flushes(table, backing):
@@ -108,47 +115,3 @@ def starts(rows):
         numbers = [f"{row[name] * 1000:.0f}" for name in ("median_s", "max_s", "after_kill_s")]
         lines.append(f"| {row['gib']} | {row['how']} | " + " | ".join(numbers) + f" | {row['memory_peak_bytes'] / (1 << 20):.0f} |")
     return [*lines, ""]
-
-
-def bars(table, results):
-    """Each bar that can be judged from what was run: met or missed, and by how much."""
-    lines = []
-
-    def judge(text, value, bar, most=False):
-        met = value <= bar if most else value >= bar
-        lines.append(f"| {text} | {value:.2f} | {'at most' if most else 'at least'} {bar:.2f} | {'met' if met else '**missed**'} |")
-
-    for backing in ("disk", "shm"):
-        for connections in sorted({key[2] for key in table.medians}):
-            at = f"{backing}, {connections} connection{'s' if connections > 1 else ''}"
-
-            def four(workload, backing=backing, connections=connections):
-                return [table.get(backing, workload, connections, server) for server in (OURS, "qemu-nbd", "nbdkit", "nbdkit cache=none")]
-
-            ours, qemu, nbdkit, _ = four("randread-d32")
-            if ours and qemu:
-                judge(f"random read, depth 32, {at}: rate to qemu-nbd", ours["iops"] / qemu["iops"], 1.1)
-            if ours and nbdkit:
-                judge(f"random read, depth 32, {at}: rate to nbdkit", ours["iops"] / nbdkit["iops"], 0.75)
-                judge(f"random read, depth 32, {at}: CPU a request to nbdkit", ours["cpu_s_per_100k"] / max(nbdkit["cpu_s_per_100k"], 1e-9), 1, most=True)
-            if ours and qemu and nbdkit:
-                judge(f"random read, depth 32, {at}: P99 to the lower peer", ours["p99_us"] / min(qemu["p99_us"], nbdkit["p99_us"]), 1, most=True)
-            for workload in ("randread-d1", "randwrite-d1"):
-                ours, qemu, _, _ = four(workload)
-                if ours and qemu:
-                    judge(f"{workload}, {at}: median latency to qemu-nbd", ours["p50_us"] / qemu["p50_us"], 1.1, most=True)
-            for workload in ("seqread-d8", "seqwrite-d8"):
-                ours, qemu, nbdkit, uncached = four(workload)
-                # nbdkit's default may answer from the page cache, faster than the device is; so both are said.
-                for peers, words in (((qemu, nbdkit, uncached), "best peer"), ((qemu, uncached), "best peer without page cache")):
-                    rates = [peer["mb_per_s"] for peer in peers if peer]
-                    if ours and rates:
-                        judge(f"{workload}, {at}: rate to the {words}", ours["mb_per_s"] / max(rates), 0.9)
-    for backing, peaks in results["memory"].items():
-        if OURS in peaks:
-            judge(f"resident memory, {backing}, MiB", peaks[OURS] / (1 << 20), 200, most=True)
-    for row in results["start"]:
-        judge(f"start with {row['gib']} GiB {row['how']}, s (worst)", row["max_s"], 1, most=True)
-    if not lines:
-        return []
-    return ["## Bars", "", "| what | measured | bar | |", "| --- | ---: | ---: | --- |", *lines, ""]

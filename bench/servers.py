@@ -1,4 +1,9 @@
-"""The servers that are compared: how each is prepared, started, watched and ended."""
+"""The servers that are compared: how each is prepared, started, watched and ended.
+
+All files are written through once before anything is measured, the pool's too: it is written copy-on-write, so that in a sparse file each of its
+writes would also pay for a fresh page or extent of the file system, while the others overwrite. What a sparse file costs is measured by itself,
+with a sparse file for each of them (`sparse`).
+"""
 
 import os
 import pathlib
@@ -8,6 +13,8 @@ import subprocess
 import time
 
 import fio
+import nbd
+import pagecache
 
 GIB = 1 << 30
 START_LIMIT_S = 60
@@ -18,14 +25,19 @@ class Server:
 
     name = ""
     export = ""
+    # What the page cache shall hold of the file before a run: None if it does not matter, since the server goes past it.
+    wants_warm = None
 
-    def __init__(self, work, size_gib, options):
+    def __init__(self, work, size_gib, options, sparse=False):
         self.bin = options.bin
         self.size = size_gib * GIB
-        self.file = work / f"{self.name.replace(' ', '-')}.img"
-        self.socket = work / f"{self.name.replace(' ', '-')}.sock"
-        self.control = work / "control.sock"
+        self.sparse = sparse
+        name = self.name.replace(" ", "-") + ("-sparse" if sparse else "")
+        self.file = work / f"{name}.img"
+        self.socket = work / f"{name}.sock"
+        self.control = work / f"{name}.control"
         self.process = None
+        self.in_memory = pagecache.is_memory(work)
         self.prepare()
 
     @property
@@ -37,7 +49,15 @@ class Server:
         self.spawn(self.command())
 
     def fill_file(self):
-        fio.fill(([f"--filename={self.file}", "--ioengine=io_uring", "--direct=1"], self.size))
+        self.lay_out(self.size)
+
+    def lay_out(self, size):
+        """Makes the file: written through, or sparse."""
+        if self.sparse:
+            with open(self.file, "wb") as file:
+                file.truncate(size)
+        else:
+            fio.fill(([f"--filename={self.file}", "--ioengine=io_uring", "--direct=1"], size))
 
     def spawn(self, command):
         """Starts it and waits for its greeting."""
@@ -61,10 +81,24 @@ class Server:
     def fio_target(self):
         return ["--ioengine=nbd", f"--uri=nbd+unix:///{self.export}?socket={self.socket}"], self.size
 
-    def warm(self):
-        """Brings a page cache, where one is used, to the state of a server that has run for a while."""
+    def make_ready(self):
+        """Brings the page cache, before each run, to the state that the server is compared in; returns the share of the file that it holds."""
+        if self.in_memory:
+            return 1.0
+        if self.wants_warm is False:
+            pagecache.evict(self.file)
+        elif self.wants_warm and pagecache.resident(self.file) < 0.99:
+            pagecache.read_in(self.file)
+        held = pagecache.resident(self.file)
+        if self.wants_warm is not None and (held > 0.01, held > 0.99) != (self.wants_warm, self.wants_warm):
+            raise RuntimeError(f"{held:.0%} of the file of {self.name} is in the page cache")
+        return held
 
     def settle(self):
+        """Makes durable what was written: nobody's work shall be done during another one's turn."""
+        if self.process:
+            with nbd.Client(self.socket, self.export) as client:
+                client.flush()
         descriptor = os.open(self.file, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -93,20 +127,24 @@ class Server:
                 self.process.kill()
                 self.process.wait()
 
+    def discard(self):
+        self.stop()
+        self.file.unlink(missing_ok=True)
+
 
 class Forebay(Server):
-    """A pool of one copy with room for copy-on-write, filled through NBD; O_DIRECT where the file takes it."""
+    """A pool of one copy with room for copy-on-write, its volume written through NBD; O_DIRECT where the file takes it."""
 
     name = "forebay"
     export = "bench"
 
     def prepare(self):
-        with open(self.file, "wb") as file:
-            file.truncate(self.size * 2 + GIB)
-        self.call("create", "--device", self.file, "--copies", "1")
+        self.lay_out(self.size * 2 + GIB)
+        self.call("create", "--device", self.file, "--copies", "1", "--force")
         self.spawn(self.command())
         self.call("volume", "create", self.export, "--size", str(self.size), "--socket", self.control)
-        fio.fill(self.fio_target())
+        if not self.sparse:
+            fio.fill(self.fio_target())
 
     def call(self, *words):
         subprocess.run([self.bin, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
@@ -124,23 +162,17 @@ class QemuNbd(Server):
 
 class Nbdkit(Server):
     name = "nbdkit"
+    wants_warm = True
     more = ()
 
     def command(self):
         return ["nbdkit", "--foreground", "--exit-with-parent", "-U", self.socket, "file", self.file, *self.more]
 
-    def warm(self):
-        with open(self.file, "rb", buffering=0) as file:
-            while file.read(1 << 22):
-                pass
-
 
 class NbdkitUncached(Nbdkit):
     name = "nbdkit cache=none"
+    wants_warm = False
     more = ("cache=none",)
-
-    def warm(self):
-        pass
 
 
 class Raw(Server):

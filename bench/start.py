@@ -1,13 +1,12 @@
 """Time from exec to the first NBD reply, as the pool grows."""
 
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import time
 
 import fio
+import nbd
 from servers import GIB, Forebay
 
 TRIES = 5
@@ -43,7 +42,7 @@ def restarts(server, size, how):
         began = time.monotonic()
         log = open(f"{server.socket}.log", "ab")
         server.process = subprocess.Popen([str(word) for word in server.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        while not first_reply(server):
+        while not nbd.first_reply(server.socket, server.export):
             if server.process.poll() is not None or time.monotonic() - began > 120:
                 raise RuntimeError("the server does not come back")
             time.sleep(0.001)
@@ -52,34 +51,3 @@ def restarts(server, size, how):
         "gib": size, "how": how, "median_s": statistics.median(times), "max_s": max(times), "after_kill_s": times[-1],
         "memory_peak_bytes": memory, "bytes": size * GIB,
     }
-
-
-def first_reply(server):
-    """Connects, enters the export and reads its first block."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bare:
-        bare.settimeout(120)
-        try:
-            bare.connect(str(server.socket))
-            take(bare, 18)
-        except OSError:
-            # Nobody listens yet, or the kernel is just closing the socket of the server that was killed.
-            return False
-        name = server.export.encode()
-        bare.sendall(struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(name)) + name)
-        take(bare, 10)
-        bare.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 1, 0, 4096))
-        magic, error, _cookie = struct.unpack(">IIQ", take(bare, 16))
-        if magic != 0x67446698 or error:
-            raise RuntimeError(f"the first read failed: {error}")
-        take(bare, 4096)
-        return True
-
-
-def take(bare, length):
-    got = b""
-    while len(got) < length:
-        more = bare.recv(length - len(got))
-        if not more:
-            raise ConnectionError("the server closed the connection")
-        got += more
-    return got

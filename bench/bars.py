@@ -1,0 +1,62 @@
+"""The bars that the project has set itself: what was measured beside each, met or missed."""
+
+
+class Bars:
+    def __init__(self):
+        self.rows = []
+
+    def least(self, what, value, bar):
+        self.rows.append({"what": what, "value": value, "bar": bar, "kind": "at least", "met": value >= bar})
+
+    def most(self, what, value, bar):
+        self.rows.append({"what": what, "value": value, "bar": bar, "kind": "at most", "met": value <= bar})
+
+    def markdown(self):
+        if not self.rows:
+            return []
+        met = sum(row["met"] for row in self.rows)
+        lines = ["## Bars", "", f"{met} of {len(self.rows)} are met.", "", "| what | measured | bar | |", "| --- | ---: | ---: | --- |"]
+        for row in self.rows:
+            lines.append(f"| {row['what']} | {row['value']:.2f} | {row['kind']} {row['bar']:.2f} | {'met' if row['met'] else '**missed**'} |")
+        return [*lines, ""]
+
+
+def of_pool(table, results):
+    """The bars of a pool without a cache, from the runs of bench/run."""
+    bars = Bars()
+    for backing in ("disk", "shm"):
+        for connections in sorted({key[2] for key in table.medians}):
+            of_reads_and_writes(bars, table, backing, connections)
+    for backing, peaks in results["memory"].items():
+        if "forebay" in peaks:
+            bars.most(f"resident memory, {backing}, MiB", peaks["forebay"] / (1 << 20), 200)
+    for row in results["start"]:
+        bars.most(f"start with {row['gib']} GiB {row['how']}, s (worst)", row["max_s"], 1)
+    return bars
+
+
+def of_reads_and_writes(bars, table, backing, connections):
+    at = f"{backing}, {connections} connection{'s' if connections > 1 else ''}"
+
+    def four(workload):
+        return [table.get(backing, workload, connections, server) for server in ("forebay", "qemu-nbd", "nbdkit", "nbdkit cache=none")]
+
+    ours, qemu, nbdkit, _ = four("randread-d32")
+    if ours and qemu:
+        bars.least(f"random read, depth 32, {at}: rate to qemu-nbd", ours["iops"] / qemu["iops"], 1.1)
+    if ours and nbdkit:
+        bars.least(f"random read, depth 32, {at}: rate to nbdkit", ours["iops"] / nbdkit["iops"], 0.75)
+        bars.most(f"random read, depth 32, {at}: CPU a request to nbdkit", ours["cpu_s_per_100k"] / max(nbdkit["cpu_s_per_100k"], 1e-9), 1)
+    if ours and qemu and nbdkit:
+        bars.most(f"random read, depth 32, {at}: P99 to the lower peer", ours["p99_us"] / min(qemu["p99_us"], nbdkit["p99_us"]), 1)
+    for workload in ("randread-d1", "randwrite-d1"):
+        ours, qemu, _, _ = four(workload)
+        if ours and qemu:
+            bars.most(f"{workload}, {at}: median latency to qemu-nbd", ours["p50_us"] / qemu["p50_us"], 1.1)
+    for workload in ("seqread-d8", "seqwrite-d8", "seqwrite-d8-sparse"):
+        ours, qemu, nbdkit, uncached = four(workload)
+        # nbdkit's default may answer from the page cache, faster than the device is; so both are said.
+        for peers, words in (((qemu, nbdkit, uncached), "best peer"), ((qemu, uncached), "best peer without page cache")):
+            rates = [peer["mb_per_s"] for peer in peers if peer]
+            if ours and rates:
+                bars.least(f"{workload}, {at}: rate to the {words}", ours["mb_per_s"] / max(rates), 0.9)
