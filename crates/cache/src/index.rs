@@ -14,6 +14,7 @@ use format::cache::index::{IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key}
 use smallvec::SmallVec;
 
 use crate::buckets::Buckets;
+use crate::nodes::damaged;
 use pool::{ErrorKind, PoolError, Result};
 
 /// The id of the index's tree.
@@ -154,6 +155,11 @@ impl Index {
     /// The epoch of an extent that the pool's image does not have.
     pub fn unpublished(&self, e: &Extent) -> Option<Epoch> {
         e.written.filter(|&epoch| epoch > self.published)
+    }
+
+    /// Verifies that `bytes` are the node that was asked for, and keeps it.
+    pub fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<()> {
+        self.cache.admit(fault, bytes).map_err(|e| damaged(fault, e))
     }
 
     fn malformed(&self) -> PoolError {

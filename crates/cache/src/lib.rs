@@ -29,6 +29,7 @@ mod promote;
 mod read;
 mod reclaim;
 pub mod replacement;
+mod replay;
 mod round;
 mod settings;
 mod state;
@@ -40,7 +41,7 @@ mod write;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use base::{BLOCK_U64, CacheAddr, Epoch, Instant, PoolAddr};
+use base::{CacheAddr, Epoch, Instant, PoolAddr};
 use pool::{Pool, PoolError};
 use queue::Device;
 use rt::Rt;
@@ -111,7 +112,7 @@ impl Cache {
 
     /// The byte on the device at which a block of a bucket stands.
     pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
-        self.0.layout.buckets_offset() + addr.0 * BLOCK_U64
+        self.0.layout.offset_of(addr)
     }
 
     /// The pool behind it.

@@ -3,12 +3,14 @@
 use base::{BLOCK, Slice};
 use btree::Fault;
 use pool::{ErrorKind, PoolError, Result};
-use queue::Class;
+use queue::{Class, Device};
+use rt::Rt;
 use rt::sync::Event;
 
 use crate::Cache;
 use crate::index::node_addr;
 use crate::state::{Pin, State};
+use crate::table::Layout;
 
 impl Cache {
     /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
@@ -47,20 +49,23 @@ impl Cache {
     }
 
     async fn load_node_alone(&self, fault: &Fault, class: Class) -> Result<()> {
-        let addr = node_addr(fault.ptr.addr);
-        if !self.state().buckets.contains(addr, 1) {
-            return Err(damaged(fault, "its address is outside of the cache"));
-        }
-        let (outcome, buf) = self.0.device.read(class, self.offset_of(addr), self.0.rt.bufs().take(BLOCK)).await;
-        if let Err(e) = outcome {
-            return Err(damaged(fault, e));
-        }
-        let bytes: Slice = buf.freeze();
-        self.state_mut().index.cache.admit(fault, &bytes).map_err(|e| damaged(fault, e))
+        let bytes = read_node(&self.0.rt, &self.0.device, &self.0.layout, fault, class).await?;
+        self.state_mut().index.admit(fault, &bytes)
     }
 }
 
-fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
+/// Reads the block that a fault asks for.
+pub(crate) async fn read_node(rt: &Rt, device: &Device, layout: &Layout, fault: &Fault, class: Class) -> Result<Slice> {
+    let addr = node_addr(fault.ptr.addr);
+    if addr.0 >= layout.data_blocks() {
+        return Err(damaged(fault, "its address is outside of the cache"));
+    }
+    let (outcome, buf) = device.read(class, layout.offset_of(addr), rt.bufs().take(BLOCK)).await;
+    outcome.map(|()| buf.freeze()).map_err(|e| damaged(fault, e))
+}
+
+/// What is said of a node that cannot be had.
+pub(crate) fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
     let text = format!(
         "the cache's index: the node at block {}: {why}; run forebay check, or start without the cache to use the pool's image",
         fault.ptr.addr

@@ -1,19 +1,13 @@
 //! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a checkpoint; then it serves.
 //!
-//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
-//! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
-//! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
-//!
-//! The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
+//! What the device says is found out by [`crate::replay`]. The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::checksum::block_crcs;
-use base::{BLOCK, Epoch, Generation, Lba, PoolAddr};
+use base::{BLOCK, Generation, Lba, PoolAddr};
 use btree::{NodeCache, Tree};
-use format::cache::journal::{MAX_ENTRY_BLOCKS, Record, decode_entry};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
@@ -24,14 +18,15 @@ use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
 use crate::checkpoint::{Checkpointer, TablePage};
-use crate::index::{Body, Extent, INDEX_TREE, Index};
+use crate::index::{INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
+use crate::replay::{Replayed, Replayer, epoch_at, facts_now, layout_of, replay_from};
 use crate::round::RoundState;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::streams::Streams;
-use crate::table::{Layout, read_page};
+use crate::table::read_page;
 use crate::{Cache, Inner};
 
 /// A cache's file or block device that the backend has opened.
@@ -81,37 +76,16 @@ impl Cache {
             let text = format!("{} is not the cache that is attached to the pool", file.path);
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
-        let layout =
-            Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
-        if layout.bytes() > file.size_bytes {
-            let text =
-                format!("{}: the cache needs {} bytes, the device has {}", file.path, layout.bytes(), file.size_bytes);
-            return Err(PoolError::new(ErrorKind::Damaged, text));
-        }
-        let planned = (Layout::TABLE_START, layout.ring().offset / base::BLOCK_U64);
-        if (sb.table_start, sb.journal_start) != planned {
-            let text =
-                format!("{}: the cache's table and journal are where this version does not expect them", file.path);
-            return Err(PoolError::new(ErrorKind::Newer, text));
-        }
+        let layout = layout_of(&sb, file)?;
         settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
         let published = pool.published();
-        let epoch = Epoch(sb.epoch.0.max(published.0 + 1));
+        let epoch = epoch_at(&sb, published);
         let mut facts = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
         let mut digest = 0u64;
         for page in 0..layout.pages() {
             let found = read_page(device, rt.bufs(), (&layout, sb.uuid), page, sb.generation).await?;
-            facts.extend(found.facts.iter().map(|f| {
-                let mut f = *f;
-                if published >= sb.epoch {
-                    f.dirty_open = 0;
-                }
-                if published >= sb.cut {
-                    f.dirty_cut = 0;
-                }
-                f
-            }));
+            facts.extend(found.facts.iter().map(|f| facts_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
             let facts = if found.renew { Vec::new() } else { found.facts };
             pages.push(TablePage { slot: found.slot, generation: found.generation, facts });
@@ -128,10 +102,15 @@ impl Cache {
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let nodes = NodeCache::new(settings.resident_nodes);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
-        let old = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
-        let place = Place { position: sb.replay_position, sequence: sb.replay_sequence };
+        let mut replayer =
+            Replayer { rt: rt.clone(), device: device.clone(), path: file.path.clone(), layout, index, buckets };
+        let replayed = replayer.run(replay_from(&sb), epoch).await?;
+        let Replayer { index, mut buckets, .. } = replayer;
+        buckets.settle(replayed.epoch);
         sb.incarnation += 1;
+        // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let place = Place { position: 0, sequence: replayed.end.sequence };
         let state = State {
             index,
             buckets,
@@ -142,7 +121,7 @@ impl Cache {
             touched: Touched::new(1 << 16),
             dropped: false,
             dirty_until: Default::default(),
-            dirty_at_open: Epoch(0),
+            dirty_at_open: replayed.epoch,
             stats: Default::default(),
             zeros: 0,
             bad: Vec::new(),
@@ -178,7 +157,7 @@ impl Cache {
             aside: Cell::new(false),
             closed: Cell::new(false),
         }));
-        cache.recover(old, place, epoch, began).await?;
+        cache.recover(&replayed, began).await?;
         // A crash may have come between a shrink in the pool and here.
         for v in pool.volumes() {
             cache.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
@@ -187,136 +166,19 @@ impl Cache {
         Ok(cache)
     }
 
-    async fn recover(&self, old: Identity, place: Place, epoch: Epoch, began: base::Instant) -> Result<()> {
-        let entries = self.read_journal(old, place).await?;
-        let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
-        let mut replay = Replay::default();
-        let mut newest = epoch;
-        let mut next = place;
-        for entry in &entries {
-            let verify = entry.sequence > durable;
-            for record in entry.records() {
-                replay.records += 1;
-                replay.dropped += self.apply(&record, verify, &mut newest).await?;
-            }
-            replay.entries += 1;
-            next.sequence = entry.sequence + 1;
-            self.0.rt.yield_now().await;
-        }
-        {
-            let mut st = self.state_mut();
-            st.buckets.settle(newest);
-            st.dirty_at_open = newest;
-            let (open, _) = st.buckets.dirty_blocks();
-            // An older journal's entry may stand at the next place; it is of another incarnation.
-            let identity = Identity { uuid: old.uuid, incarnation: old.incarnation + 1 };
-            st.journal = Journal::new(self.0.layout.ring(), identity, Place { position: 0, sequence: next.sequence });
-            drop(st);
-            self.0.pool.take_over(open);
-        }
+    async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
+        let (open, _) = self.state().buckets.dirty_blocks();
+        self.0.pool.take_over(open);
         self.make_room_for_nodes();
         self.checkpoint_now().await?;
-        replay.took = self.0.rt.precise_now().since(began);
+        let Replayed { entries, records, dropped, .. } = *replayed;
+        let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
         tracing::info!(
-            cache = %self.0.path, entries = replay.entries, records = replay.records, dropped = replay.dropped,
+            cache = %self.0.path, entries, records, dropped,
             dirty_blocks = self.state().buckets.dirty_blocks().0, "cache opened"
         );
         self.0.replay.set(replay);
         Ok(())
-    }
-
-    /// The entries that count, in order.
-    async fn read_journal(&self, of: Identity, place: Place) -> Result<Vec<format::cache::journal::Entry>> {
-        let ring = self.0.layout.ring();
-        let mut entries = Vec::new();
-        let (mut position, mut sequence) = (place.position, place.sequence);
-        loop {
-            if ring.blocks - position < MAX_ENTRY_BLOCKS {
-                position = 0;
-            }
-            let offset = ring.offset + u64::from(position) * base::BLOCK_U64;
-            let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
-            let (outcome, buf) = self.0.device.read(Class::Commit, offset, self.0.rt.bufs().take(bytes)).await;
-            if let Err(e) = outcome {
-                let text = format!("cache device {}: reading the journal: {e}", self.0.path);
-                return Err(PoolError::new(ErrorKind::Io, text));
-            }
-            let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else { return Ok(entries) };
-            position += entry.blocks();
-            sequence += 1;
-            entries.push(entry);
-        }
-    }
-
-    /// Applies one record; returns how many blocks of it had not arrived.
-    async fn apply(&self, record: &Record<'_>, verify: bool, newest: &mut Epoch) -> Result<u64> {
-        match *record {
-            Record::Raise { bucket, generation } => {
-                self.state_mut().buckets.raise(bucket, generation);
-                Ok(0)
-            }
-            Record::Epoch { epoch } => {
-                *newest = epoch.max(*newest);
-                Ok(0)
-            }
-            Record::Remove { volume, lba, len } => {
-                self.replay_change(volume, (lba, lba.plus(len)), &[]).await?;
-                Ok(0)
-            }
-            Record::Insert { volume, lba, value } => {
-                let key = format::cache::index::index_key(volume, lba);
-                let decoded = Extent::decode(&self.state().buckets, &key, value);
-                let Some(e) = decoded else {
-                    return Err(PoolError::new(
-                        ErrorKind::Damaged,
-                        "the cache's journal names blocks that are not there",
-                    ));
-                };
-                if let Some(written) = e.written {
-                    *newest = written.max(*newest);
-                }
-                let range = (e.lba, Lba(e.end()));
-                if e.is_stale(&self.state().buckets) {
-                    // Its bucket was evicted later: it was in the pool by then.
-                    self.replay_change(volume, range, &[]).await?;
-                    return Ok(0);
-                }
-                if !verify || matches!(e.body, Body::Zeros { .. }) {
-                    self.replay_change(volume, range, &[e]).await?;
-                    return Ok(0);
-                }
-                self.apply_verified(e).await
-            }
-        }
-    }
-
-    /// Enters those blocks of an extent that are what its record says.
-    async fn apply_verified(&self, e: Extent) -> Result<u64> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(0) };
-        let (outcome, buf) = self.0.device.read_new(Class::Commit, self.offset_of(*addr), crcs.len() * BLOCK).await;
-        let arrived: Vec<bool> = match outcome {
-            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
-            Err(_) => vec![false; crcs.len()],
-        };
-        let mut dropped = 0;
-        for (i, ok) in arrived.iter().enumerate() {
-            if !ok {
-                dropped += 1;
-                continue;
-            }
-            let one = e.cut(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
-            let range = (one.lba, one.lba.plus(1));
-            self.replay_change(e.volume, range, &[one]).await?;
-        }
-        Ok(dropped)
-    }
-
-    async fn replay_change(&self, volume: base::VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
-        self.resident(Class::Commit, |st| {
-            let State { index, buckets, .. } = st;
-            index.replace(buckets, volume, range, new, 0)
-        })
-        .await?
     }
 
     /// Before the first checkpoint the journal cannot tell of evictions. A clean bucket may go without: after a crash its blocks fail their checksums and are

@@ -1,6 +1,6 @@
 //! Where things are on the cache device, and the table of buckets: pages with two slots each, as in the pool.
 
-use base::{BLOCK, BLOCK_U64, BucketId, Buf, BufPool, Generation};
+use base::{BLOCK, BLOCK_U64, BucketId, Buf, BufPool, CacheAddr, Generation};
 use format::cache::bucket::{BucketKind, BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
 use format::page::{PageId, PageKind, open_page, payload_mut, seal_page};
 use pool::{ErrorKind, PoolError, Result};
@@ -74,6 +74,11 @@ impl Layout {
 
     pub fn data_blocks(&self) -> u64 {
         u64::from(self.buckets) * u64::from(self.bucket_blocks)
+    }
+
+    /// The byte at which a block of a bucket stands.
+    pub fn offset_of(&self, addr: CacheAddr) -> u64 {
+        self.buckets_offset() + addr.0 * BLOCK_U64
     }
 
     /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache can hold twice.

@@ -1,0 +1,206 @@
+//! From what stands on the device to the index as it was: a checkpoint's superblock, bucket table and root, and the journal's replay over them, all in
+//! memory. Opening a cache begins with it, and so does the offline check; nothing in here writes.
+//!
+//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
+//! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
+//! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, Epoch, Lba, VolumeId};
+use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry};
+use format::cache::superblock::CacheSuperblock;
+use pool::{ErrorKind, PoolError, Result};
+use queue::{Class, Device};
+use rt::Rt;
+
+use crate::buckets::{Buckets, Facts};
+use crate::index::{Body, Extent, Index, Step};
+use crate::journal::{Identity, Place};
+use crate::nodes::read_node;
+use crate::open::CacheFile;
+use crate::table::Layout;
+
+/// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
+pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
+    let layout =
+        Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
+    if layout.bytes() > file.size_bytes {
+        let text =
+            format!("{}: the cache needs {} bytes, the device has {}", file.path, layout.bytes(), file.size_bytes);
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
+    if (sb.table_start, sb.journal_start) != planned {
+        let text = format!("{}: the cache's table and journal are where this version does not expect them", file.path);
+        return Err(PoolError::new(ErrorKind::Newer, text));
+    }
+    Ok(layout)
+}
+
+/// What a bucket's record says now that the pool's image has everything up to `published`.
+pub(crate) fn facts_now(mut f: Facts, sb: &CacheSuperblock, published: Epoch) -> Facts {
+    if published >= sb.epoch {
+        f.dirty_open = 0;
+    }
+    if published >= sb.cut {
+        f.dirty_cut = 0;
+    }
+    f
+}
+
+/// The epoch that is open when a cache is opened, before its journal says more.
+pub(crate) fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+    Epoch(sb.epoch.0.max(published.0 + 1))
+}
+
+/// Where replay begins, and whose entries count.
+pub(crate) fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
+    let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+    (of, Place { position: sb.replay_position, sequence: sb.replay_sequence })
+}
+
+/// What replay came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replayed {
+    pub entries: u64,
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// The open epoch.
+    pub epoch: Epoch,
+    /// Behind the last entry.
+    pub end: Place,
+}
+
+/// A checkpoint in memory, and what is needed to go on from it.
+pub(crate) struct Replayer {
+    pub rt: Rt,
+    pub device: Device,
+    pub path: String,
+    pub layout: Layout,
+    pub index: Index,
+    pub buckets: Buckets,
+}
+
+impl Replayer {
+    /// Applies the journal's entries. `epoch`: see [`epoch_at`].
+    pub async fn run(&mut self, (of, place): (Identity, Place), epoch: Epoch) -> Result<Replayed> {
+        let (entries, end) = self.read_journal(of, place).await?;
+        let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
+        let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
+        for entry in &entries {
+            let verify = entry.sequence > durable;
+            for record in entry.records() {
+                done.records += 1;
+                done.dropped += self.apply(&record, verify, &mut done.epoch).await?;
+            }
+            done.entries += 1;
+            self.rt.yield_now().await;
+        }
+        Ok(done)
+    }
+
+    /// The entries that count, in order, and where the next one would be.
+    async fn read_journal(&self, of: Identity, place: Place) -> Result<(Vec<Entry>, Place)> {
+        let ring = self.layout.ring();
+        let mut entries = Vec::new();
+        let Place { mut position, mut sequence } = place;
+        loop {
+            if ring.blocks - position < MAX_ENTRY_BLOCKS {
+                position = 0;
+            }
+            let offset = ring.offset + u64::from(position) * BLOCK_U64;
+            let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
+            let (outcome, buf) = self.device.read(Class::Commit, offset, self.rt.bufs().take(bytes)).await;
+            if let Err(e) = outcome {
+                let text = format!("cache device {}: reading the journal: {e}", self.path);
+                return Err(PoolError::new(ErrorKind::Io, text));
+            }
+            let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else {
+                return Ok((entries, Place { position, sequence }));
+            };
+            position += entry.blocks();
+            sequence += 1;
+            entries.push(entry);
+        }
+    }
+
+    /// Applies one record; returns how many blocks of it had not arrived.
+    async fn apply(&mut self, record: &Record<'_>, verify: bool, newest: &mut Epoch) -> Result<u64> {
+        match *record {
+            Record::Raise { bucket, generation } => {
+                self.buckets.raise(bucket, generation);
+                Ok(0)
+            }
+            Record::Epoch { epoch } => {
+                *newest = epoch.max(*newest);
+                Ok(0)
+            }
+            Record::Remove { volume, lba, len } => {
+                self.change(volume, (lba, lba.plus(len)), &[]).await?;
+                Ok(0)
+            }
+            Record::Insert { volume, lba, value } => {
+                let key = format::cache::index::index_key(volume, lba);
+                let Some(e) = Extent::decode(&self.buckets, &key, value) else {
+                    return Err(PoolError::new(
+                        ErrorKind::Damaged,
+                        "the cache's journal names blocks that are not there",
+                    ));
+                };
+                if let Some(written) = e.written {
+                    *newest = written.max(*newest);
+                }
+                let range = (e.lba, Lba(e.end()));
+                if e.is_stale(&self.buckets) {
+                    // Its bucket was evicted later: it was in the pool by then.
+                    self.change(volume, range, &[]).await?;
+                    return Ok(0);
+                }
+                if !verify || matches!(e.body, Body::Zeros { .. }) {
+                    self.change(volume, range, &[e]).await?;
+                    return Ok(0);
+                }
+                self.apply_verified(e).await
+            }
+        }
+    }
+
+    /// Enters those blocks of an extent that are what its record says.
+    async fn apply_verified(&mut self, e: Extent) -> Result<u64> {
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(0) };
+        let offset = self.layout.offset_of(*addr);
+        let (outcome, buf) = self.device.read_new(Class::Commit, offset, crcs.len() * BLOCK).await;
+        let arrived: Vec<bool> = match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
+            Err(_) => vec![false; crcs.len()],
+        };
+        let mut dropped = 0;
+        for (i, ok) in arrived.iter().enumerate() {
+            if !ok {
+                dropped += 1;
+                continue;
+            }
+            let one = e.cut(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
+            let range = (one.lba, one.lba.plus(1));
+            self.change(e.volume, range, &[one]).await?;
+        }
+        Ok(dropped)
+    }
+
+    async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
+        self.resident(|index, buckets| index.replace(buckets, volume, range, new, 0)).await?
+    }
+
+    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
+    pub async fn resident<T>(&mut self, mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>) -> Result<T> {
+        loop {
+            let fault = match step(&mut self.index, &mut self.buckets) {
+                Ok(t) => return Ok(t),
+                Err(fault) => fault,
+            };
+            let bytes = read_node(&self.rt, &self.device, &self.layout, &fault, Class::Commit).await?;
+            self.index.admit(&fault, &bytes)?;
+        }
+    }
+}
