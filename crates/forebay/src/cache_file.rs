@@ -11,6 +11,7 @@ use std::path::Path;
 use base::BLOCK;
 use cache::CacheFile;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
+use format::superblock::{self, Superblock};
 use posix::{Handles, OpenFile, sys};
 
 use crate::error::{CommandError, Result};
@@ -50,6 +51,11 @@ pub fn open_place(handles: &Handles, path: &Path, size: Option<u64>, pool_uuid: 
     if let Held::Refused(what) = &held {
         return Err(CommandError::Failed(format!("{at} holds {what}; it was left as it is: name another place")));
     }
+    if let Held::Cache(sb) = &held
+        && sb.pool_uuid != pool_uuid
+    {
+        return Err(CommandError::Failed(format!("{at} holds the cache of another pool; it was left as it is")));
+    }
     let mut create_len = None;
     if meta.as_ref().is_none_or(Metadata::is_file) {
         let len = meta.as_ref().map_or(0, Metadata::len);
@@ -72,11 +78,6 @@ pub fn open_place(handles: &Handles, path: &Path, size: Option<u64>, pool_uuid: 
                 create_len = Some(size);
             }
         }
-    }
-    if let Held::Cache(sb) = &held
-        && sb.pool_uuid != pool_uuid
-    {
-        return Err(CommandError::Failed(format!("{at} holds the cache of another pool; it was left as it is")));
     }
     let file = opened(handles, path, create_len).map_err(|e| CommandError::Failed(e.to_string()))?;
     Ok(Place { file, is_new })
@@ -128,55 +129,67 @@ pub fn look(path: &Path) -> Result<Held> {
 }
 
 fn newest(file: &File) -> Option<CacheSuperblock> {
-    let read = |slot| {
-        let mut block = vec![0; BLOCK];
-        file.read_exact_at(&mut block, CacheSuperblock::offset_of(slot)).ok()?;
-        CacheSuperblock::decode(&block).ok()
-    };
+    let read = |slot| CacheSuperblock::decode(&block_at(file, CacheSuperblock::offset_of(slot))?).ok();
     (0..SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
+}
+
+/// The cache of the pool on these devices, as its newest superblock says; `None` also if none can be read, or if they are not all of one pool.
+pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<[u8; 16]> {
+    let read = |path: &Path| {
+        let file = File::open(path).ok()?;
+        let read = |slot| Superblock::decode(&block_at(&file, Superblock::offset_of(slot))?).ok();
+        (0..superblock::SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
+    };
+    let found: Vec<Superblock> = devices.filter_map(read).collect();
+    let newest = found.iter().max_by_key(|sb| sb.sequence)?;
+    found.iter().all(|sb| sb.pool_uuid == newest.pool_uuid).then_some(newest.cache_uuid)?
+}
+
+fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
+    let mut block = vec![0; BLOCK];
+    file.read_exact_at(&mut block, offset).ok()?;
+    Some(block)
 }
 
 #[cfg(test)]
 mod tests {
-    use format::cache::superblock::CacheState;
-
     use super::*;
+    use crate::devices::DeviceChoice;
     use crate::world::{IoChoice, World};
 
-    const POOL: [u8; 16] = [7; 16];
+    const CACHE: u64 = 16 << 20;
 
-    fn cache_of(pool_uuid: [u8; 16], path: &Path) {
-        let sb = CacheSuperblock {
-            uuid: [1; 16],
-            pool_uuid,
-            sequence: 1,
-            incarnation: 0,
-            generation: base::Generation(1),
-            root: None,
-            bucket_blocks: 128,
-            bucket_count: 16,
-            table_start: 32,
-            journal_start: 34,
-            journal_blocks: 256,
-            replay_position: 0,
-            replay_sequence: 1,
-            epoch: base::Epoch(1),
-            cut: base::Epoch(0),
-            state: CacheState::Detached,
-            shard: 0,
-        };
-        let mut block = vec![0; BLOCK];
-        sb.encode(&mut block);
-        let file = File::create(path).unwrap();
-        file.set_len(1 << 20).unwrap();
-        file.write_all_at(&block, CacheSuperblock::offset_of(1)).unwrap();
+    /// Makes a pool and a cache of it; returns the pool's uuid.
+    fn pool_with_cache(dir: &Path, name: &str) -> [u8; 16] {
+        let world = World::new(IoChoice::Posix).unwrap();
+        let at = dir.join(format!("{name}.pool"));
+        let how = OpenFile { write: true, create_len: Some(320 << 20), direct: true };
+        let (file, info) = open(&world.handles, &at, &how).unwrap();
+        let device = DeviceChoice::from(at.clone()).opened(file, &info);
+        let cache = opened(&world.handles, &dir.join(name), Some(CACHE)).unwrap();
+        let files = [file, cache.file];
+        let ids = [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()];
+        let options = pool::CreateOptions { name: "p".into(), copies: 1, group_bytes: None };
+        let rt = world.rt.clone();
+        let made = world.rt.block_on(async move {
+            pool::create(&rt, std::slice::from_ref(&device), &options, &ids).await?;
+            let (pool, _) = pool::Pool::open(&rt, vec![device], pool::Settings::default()).await?;
+            cache::create(&rt, &cache, &pool, &cache::CreateOptions::default(), [9; 16]).await?;
+            pool.close().await
+        });
+        made.unwrap().unwrap();
+        files.iter().for_each(|f| world.handles.close_file(*f).unwrap());
+        assert_eq!(cache_of_pool([at.as_path()].into_iter()), Some([9; 16]));
+        ids[0]
     }
 
     #[test]
     fn only_what_may_be_lost_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let world = World::new(IoChoice::Posix).unwrap();
-        let place = |name: &str, size| open_place(&world.handles, &dir.path().join(name), size, POOL);
+        let foreign = pool_with_cache(dir.path(), "foreign");
+        let own = pool_with_cache(dir.path(), "own");
+        let place = |name: &str, size| open_place(&world.handles, &dir.path().join(name), size, own);
         let refused = |name: &str, size, word: &str| {
             let before = std::fs::read(dir.path().join(name)).ok();
             let Err(e) = place(name, size) else { panic!("{name} was taken") };
@@ -188,22 +201,23 @@ mod tests {
         let new = place("none", Some(1 << 20)).unwrap();
         assert!(new.is_new && new.file.size_bytes == 1 << 20);
 
-        cache_of([8; 16], &dir.path().join("foreign"));
         refused("foreign", None, "another pool");
-        refused("foreign", Some(2 << 20), "is for files");
+        refused("foreign", Some(2 * CACHE), "another pool");
+        std::fs::write(dir.path().join("plain"), [0; 5000]).unwrap();
+        refused("plain", Some(2 << 20), "is for files");
         std::fs::write(dir.path().join("qcow2"), b"QFI\xfbabcd").unwrap();
         refused("qcow2", None, "qcow2");
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         refused("dir", Some(1 << 20), "regular file");
 
-        cache_of(POOL, &dir.path().join("own"));
-        assert!(matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == POOL));
-        let again = place("own", Some(2 << 20)).unwrap();
-        assert!(!again.is_new && again.file.size_bytes == 2 << 20);
+        assert!(matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own));
+        let again = place("own", Some(2 * CACHE)).unwrap();
+        assert!(!again.is_new && again.file.size_bytes == 2 * CACHE);
 
-        cache_of(POOL, &dir.path().join("torn"));
-        let file = OpenOptions::new().write(true).open(dir.path().join("torn")).unwrap();
-        file.write_all_at(b"x", CacheSuperblock::offset_of(1) + 100).unwrap();
-        refused("torn", None, "damaged");
+        let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
+        (0..SLOTS).for_each(|slot| file.write_all_at(b"x", CacheSuperblock::offset_of(slot) + 100).unwrap());
+        refused("foreign", None, "damaged");
+        let both = ["own.pool", "foreign.pool"].map(|name| dir.path().join(name));
+        assert!(own != foreign && cache_of_pool(both.iter().map(|p| p.as_path())).is_none(), "of two pools");
     }
 }

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use cache::{Cache, CacheFile};
-use pool::{CacheMode, Pool};
+use pool::{CacheMode, DeviceFile, Pool};
 use posix::Handles;
 use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
 
-use crate::cache_file::{Held, look, open_existing, open_place};
+use crate::cache_file::{Held, cache_of_pool, look, open_existing, open_place};
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
@@ -45,6 +45,29 @@ impl Caches {
         Caches { rt: rt.clone(), handles: handles.clone(), config, file, changing }
     }
 
+    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is refused changes nothing, also not the files' times, which
+    /// the report on a lost cache goes by.
+    pub fn foresee(&self, devices: &[DeviceFile]) -> Result<()> {
+        let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else { return Ok(()) };
+        let path = self.config.path.as_deref();
+        let held = match path {
+            Some(path) if path.exists() => look(path)?,
+            _ => Held::Nothing,
+        };
+        let is_there = matches!(&held, Held::Cache(sb) if sb.uuid == uuid);
+        match (path, self.config.forget) {
+            (Some(path), true) if is_there => Err(CommandError::Failed(format!(
+                "{} is the pool's cache and is there: start without --forget-cache. If it cannot be used, move it away first",
+                path.display()
+            ))),
+            (_, true) => Ok(()),
+            (Some(_), false) if is_there => Ok(()),
+            (Some(path), false) if path.exists() => Err(missing(uuid, format!("is not what {} holds", path.display()))),
+            (Some(path), false) => Err(missing(uuid, format!("is not there: {} does not exist", path.display()))),
+            (None, false) => Err(missing(uuid, "is not named".into())),
+        }
+    }
+
     /// Opens, makes, detaches or forgets the pool's cache when the server starts. `written`: when the pool was written last, if that is known. What the user
     /// should hear goes to `notes`.
     pub async fn open(
@@ -57,21 +80,14 @@ impl Caches {
             self.forget(pool, written, notes).await?;
         }
         let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
-        let missing = |why: String| {
-            CommandError::Failed(format!(
-                "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. Bring it back and name it with --cache PATH; if it is \
-                 lost, --forget-cache goes on from the pool's older image",
-                Uuid::from_bytes(uuid)
-            ))
-        };
-        let Some(path) = &self.config.path else { return Err(missing("is not named".into())) };
+        let Some(path) = &self.config.path else { return Err(missing(uuid, "is not named".into())) };
         let file = open_existing(&self.handles, path).map_err(|e| match e {
-            OpenError::Gone(text) => missing(format!("is not there ({text})")),
+            OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
             OpenError::Refused(e) => e,
         })?;
         self.file.set(Some(file.file));
         let opened = Cache::open(&self.rt, &file, pool, self.config.settings.clone()).await;
-        let cache = opened.map_err(|e| missing(format!("cannot be opened ({e})")))?;
+        let cache = opened.map_err(|e| missing(uuid, format!("cannot be opened ({e})")))?;
         match self.config.size_bytes {
             Some(0) => {
                 self.detach_at_start(cache, path, notes).await?;
@@ -188,15 +204,6 @@ impl Caches {
             notes.push("the pool has no cache, so none was given up".into());
             return Ok(());
         };
-        if let Some(path) = self.config.path.as_deref().filter(|p| p.exists())
-            && let Ok(Held::Cache(sb)) = look(path)
-            && sb.uuid == uuid
-        {
-            return Err(CommandError::Failed(format!(
-                "{} is the pool's cache and is there: start without --forget-cache. If it cannot be used, move it away first",
-                path.display()
-            )));
-        }
         for line in report(pool, uuid, written, self.config.settings.max_lag) {
             tracing::warn!("{line}");
             notes.push(line);
@@ -246,6 +253,14 @@ impl Caches {
             tracing::warn!("closing the cache's file: {e}");
         }
     }
+}
+
+fn missing(uuid: [u8; 16], why: String) -> CommandError {
+    CommandError::Failed(format!(
+        "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. Bring it back and name it with --cache PATH; if it is lost, \
+         --forget-cache goes on from the pool's older image",
+        Uuid::from_bytes(uuid)
+    ))
 }
 
 /// One change at a time.

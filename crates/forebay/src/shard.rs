@@ -89,6 +89,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 Starting { rt: world.rt.clone(), backend: world.backend, limits: config.limits, listeners, caches };
             let control = ControlServer::start(control_socket, sender).map_err(failed)?;
             let served = world.rt.block_on(async move {
+                if let Source::Devices(files) = &source {
+                    engine.caches.foresee(files)?;
+                }
                 let written = source.last_written();
                 let (pool, mut heard) = engine.open_pool(source, config.settings).await?;
                 heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
