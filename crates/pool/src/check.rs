@@ -24,14 +24,13 @@ mod walk;
 
 use std::rc::Rc;
 
-use format::page::{GroupKind, VolumeRecord};
+use format::page::{GroupKind, VolumeRecord, VolumeState};
 use rt::Rt;
 
-pub use report::{Counts, DeviceReport, Problem, Report, Severity, Slot, Subject};
+pub use report::{Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Subject};
 
 use crate::error::Result;
 use crate::open::DeviceFile;
-use report::Log;
 use source::Source;
 use space::Space;
 pub(crate) use walk::Walk;
@@ -84,6 +83,8 @@ pub(crate) struct Checker<'a> {
     options: CheckOptions,
     /// False if something could not be read that may refer to blocks: what has leaked cannot be known then.
     whole: bool,
+    /// True if no volume can be missing.
+    all_volumes: bool,
     progress: &'a mut dyn FnMut(Progress),
 }
 
@@ -99,11 +100,12 @@ impl<'a> Checker<'a> {
         let (src, devices) = Source::open(rt, files, &mut log).await?;
         progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
         let mut tables = tables::read_tables(&src, &mut log).await;
+        let all_volumes = tables.whole;
         let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
         let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
         let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
         whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
-        Ok((Checker { src, space, log, options: *options, whole, progress }, devices, tables.volumes))
+        Ok((Checker { src, space, log, options: *options, whole, all_volumes, progress }, devices, tables.volumes))
     }
 
     /// What a dump needs: nothing is reported.
@@ -163,9 +165,18 @@ pub async fn check(
     checker.close();
     let (src, log) = (checker.src, checker.log);
     let best = &src.best;
+    let live = volumes.into_iter().filter(|v| v.state == VolumeState::Live);
+    let image = Image {
+        pool_uuid: best.pool_uuid,
+        cache_uuid: best.cache_uuid,
+        published: best.published,
+        volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),
+        next_volume: best.next_volume,
+    };
+    let hex = |uuid: &[u8; 16]| uuid.iter().map(|b| format!("{b:02x}")).collect();
     Ok(Report {
         pool: best.name.clone(),
-        uuid: best.pool_uuid.iter().map(|b| format!("{b:02x}")).collect(),
+        uuid: hex(&best.pool_uuid),
         generation: best.generation,
         sequence: best.sequence,
         copies: best.copies,
@@ -177,6 +188,8 @@ pub async fn check(
         damaged_copies: log.total(Severity::DamagedCopy),
         notes: log.total(Severity::Note),
         problems: log.into_problems(),
+        cache: best.cache_uuid.as_ref().map(hex),
+        image,
     })
 }
 

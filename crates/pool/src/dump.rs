@@ -12,7 +12,7 @@ use format::superblock::{SLOTS, Superblock};
 use queue::{Class, Limits};
 use rt::Rt;
 
-pub use item::{DeviceItem, Item, RootItem, SuperblockItem};
+pub use item::{DeviceItem, Item, RootItem, SuperblockItem, crc_text, hex, node, root};
 
 use crate::check::{Checker, Walk};
 use crate::error::{ErrorKind, PoolError, Result};

@@ -1,5 +1,6 @@
 //! What a check found.
 
+use base::{Epoch, VolumeId};
 use serde::Serialize;
 
 /// How much of a report's list of problems is kept, if nothing else is asked for.
@@ -43,6 +44,10 @@ pub enum Subject {
     Data,
     /// Blocks that are allocated and not referred to.
     Space,
+    /// A bucket of a cache.
+    Bucket,
+    /// The journal of a cache.
+    Journal,
 }
 
 /// Something that is not as it should be.
@@ -167,6 +172,26 @@ pub struct Report {
     pub notes: u64,
     /// The first problems; the counts above tell how many there are.
     pub problems: Vec<Problem>,
+    /// The uuid of the cache that is attached to it, in hexadecimal digits.
+    pub cache: Option<String>,
+    /// What that cache has to fit.
+    #[serde(skip)]
+    pub image: Image,
+}
+
+/// What a cache in front of the pool has to fit.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Image {
+    /// The pool.
+    pub pool_uuid: [u8; 16],
+    /// The cache that is attached to it.
+    pub cache_uuid: Option<[u8; 16]>,
+    /// The epoch of the last cut that was published.
+    pub published: Epoch,
+    /// Its volumes: number, name, bytes. `None` if not all of the table could be read.
+    pub volumes: Option<Vec<(VolumeId, String, u64)>>,
+    /// No volume ever had this number, or a higher one.
+    pub next_volume: u32,
 }
 
 impl Report {
@@ -177,18 +202,22 @@ impl Report {
 }
 
 /// Takes problems in: counts all, keeps the first.
-pub(crate) struct Log {
-    pub counts: Counts,
+#[derive(Debug)]
+pub struct Log<C = Counts> {
+    /// How much was looked at.
+    pub counts: C,
     totals: [u64; 3],
     problems: Vec<Problem>,
     listed: usize,
 }
 
-impl Log {
-    pub fn new(listed: usize) -> Log {
-        Log { counts: Counts::default(), totals: [0; 3], problems: Vec::new(), listed }
+impl<C: Default> Log<C> {
+    /// Keeps up to `listed` problems.
+    pub fn new(listed: usize) -> Self {
+        Log { counts: C::default(), totals: [0; 3], problems: Vec::new(), listed }
     }
 
+    /// Takes one in.
     pub fn add(&mut self, problem: Problem) {
         self.totals[problem.severity as usize] += 1;
         if self.problems.len() < self.listed {
@@ -196,11 +225,13 @@ impl Log {
         }
     }
 
+    /// Something that is lost or contradicts itself.
     pub fn error(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>, remedy: &'static str) {
         let (place, what) = (place.into(), what.into());
         self.add(Problem { severity: Severity::Error, subject, place, device: None, what, remedy });
     }
 
+    /// Something worth knowing.
     pub fn note(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>) {
         let (place, what) = (place.into(), what.into());
         self.add(Problem { severity: Severity::Note, subject, place, device: None, what, remedy: "" });
@@ -212,10 +243,12 @@ impl Log {
         self.add(Problem { severity: Severity::DamagedCopy, subject, place, device, what, remedy });
     }
 
+    /// How many of a kind there were.
     pub fn total(&self, severity: Severity) -> u64 {
         self.totals[severity as usize]
     }
 
+    /// Those that were kept.
     pub fn into_problems(self) -> Vec<Problem> {
         self.problems
     }

@@ -120,11 +120,13 @@ pub struct RootItem {
     pub height: Option<u8>,
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-pub(super) fn crc_text(crc: u32) -> String {
+/// A checksum, as everywhere in a dump.
+pub fn crc_text(crc: u32) -> String {
     format!("{crc:08x}")
 }
 
@@ -132,7 +134,8 @@ fn pointer(ptr: &NodePtr, height: Option<u8>) -> RootItem {
     RootItem { address: ptr.addr.0, generation: ptr.generation.0, crc: crc_text(ptr.crc), height }
 }
 
-fn root(r: Option<RootPtr>) -> Option<RootItem> {
+/// A reference to a root.
+pub fn root(r: Option<RootPtr>) -> Option<RootItem> {
     r.map(|r| pointer(&r.ptr, Some(r.height)))
 }
 
@@ -189,7 +192,7 @@ pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> Item {
 }
 
 /// A node that was found at `ptr`.
-pub(super) fn node(r: &NodeRef, page: &NodePage) -> Item {
+pub fn node(r: &NodeRef, page: &NodePage) -> Item {
     let inner = page.level() > 0;
     Item::Node {
         tree: tree_name(r.tree),
@@ -217,6 +220,7 @@ fn tree_name(tree: u64) -> String {
     match tree >> 32 {
         1 => format!("mapping of volume {}", tree as u32),
         2 => format!("checksums of group {}", tree as u32),
+        3 => "index of the cache".to_owned(),
         _ => format!("{tree:#x}"),
     }
 }
