@@ -85,7 +85,7 @@ pub(crate) struct Replayer {
 impl Replayer {
     /// Applies the journal's entries. `epoch`: see [`epoch_at`].
     pub async fn run(&mut self, (of, place): (Identity, Place), epoch: Epoch) -> Result<Replayed> {
-        let (entries, end) = self.read_journal(of, place).await?;
+        let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, (of, place)).await?;
         let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
         for entry in &entries {
@@ -98,31 +98,6 @@ impl Replayer {
             self.rt.yield_now().await;
         }
         Ok(done)
-    }
-
-    /// The entries that count, in order, and where the next one would be.
-    async fn read_journal(&self, of: Identity, place: Place) -> Result<(Vec<Entry>, Place)> {
-        let ring = self.layout.ring();
-        let mut entries = Vec::new();
-        let Place { mut position, mut sequence } = place;
-        loop {
-            if ring.blocks - position < MAX_ENTRY_BLOCKS {
-                position = 0;
-            }
-            let offset = ring.offset + u64::from(position) * BLOCK_U64;
-            let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
-            let (outcome, buf) = self.device.read(Class::Commit, offset, self.rt.bufs().take(bytes)).await;
-            if let Err(e) = outcome {
-                let text = format!("cache device {}: reading the journal: {e}", self.path);
-                return Err(PoolError::new(ErrorKind::Io, text));
-            }
-            let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else {
-                return Ok((entries, Place { position, sequence }));
-            };
-            position += entry.blocks();
-            sequence += 1;
-            entries.push(entry);
-        }
     }
 
     /// Applies one record; returns how many blocks of it had not arrived.
@@ -202,5 +177,34 @@ impl Replayer {
             let bytes = read_node(&self.rt, &self.device, &self.layout, &fault, Class::Commit).await?;
             self.index.admit(&fault, &bytes)?;
         }
+    }
+}
+
+/// The entries that count, in order, and where the next one would be. `path` is for errors.
+pub(crate) async fn read_journal(
+    rt: &Rt,
+    (device, path): (&Device, &str),
+    layout: &Layout,
+    (of, place): (Identity, Place),
+) -> Result<(Vec<Entry>, Place)> {
+    let ring = layout.ring();
+    let mut entries = Vec::new();
+    let Place { mut position, mut sequence } = place;
+    loop {
+        if ring.blocks - position < MAX_ENTRY_BLOCKS {
+            position = 0;
+        }
+        let offset = ring.offset + u64::from(position) * BLOCK_U64;
+        let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
+        let (outcome, buf) = device.read(Class::Commit, offset, rt.bufs().take(bytes)).await;
+        if let Err(e) = outcome {
+            return Err(PoolError::new(ErrorKind::Io, format!("cache device {path}: reading the journal: {e}")));
+        }
+        let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else {
+            return Ok((entries, Place { position, sequence }));
+        };
+        position += entry.blocks();
+        sequence += 1;
+        entries.push(entry);
     }
 }

@@ -143,7 +143,56 @@ pub(crate) struct FoundPage {
     pub renew: bool,
 }
 
+/// Both slots of a page; `None` where it cannot be read.
+pub(crate) type PageSlots = [Option<Buf>; 2];
+
+/// Reads both slots of a page.
+pub(crate) async fn read_slots(device: &Device, bufs: &BufPool, layout: &Layout, page: u32) -> PageSlots {
+    let mut slots = [None, None];
+    for (slot, read) in slots.iter_mut().enumerate() {
+        let offset = layout.page_offset(page, slot as u8);
+        let (outcome, block) = device.read(Class::Commit, offset, bufs.take(BLOCK)).await;
+        *read = outcome.ok().map(|()| block);
+    }
+    slots
+}
+
+/// What a slot says and which checkpoint wrote it; or why it is bad.
+pub(crate) fn open_slot(
+    block: Option<&Buf>,
+    (layout, uuid): (&Layout, [u8; 16]),
+    page: u32,
+    slot: u8,
+) -> std::result::Result<(Generation, Vec<Facts>), String> {
+    let block = block.ok_or("it cannot be read")?;
+    let (generation, payload) = open_page(&page_id(uuid, page, slot), block).map_err(|e| e.to_string())?;
+    let records = decode_buckets(payload).map_err(|e| e.to_string())?;
+    Ok((generation, records.iter().map(facts_of).zip(buckets_of(layout, page)).map(|(f, _)| f).collect()))
+}
+
 /// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
+pub(crate) fn choose_slot(
+    slots: &PageSlots,
+    (layout, uuid): (&Layout, [u8; 16]),
+    page: u32,
+    newest: Generation,
+) -> Option<FoundPage> {
+    let mut best: Option<FoundPage> = None;
+    let mut renew = false;
+    for slot in 0..2u8 {
+        let Ok((generation, facts)) = open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot) else {
+            renew = true;
+            continue;
+        };
+        renew |= generation > newest;
+        if generation <= newest && best.as_ref().is_none_or(|b| b.generation < generation) {
+            best = Some(FoundPage { slot, generation, facts, renew: false });
+        }
+    }
+    best.map(|b| FoundPage { renew, ..b })
+}
+
+/// Reads a page and chooses.
 pub(crate) async fn read_page(
     device: &Device,
     bufs: &BufPool,
@@ -151,32 +200,11 @@ pub(crate) async fn read_page(
     page: u32,
     newest: Generation,
 ) -> Result<FoundPage> {
-    let mut best: Option<(u8, Generation, Vec<Facts>)> = None;
-    let mut renew = false;
-    for slot in 0..2u8 {
-        let (outcome, block) = device.read(Class::Commit, layout.page_offset(page, slot), bufs.take(BLOCK)).await;
-        let opened = outcome.ok().and_then(|()| open_page(&page_id(uuid, page, slot), &block).ok());
-        let Some((generation, payload)) = opened else {
-            renew = true;
-            continue;
-        };
-        renew |= generation > newest;
-        if generation > newest || best.as_ref().is_some_and(|b| b.1 >= generation) {
-            continue;
-        }
-        let first = page * RECORDS_PER_PAGE as u32;
-        let count = (layout.buckets - first).min(RECORDS_PER_PAGE as u32) as usize;
-        let Ok(records) = decode_buckets(payload) else { continue };
-        let facts = records.iter().take(count).map(facts_of).collect::<Vec<_>>();
-        if facts.len() == count {
-            best = Some((slot, generation, facts));
-        }
-    }
-    if let Some((slot, generation, facts)) = best {
-        return Ok(FoundPage { slot, generation, facts, renew });
-    }
-    let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
-    Err(PoolError::new(ErrorKind::Damaged, text))
+    let slots = read_slots(device, bufs, layout, page).await;
+    choose_slot(&slots, (layout, uuid), page, newest).ok_or_else(|| {
+        let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
+        PoolError::new(ErrorKind::Damaged, text)
+    })
 }
 
 fn facts_of(r: &BucketRecord) -> Facts {
