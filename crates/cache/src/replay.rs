@@ -6,8 +6,8 @@
 //! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Epoch, Lba, VolumeId};
-use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry};
+use base::{BLOCK, BLOCK_U64, Buf, Epoch, Lba, VolumeId};
+use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
@@ -15,7 +15,7 @@ use rt::Rt;
 
 use crate::buckets::{Buckets, Facts};
 use crate::index::{Body, Extent, Index, Step};
-use crate::journal::{Identity, Place};
+use crate::journal::{Identity, Place, Ring};
 use crate::nodes::read_node;
 use crate::open::CacheFile;
 use crate::table::Layout;
@@ -180,7 +180,8 @@ impl Replayer {
     }
 }
 
-/// The entries that count, in order, and where the next one would be. `path` is for errors.
+/// The entries that count, in order, and where the next one would be. `path` is for errors. One that is damaged, although a later one says that it was
+/// durable, is an error: what was flushed with it is not to be had, and nobody may take what was before for it.
 pub(crate) async fn read_journal(
     rt: &Rt,
     (device, path): (&Device, &str),
@@ -194,17 +195,39 @@ pub(crate) async fn read_journal(
         if ring.blocks - position < MAX_ENTRY_BLOCKS {
             position = 0;
         }
-        let offset = ring.offset + u64::from(position) * BLOCK_U64;
-        let bytes = MAX_ENTRY_BLOCKS as usize * BLOCK;
-        let (outcome, buf) = device.read(Class::Commit, offset, rt.bufs().take(bytes)).await;
-        if let Err(e) = outcome {
-            return Err(PoolError::new(ErrorKind::Io, format!("cache device {path}: reading the journal: {e}")));
-        }
-        let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else {
-            return Ok((entries, Place { position, sequence }));
-        };
+        let buf = read_ring(rt, device, ring, position, MAX_ENTRY_BLOCKS).await;
+        let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else { break };
         position += entry.blocks();
         sequence += 1;
         entries.push(entry);
     }
+    for from in [position, 0] {
+        let buf = read_ring(rt, device, ring, from, (2 * MAX_ENTRY_BLOCKS).min(ring.blocks - from)).await;
+        for at in 0..buf.len() / BLOCK {
+            let bytes = &buf[at * BLOCK..];
+            let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
+            if decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence) {
+                let text = format!(
+                    "{path}: entry {sequence} of the cache's journal is damaged, and was durable: what was flushed with it and after it cannot be replayed; \
+                     restore the device, or go on from the pool's older image without the cache"
+                );
+                return Err(PoolError::new(ErrorKind::Damaged, text));
+            }
+        }
+    }
+    Ok((entries, Place { position, sequence }))
+}
+
+/// Blocks of the ring; those that cannot be read as zeros.
+async fn read_ring(rt: &Rt, device: &Device, ring: Ring, position: u32, blocks: u32) -> Buf {
+    let offset = |block: u32| ring.offset + u64::from(block) * BLOCK_U64;
+    let all = rt.bufs().take(blocks as usize * BLOCK);
+    let (outcome, mut all) = device.read(Class::Commit, offset(position), all).await;
+    if outcome.is_err() {
+        for (i, place) in all.chunks_exact_mut(BLOCK).enumerate() {
+            let (outcome, block) = device.read(Class::Commit, offset(position + i as u32), rt.bufs().take(BLOCK)).await;
+            if outcome.is_ok() { place.copy_from_slice(&block) } else { place.fill(0) }
+        }
+    }
+    all
 }

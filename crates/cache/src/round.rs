@@ -55,6 +55,8 @@ pub(crate) struct RoundState {
     /// What the pool's image is missing began then.
     pub dirty_since: Option<Instant>,
     pub last_error: Option<PoolError>,
+    /// Rounds have failed since.
+    pub failing_since: Option<Instant>,
     pub bytes: u64,
 }
 
@@ -68,6 +70,7 @@ impl RoundState {
             count: 0,
             dirty_since: None,
             last_error: None,
+            failing_since: None,
             bytes: 0,
         }
     }
@@ -99,7 +102,13 @@ impl Cache {
                             return;
                         }
                         tracing::warn!("write-back: {e}; tried again in a second");
-                        self.0.round.borrow_mut().last_error = Some(e);
+                        {
+                            let mut round = self.0.round.borrow_mut();
+                            round.last_error = Some(e);
+                            round.failing_since.get_or_insert(self.0.rt.now());
+                        }
+                        // Whoever waits for room looks whether there will be any.
+                        self.0.room.notify();
                         self.0.rt.sleep(AGAIN).await;
                     }
                 }
@@ -355,6 +364,7 @@ impl Cache {
             round.cut = None;
             round.count += 1;
             round.last_error = None;
+            round.failing_since = None;
             let (open, _) = self.state().buckets.dirty_blocks();
             round.dirty_since = (open > 0).then_some(cut.taken_at);
             let mut st = self.state_mut();

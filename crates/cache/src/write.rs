@@ -2,6 +2,8 @@
 //!
 //! These futures must run to their end once they were polled: what they took stays taken otherwise.
 
+use std::time::Duration;
+
 use base::checksum::block_crcs;
 use base::{BLOCK, BucketGen, CacheAddr, Lba, Slice, SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
@@ -13,6 +15,10 @@ use crate::buckets::Stream;
 use crate::index::{Body, Crcs, Extent};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 
+/// For so long write-back may fail before writers that wait for it do.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So many rounds may end before a writer that has waited since knows that there will be no room.
+const ROUNDS: u64 = 16;
 /// In how many places a write is tried before the device counts as failed.
 const WRITE_TRIES: u32 = 3;
 /// Neighbouring blocks of one bucket, pinned.
@@ -91,12 +97,13 @@ impl Cache {
             Stream::Writes => Some(self.0.taking.acquire(1).await),
             _ => None,
         };
+        let rounds = self.0.round.borrow().count;
         loop {
             missing -= self.take_some(stream, missing, &mut taken);
             if missing == 0 {
                 break;
             }
-            if let Err(e) = self.check_failed() {
+            if let Err(e) = self.check_failed().and_then(|()| self.check_hopeful(rounds)) {
                 self.give_up_pins(&taken);
                 return Err(e);
             }
@@ -108,6 +115,22 @@ impl Cache {
             self.0.hungry.notify();
         }
         Ok(taken)
+    }
+
+    /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
+    fn check_hopeful(&self, rounds: u64) -> Result<()> {
+        let round = self.0.round.borrow();
+        if let (Some(since), Some(e)) = (round.failing_since, &round.last_error)
+            && self.0.rt.now().since(since) > PATIENCE
+        {
+            let text = format!("the cache is full of what the pool does not take: {e}");
+            return Err(PoolError::new(e.kind, text));
+        }
+        if round.count > rounds + ROUNDS {
+            let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
+            return Err(PoolError::new(ErrorKind::Io, what));
+        }
+        Ok(())
     }
 
     /// Takes and pins up to `blocks` blocks, as many as there are now; returns how many.

@@ -255,6 +255,12 @@ pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u
     Ok(entry)
 }
 
+/// The sequence number of what begins like an entry; nothing of it is verified.
+pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
+    let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
+    (raw.magic == MAGIC).then(|| raw.sequence.get())
+}
+
 /// The first record and what is behind it; `None` if it makes no sense, or there is none.
 fn take(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
