@@ -56,11 +56,16 @@ impl Extent {
 
     /// Reads a record and sees that it lies in the cache; `None` if not.
     pub fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<Extent> {
+        Extent::decode_within(|addr, len| buckets.contains(addr, len), key, value)
+    }
+
+    /// Reads a record whose blocks `contains` is asked about: whether they lie in one bucket.
+    pub fn decode_within(contains: impl Fn(CacheAddr, u32) -> bool, key: &[u8], value: &[u8]) -> Option<Extent> {
         let (volume, lba) = decode_key(key)?;
         let (written, body) = match IndexValue::decode(value)? {
             IndexValue::Zeros { epoch, len } => (Some(epoch), Body::Zeros { len }),
             IndexValue::Data { dirty, epoch, addr, generation, crcs } => {
-                if !buckets.contains(addr, crcs.len() as u32) {
+                if !contains(addr, crcs.len() as u32) {
                     return None;
                 }
                 (dirty.then_some(epoch), Body::Data { addr, generation, crcs: crcs.iter().collect() })

@@ -15,6 +15,7 @@
 
 mod admin;
 mod buckets;
+pub mod check;
 mod checkpoint;
 pub mod controller;
 mod create;

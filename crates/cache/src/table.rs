@@ -76,6 +76,12 @@ impl Layout {
         u64::from(self.buckets) * u64::from(self.bucket_blocks)
     }
 
+    /// True if `len` blocks from `addr` on lie in one bucket.
+    pub fn contains(&self, addr: CacheAddr, len: u32) -> bool {
+        let blocks = u64::from(self.bucket_blocks);
+        addr.0 < self.data_blocks() && len > 0 && addr.0 % blocks + u64::from(len) <= blocks
+    }
+
     /// The byte at which a block of a bucket stands.
     pub fn offset_of(&self, addr: CacheAddr) -> u64 {
         self.buckets_offset() + addr.0 * BLOCK_U64

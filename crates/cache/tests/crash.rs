@@ -4,14 +4,16 @@
 //! since; after a power cut a block may hold any of these, and from then on that one. Blocks of one client are never written by another, so what a block
 //! may hold is exact.
 //!
-//! After every power cut the pool is looked at alone too: the offline check must find nothing, no leaked block above all; and what it holds of a
-//! client's range must be what that client had written at one moment, not before the moment found last time: a whole cut, never a mixture.
+//! After every power cut the pool is looked at alone too: the offline check must find nothing, neither in it, no leaked block above all, nor in the cache;
+//! and what it holds of a client's range must be what that client had written at one moment, not before the moment found last time: a whole cut, never
+//! a mixture.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Lba, Prng, Slice, VolumeId};
+use cache::check::Standing;
 use cache::{Cache, CacheFile, CreateOptions, Settings};
 use pool::{DeviceFile, Pool};
 use rt::{Order, Rt};
@@ -143,10 +145,14 @@ impl Bench {
     fn look_at_the_pool(&self, history: &History) {
         let rt = Rt::new(self.world.backend(), Order::Fifo, 1024);
         let (r, files, shape, past, seed) = (rt.clone(), self.pool.clone(), self.shape, history.clone(), self.seed);
+        let cache = self.cache.clone();
         rt.block_on(async move {
             let options = pool::check::CheckOptions { data: true, ..Default::default() };
             let report = pool::check::check(&r, files.clone(), &options, &mut |_| {}).await.expect("check");
             assert!(report.is_clean(), "seed {seed}: {report:?}");
+            let found = cache::check::check(&r, &cache, &report.image, &options, &mut |_| {}).await;
+            assert_eq!(found.standing, Standing::Attached);
+            assert!(found.is_clean(), "seed {seed}: {found:?}");
             let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
             let volume = pool.find_volume("v").expect("there").id;
             for client in 0..CLIENTS {

@@ -1,0 +1,135 @@
+//! Superblocks, whose cache it is, and the bucket table.
+
+use format::FormatError;
+use format::cache::superblock::{CacheSuperblock, SLOTS};
+use format::page::page_digest;
+use pool::check::{Slot, Subject};
+
+use super::{Checker, GIVE_UP, Phase, Standing};
+use crate::buckets::Facts;
+use crate::table::{Layout, choose_slot, open_slot, read_slots};
+
+/// Pages read at once.
+const BATCH: u32 = 32;
+const REWRITTEN: &str = "it will be overwritten";
+
+impl Checker<'_> {
+    /// All slots, and the newest superblock.
+    pub(super) async fn superblocks(&mut self) -> (Vec<Slot>, Option<CacheSuperblock>) {
+        let mut slots = Vec::new();
+        let mut best: Option<CacheSuperblock> = None;
+        for slot in 0..SLOTS {
+            let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
+            let damaged = |why: String| Slot::Damaged { why };
+            slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
+                Err(e) => damaged(e),
+                Ok((Ok(sb), _)) => {
+                    let found = Slot::Ok { sequence: sb.sequence, generation: sb.generation.0 };
+                    if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
+                        best = Some(sb);
+                    }
+                    found
+                }
+                Ok((Err(FormatError::Magic(_)), b)) if b.iter().all(|&b| b == 0) => Slot::Empty,
+                Ok((Err(e), _)) => damaged(e.to_string()),
+            });
+        }
+        if let Some(best) = &best {
+            self.judge_slots(&slots, best.sequence);
+        }
+        (slots, best)
+    }
+
+    fn judge_slots(&mut self, slots: &[Slot], newest: u64) {
+        let path = self.src.path.clone();
+        for (i, slot) in slots.iter().enumerate() {
+            let place = format!("superblock slot {i}");
+            // The slot that is written next holds what a loss of power tore, at worst.
+            let next = (newest + 1) % SLOTS == i as u64;
+            match slot {
+                Slot::Damaged { why } if next => {
+                    let what = format!("{why}; it is the next to be written: a crash may have torn it");
+                    self.log.note(Subject::Superblock, format!("{place} on {path}"), what);
+                }
+                Slot::Damaged { why } => self.log.copy(Subject::Superblock, &place, &path, why.clone(), REWRITTEN),
+                Slot::Empty if newest >= SLOTS && !next => {
+                    self.log.copy(Subject::Superblock, &place, &path, "it is empty", REWRITTEN);
+                }
+                Slot::Empty | Slot::Ok { .. } => {}
+            }
+        }
+    }
+
+    /// What the device is to the pool.
+    pub(super) fn standing(&mut self, sb: Option<&CacheSuperblock>) -> Standing {
+        let path = self.src.path.clone();
+        let attached = self.image.cache_uuid;
+        let mut error = |what: String, remedy| {
+            self.log.error(Subject::Device, &path, what, remedy);
+            Standing::Foreign
+        };
+        let Some(sb) = sb else {
+            let remedy = if attached.is_some() { GIVE_UP } else { "" };
+            return error("no superblock of a cache can be read".into(), remedy);
+        };
+        if sb.pool_uuid != self.image.pool_uuid {
+            let what = format!("it is the cache of another pool, {}", pool::dump::hex(&sb.pool_uuid));
+            return error(what, "name the pool's own cache");
+        }
+        match attached {
+            Some(uuid) if uuid == sb.uuid => Standing::Attached,
+            Some(uuid) => {
+                let what =
+                    format!("it is not the cache that is attached to the pool: that is {}", pool::dump::hex(&uuid));
+                error(what, "name the pool's own cache")
+            }
+            None => {
+                let what = "it is not attached to the pool any more: nothing in it counts";
+                self.log.note(Subject::Device, path, what);
+                Standing::Detached
+            }
+        }
+    }
+
+    /// The bucket table; `None` if a part of it is lost.
+    pub(super) async fn table(&mut self, sb: &CacheSuperblock, layout: &Layout) -> Option<Vec<Facts>> {
+        let of = (layout, sb.uuid);
+        let mut facts = Vec::with_capacity(layout.buckets as usize);
+        let (mut whole, mut digest, mut at) = (true, 0u64, 0);
+        while at < layout.pages() {
+            self.progress(Phase::Buckets, at.into(), layout.pages().into());
+            let end = (at + BATCH).min(layout.pages());
+            let read = |page| {
+                let (src, layout) = (self.src.clone(), *layout);
+                self.src.rt.spawn(async move { read_slots(&src.device, src.rt.bufs(), &layout, page).await })
+            };
+            let pages: Vec<_> = (at..end).map(|page| (page, read(page))).collect();
+            for (page, read) in pages {
+                let slots = read.await.unwrap_or_default();
+                self.log.counts.table_pages += 1;
+                let Some(found) = choose_slot(&slots, of, page, sb.generation) else {
+                    whole = false;
+                    let place = format!("page {page} of the bucket table");
+                    self.log.error(Subject::Table, place, "no slot has a version of it that counts", GIVE_UP);
+                    continue;
+                };
+                for (slot, block) in slots.iter().enumerate() {
+                    let never = block.as_ref().is_some_and(|b| b.iter().all(|&b| b == 0));
+                    if let (false, Err(why)) = (never, open_slot(block.as_ref(), of, page, slot as u8)) {
+                        let what = format!("{why}; the other slot counts: a crash may have torn it");
+                        self.log.note(Subject::Table, format!("page {page} of the bucket table, slot {slot}"), what);
+                    }
+                }
+                digest = digest.wrapping_add(page_digest(page, found.generation));
+                facts.extend(found.facts);
+            }
+            at = end;
+        }
+        if whole && sb.table_digest != 0 && digest != sb.table_digest {
+            whole = false;
+            let what = "it is not that of the newest checkpoint: a page of it is older than it should be";
+            self.log.error(Subject::Table, "bucket table", what, GIVE_UP);
+        }
+        whole.then_some(facts)
+    }
+}

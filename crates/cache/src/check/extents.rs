@@ -1,0 +1,144 @@
+//! Keys of the index: each by itself, against the one before it, its bucket, and the volumes of the pool.
+
+use base::{BucketGen, Epoch, VolumeId};
+use format::cache::index::decode_key;
+use pool::check::{Image, Subject};
+
+use super::tally::Tally;
+use super::{GIVE_UP, Log};
+use crate::index::{Body, Extent};
+use crate::table::Layout;
+
+/// How an extent is called in a report.
+pub(super) fn place_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> String {
+    let named = image.volumes.iter().flatten().find(|v| v.0 == volume);
+    let name = named.map_or(String::new(), |v| format!(" ({:?})", v.1));
+    format!("volume {volume}{name}, blocks {from} to {}", end - 1)
+}
+
+/// What is in the cache of one volume and outside of it.
+#[derive(Default)]
+struct Outside {
+    volume: VolumeId,
+    blocks: u64,
+}
+
+/// One time through all keys, in their order.
+pub(super) struct Pass<'a> {
+    layout: Layout,
+    image: &'a Image,
+    /// No key is younger.
+    newest: Epoch,
+    /// See [`Tally::extent`].
+    split: Epoch,
+    /// These are the keys as an open would find them: they are counted, and compared with the volumes.
+    current: bool,
+    before: Option<(VolumeId, u64)>,
+    outside: Outside,
+}
+
+impl<'a> Pass<'a> {
+    /// Over a checkpoint with this open epoch and this cut.
+    pub fn over_checkpoint(layout: &Layout, image: &'a Image, (open, cut): (Epoch, Epoch)) -> Pass<'a> {
+        let split = image.published.max(cut);
+        Pass { layout: *layout, image, newest: open, split, current: false, before: None, outside: Outside::default() }
+    }
+
+    /// Over an index that the journal was applied to, with this open epoch.
+    pub fn over_replayed(layout: &Layout, image: &'a Image, open: Epoch) -> Pass<'a> {
+        Pass { current: true, ..Pass::over_checkpoint(layout, image, (open, Epoch(0))) }
+    }
+
+    /// Looks at one key, and tells the tally of it. `generation` says that of a bucket. Returns the extent if it counts; `Err` if it is no record.
+    pub fn key(
+        &mut self,
+        (key, value): (&[u8], &[u8]),
+        generation: impl Fn(usize) -> Option<BucketGen>,
+        tally: &mut Tally,
+        log: &mut Log,
+    ) -> Result<Option<Extent>, ()> {
+        let Some(e) = Extent::decode_within(|addr, len| self.layout.contains(addr, len), key, value) else {
+            let (volume, lba) = decode_key(key).unwrap_or_default();
+            let place = format!("volume {volume}, block {lba}");
+            log.error(Subject::Extent, place, "its key or value makes no sense, or is not inside one bucket", GIVE_UP);
+            return Err(());
+        };
+        let place = || place_of(self.image, e.volume, e.lba.0, e.end());
+        if self.before.is_some_and(|(volume, end)| volume == e.volume && end > e.lba.0) {
+            log.error(Subject::Extent, place(), "it begins inside the one before", GIVE_UP);
+        }
+        let end = self.before.filter(|b| b.0 == e.volume).map_or(0, |b| b.1).max(e.end());
+        self.before = Some((e.volume, end));
+        if let Some(written) = e.written.filter(|&w| w > self.newest) {
+            let what = format!("it is of epoch {written}, newer than the open one, {}", self.newest);
+            log.error(Subject::Extent, place(), what, GIVE_UP);
+        }
+        let dirty = e.written.is_some_and(|w| w > self.image.published);
+        if let Body::Data { addr, generation: of, .. } = &e.body {
+            let bucket = addr.0 / u64::from(self.layout.bucket_blocks);
+            let stale = generation(bucket as usize).is_some_and(|g| g != *of);
+            if stale {
+                if dirty {
+                    let what = "it is dirty, and its bucket was given to something else: the blocks are lost";
+                    log.error(Subject::Extent, place(), what, GIVE_UP);
+                }
+                log.counts.keys += u64::from(self.current);
+                log.counts.stale_keys += u64::from(self.current);
+                return Ok(None);
+            }
+            let twice = tally.extent(&e, (self.split, self.image.published));
+            if twice > 0 {
+                let what = format!("{twice} of its blocks in the cache are something else's too");
+                log.error(Subject::Extent, place(), what, GIVE_UP);
+            }
+        }
+        if self.current {
+            self.count(&e, dirty, log);
+        }
+        Ok(Some(e))
+    }
+
+    fn count(&mut self, e: &Extent, dirty: bool, log: &mut Log) {
+        let c = &mut log.counts;
+        c.keys += 1;
+        match &e.body {
+            Body::Data { .. } => {
+                c.live_blocks += e.len();
+                c.dirty_blocks += if dirty { e.len() } else { 0 };
+            }
+            Body::Zeros { .. } => c.dirty_zeros += if dirty { e.len() } else { 0 },
+        }
+        if self.outside.volume != e.volume {
+            self.end(log);
+            self.outside.volume = e.volume;
+        }
+        let Some(volumes) = &self.image.volumes else { return };
+        let size = volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2);
+        self.outside.blocks += e.end().saturating_sub(size.div_ceil(base::BLOCK_U64).max(e.lba.0));
+    }
+
+    /// After the last key, and the last of each volume: reports what is outside of it.
+    pub fn end(&mut self, log: &mut Log) {
+        let Outside { volume, blocks } = std::mem::take(&mut self.outside);
+        if blocks == 0 {
+            return;
+        }
+        let there = self.image.volumes.iter().flatten().find(|v| v.0 == volume);
+        let place = match there {
+            Some((_, name, _)) => format!("volume {volume} ({name:?})"),
+            None => format!("volume {volume}"),
+        };
+        if there.is_some() {
+            let what =
+                format!("{blocks} blocks behind its end: a crash cut a shrink short; opening the cache drops them");
+            log.note(Subject::Volume, place, what);
+        } else if volume.0 < self.image.next_volume && volume.0 > 0 {
+            let what =
+                format!("{blocks} blocks of a volume that was deleted: a crash cut that short; nothing needs them");
+            log.note(Subject::Volume, place, what);
+        } else {
+            let what = format!("{blocks} blocks of a volume that the pool never had");
+            log.error(Subject::Volume, place, what, GIVE_UP);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Whether the journal ends too early.
+//!
+//! Replay ends at the first entry that is missing, and cannot know whether it was ever there. But an entry names the last one that was known durable when it was
+//! written; so if any entry in the ring knows of one that replay did not find, that one was there, and clients were told so.
+
+use base::{BLOCK, BLOCK_U64};
+use format::cache::journal::{MAX_ENTRY_BLOCKS, decode_entry, sequence_of};
+use format::cache::superblock::CacheSuperblock;
+use pool::check::Subject;
+use queue::Class;
+
+use super::{Checker, GIVE_UP, Phase};
+use crate::replay::{read_journal, replay_from};
+use crate::table::Layout;
+
+/// Blocks of the ring that are looked at at once.
+const STEP: u32 = MAX_ENTRY_BLOCKS;
+
+impl Checker<'_> {
+    /// Reports entries that were there and are not any more.
+    pub(super) async fn lost_entries(&mut self, sb: &CacheSuperblock, layout: &Layout) {
+        let src = self.src.clone();
+        let (of, place) = replay_from(sb);
+        let end = match read_journal(&src.rt, (&src.device, &src.path), layout, (of, place)).await {
+            Ok((_, end)) => end,
+            Err(e) => return self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
+        };
+        let ring = layout.ring();
+        let mut known = 0;
+        for at in (0..ring.blocks).step_by(STEP as usize) {
+            self.progress(Phase::Journal, at.into(), ring.blocks.into());
+            // An entry that begins in this step ends in the next at the latest.
+            let blocks = (2 * STEP).min(ring.blocks - at) as usize;
+            let offset = ring.offset + u64::from(at) * BLOCK_U64;
+            let (outcome, bytes) = src.device.read_new(Class::Foreground, offset, blocks * BLOCK).await;
+            if let Err(e) = outcome {
+                let what = format!("blocks {at} to {} of the ring cannot be looked at: {e}", at as usize + blocks - 1);
+                self.log.note(Subject::Journal, "journal", what);
+                continue;
+            }
+            for i in 0..blocks.min(STEP as usize) {
+                let bytes = &bytes[i * BLOCK..];
+                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence) else { continue };
+                if let Ok(entry) = decode_entry(bytes, &of.uuid, of.incarnation, sequence) {
+                    known = entry.durable.max(known);
+                }
+            }
+        }
+        if known >= end.sequence {
+            let place = format!("entry {} of the journal", end.sequence);
+            let what = format!(
+                "it is missing or damaged, and entries up to {known} were durable: what was flushed since is lost"
+            );
+            self.log.error(Subject::Journal, place, what, GIVE_UP);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a check of a cache found.
+
+use pool::check::{Problem, Slot};
+use serde::Serialize;
+
+/// A part of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The bucket table, by page.
+    Buckets,
+    /// The index as of the checkpoint.
+    Index,
+    /// The journal.
+    Journal,
+    /// The index with the journal applied, and data if asked for.
+    Keys,
+}
+
+/// How far a check has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is going on.
+    pub phase: Phase,
+    /// How many are done.
+    pub done: u64,
+    /// Of how many, about.
+    pub total: u64,
+}
+
+/// What a device is to the pool that it was checked with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Its cache.
+    Attached,
+    /// It was its cache: nothing in it counts, and nothing else was checked.
+    Detached,
+    /// Something else: nothing else was checked.
+    Foreign,
+}
+
+/// How much was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Counts {
+    /// Pages of the bucket table.
+    pub table_pages: u64,
+    /// Buckets.
+    pub buckets: u64,
+    /// Nodes of the index, as of the checkpoint.
+    pub nodes: u64,
+    /// Entries of the journal since.
+    pub journal_entries: u64,
+    /// Records in them.
+    pub journal_records: u64,
+    /// Blocks that they name and that had not arrived: nobody was told that they had.
+    pub not_arrived: u64,
+    /// Keys, with the journal applied.
+    pub keys: u64,
+    /// Keys of these whose bucket holds something else by now: they count as absent.
+    pub stale_keys: u64,
+    /// Blocks that keys name.
+    pub live_blocks: u64,
+    /// Blocks of these that the pool's image does not have.
+    pub dirty_blocks: u64,
+    /// Discarded blocks that the pool's image does not know of.
+    pub dirty_zeros: u64,
+    /// Bytes of data that were verified against their checksum.
+    pub verified_bytes: u64,
+}
+
+/// The outcome of a check.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// Where it is.
+    pub path: String,
+    /// Its uuid, in hexadecimal digits; `None` if it has no superblock.
+    pub uuid: Option<String>,
+    /// What it is to the pool.
+    pub standing: Standing,
+    /// The last checkpoint.
+    pub generation: u64,
+    /// The newest superblock.
+    pub sequence: u64,
+    /// How often it was opened.
+    pub incarnation: u32,
+    /// Its superblock slots.
+    pub slots: Vec<Slot>,
+    /// True if the content of blocks was verified too.
+    pub data: bool,
+    /// How much was looked at.
+    pub counts: Counts,
+    /// Problems of [`pool::check::Severity::Error`].
+    pub errors: u64,
+    /// Problems of [`pool::check::Severity::DamagedCopy`]: the pool has what is damaged here.
+    pub damaged_copies: u64,
+    /// Problems of [`pool::check::Severity::Note`].
+    pub notes: u64,
+    /// The first problems; the counts above tell how many there are.
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    /// True if nothing is wrong; there may be notes.
+    pub fn is_clean(&self) -> bool {
+        self.errors == 0 && self.damaged_copies == 0
+    }
+}
