@@ -262,3 +262,5 @@ impl Checker<'_> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod tests;
