@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from harness.case import limit
+from harness.case import limit, pool_only
 from harness.data import GIB, MIB, noise
 
 
@@ -14,14 +14,17 @@ def device_words(devices):
     return [word for device in devices for word in ("--device", device)]
 
 
+@pool_only
 def test_help(t):
     """Every command explains itself."""
     text = t.forebay("--help").stdout
-    for command in ("up", "create", "serve", "volume", "status", "check", "dump"):
+    for command in ("up", "create", "serve", "volume", "cache", "status", "check", "dump"):
         assert command in text, f"--help does not name {command}"
         assert "Usage" in t.forebay(command, "--help").stdout
     for command in ("create", "list", "resize", "delete"):
         assert "Usage" in t.forebay("volume", command, "--help").stdout
+    for command in ("attach", "detach", "status", "mode", "flush"):
+        assert "Usage" in t.forebay("cache", command, "--help").stdout
     assert "forebay" in t.forebay("--version").stdout
     t.refused(t.bin, "nonsense")
     t.refused(t.bin, "up", t.dir / "x", "--size", "many")
@@ -139,6 +142,7 @@ def test_volumes(t):
     t.refused(t.bin, "volume", "list", "--socket", t.dir / "nothing.sock")
 
 
+@pool_only
 def test_status(t):
     """Everything that the issue names is there and moves."""
     server = t.up(size="1G", volume_size="64M")
@@ -178,6 +182,7 @@ def test_check_and_dump(t):
     handle = server.connect()
     handle.pwrite(noise("dump", MIB), 0)
     handle.flush()
+    server.settle()
     server.stop()
     t.forebay("check", server.socket.parent)
     t.forebay("check", "--data", server.socket.parent)

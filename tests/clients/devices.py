@@ -7,7 +7,7 @@ import shutil
 
 import nbd
 
-from harness.case import limit
+from harness.case import limit, pool_only
 from harness.data import BLOCK, GIB, KIB, MIB, data_ranges, find_blocks, flip, noise
 from harness.server import expect_error
 
@@ -43,6 +43,7 @@ def pool_state(server):
     return pool["state"], {os.path.basename(one["path"]): one["state"] for one in pool["devices"] if one["path"]}
 
 
+@pool_only
 @limit(90)
 def test_data_flipped_in_one_copy(t):
     """Served right, healed, counted; after that the other copy can be lost."""
@@ -99,6 +100,7 @@ def test_random_bytes_flipped_in_one_device(t):
         server.stop()
 
 
+@pool_only
 @limit(90)
 def test_data_flipped_in_both_copies(t):
     """No good copy: an I/O error to that request alone, never wrong data, until it is written again."""
@@ -137,6 +139,7 @@ def test_data_flipped_in_both_copies(t):
     server.check()
 
 
+@pool_only
 @limit(90)
 def test_one_copy_has_no_mercy(t):
     """A pool of one copy detects what it cannot heal."""

@@ -19,7 +19,7 @@ def test_random_sizes_four_connections(t):
     server = t.up(volume_size="1G")
     common = [
         "--name=mix", "--rw=randrw", "--rwmixread=40", "--bsrange=512-1M", "--bssplit=512/20:4k/30:1536/10:64k/20:13k/10:1M/10",
-        "--size=128M", "--numjobs=4", "--offset_increment=128M", "--iodepth=16", "--serialize_overlap=1", "--verify=crc32c", "--verify_backlog=512",
+        "--size=64M", "--numjobs=4", "--offset_increment=64M", "--iodepth=16", "--serialize_overlap=1", "--verify=crc32c", "--verify_backlog=512",
         "--randrepeat=0",
     ]
     fio(t, server, *common)

@@ -109,13 +109,13 @@ def test_power_cuts(t):
 
     guest = machine.boot("make")
     machine.look(guest, first=True)
-    machine.work(guest, 60)
+    machine.work(guest, 40)
     guest.kill()
     machine.say_last_words(guest)
 
     guest = machine.boot("load")
     machine.look(guest)
-    machine.work(guest, 60)
+    machine.work(guest, 40)
     server.kill()
     guest.kill()
     machine.say_last_words(guest)
@@ -124,7 +124,7 @@ def test_power_cuts(t):
 
     guest = machine.boot("load")
     machine.look(guest)
-    machine.work(guest, 60)
+    machine.work(guest, 40)
     guest.kill()
     server.kill()
     machine.say_last_words(guest)

@@ -25,10 +25,10 @@ def cycle(t, server, history, rounds, seed, check_each=False):
 
 @limit(180)
 def test_kill_in_a_loop(t):
-    """Ten kills; blocks overwritten often."""
+    """Seven kills; blocks overwritten often."""
     history = History(6000)
     server = t.up(volume_size="24M", size="1G")
-    cycle(t, server, history, 10, seed=time.time_ns())
+    cycle(t, server, history, 7, seed=time.time_ns())
     server.stop()
     server.check()
 
@@ -38,7 +38,7 @@ def test_kill_and_check_each_time(t):
     """After every kill the offline check is clean before anything has been repaired."""
     history = History(24000)
     server = t.up(volume_size="96M", size="2G")
-    cycle(t, server, history, 6, seed=time.time_ns(), check_each=True)
+    cycle(t, server, history, 4, seed=time.time_ns(), check_each=True)
     server.stop()
     server.check()
 
@@ -51,7 +51,7 @@ def test_kill_one_copy(t):
     t.forebay("create", "--device", devices[0], "--copies", "1")
     server = t.serve(devices)
     server.volume("create", "vol0", "--size", "12M")
-    cycle(t, server, history, 5, seed=time.time_ns())
+    cycle(t, server, history, 4, seed=time.time_ns())
     server.stop()
     server.check()
 

@@ -129,6 +129,7 @@ def test_deleting_gives_space_back(t):
         for number in range(256):
             handle.pwrite(noise(number, MIB), number * MIB)
         handle.flush()
+        server.settle()
         assert server.status()["pool"]["used_bytes"] >= empty + 256 * MIB
         handle.shutdown()
         server.volume("delete", "gone")

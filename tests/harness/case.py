@@ -14,6 +14,8 @@ import traceback
 from . import server
 
 DEFAULT_LIMIT_S = 60
+# Of tests that run with a cache and do not choose it: small, so that what they write does not stay in it.
+CACHE_SIZE = "64M"
 # Where Debian keeps mkfs, losetup and the like, which a user's PATH does not name.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 # The clients' messages are compared in places.
@@ -40,6 +42,23 @@ def limit(seconds):
 
 def limit_of(function):
     return getattr(function, "limit_s", DEFAULT_LIMIT_S)
+
+
+def pool_only(function):
+    """Marks a test that looks into the pool's devices, or at what the command does without a cache."""
+    function.variants = (False,)
+    return function
+
+
+def cache_only(function):
+    """Marks a test of the cache itself; it says itself what cache it wants."""
+    function.variants = (True,)
+    return function
+
+
+def variants_of(function):
+    """Whether it runs without a cache, with one, or both."""
+    return getattr(function, "variants", (False, True))
 
 
 def execute(function, case):
@@ -70,10 +89,11 @@ def execute(function, case):
 class Case:
     """What a test function gets."""
 
-    def __init__(self, directory, options):
+    def __init__(self, directory, options, cached):
         self.dir = pathlib.Path(directory)
         self.bin = options.bin
-        self.cache = options.cache
+        self.downloads = options.downloads
+        self.cached = cached
         self.undo = []
         self.servers = []
 
@@ -143,8 +163,10 @@ class Case:
     # Servers.
 
     def up(self, *arguments, directory="data", size="16G", volume_size="8G", **more):
-        """`forebay up` in a directory of its own."""
+        """`forebay up` in a directory of its own. Without a word about it with a small cache, or none, as the test is run."""
         home = self.dir / directory
+        if "--cache-size" not in arguments:
+            arguments = (*arguments, "--cache-size", CACHE_SIZE if self.cached else "0")
         command = [self.bin, "up", home, "--size", size, "--volume-size", volume_size, *arguments]
         one = server.Server(self, command, home / "nbd.sock", home / "control.sock", [home / "pool0.img", home / "pool1.img"])
         return one.start() if more.get("start", True) else one
@@ -160,7 +182,10 @@ class Case:
         return made
 
     def serve(self, devices, *arguments, start=True):
-        """`forebay serve` on these devices."""
+        """`forebay serve` on these devices, behind a cache next to them, if the test is run with one."""
+        if self.cached and devices and "--cache" not in arguments:
+            cache = sorted({path.with_suffix(".cache") for path in devices})[0]
+            arguments = (*arguments, "--cache", cache, "--cache-size", CACHE_SIZE)
         listed = [word for device in devices for word in ("--device", device)]
         nbd_socket, control = self.dir / "nbd.sock", self.dir / "control.sock"
         command = [self.bin, "serve", *listed, "--nbd-socket", nbd_socket, "--socket", control, *arguments]

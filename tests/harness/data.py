@@ -50,13 +50,18 @@ def sample_tree(target, limit_bytes):
 
 
 def ext4_image(case, path, size_bytes):
-    """A disk image as people have them: an ext4 file system filled from /usr."""
-    tree = case.dir / "tree"
-    sample_tree(tree, size_bytes * 2 // 3)
-    with open(path, "wb") as file:
-        file.truncate(size_bytes)
-    case.run("mke2fs", "-q", "-t", "ext4", "-d", tree, path)
-    shutil.rmtree(tree)
+    """A disk image as people have them: an ext4 file system filled from /usr. It is kept for the next test, and the next run."""
+    kept = case.downloads / f"ext4-{size_bytes}.img"
+    if not kept.exists():
+        tree = case.dir / "tree"
+        sample_tree(tree, size_bytes * 2 // 3)
+        made = case.downloads / f"ext4-{os.getpid()}.new"
+        with open(made, "wb") as file:
+            file.truncate(size_bytes)
+        case.run("mke2fs", "-q", "-t", "ext4", "-d", tree, made)
+        shutil.rmtree(tree)
+        made.rename(kept)
+    case.run("cp", "--sparse=always", kept, path)
     return path
 
 

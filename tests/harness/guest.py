@@ -39,7 +39,7 @@ def file_kind(program):
 
 
 def kernel(t):
-    store = t.cache / "guest-kernel"
+    store = t.downloads / "guest-kernel"
     if not (store / "done").exists():
         shutil.rmtree(store, ignore_errors=True)
         work = pathlib.Path(f"{store}.{os.getpid()}")

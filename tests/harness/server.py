@@ -138,6 +138,14 @@ class Server:
     def volume(self, *arguments, **more):
         return self.case.forebay("volume", *arguments, "--socket", self.control, **more)
 
+    def cache(self, *arguments, **more):
+        return self.case.forebay("cache", *arguments, "--socket", self.control, **more)
+
+    def settle(self):
+        """Brings everything to the pool, where a cache is between."""
+        if self.status().get("cache"):
+            self.cache("flush")
+
     def check(self, *, data=True, ok=(0,)):
         """The offline check; the server must not be running."""
         assert not self.alive()

@@ -166,6 +166,42 @@ fn volumes_come_change_and_go() {
 }
 
 #[test]
+fn a_cache_comes_and_goes() {
+    let (tmp, dir) = dir();
+    let up = Up::start(&dir, &["--cache-size", "64M"]);
+    assert!(up.log("out").contains("cache.img, 64 MiB"), "{}", up.log("out"));
+    let (socket, other) = (up.path("control.sock"), tmp.path().join("other.img"));
+    let with = |words: &[&str]| -> Vec<String> {
+        [words, &["--socket", text(&socket)]].concat().iter().map(|w| (*w).to_owned()).collect()
+    };
+    let fine = |words: &[&str]| fine(&with(words).iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = |words: &[&str]| refused(1, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(refused(&["cache", "attach", text(&other), "--size", "32M"]).contains("already"));
+    assert_eq!(fine(&["cache", "mode", "vol0", "writearound"]), "");
+    assert!(fine(&["cache", "status"]).contains("writearound: vol0"));
+    fine(&["cache", "flush"]);
+    assert!(fine(&["cache", "detach"]).contains("cache.img is of no use"));
+    for what in ["status", "flush", "detach"] {
+        assert!(refused(&["cache", what]).contains("no cache"), "{what}");
+    }
+    assert!(refused(&["cache", "attach", text(&other)]).contains("--size"));
+    assert!(refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("larger") && !other.exists());
+    fine(&["cache", "attach", text(&other), "--size", "32M"]);
+    // The one before was let go of.
+    let free = std::fs::File::open(up.path("cache.img")).unwrap();
+    assert!(free.try_lock().is_ok());
+    let status: Value = serde_json::from_str(&fine(&["cache", "status", "--json"])).unwrap();
+    assert_eq!((&status["path"], &status["state"]), (&text(&other).into(), &"serving".into()));
+    up.stop("TERM");
+    let log = self::refused(1, &["up", text(&dir)]);
+    assert!(log.contains("is not what") && log.contains("--cache PATH") && log.contains("--forget-cache"), "{log}");
+    Up::start(&dir, &["--cache", text(&other)]).stop("TERM");
+    let up = Up::start(&dir, &["--cache", text(&other), "--cache-size", "0"]);
+    assert!(up.log("out").contains("written back") && other.exists() && up.status()["cache"].is_null());
+    up.stop("TERM");
+}
+
+#[test]
 fn devices_in_use_are_left_alone() {
     let (tmp, dir) = dir();
     let up = Up::start(&dir, &[]);
