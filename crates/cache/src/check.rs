@@ -44,7 +44,7 @@ use tally::Tally;
 
 pub(crate) use walk::Walk;
 
-type Log = pool::check::Log<Counts>;
+pub(crate) type Log = pool::check::Log<Counts>;
 
 /// Nodes that are kept while the replayed index is gone through.
 const NODES: usize = 4096;

@@ -20,6 +20,7 @@ mod checkpoint;
 pub mod controller;
 mod create;
 mod direct;
+pub mod dump;
 mod facts;
 mod flush;
 mod index;

@@ -117,6 +117,19 @@ impl Lab {
         rt.kill();
     }
 
+    /// Some writes and flushes, and the power is cut.
+    pub fn crash(&self) {
+        self.cut(|cache| async move {
+            let a = cache.pool().find_volume("a").expect("there").id;
+            for i in 0..50 {
+                fill(&cache, a, 2000 + i * 5, 3, i as u8).await;
+                if i % 10 == 0 {
+                    cache.flush().await.expect("flush");
+                }
+            }
+        });
+    }
+
     fn image(&self) -> Image {
         let files = self.files();
         self.boot(move |rt| async move {
@@ -136,7 +149,7 @@ impl Lab {
         report
     }
 
-    fn check(&self) -> Report {
+    pub fn check(&self) -> Report {
         self.check_with(self.image(), true)
     }
 
@@ -261,15 +274,7 @@ fn a_sound_cache_is_clean() {
 #[test]
 fn what_a_crash_leaves_is_clean() {
     let lab = Lab::new();
-    lab.cut(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
-        for i in 0..50 {
-            fill(&cache, a, 2000 + i * 5, 3, i as u8).await;
-            if i % 10 == 0 {
-                cache.flush().await.expect("flush");
-            }
-        }
-    });
+    lab.crash();
     let r = lab.check();
     assert_eq!(r.problems, []);
     assert!(r.counts.journal_entries >= 5 && r.counts.journal_records >= 41, "{:?}", r.counts);

@@ -1,0 +1,319 @@
+//! Shows the structures of a cache device as data that can be written as JSON. Offline, like [`crate::check`], and as read-only; what is damaged is said to
+//! be unreadable, and the dump goes on.
+
+use base::{CacheAddr, Crc};
+use format::cache::index::{IndexValue, decode_key};
+use format::cache::journal::Record;
+use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
+use pool::dump::{Item as PoolItem, RootItem, crc_text, hex, node, root};
+use pool::{ErrorKind, PoolError, Result};
+use rt::Rt;
+use serde::Serialize;
+
+use crate::check::{Log, Source, Walk};
+use crate::facts::Kind;
+use crate::open::CacheFile;
+use crate::replay::{layout_of, read_journal, replay_from};
+use crate::table::{Layout, choose_slot, read_slots};
+
+/// What to show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// All superblock slots.
+    Superblock,
+    /// The bucket table.
+    Buckets,
+    /// The nodes of the index as of the checkpoint, and the keys in them.
+    Index,
+    /// The journal's entries since the checkpoint, and their records.
+    Journal,
+}
+
+impl What {
+    /// How it is written, for usage texts.
+    pub const USAGE: &str = "superblock | buckets | index | journal";
+
+    /// Reads a word.
+    pub fn parse(word: &str) -> Option<What> {
+        match word {
+            "superblock" => Some(What::Superblock),
+            "buckets" => Some(What::Buckets),
+            "index" => Some(What::Index),
+            "journal" => Some(What::Journal),
+            _ => None,
+        }
+    }
+}
+
+/// A structure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub enum Item {
+    /// A superblock slot.
+    Superblock {
+        device: String,
+        slot: u64,
+        offset: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        superblock: Option<Box<SuperblockItem>>,
+    },
+    /// A bucket that is not free and empty.
+    Bucket {
+        bucket: u32,
+        #[serde(rename = "use")]
+        use_: &'static str,
+        generation: u32,
+        live_blocks: u16,
+        dirty_open: u16,
+        dirty_cut: u16,
+    },
+    /// Buckets that are free, of which nothing else is to be said.
+    Free { buckets: u64 },
+    /// A key of the index.
+    Key(KeyItem),
+    /// An entry of the journal; its records follow.
+    Entry { sequence: u64, durable: u64, blocks: u32 },
+    /// A record: blocks are what the key says.
+    Insert(KeyItem),
+    /// A record: a bucket was evicted.
+    Raise { bucket: u32, generation: u32 },
+    /// A record: the cache knows nothing of these blocks any more.
+    Remove { volume: u32, lba: u64, blocks: u64 },
+    /// A record: a cut was taken.
+    Epoch { epoch: u32 },
+    /// Something that could not be read; what stands below it is missing.
+    Unreadable { what: String },
+    /// A node of the index.
+    #[serde(untagged)]
+    Node(PoolItem),
+}
+
+/// What a superblock says.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct SuperblockItem {
+    pub uuid: String,
+    pub pool_uuid: String,
+    pub sequence: u64,
+    pub generation: u64,
+    pub incarnation: u32,
+    pub attached: bool,
+    pub bucket_blocks: u32,
+    pub buckets: u32,
+    pub journal_blocks: u32,
+    pub replay_position: u32,
+    pub replay_sequence: u64,
+    pub table_start: u64,
+    pub journal_start: u64,
+    pub epoch: u32,
+    pub cut: u32,
+    pub index: Option<RootItem>,
+    pub table_digest: String,
+}
+
+/// What blocks of a volume are.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct KeyItem {
+    pub volume: u32,
+    pub lba: u64,
+    pub blocks: u64,
+    /// 0: clean.
+    pub epoch: u32,
+    /// None of zeros.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataItem>,
+}
+
+/// Where blocks are.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct DataItem {
+    pub address: u64,
+    pub bucket: u64,
+    pub generation: u32,
+    pub crcs: Vec<String>,
+}
+
+/// Hands `what` of the cache on `file` to `out`, structure by structure.
+pub async fn dump(rt: &Rt, file: &CacheFile, what: What, out: &mut dyn FnMut(Item)) -> Result<()> {
+    let src = Source::new(rt, file);
+    let outcome = dump_on(&src, file, what, out).await;
+    src.device.close();
+    outcome
+}
+
+async fn dump_on(src: &Source, file: &CacheFile, what: What, out: &mut dyn FnMut(Item)) -> Result<()> {
+    let mut best: Option<CacheSuperblock> = None;
+    for slot in 0..SLOTS {
+        let offset = CacheSuperblock::offset_of(slot);
+        let read = src.block(offset).await;
+        let read = read.and_then(|block| CacheSuperblock::decode(&block).map_err(|e| e.to_string()));
+        if what == What::Superblock {
+            let superblock = read.as_ref().ok().map(|sb| Box::new(SuperblockItem::from(sb)));
+            let (device, error) = (src.path.clone(), read.as_ref().err().cloned());
+            out(Item::Superblock { device, slot, offset, error, superblock });
+        }
+        best = best.into_iter().chain(read).max_by_key(|sb| sb.sequence);
+    }
+    if what == What::Superblock {
+        return Ok(());
+    }
+    let Some(sb) = best else {
+        let text = format!("{}: no superblock of a cache can be read", src.path);
+        return Err(PoolError::new(ErrorKind::Foreign, text));
+    };
+    let layout = layout_of(&sb, file)?;
+    match what {
+        What::Superblock => {}
+        What::Buckets => buckets(src, &sb, &layout, out).await,
+        What::Index => index(src, &sb, &layout, out).await,
+        What::Journal => journal(src, &sb, &layout, out).await?,
+    }
+    Ok(())
+}
+
+async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
+    let (mut bucket, mut free) = (0, 0);
+    for page in 0..layout.pages() {
+        let slots = read_slots(&src.device, src.rt.bufs(), layout, page).await;
+        let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
+            out(Item::Unreadable { what: format!("page {page} of the bucket table; run forebay check") });
+            bucket += crate::table::buckets_of(layout, page).count() as u32;
+            continue;
+        };
+        for f in found.facts {
+            let use_ = match f.kind {
+                Kind::Free => "free",
+                Kind::Data => "data",
+                Kind::Nodes => "nodes",
+            };
+            if f.kind == Kind::Free && f.generation.0 == 0 {
+                free += 1;
+            } else {
+                let (live_blocks, dirty_open, dirty_cut) = (f.live, f.dirty_open, f.dirty_cut);
+                out(Item::Bucket { bucket, use_, generation: f.generation.0, live_blocks, dirty_open, dirty_cut });
+            }
+            bucket += 1;
+        }
+    }
+    out(Item::Free { buckets: free });
+}
+
+async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
+    let mut log = Log::new(0);
+    let mut walk = Walk::new(sb, layout);
+    while let Some((r, page)) = walk.next_node(src, &mut log).await {
+        out(Item::Node(node(&r, &page)));
+        for i in (0..page.count()).filter(|_| page.level() == 0) {
+            match key_item(&page.key(i), page.value(i), layout) {
+                Some(key) => out(Item::Key(key)),
+                None => out(Item::Unreadable { what: format!("key {}", hex(&page.key(i))) }),
+            }
+        }
+    }
+    if !walk.whole {
+        out(Item::Unreadable { what: "a part of the index; run forebay check".to_owned() });
+    }
+}
+
+async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) -> Result<()> {
+    let (entries, _) = read_journal(&src.rt, (&src.device, &src.path), layout, replay_from(sb)).await?;
+    for e in entries {
+        out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
+        for record in e.records() {
+            out(match record {
+                Record::Insert { volume, lba, value } => {
+                    let key = format::cache::index::index_key(volume, lba);
+                    match key_item(&key, value, layout) {
+                        Some(key) => Item::Insert(key),
+                        None => Item::Unreadable { what: format!("the record for block {lba} of volume {volume}") },
+                    }
+                }
+                Record::Raise { bucket, generation } => Item::Raise { bucket: bucket.0, generation: generation.0 },
+                Record::Remove { volume, lba, len } => Item::Remove { volume: volume.0, lba: lba.0, blocks: len },
+                Record::Epoch { epoch } => Item::Epoch { epoch: epoch.0 },
+            });
+        }
+    }
+    Ok(())
+}
+
+fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
+    let (volume, lba) = decode_key(key)?;
+    let (epoch, blocks, data) = match IndexValue::decode(value)? {
+        IndexValue::Zeros { epoch, len } => (epoch, len, None),
+        IndexValue::Data { epoch, addr: CacheAddr(address), generation, crcs, .. } => {
+            let bucket = address / u64::from(layout.bucket_blocks);
+            let texts: Vec<String> = crcs.iter().map(|c: Crc| crc_text(c)).collect();
+            (epoch, crcs.len() as u64, Some(DataItem { address, bucket, generation: generation.0, crcs: texts }))
+        }
+    };
+    Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data })
+}
+
+impl From<&CacheSuperblock> for SuperblockItem {
+    fn from(sb: &CacheSuperblock) -> Self {
+        SuperblockItem {
+            uuid: hex(&sb.uuid),
+            pool_uuid: hex(&sb.pool_uuid),
+            sequence: sb.sequence,
+            generation: sb.generation.0,
+            incarnation: sb.incarnation,
+            attached: sb.state == CacheState::Attached,
+            bucket_blocks: sb.bucket_blocks,
+            buckets: sb.bucket_count,
+            journal_blocks: sb.journal_blocks,
+            replay_position: sb.replay_position,
+            replay_sequence: sb.replay_sequence,
+            table_start: sb.table_start,
+            journal_start: sb.journal_start,
+            epoch: sb.epoch.0,
+            cut: sb.cut.0,
+            index: root(sb.root),
+            table_digest: format!("{:016x}", sb.table_digest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::Lab;
+
+    fn dumped(lab: &Lab, what: What) -> Vec<String> {
+        let file = lab.file();
+        lab.boot(move |rt| async move {
+            let mut lines = Vec::new();
+            let mut put = |item| lines.push(serde_json::to_string(&item).expect("JSON"));
+            dump(&rt, &file, what, &mut put).await.expect("a cache");
+            lines
+        })
+    }
+
+    fn count(lines: &[String], what: &str) -> usize {
+        lines.iter().filter(|l| l.contains(what)).count()
+    }
+
+    #[test]
+    fn all_that_the_check_counts_is_shown() {
+        let lab = Lab::new();
+        lab.crash();
+        let found = lab.check();
+        let c = found.counts;
+        let lines = dumped(&lab, What::Superblock);
+        assert_eq!((lines.len(), count(&lines, "\"pool_uuid\":\"0101")), (4, 4), "{lines:?}");
+        let lines = dumped(&lab, What::Index);
+        assert_eq!(count(&lines, "\"kind\":\"node\""), c.nodes as usize);
+        assert!(count(&lines, "\"kind\":\"key\"") > 900 && count(&lines, "\"tree\":\"index of the cache\"") > 2);
+        let lines = dumped(&lab, What::Journal);
+        assert_eq!(count(&lines, "\"kind\":\"entry\""), c.journal_entries as usize);
+        assert_eq!(count(&lines, "\"kind\":\"insert\""), c.journal_records as usize);
+        let lines = dumped(&lab, What::Buckets);
+        assert!(count(&lines, "\"use\":\"data\"") > 50 && count(&lines, "\"use\":\"nodes\"") > 0, "{lines:?}");
+        assert_eq!(count(&lines, "\"kind\":\"free\""), 1);
+    }
+}
