@@ -78,6 +78,23 @@ impl Tree {
         Ok(())
     }
 
+    /// Merges the leaf of `key` with the next if it is thin and both fit in one; false if not. On a fault nothing was changed.
+    pub fn merge_thin(&mut self, edit: &mut Edit<'_>, key: &[u8]) -> Result<bool, Fault> {
+        let Some((leaf, Some(next))) = self.leaf_of(edit.cache, key)? else { return Ok(false) };
+        let used = leaf.page.used();
+        let Some((neighbour, _)) = self.leaf_of(edit.cache, &next)? else { return Ok(false) };
+        if used >= THIN || used + neighbour.page.used() > MERGED {
+            return Ok(false);
+        }
+        let path = self.path(edit.cache, key)?;
+        let settled = self.settled;
+        let Some(root) = self.root.take() else { return Ok(false) };
+        let mut root = edit.own_root(root, settled);
+        edit.shrink_below(Rc::make_mut(&mut root), &path, self, &Bounds::ALL, false);
+        self.root = Some(edit.lower(root, self));
+        Ok(true)
+    }
+
     /// Removes `key`; false if it was not there. On a fault nothing was changed.
     pub fn remove(&mut self, edit: &mut Edit<'_>, key: &[u8]) -> Result<bool, Fault> {
         let path = self.path(edit.cache, key)?;
@@ -87,7 +104,7 @@ impl Tree {
         let settled = self.settled;
         let Some(root) = self.root.take() else { return Ok(false) };
         let mut root = edit.own_root(root, settled);
-        if let Remains::Nothing = edit.remove_below(Rc::make_mut(&mut root), &path, self, &Bounds::ALL) {
+        if let Remains::Nothing = edit.shrink_below(Rc::make_mut(&mut root), &path, self, &Bounds::ALL, true) {
             edit.dirty.0 -= 1;
             self.height = 0;
         } else {
@@ -206,17 +223,20 @@ impl Edit<'_> {
         Some((separator, self.new_node(right, children)))
     }
 
-    fn remove_below(&mut self, node: &mut Node, path: &Path, tree: &Tree, bounds: &Bounds) -> Remains {
+    /// Removes the record that the path leads to, or only looks what remains; merges what is thin.
+    fn shrink_below(&mut self, node: &mut Node, path: &Path, tree: &Tree, bounds: &Bounds, remove: bool) -> Remains {
         let level = usize::from(node.page.level());
         let i = usize::from(path.at[level]);
         if level == 0 {
-            node.page.remove(i);
-            node.last = NO_SLOT;
+            if remove {
+                node.page.remove(i);
+                node.last = NO_SLOT;
+            }
             return remains(&node.page);
         }
         let inside = bounds.of_child(&node.page, i);
         let child = self.own_child(node, i, tree.settled);
-        match self.remove_below(child, path, tree, &inside) {
+        match self.shrink_below(child, path, tree, &inside, remove) {
             Remains::Enough => return Remains::Enough,
             Remains::Thin => {
                 if !(self.merge(node, i, i + 1, tree, bounds) || i > 0 && self.merge(node, i - 1, i, tree, bounds)) {

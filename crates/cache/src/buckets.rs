@@ -483,6 +483,17 @@ impl Buckets {
         !self.published.is_empty()
     }
 
+    /// Most of the bucket of `addr` is not needed any more, and what is left can be moved.
+    pub fn is_sparse(&self, addr: CacheAddr) -> bool {
+        let b = &self.all[self.of(addr).0 as usize];
+        b.life == Life::Sealed && b.kind == Kind::Data && u32::from(b.live) * 8 <= self.blocks
+    }
+
+    /// A stale key was dropped that named `len` blocks.
+    pub fn forget_stale(&mut self, len: u64) {
+        self.stale_blocks = self.stale_blocks.saturating_sub(len);
+    }
+
     /// A block of this bucket was bad: it is not used again once it is empty.
     pub fn condemn(&mut self, addr: CacheAddr) {
         let id = self.of(addr);

@@ -23,9 +23,11 @@ pub enum Stream {
     Promoted,
     /// Nodes of the index.
     Nodes,
+    /// What was moved out of sparse buckets.
+    Moved,
 }
 
-pub(crate) const STREAMS: usize = 3;
+pub(crate) const STREAMS: usize = 4;
 
 impl Stream {
     pub(crate) fn kind(self) -> Kind {

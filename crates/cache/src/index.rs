@@ -139,12 +139,49 @@ pub(crate) struct Index {
     pub dirty: DirtyCount,
     /// Everything up to this epoch is in the pool's image.
     pub published: Epoch,
+    /// Keys, once they were counted; until then how many more there are than at the open.
     pub keys: i64,
+    pub keys_known: bool,
+    /// A count of the buckets' blocks that is under way.
+    pub audit: Option<Audit>,
     scratch: Vec<u8>,
+}
+
+/// Blocks of each bucket that keys name, counted while the index changes: changes of keys that were counted already are counted too.
+pub(crate) struct Audit {
+    /// Keys below it were counted.
+    pub passed: Vec<u8>,
+    pub counts: Vec<u16>,
+    pub keys: i64,
+}
+
+impl Audit {
+    pub fn new(buckets: u32) -> Audit {
+        Audit { passed: Vec::new(), counts: vec![0; buckets as usize], keys: 0 }
+    }
+
+    /// Counts an extent, wherever it is.
+    pub fn count(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
+        self.keys += i64::from(by);
+        if let Body::Data { addr, generation, crcs } = &e.body
+            && buckets.is_current(*addr, *generation)
+        {
+            let count = &mut self.counts[buckets.of(*addr).0 as usize];
+            *count = count.saturating_add_signed((by * crcs.len() as i32) as i16);
+        }
+    }
+
+    /// A key has come or gone.
+    fn changed(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
+        if index_key(e.volume, e.lba)[..] < self.passed[..] {
+            self.count(buckets, e, by);
+        }
+    }
 }
 
 impl Index {
     pub fn open(tree: Tree, cache: NodeCache, generation: Generation, published: Epoch) -> Index {
+        let keys_known = tree.recorded().is_some_and(|root| root.is_none());
         Index {
             tree,
             cache,
@@ -153,6 +190,8 @@ impl Index {
             dirty: DirtyCount::default(),
             published,
             keys: 0,
+            keys_known,
+            audit: None,
             scratch: Vec::new(),
         }
     }
@@ -246,15 +285,20 @@ impl Index {
                 let written = self.unpublished(&gone);
                 buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
             }
+            self.note(buckets, &e, -1);
             let keep_left = e.lba < lba;
             if keep_left {
-                self.insert(&e.cut(0, lba.0))?;
+                let left = e.cut(0, lba.0);
+                self.note(buckets, &left, 1);
+                self.insert(&left)?;
             } else {
                 self.remove(volume, e.lba)?;
             }
             if e.end() > end.0 {
                 self.keys += 1;
-                self.insert(&e.cut(end.0, u64::MAX))?;
+                let right = e.cut(end.0, u64::MAX);
+                self.note(buckets, &right, 1);
+                self.insert(&right)?;
             }
         }
         for e in new {
@@ -272,16 +316,59 @@ impl Index {
             // A neighbour that makes no sense is not continued; whoever reads it is told.
             let before = self.floor(buckets, e.volume, Lba(e.lba.0 - 1))?.unwrap_or(None);
             if let Some(mut b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) {
+                self.note(buckets, &b, -1);
                 match (&mut b.body, &e.body) {
                     (Body::Data { crcs, .. }, Body::Data { crcs: more, .. }) => crcs.extend_from_slice(more),
                     (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
                     _ => unreachable!("an extent is continued by its own kind only"),
                 }
+                self.note(buckets, &b, 1);
                 return self.insert(&b);
             }
         }
         self.keys += 1;
+        self.note(buckets, e, 1);
         self.insert(e)
+    }
+
+    fn note(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
+        if let Some(audit) = &mut self.audit {
+            audit.changed(buckets, e, by);
+        }
+    }
+
+    /// Drops the key of a stale extent, or of a discard that the pool has; false if it is something else by now.
+    pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<Result<bool>> {
+        let found = match self.floor(buckets, volume, lba)? {
+            Ok(found) => found,
+            Err(e) => return Ok(Err(e)),
+        };
+        let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(Ok(false)) };
+        self.remove(volume, lba)?;
+        self.note(buckets, &e, -1);
+        if let Body::Data { crcs, .. } = &e.body {
+            buckets.forget_stale(crcs.len() as u64);
+        }
+        Ok(Ok(true))
+    }
+
+    /// True if nothing would be missed without this key.
+    pub fn is_dead(&self, buckets: &Buckets, e: &Extent) -> bool {
+        match e.body {
+            Body::Data { .. } => e.is_stale(buckets),
+            Body::Zeros { .. } => self.unpublished(e).is_none(),
+        }
+    }
+
+    /// Merges the leaf of a key with the next, if it is thin.
+    pub fn merge_thin(&mut self, volume: VolumeId, lba: Lba) -> Step<bool> {
+        let mut edit = Edit {
+            cache: &mut self.cache,
+            generation: self.generation,
+            freed: &mut self.freed,
+            dirty: &mut self.dirty,
+        };
+        self.tree.merge_thin(&mut edit, &index_key(volume, lba))
     }
 
     fn insert(&mut self, e: &Extent) -> Step<()> {

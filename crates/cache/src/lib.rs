@@ -23,6 +23,7 @@ mod direct;
 pub mod dump;
 mod facts;
 mod flush;
+mod gc;
 mod index;
 mod journal;
 mod nodes;
@@ -89,6 +90,9 @@ struct Inner {
     /// When a client asked for something last.
     last_request: Cell<Instant>,
     replay: Cell<open::Replay>,
+    gc: RefCell<gc::GcStats>,
+    gc_lock: Semaphore,
+    opened_at: Instant,
     /// Held by the write that is taking blocks.
     taking: Semaphore,
     /// Streams of reads, and of writes.

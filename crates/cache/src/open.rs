@@ -151,6 +151,9 @@ impl Cache {
             round_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),
             replay: Cell::new(Replay::default()),
+            gc: RefCell::default(),
+            gc_lock: Semaphore::new(1),
+            opened_at: rt.now(),
             taking: Semaphore::new(1),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
@@ -203,6 +206,8 @@ impl Cache {
         spawn(Box::pin(async move { c.write_back().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.keeper().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.collector().await }));
         let c = self.clone();
         self.0.pool.before_commit(Some(Rc::new(move || {
             let c = c.clone();

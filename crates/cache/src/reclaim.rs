@@ -32,8 +32,9 @@ impl Cache {
                 let pushed = st.journal.pushed();
                 while evicted < SLICE && st.buckets.free() + st.buckets.pending() < self.0.layout.free_target() {
                     // Each is told by one record, in this order.
-                    if st.buckets.evict(pushed + evicted as u64 + 1).is_none() {
-                        break;
+                    let Some(id) = st.buckets.evict(pushed + evicted as u64 + 1) else { break };
+                    if let Some(audit) = &mut st.index.audit {
+                        audit.counts[id.0 as usize] = 0;
                     }
                     evicted += 1;
                 }

@@ -35,6 +35,8 @@ pub struct Settings {
     pub dirty_limit_percent: u8,
     /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
     pub writeback: crate::controller::Settings,
+    /// Garbage collection gives others a turn after so much time.
+    pub gc_slice: Duration,
     /// Which reads are kept after a miss.
     pub promote: Promote,
     /// Reads of at most this many blocks are.
@@ -54,6 +56,7 @@ impl Default for Settings {
             dirty_target_percent: 40,
             dirty_limit_percent: 70,
             writeback: crate::controller::Settings::default(),
+            gc_slice: Duration::from_micros(200),
             promote: Promote::First,
             promote_blocks: 64,
             sequential_cutoff: 4 << 20,

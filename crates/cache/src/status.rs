@@ -46,8 +46,46 @@ pub struct CacheStatus {
     pub journal: JournalStatus,
     /// Write-back.
     pub writeback: WritebackStatus,
+    /// Garbage collection.
+    pub gc: GcStatus,
     /// What the last open replayed.
     pub replay: ReplayStatus,
+}
+
+/// Garbage collection.
+#[derive(Clone, Serialize, Debug)]
+pub struct GcStatus {
+    /// Passes since the cache was opened.
+    pub passes: u64,
+    /// How long a pass took, on average.
+    pub average_duration_ms: f64,
+    /// Seconds from one pass to the next, on average; `None` before the second.
+    pub average_frequency_sec: Option<f64>,
+    /// Seconds since the last pass ended; `None` before the first.
+    pub last_sec: Option<f64>,
+    /// The longest pass.
+    pub max_duration_ms: f64,
+    /// Slices, after each of which others had a turn.
+    pub slices: u64,
+    /// How long they took.
+    pub slice_us: SliceStatus,
+    /// Dead keys dropped.
+    pub dropped_keys: u64,
+    /// Thin nodes merged.
+    pub merged_nodes: u64,
+    /// Blocks moved out of sparse buckets.
+    pub moved_blocks: u64,
+    /// Buckets whose counter was wrong: there should be none.
+    pub miscounted_buckets: u64,
+}
+
+/// How long slices took.
+#[derive(Clone, Serialize, Debug)]
+pub struct SliceStatus {
+    /// 99 % took no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
 }
 
 /// Buckets by state.
@@ -74,7 +112,11 @@ pub struct IndexStatus {
     pub resident_bytes: u64,
     /// Nodes that the next checkpoint will write.
     pub changed_nodes: u64,
-    /// Blocks that stale keys still name.
+    /// Keys in it; `None` until garbage collection has counted them once.
+    pub keys: Option<i64>,
+    /// Dead keys that the last garbage collection met, and dropped.
+    pub stale_keys: u64,
+    /// Blocks that stale keys name, of buckets evicted since then.
     pub stale_blocks: u64,
     /// Checkpoints since it was opened.
     pub checkpoints: u64,
@@ -132,6 +174,29 @@ pub struct ReplayStatus {
 }
 
 impl Cache {
+    fn gc_status(&self) -> GcStatus {
+        let gc = self.0.gc.borrow();
+        let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
+        let between = gc.ended_last.zip(gc.began_first).filter(|_| gc.passes > 1);
+        GcStatus {
+            passes: gc.passes,
+            average_duration_ms: ms(gc.total) / gc.passes.max(1) as f64,
+            average_frequency_sec: between
+                .map(|(last, first)| last.since(first).as_secs_f64() / (gc.passes - 1) as f64),
+            last_sec: gc.ended_last.map(|last| self.0.rt.precise_now().since(last).as_secs_f64()),
+            max_duration_ms: ms(gc.longest),
+            slices: gc.slices.count(),
+            slice_us: SliceStatus {
+                p99: gc.slices.quantile_ns(0.99) as f64 / 1e3,
+                max: gc.slices.max_ns() as f64 / 1e3,
+            },
+            dropped_keys: gc.dropped_keys,
+            merged_nodes: gc.merged_nodes,
+            moved_blocks: gc.moved_blocks,
+            miscounted_buckets: gc.miscounted,
+        }
+    }
+
     fn mode(&self) -> &'static str {
         let mut modes = self.0.pool.volumes().into_iter().map(|v| v.cache_mode);
         let first = modes.next().unwrap_or_default();
@@ -187,6 +252,8 @@ impl Cache {
                 nodes,
                 resident_bytes: st.index.cache.resident_bytes() as u64,
                 changed_nodes: st.index.dirty.get() as u64,
+                keys: st.index.keys_known.then_some(st.index.keys),
+                stale_keys: self.0.gc.borrow().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),
                 checkpoints: cp.count,
             },
@@ -208,6 +275,7 @@ impl Cache {
                 max: self.0.settings.writeback.max,
                 error: round.last_error.as_ref().map(ToString::to_string),
             },
+            gc: self.gc_status(),
             replay: ReplayStatus {
                 entries: replay.entries,
                 records: replay.records,

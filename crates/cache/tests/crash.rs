@@ -204,6 +204,10 @@ async fn run_client(
         let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
         let at = from + rng.below(to - from - len + 1);
         let range = at as usize..(at + len) as usize;
+        if rng.one_in(40) {
+            cache.collect().await.expect("collect");
+            assert_eq!(cache.status().gc.miscounted_buckets, 0);
+        }
         match rng.below(10) {
             0..=4 => {
                 let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();

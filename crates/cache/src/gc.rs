@@ -1,0 +1,262 @@
+//! Garbage collection: a walk over the index in slices of bounded time, so that nobody waits for it.
+//!
+//! It drops keys that are dead (stale, or discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
+//! is left in sparse buckets to others, so that they become free. The allocator never waits for it: eviction alone gives it buckets.
+//!
+//! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it stale must be durable first, though, before a direct write
+//! may rely on its absence; so the next commit of the pool waits for the journal.
+
+use std::time::Duration;
+
+use base::{BucketId, Histogram, Instant, Lba, VolumeId};
+use btree::Cursor;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::buckets::{Kind, Stream};
+use crate::index::{Audit, Body, Extent};
+use crate::write::extents;
+
+/// A look whether a pass is due.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between slices that nobody asked for.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The first pass after an open comes then: what an earlier life left is not known before.
+const FIRST: Duration = Duration::from_secs(60);
+/// Buckets compared in one go.
+const COMPARED: usize = 4096;
+
+/// What passes did.
+#[derive(Clone, Default)]
+pub(crate) struct GcStats {
+    pub passes: u64,
+    pub total: Duration,
+    pub longest: Duration,
+    pub began_first: Option<Instant>,
+    pub ended_last: Option<Instant>,
+    pub slices: Histogram,
+    pub dropped_keys: u64,
+    /// Dead keys that the last pass met.
+    pub dead_last: u64,
+    pub merged_nodes: u64,
+    pub moved_blocks: u64,
+    /// Buckets whose counter was not what the keys say.
+    pub miscounted: u64,
+}
+
+/// What was found in one leaf.
+#[derive(Default)]
+struct Leaf {
+    first: Option<(VolumeId, Lba)>,
+    dead: Vec<(VolumeId, Lba)>,
+    /// In sparse buckets.
+    sparse: Vec<Extent>,
+    bad: bool,
+}
+
+impl Cache {
+    /// Runs passes when they are due.
+    pub(crate) async fn collector(&self) {
+        while !self.0.closed.get() {
+            self.0.rt.sleep(EVERY).await;
+            if !self.0.closed.get()
+                && self.gc_is_due()
+                && let Err(e) = self.pass(false).await
+            {
+                if self.check_failed().is_err() {
+                    return;
+                }
+                tracing::warn!("garbage collection: {e}");
+            }
+        }
+    }
+
+    fn gc_is_due(&self) -> bool {
+        let gc = self.0.gc.borrow();
+        if gc.ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
+            return true;
+        }
+        self.state().buckets.stale_blocks() * 8 > self.0.layout.data_blocks()
+    }
+
+    /// Collects now, as fast as slices allow; whoever asks while a pass runs waits for a pass of its own.
+    pub async fn collect(&self) -> Result<()> {
+        self.check_failed()?;
+        self.pass(true).await
+    }
+
+    async fn pass(&self, asked: bool) -> Result<()> {
+        let _alone = self.0.gc_lock.acquire(1).await;
+        let began = self.0.rt.precise_now();
+        self.0.gc.borrow_mut().dead_last = 0;
+        {
+            let mut st = self.state_mut();
+            st.index.audit = Some(Audit::new(st.buckets.count()));
+        }
+        let outcome = match self.walk(asked).await {
+            Ok(()) => self.compare().await,
+            Err(e) => Err(e),
+        };
+        {
+            let mut st = self.state_mut();
+            let audit = st.index.audit.take();
+            if let (Ok(()), Some(audit)) = (&outcome, audit) {
+                st.index.keys = audit.keys;
+                st.index.keys_known = true;
+            }
+        }
+        let ended = self.0.rt.precise_now();
+        let mut gc = self.0.gc.borrow_mut();
+        let took = ended.since(began);
+        gc.passes += 1;
+        gc.total += took;
+        gc.longest = gc.longest.max(took);
+        gc.began_first.get_or_insert(began);
+        gc.ended_last = Some(ended);
+        outcome
+    }
+
+    async fn walk(&self, asked: bool) -> Result<()> {
+        let mut cursor = Cursor::new(&[0], None);
+        let mut slice = self.0.rt.precise_now();
+        let mut more = true;
+        while more && !self.0.closed.get() {
+            let leaf = self.next_gc_leaf(&mut cursor, &mut more).await?;
+            if leaf.bad {
+                return Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"));
+            }
+            self.0.gc.borrow_mut().dead_last += leaf.dead.len() as u64;
+            for (volume, lba) in leaf.dead {
+                let dropped = self
+                    .resident(Class::Commit, |st| {
+                        let outcome = st.index.drop_dead(&mut st.buckets, volume, lba)?;
+                        st.dropped = true;
+                        Ok(outcome)
+                    })
+                    .await??;
+                self.0.gc.borrow_mut().dropped_keys += u64::from(dropped);
+            }
+            if let Some((volume, lba)) = leaf.first {
+                let merged = self.resident(Class::Commit, |st| st.index.merge_thin(volume, lba)).await?;
+                self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
+            }
+            for e in leaf.sparse {
+                self.move_extent(e).await?;
+            }
+            let took = self.0.rt.precise_now().since(slice);
+            if took >= self.0.settings.gc_slice || !more {
+                self.0.gc.borrow_mut().slices.record(took);
+                self.after_write();
+                if asked {
+                    self.0.rt.yield_now().await
+                } else {
+                    self.0.rt.sleep(PAUSE).await
+                }
+                slice = self.0.rt.precise_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the next leaf's keys.
+    async fn next_gc_leaf(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Leaf> {
+        self.resident(Class::Commit, |st| {
+            let mut leaf = Leaf::default();
+            let mut all: Vec<Extent> = Vec::new();
+            let tree = st.index.tree.clone();
+            *more = cursor.next_leaf(&tree, &mut st.index.cache, |k, v| match Extent::decode(&st.buckets, k, v) {
+                Some(e) => all.push(e),
+                None => leaf.bad = true,
+            })?;
+            let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
+            leaf.first = all.first().map(|e| (e.volume, e.lba));
+            for e in all {
+                if let Some(audit) = &mut st.index.audit {
+                    audit.count(&st.buckets, &e, 1);
+                }
+                if st.index.is_dead(&st.buckets, &e) {
+                    leaf.dead.push((e.volume, e.lba));
+                } else if matches!(&e.body, Body::Data { addr, .. } if st.buckets.is_sparse(*addr)) {
+                    leaf.sparse.push(e);
+                }
+            }
+            if let Some(audit) = &mut st.index.audit {
+                audit.passed = passed;
+            }
+            Ok(leaf)
+        })
+        .await
+    }
+
+    /// Moves an extent to another bucket, unless it belongs to the cut, is bad, or there is no room: then it stays.
+    async fn move_extent(&self, e: Extent) -> Result<()> {
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
+        let mut taken = SmallVec::new();
+        {
+            let mut st = self.state_mut();
+            let movable = st.index.unpublished(&e).is_none_or(|w| w == st.buckets.epoch());
+            if !movable || e.is_stale(&st.buckets) || !st.buckets.is_sparse(*addr) {
+                return Ok(());
+            }
+            st.buckets.pin(*addr);
+        }
+        let data = self.read_bucket(*addr, crcs, Class::Commit).await;
+        let blocks = crcs.len() as u32;
+        let mut outcome = Ok(());
+        if let Ok(data) = data
+            && self.take_some(Stream::Moved, blocks, &mut taken) == blocks
+        {
+            outcome = self.write_taken(&taken, &data, Class::Commit).await;
+            if outcome.is_ok() {
+                outcome = self
+                    .resident(Class::Commit, |st| {
+                        let range = (e.lba, Lba(e.end()));
+                        let now = match st.index.overlapping(&st.buckets, e.volume, range, 2)? {
+                            Ok(now) => now,
+                            Err(e) => return Ok(Err(e)),
+                        };
+                        let movable = st.index.unpublished(&e).is_none_or(|w| w == st.buckets.epoch());
+                        if now[..] != [e.clone()] || !movable {
+                            return Ok(Ok(()));
+                        }
+                        let written = st.index.unpublished(&e);
+                        let new = extents(e.volume, e.lba, &taken, crcs, written);
+                        // In the journal in any case: the old place is overwritten some day.
+                        Ok(st.change(e.volume, range, &new, false)?.map(|_| ()))
+                    })
+                    .await?;
+                self.0.gc.borrow_mut().moved_blocks += u64::from(blocks);
+            }
+        }
+        self.give_up_pins(&taken);
+        let mut st = self.state_mut();
+        let journal = st.journal.pushed();
+        st.buckets.unpin(*addr, journal);
+        outcome
+    }
+
+    /// Compares the count with the buckets' counters, which are to be exact at all times.
+    async fn compare(&self) -> Result<()> {
+        let buckets = self.0.layout.buckets as usize;
+        for from in (0..buckets).step_by(COMPARED) {
+            {
+                let st = self.state();
+                let Some(audit) = &st.index.audit else { return Ok(()) };
+                for i in from..buckets.min(from + COMPARED) {
+                    let facts = st.buckets.facts(BucketId(i as u32));
+                    if facts.kind != Kind::Nodes && facts.live != audit.counts[i] {
+                        self.0.gc.borrow_mut().miscounted += 1;
+                        tracing::error!(
+                            cache = %self.0.path, bucket = i, counter = facts.live, keys = audit.counts[i],
+                            "a bucket's counter is not what the index says; run forebay check"
+                        );
+                    }
+                }
+            }
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+}
