@@ -21,7 +21,7 @@ ONLY ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test fmt fmt-check lint unit torture clients bench deps deps-test deps-bench
+.PHONY: help run build test fmt fmt-check lint unit torture clients bench bench-cache deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -62,6 +62,10 @@ clients: deps-test ## real clients against the real binary (ONLY="fio guest")
 bench: deps-bench ## compare with nbdkit and qemu-nbd (BENCH="--seconds 2 --rounds 1")
 	cargo build --release -p forebay
 	$(PYTHON) bench/run --bin $(BIN) $(BENCH)
+
+bench-cache: deps-bench ## the cache beside its peers and the bare device (BENCH="--seconds 2 --rounds 1 --steady 60")
+	cargo build --release -p forebay
+	$(PYTHON) bench/cache.py --bin $(BIN) $(BENCH)
 
 deps: ## what a build needs, installed if missing
 	@tests/deps build

@@ -60,3 +60,50 @@ def of_reads_and_writes(bars, table, backing, connections):
             rates = [peer["mb_per_s"] for peer in peers if peer]
             if ours and rates:
                 bars.least(f"{workload}, {at}: rate to the {words}", ours["mb_per_s"] / max(rates), 0.9)
+
+
+def of_cache(table, results):
+    """The bars of a pool behind a cache, from the runs of bench/cache.py."""
+    bars = Bars()
+    for backing in ("disk", "shm"):
+
+        def found(workload, backing=backing):
+            return {server: table.get(backing, workload, 1, server) for server in table.servers if table.get(backing, workload, 1, server)}
+
+        writes, reads, synced = found("randwrite-d32"), found("randread-d32"), found("fsync-d1")
+        if {"forebay", "raw"} <= writes.keys():
+            bars.least(f"random write, depth 32, {backing}: rate to the raw device", writes["forebay"]["iops"] / writes["raw"]["iops"], 1)
+        of_hits(bars, backing, reads)
+        if {"forebay", "raw"} <= synced.keys():
+            ratio = synced["forebay"]["cycle_p50_us"] / synced["raw"]["cycle_p50_us"]
+            bars.most(f"write and flush, depth 1, {backing}: median latency to a raw write and fdatasync", ratio, 1.3)
+        if "forebay" in synced:
+            # The emulated disk needs half a revolution on average to begin anything.
+            bars.most(f"write and flush, depth 1, {backing}: P99 of the flush, ms (a request of the pool: 4.2)", synced["forebay"]["flush_p99_us"] / 1000, 4.2)
+    for row in results["steady"]:
+        at = f"steady random write, {row['backing']}"
+        bars.least(f"{at}: lowest second to the median", row["lowest_to_median"], 0.5)
+        bars.most(f"{at}: requests above 100 ms", row["above_100_ms"], 0)
+    for result in results["restart"]:
+        for row in result["rows"]:
+            at = f"restart with {result['cache_gib']:g} GiB, {result['backing']}, index memory {row['index_memory']}"
+            bars.most(f"{at}: serving after, s (worst)", row["max_s"], 2)
+            bars.most(f"{at}: resident memory, peak, MiB", row["peak_bytes"] / (1 << 20), 256)
+            bars.most(f"{at}: wrong blocks of {row['right'] + row['wrong']:,}", row["wrong"], 0)
+    return bars
+
+
+def of_hits(bars, backing, reads):
+    ours, raw, plain = (reads.get(server) for server in ("forebay", "raw", "nbdkit"))
+    if not ours:
+        return
+    at = f"random read, all hits, depth 32, {backing}"
+    bars.least(f"{at}: share of hits", ours["hit_ratio"], 1)
+    if raw and backing == "disk":
+        bars.least(f"{at}: rate to the raw device", ours["iops"] / raw["iops"], 0.75)
+    if plain and backing == "shm":
+        bars.least(f"{at}: rate to nbdkit's plain file", ours["iops"] / plain["iops"], 0.9)
+    for peer, words in (("nbdkit cache", "in memory"), ("nbdkit cache cold", "on its disk")):
+        # On /dev/shm the two are the same.
+        if peer in reads and (backing == "disk" or peer == "nbdkit cache"):
+            bars.least(f"{at}: rate to nbdkit's cache filter, {words}", ours["iops"] / reads[peer]["iops"], 3)

@@ -9,7 +9,8 @@ def has_nbd():
 
 
 def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
-    """A timed run against a target (fio's words for it, and the size), or once over all of it. Sequential jobs each have a part of their own."""
+    """A timed run against a target (fio's words for it, and the size), or once over all of it. Sequential jobs each have a part of their own.
+    `sync`: flush after each write ("data": by fdatasync)."""
     words, size = target
     command = [
         "fio", "--name=bench", *words, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--numjobs={jobs}",
@@ -22,7 +23,7 @@ def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
     else:
         command += [f"--size={size}"]
     if sync:
-        command += ["--fsync=1"]
+        command += ["--fdatasync=1" if sync == "data" else "--fsync=1"]
     job = call(command)
     side = job["read"] if job["read"]["total_ios"] else job["write"]
     percentile = side["clat_ns"]["percentile"]
@@ -35,10 +36,11 @@ def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
         "p50_us": percentile["50.000000"] / 1000,
         "p99_us": percentile["99.000000"] / 1000,
         "p999_us": percentile["99.900000"] / 1000,
+        "max_us": side["clat_ns"]["max"] / 1000,
     }
     if sync:
         flush = job["sync"]["lat_ns"]["percentile"]
-        numbers |= {"flush_p50_us": flush["50.000000"] / 1000, "flush_p99_us": flush["99.000000"] / 1000}
+        numbers |= {"flush_p50_us": flush["50.000000"] / 1000, "flush_p99_us": flush["99.000000"] / 1000, "flush_max_us": job["sync"]["lat_ns"]["max"] / 1000}
     return numbers
 
 

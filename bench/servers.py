@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, work, size_gib, options, sparse=False):
         self.bin = options.bin
-        self.size = size_gib * GIB
+        self.size = int(size_gib * GIB)
         self.sparse = sparse
         name = self.name.replace(" ", "-") + ("-sparse" if sparse else "")
         self.file = work / f"{name}.img"
@@ -112,11 +112,15 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def memory_peak_bytes(self):
+    def memory_bytes(self, what):
+        """`what`: VmRSS, now, or VmHWM, the peak."""
         for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{what}:"):
                 return int(line.split()[1]) * 1024
-        raise RuntimeError("no VmHWM")
+        raise RuntimeError(f"no {what}")
+
+    def memory_peak_bytes(self):
+        return self.memory_bytes("VmHWM")
 
     def stop(self):
         if self.process and self.process.poll() is None:

@@ -1,0 +1,58 @@
+"""Steady random writes over more than the cache holds: throughput each second, latencies, and a picture of both."""
+
+import collections
+import pathlib
+import statistics
+import tempfile
+
+import fio
+import svg
+
+LATE_MS = 100
+
+
+def measure(server, seconds, depth=32):
+    """4 KiB random writes all over the volume for so long, and a second more: the end cuts the last one."""
+    words, size = server.fio_target()
+    with tempfile.TemporaryDirectory(prefix="forebay-steady-") as logs:
+        job = fio.call([
+            "fio", "--name=steady", *words, "--rw=randwrite", "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
+            "--time_based", f"--runtime={seconds + 1}", "--output-format=json+", "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={logs}/log",
+            f"--write_lat_log={logs}/log", "--log_avg_msec=1000", "--bwavgtime=1000", "--log_max_value=1",
+        ])
+        rates = by_second(pathlib.Path(logs, "log_bw.1.log"), seconds)
+        worst = by_second(pathlib.Path(logs, "log_clat.1.log"), seconds)
+    side = job["write"]
+    percentile = side["clat_ns"]["percentile"]
+    iops = [kib / 4 for kib in rates]
+    late = {int(bin_ns): count for bin_ns, count in side["clat_ns"].get("bins", {}).items() if int(bin_ns) > LATE_MS * 1_000_000}
+    return {
+        "server": server.name, "seconds": seconds, "depth": depth, "requests": side["total_ios"],
+        "iops": iops, "max_ms_by_second": [worst_ns / 1e6 for worst_ns in worst],
+        "median_iops": statistics.median(iops), "lowest_iops": min(iops), "lowest_to_median": min(iops) / max(1, statistics.median(iops)),
+        "p50_ms": percentile["50.000000"] / 1e6, "p99_ms": percentile["99.000000"] / 1e6, "p999_ms": percentile["99.900000"] / 1e6,
+        "p9999_ms": percentile["99.990000"] / 1e6, "max_ms": side["clat_ns"]["max"] / 1e6, f"above_{LATE_MS}_ms": sum(late.values()),
+    }
+
+
+def by_second(path, seconds):
+    """One value for each whole second of a log of fio (time in ms, value, ...). It says nothing of a second in which nothing was done: 0."""
+    values = collections.defaultdict(float)
+    for line in path.read_text().splitlines():
+        fields = line.split(",")
+        # An entry is made at the end of its second, give or take some milliseconds.
+        second = max(0, round(int(fields[0]) / 1000) - 1)
+        values[second] = max(values[second], float(fields[1]))
+    return [values.get(second, 0.0) for second in range(int(seconds))]
+
+
+def picture(result, path, about):
+    drawn = svg.Picture(f"4 KiB random writes, depth {result['depth']}, over 4 x the cache ({about})")
+    median = result["median_iops"]
+    drawn.panel(
+        "thousands of writes a second", [iops / 1000 for iops in result["iops"]], "#1f6fb4",
+        [(median / 1000, f"median {median / 1000:.1f}"), (median / 2000, "half of it")],
+    )
+    drawn.panel("longest write of the second, ms", result["max_ms_by_second"], "#c44e20", [(LATE_MS, f"{LATE_MS} ms")])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(drawn.text())
