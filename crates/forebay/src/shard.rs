@@ -238,6 +238,13 @@ impl Shard {
                 self.volumes.set_mode(&volume, mode).await?;
                 tracing::info!(volume, mode = mode.name(), "cache mode changed");
             }
+            Request::Gc {} => {
+                let Some(cache) = self.volumes.cache() else {
+                    return Err(RequestError::new("not-found", "the pool has no cache"));
+                };
+                cache.collect().await?;
+                return Ok(json!(cache.status().gc));
+            }
             Request::CacheFlush {} => match self.volumes.cache() {
                 Some(cache) => cache.publish_all().await?,
                 None => return Err(RequestError::new("not-found", "the pool has no cache")),

@@ -46,6 +46,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(number_len);
     let unit_s = match unit.trim() {
+        "us" => 0.000_001,
         "ms" => 0.001,
         "s" => 1.0,
         "m" | "min" => 60.0,

@@ -5,6 +5,7 @@ mod cache_status;
 mod check;
 mod create;
 mod dump;
+mod gc;
 mod options;
 mod serve;
 mod status;
@@ -32,6 +33,7 @@ enum Command {
     Serve(serve::Serve),
     Volume(volume::VolumeCommand),
     Cache(cache::CacheCommand),
+    Gc(gc::Gc),
     Status(status::Status),
     Check(check::Check),
     Dump(dump::Dump),
@@ -46,6 +48,7 @@ impl Cli {
             Command::Serve(c) => c.run().map(|()| 0),
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
+            Command::Gc(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
@@ -138,10 +141,14 @@ mod tests {
             "forebay cache mode vol0 writethrough",
             "forebay cache flush --socket s",
             "forebay status --json --socket s",
+            "forebay gc --json --socket s",
             "forebay check",
             "forebay check data --data --json",
             "forebay check --data --device a --device b",
+            "forebay check --device a --device b --cache c",
+            "forebay check data --cache c",
             "forebay dump superblock",
+            "forebay dump cache journal --cache c",
             "forebay dump extents vol0 --dir data",
             "forebay dump node 77 --device a b --io posix",
         ] {

@@ -74,6 +74,8 @@ pub(super) struct CacheSection {
     dirty_nodes: Option<u64>,
     #[serde(default, deserialize_with = "duration")]
     journal_interval: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    gc_slice: Option<Duration>,
 }
 
 fn policy<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Policy>, D::Error> {
@@ -106,22 +108,23 @@ impl CacheConfig {
         let memory = options.index_memory.or(file.index_memory);
         let memory = memory.unwrap_or(default.resident_nodes as u64 * BLOCK_U64);
         let promote_max = file.promote_max.unwrap_or(default.promote_blocks * BLOCK_U64);
-        let settings = Settings {
-            policy: options.policy.or(file.policy).unwrap_or(default.policy),
-            resident_nodes: (memory / BLOCK_U64) as usize,
-            dirty_nodes: file.dirty_nodes.unwrap_or(default.dirty_nodes),
-            journal_interval: file.journal_interval.unwrap_or(default.journal_interval),
-            max_lag: options.max_lag.or(file.max_lag).unwrap_or(default.max_lag),
-            dirty_target_percent: file.dirty_target.unwrap_or(default.dirty_target_percent),
-            dirty_limit_percent: file.dirty_limit.unwrap_or(default.dirty_limit_percent),
-            writeback: rates,
-            promote: file.promote.unwrap_or(default.promote),
-            promote_blocks: promote_max / BLOCK_U64,
-            sequential_cutoff: file.sequential_cutoff.unwrap_or(default.sequential_cutoff),
-        };
+        let mut settings = default.clone();
+        settings.policy = options.policy.or(file.policy).unwrap_or(default.policy);
+        settings.resident_nodes = (memory / BLOCK_U64) as usize;
+        settings.dirty_nodes = file.dirty_nodes.unwrap_or(default.dirty_nodes);
+        settings.journal_interval = file.journal_interval.unwrap_or(default.journal_interval);
+        settings.max_lag = options.max_lag.or(file.max_lag).unwrap_or(default.max_lag);
+        settings.dirty_target_percent = file.dirty_target.unwrap_or(default.dirty_target_percent);
+        settings.dirty_limit_percent = file.dirty_limit.unwrap_or(default.dirty_limit_percent);
+        settings.writeback = rates;
+        settings.promote = file.promote.unwrap_or(default.promote);
+        settings.promote_blocks = promote_max / BLOCK_U64;
+        settings.sequential_cutoff = file.sequential_cutoff.unwrap_or(default.sequential_cutoff);
+        settings.gc_slice = file.gc_slice.unwrap_or(default.gc_slice);
         let hour = Duration::from_secs(3600);
         within("max_lag", settings.max_lag, Duration::from_millis(100), hour)?;
         within("journal_interval", settings.journal_interval, Duration::from_millis(1), Duration::from_secs(60))?;
+        within("gc_slice", settings.gc_slice, Duration::from_micros(10), Duration::from_millis(100))?;
         within("dirty_target", settings.dirty_target_percent, 1, 90)?;
         within("dirty_limit", settings.dirty_limit_percent, settings.dirty_target_percent.saturating_add(1), 95)?;
         within("writeback_rate_max", settings.writeback.max, settings.writeback.min.max(64 << 10), 1 << 40)?;

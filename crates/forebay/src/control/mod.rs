@@ -76,6 +76,8 @@ pub enum Request {
     },
     /// Everything written back; the cache stays.
     CacheFlush {},
+    /// A pass of garbage collection over the cache.
+    Gc {},
 }
 
 /// Why a request was not carried out.
@@ -193,6 +195,7 @@ mod tests {
             Request::CacheDetach {},
             Request::CacheMode { volume: name(), mode: pool::CacheMode::WriteAround },
             Request::CacheFlush {},
+            Request::Gc {},
         ] {
             let line = encode_request(&request).unwrap();
             assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
