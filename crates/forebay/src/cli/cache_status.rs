@@ -146,12 +146,13 @@ fn writeback(w: &Value) -> String {
 
 fn gc(g: &Value) -> String {
     let ms = |v: &Value| human_us(v.as_f64().unwrap_or(0.0) * 1e3);
+    let Some(last) = g["last_sec"].as_f64() else { return "no pass yet".into() };
     format!(
-        "last {} s ago, {} on average, {} at most; slices: {}, the longest {}",
-        number(&g["last_sec"]),
+        "{} passes, the last {} ago; {} on average, {} at most; its longest slice took {}",
+        number(&g["passes"]),
+        human_us(last * 1e6),
         ms(&g["average_duration_ms"]),
         ms(&g["max_duration_ms"]),
-        number(&g["slices"]),
         human_us(g["slice_us"]["max"].as_f64().unwrap_or(0.0)),
     )
 }
@@ -185,6 +186,7 @@ mod tests {
                 "path": "/c.img", "state": "failed", "size_bytes": 2u64 << 30, "dirty_bytes": 3u64 << 20, "clean_bytes": 0,
                 "hits": 3, "misses": 1, "hit_ratio": 0.75, "refetched": 2, "bad_blocks": [[1, 77]],
                 "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096, "size": 1 << 20, "records_per_commit": 2.25 },
+                "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0, "max_duration_ms": 30.0, "slice_us": { "max": 210.0 } },
                 "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30, "lag_seconds": 1.5, "error": "no space" },
             },
         });
@@ -199,6 +201,7 @@ mod tests {
             "4 KiB of 1 MiB used; 0 group commits of 2.2 records",
             "4 MiB/s (1 MiB/s to 1 GiB/s), 0 rounds; the pool's image is 1.5 s behind",
             "THE LAST ONE FAILED: no space",
+            "3 passes, the last 2.5 s ago; 20.0 ms on average, 30.0 ms at most; its longest slice took 210 us",
             "block 77 of volume 1: damaged",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
