@@ -1,4 +1,4 @@
-//! The directory of `forebay up`: two pool devices as sparse files, the sockets, and a lock.
+//! The directory of `forebay up`: two pool devices and the cache as sparse files, the sockets, and a lock.
 //!
 //! A new pool is made under names that end in `.new`, and gets its real names when it is whole and has its volume, the second
 //! device first. So a crash in the first run leaves one of these:
@@ -23,6 +23,7 @@ use crate::error::{CommandError, Result};
 use crate::world::{OpenError, World};
 
 const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
+const CACHE: &str = "cache.img";
 const LOCK: &str = "lock";
 const LOCK_BYTES: u64 = 4096;
 
@@ -59,6 +60,11 @@ impl Home {
     /// The paths of the devices.
     pub fn devices(dir: &Path) -> Vec<PathBuf> {
         DEVICES.iter().map(|name| dir.join(name)).collect()
+    }
+
+    /// The path of the cache.
+    pub fn cache(dir: &Path) -> PathBuf {
+        dir.join(CACHE)
     }
 
     /// Whether there is a pool, or what is left of one. Finishes the naming of a whole one.

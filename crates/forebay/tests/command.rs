@@ -254,6 +254,48 @@ fn a_lost_device_degrades_the_pool_and_is_not_made_anew() {
 }
 
 #[test]
+fn a_cache_is_checked_and_dumped_with_its_pool() {
+    let (tmp, dir) = dir();
+    let up = Up::start(&dir, &[]);
+    let in_use = refused(1, &["dump", "cache", "index", "--dir", text(&dir)]);
+    assert!(in_use.contains("in use by another process"), "{in_use}");
+    up.stop("TERM");
+    let (first, second, cache) = (dir.join("pool0.img"), dir.join("pool1.img"), dir.join("cache.img"));
+    let report = fine(&["check", "--data", text(&dir)]);
+    assert!(report.contains("cache.img: ") && report.ends_with("clean\n"), "{report}");
+    let devices = ["check", "--json", "--device", text(&first), text(&second)];
+    let json = |words: &[&str]| serde_json::from_str::<Value>(&fine(words)).unwrap();
+    let with = json(&[&devices[..], &["--cache", text(&cache)]].concat());
+    assert_eq!((&with["cache_report"]["standing"], &with["cache_report"]["errors"]), (&"attached".into(), &0.into()));
+    assert_eq!(with["cache"], with["cache_report"]["uuid"]);
+    assert!(json(&devices)["cache_report"].is_null());
+    let without = fine(&["check", "--device", text(&first), text(&second)]);
+    assert!(without.contains("was not checked") && without.ends_with("clean\n"), "{without}");
+    for what in ["superblock", "buckets", "index", "journal"] {
+        let dumped = fine(&["dump", "cache", what, "--dir", text(&dir)]);
+        assert!(
+            dumped.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].is_string()),
+            "{dumped}"
+        );
+    }
+    assert_eq!(fine(&["dump", "cache", "superblock", "--cache", text(&cache)]).lines().count(), 4);
+    refused(2, &["dump", "cache", "everything", "--cache", text(&cache)]);
+    refused(1, &["dump", "cache", "index", "--dir", text(tmp.path())]);
+    // One that is somebody else's: named, it is refused; by its usual name only, it is not the one.
+    let other = tmp.path().join("other");
+    Up::start(&other, &[]).stop("TERM");
+    let foreign = forebay(&["check", text(&dir), "--cache", text(&other.join("cache.img"))]);
+    assert_eq!(foreign.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&foreign.stdout).contains("another pool"));
+    std::fs::copy(other.join("cache.img"), &cache).unwrap();
+    assert!(fine(&["check", text(&dir)]).contains("was not checked"));
+    std::fs::write(&cache, vec![1; 1 << 20]).unwrap();
+    let damaged = forebay(&["check", text(&dir)]);
+    assert_eq!(damaged.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&damaged.stdout).contains("no superblock"));
+}
+
+#[test]
 fn create_asks_before_it_overwrites() {
     let (tmp, _) = dir();
     let (a, b) = (tmp.path().join("a"), tmp.path().join("b"));

@@ -1,9 +1,14 @@
-//! `forebay check`: whether everything in a pool is as it should be.
+//! `forebay check`: whether everything in a pool and its cache is as it should be.
 
 use std::path::PathBuf;
 
+use cache::CacheFile;
+use cache::check::Standing;
 use clap::Args;
-use pool::check::{CheckOptions, Progress, Report};
+use pool::DeviceFile;
+use pool::check::{CheckOptions, Problem, Progress, Report};
+use rt::Rt;
+use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::error::{CommandError, Result};
@@ -13,7 +18,7 @@ use crate::units::human_bytes;
 /// The exit status where something is wrong.
 const NOT_CLEAN: u8 = 1;
 
-/// Check a pool that is not being served: every structure, every reference
+/// Check a pool that is not being served, and its cache: every structure, every reference
 ///
 /// Reads only, and repairs nothing: what is damaged in one copy is healed when a server reads it. The exit status is 0 only if nothing is
 /// wrong.
@@ -37,56 +42,125 @@ impl Check {
     pub fn run(self) -> Result<u8> {
         log_warnings();
         let (world, files) = self.offline.open(&self.dir)?;
+        let cache = self.offline.open_cache(&world, &self.dir)?;
+        let is_named = self.offline.names_cache();
         let options = CheckOptions { data: self.data, ..CheckOptions::default() };
         let rt = world.rt.clone();
         let checked = world.rt.block_on(async move {
             let mut meter = Meter::new();
-            let report = pool::check::check(&rt, files, &options, &mut |p| meter.show(&progress(&p))).await;
+            let outcome = Checked::of(&rt, files, (cache, is_named), &options, &mut meter).await;
             meter.clear();
-            report
+            outcome
         });
-        let report = checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
+        let checked = checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
         if self.json {
-            print_json(&report)?
+            print_json(&checked)?
         } else {
-            print(&text(&report))?
+            print(&text(&checked))?
         }
-        Ok(if report.is_clean() { 0 } else { NOT_CLEAN })
+        Ok(if checked.is_clean() { 0 } else { NOT_CLEAN })
     }
 }
 
-fn progress(p: &Progress) -> String {
-    format!("{:?}: {}%", p.phase, (p.done * 100).checked_div(p.total).unwrap_or(100)).to_lowercase()
+/// The reports.
+#[derive(Serialize)]
+struct Checked {
+    #[serde(flatten)]
+    pool: Report,
+    cache_report: Option<cache::check::Report>,
+}
+
+impl Checked {
+    async fn of(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        (cache, is_named): (Option<CacheFile>, bool),
+        options: &CheckOptions,
+        meter: &mut Meter,
+    ) -> pool::Result<Checked> {
+        let mut show = |p: Progress| meter.show(&progress(p.phase, p.done, p.total));
+        let pool = pool::check::check(rt, files, options, &mut show).await?;
+        let mut show = |p: cache::check::Progress| meter.show(&progress(p.phase, p.done, p.total));
+        let mut cache_report = match cache {
+            Some(file) => Some(cache::check::check(rt, &file, &pool.image, options, &mut show).await),
+            None => None,
+        };
+        // A file of the usual name that is somebody else's cache is not what was asked about.
+        if !is_named && cache_report.as_ref().is_some_and(|r| r.standing == Standing::Foreign && r.uuid.is_some()) {
+            cache_report = None;
+        }
+        Ok(Checked { pool, cache_report })
+    }
+
+    fn is_clean(&self) -> bool {
+        self.pool.is_clean() && self.cache_report.as_ref().is_none_or(|r| r.is_clean())
+    }
+}
+
+fn progress(phase: impl std::fmt::Debug, done: u64, total: u64) -> String {
+    format!("{phase:?}: {}%", (done * 100).checked_div(total).unwrap_or(100)).to_lowercase()
 }
 
 fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-fn text(r: &Report) -> String {
+fn text(checked: &Checked) -> String {
+    let mut out = of_pool(&checked.pool);
+    let (mut errors, mut copies) = (checked.pool.errors, checked.pool.damaged_copies);
+    match (&checked.cache_report, &checked.pool.cache) {
+        (Some(r), _) => {
+            out += &of_cache(r);
+            errors += r.errors;
+            copies += r.damaged_copies;
+        }
+        (None, Some(uuid)) => {
+            out +=
+                &format!("the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with --cache\n");
+        }
+        (None, None) => {}
+    }
+    out += &match (errors, copies) {
+        (0, 0) => "clean\n".to_owned(),
+        (0, n) => format!("NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"),
+        (n, m) => format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n"),
+    };
+    out
+}
+
+fn problems(problems: &[Problem], found: u64) -> String {
     let mut out = String::new();
-    for p in &r.problems {
+    for p in problems {
         out += &format!("{p}\n");
     }
-    let found = r.errors + r.damaged_copies + r.notes;
-    let listed = r.problems.len() as u64;
+    let listed = problems.len() as u64;
     if found > listed {
         out += &format!("... and {} more\n", found - listed);
     }
+    out
+}
+
+fn verified(data: bool, bytes: u64) -> String {
+    match data {
+        true => format!("; {} of data verified", human_bytes(bytes)),
+        false => "; data not read (--data reads it)".to_owned(),
+    }
+}
+
+fn of_pool(r: &Report) -> String {
+    let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
     let c = &r.counts;
     out += &format!(
-        "pool {:?}: {}, {}, {}, {}, {}",
+        "pool {:?}: {}, {}, {}, {}, {}{}{}\n",
         r.pool,
         counted(c.volumes, "volume"),
         counted(c.groups, "block group"),
         counted(c.nodes, "tree node"),
         counted(c.extents, "extent"),
         counted(c.data_blocks, "data block"),
+        verified(r.data, c.verified_bytes),
+        if r.data { ", all copies counted" } else { "" },
     );
-    out += &match r.data {
-        true => format!("; {} of data verified, all copies counted\n", human_bytes(c.verified_bytes)),
-        false => "; data not read (--data reads it)\n".to_owned(),
-    };
     if r.degraded {
         let away: Vec<String> =
             r.devices
@@ -103,10 +177,29 @@ fn text(r: &Report) -> String {
                 .collect();
         out += &format!("degraded ({}): only what the other devices hold was checked\n", away.join(", "));
     }
-    out += &match (r.errors, r.damaged_copies) {
-        (0, 0) => "clean\n".to_owned(),
-        (0, n) => format!("NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"),
-        (n, m) => format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n"),
-    };
+    out
+}
+
+fn of_cache(r: &cache::check::Report) -> String {
+    let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
+    if r.standing != Standing::Attached {
+        return out;
+    }
+    let c = &r.counts;
+    out += &format!(
+        "cache {}: {}, {}, {} since its checkpoint, {} ({} stale), {} ({} dirty){}\n",
+        r.path,
+        counted(c.buckets, "bucket"),
+        counted(c.nodes, "tree node"),
+        match c.journal_entries {
+            1 => "1 journal entry".to_owned(),
+            n => format!("{n} journal entries"),
+        },
+        counted(c.keys, "key"),
+        c.stale_keys,
+        counted(c.live_blocks, "data block"),
+        c.dirty_blocks,
+        verified(r.data, c.verified_bytes),
+    );
     out
 }

@@ -1,23 +1,25 @@
-//! `forebay dump`: a pool's structures as they stand on its devices.
+//! `forebay dump`: the structures of a pool and its cache as they stand on their devices.
 
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use pool::dump::{Item, What, dump};
+use pool::dump::{What, dump};
+use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::error::{CommandError, Result};
 
-/// Show the structures of a pool that is not being served, as JSON, one object a line
+/// Show the structures of a pool that is not being served, or of its cache, as JSON, one object a line
 ///
 /// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its tree), extents VOLUME,
-/// checksums GROUP, node ADDRESS (all copies of that block). docs/format.md explains the fields.
+/// checksums GROUP, node ADDRESS (all copies of that block); or of the cache: cache superblock, cache buckets, cache index
+/// (as of the last checkpoint), cache journal (what came since). docs/format.md explains the fields.
 #[derive(Args, Debug)]
 pub struct Dump {
     /// The structure
     what: String,
-    /// Which one: a block group's number, a volume's name or number, a block's address in the pool
+    /// Which one: a block group's number, a volume's name or number, a block's address in the pool; or what of the cache
     argument: Option<String>,
     /// A directory of `forebay up`
     #[arg(long, default_value = DEFAULT_HOME, conflicts_with = "devices")]
@@ -28,16 +30,36 @@ pub struct Dump {
 
 impl Dump {
     pub fn run(self) -> Result<()> {
-        let what = What::parse(&self.what, self.argument.as_deref()).map_err(CommandError::Usage)?;
+        if self.what == "cache" {
+            return self.of_cache();
+        }
+        let usage =
+            |e| CommandError::Usage(format!("{e} | cache {}", cache::dump::What::USAGE.replace(" | ", " | cache ")));
+        let what = What::parse(&self.what, self.argument.as_deref()).map_err(usage)?;
         log_warnings();
         let (world, files) = self.offline.open(&self.dir)?;
         let rt = world.rt.clone();
         let dumped = world.rt.block_on(async move {
-            let mut out = Lines { out: BufWriter::new(std::io::stdout()), trouble: None };
+            let mut out = Lines::new();
             let outcome = dump(&rt, files, &what, &mut |item| out.put(&item)).await;
             outcome.map_err(CommandError::from).and_then(|()| out.finish())
         });
         // Nothing kills this runtime, so there is a result.
+        dumped.unwrap_or(Ok(()))
+    }
+
+    fn of_cache(self) -> Result<()> {
+        let word = self.argument.unwrap_or_default();
+        let usage = || CommandError::Usage(format!("{word:?} is nothing of a cache: {}", cache::dump::What::USAGE));
+        let what = cache::dump::What::parse(&word).ok_or_else(usage)?;
+        log_warnings();
+        let (world, file) = self.offline.open_only_cache(&self.dir)?;
+        let rt = world.rt.clone();
+        let dumped = world.rt.block_on(async move {
+            let mut out = Lines::new();
+            let outcome = cache::dump::dump(&rt, &file, what, &mut |item| out.put(&item)).await;
+            outcome.map_err(CommandError::from).and_then(|()| out.finish())
+        });
         dumped.unwrap_or(Ok(()))
     }
 }
@@ -49,7 +71,11 @@ struct Lines {
 }
 
 impl Lines {
-    fn put(&mut self, item: &Item) {
+    fn new() -> Lines {
+        Lines { out: BufWriter::new(std::io::stdout()), trouble: None }
+    }
+
+    fn put(&mut self, item: &impl Serialize) {
         if self.trouble.is_none() {
             let line = serde_json::to_string(item).map_err(std::io::Error::from);
             self.trouble = line.and_then(|line| writeln!(self.out, "{line}")).err();

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cache::CacheFile;
 use clap::Args;
 use pool::DeviceFile;
 
+use crate::cache_file;
 use crate::config::{CacheOverrides, LogSection, Overrides};
 use crate::devices::DeviceChoice;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::home::Home;
 use crate::logs::{self, LogFormat};
 use crate::sockets::resolve;
@@ -156,6 +158,9 @@ pub struct OfflineOptions {
     /// A file or block device of the pool, instead of a directory (repeatable)
     #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1..)]
     devices: Vec<DeviceChoice>,
+    /// File or block device of the pool's cache [default with a directory: DIR/cache.img, if it is there]
+    #[arg(long, value_name = "PATH")]
+    cache: Option<PathBuf>,
     /// What I/O goes through
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
     io: IoChoice,
@@ -168,9 +173,31 @@ impl OfflineOptions {
             true => Home::devices(dir).into_iter().map(DeviceChoice::from).collect(),
             false => self.devices.clone(),
         };
-        check_distinct(devices.iter().map(|d| d.path.as_path()))?;
+        check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
         let world = World::new(self.io)?;
         let files = world.open_devices(&devices, false)?.files;
         Ok((world, files))
+    }
+
+    /// Whether a cache is named.
+    pub fn names_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// Opens the cache that is named, or else that of the directory if it is there, for reading.
+    pub fn open_cache(&self, world: &World, dir: &Path) -> Result<Option<CacheFile>> {
+        let own = || Some(Home::cache(dir)).filter(|path| self.devices.is_empty() && path.exists());
+        let Some(path) = self.cache.clone().or_else(own) else { return Ok(None) };
+        let opened = cache_file::open_to_read(&world.handles, &path);
+        opened.map(Some).map_err(|e| CommandError::Failed(e.to_string()))
+    }
+
+    /// Opens the cache alone.
+    pub fn open_only_cache(&self, dir: &Path) -> Result<(World, CacheFile)> {
+        let world = World::new(self.io)?;
+        let file = self.open_cache(&world, dir)?;
+        let missing =
+            || CommandError::Failed(format!("there is no {}: name the cache with --cache", Home::cache(dir).display()));
+        Ok((world, file.ok_or_else(missing)?))
     }
 }

@@ -14,7 +14,6 @@ use crate::shard::{NewPool, Source, serve};
 use crate::world::World;
 
 const POOL_NAME: &str = "forebay";
-const CACHE_NAME: &str = "cache.img";
 const CACHE_BYTES: u64 = 2 << 30;
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
@@ -51,7 +50,7 @@ impl Up {
         let devices = Home::devices(&self.dir).into_iter().map(|path| DeviceChoice { path, emulate: self.emulate });
         let mut cache = self.cache.overrides();
         let (owned, optional) = (cache.path.is_none(), cache.size_bytes.is_none());
-        cache.path.get_or_insert_with(|| self.dir.join(CACHE_NAME));
+        cache.path.get_or_insert_with(|| Home::cache(&self.dir));
         cache.size_bytes.get_or_insert(CACHE_BYTES);
         let overrides = self.server.overrides(devices.collect(), cache);
         let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
