@@ -84,6 +84,7 @@ def of_cache(table, results):
         at = f"steady random write, {row['backing']}"
         bars.least(f"{at}: lowest second to the median", row["lowest_to_median"], 0.5)
         bars.most(f"{at}: requests above 100 ms", row["above_100_ms"], 0)
+        bars.most(f"{at}: age of the pool's image, s (worst)", row["max_lag_s"], 30)
     for result in results["restart"]:
         for row in result["rows"]:
             at = f"restart with {result['cache_gib']:g} GiB, {result['backing']}, index memory {row['index_memory']}"

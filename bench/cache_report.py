@@ -37,12 +37,12 @@ def steady(rows):
     if not rows:
         return []
     lines = ["## Steady random writes over 4 x the cache", ""]
-    names = ["cache", "s", "median IOPS", "lowest second", "lowest / median", "P50 ms", "P99 ms", "P99.9 ms", "P99.99 ms", "longest ms", "above 100 ms", "of"]
+    names = ["cache", "s", "median IOPS", "lowest second", "lowest / median", "P50 ms", "P99 ms", "P99.9 ms", "P99.99 ms", "longest ms", "above 100 ms", "of", "oldest image s"]
     lines += ["| " + " | ".join(names) + " |", "| --- |" + " ---: |" * (len(names) - 1)]
     for row in rows:
         cells = [f"{row['cache_gib']:g} GiB, {row['backing']}", str(row["seconds"]), f"{row['median_iops']:,.0f}", f"{row['lowest_iops']:,.0f}"]
         cells += [f"{row['lowest_to_median']:.2f}", *(f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms"))]
-        lines.append("| " + " | ".join([*cells, f"{row['above_100_ms']:,}", f"{row['requests']:,}"]) + " |")
+        lines.append("| " + " | ".join([*cells, f"{row['above_100_ms']:,}", f"{row['requests']:,}", f"{row['max_lag_s']:.0f}"]) + " |")
     return [*lines, ""]
 
 

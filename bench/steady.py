@@ -4,17 +4,21 @@ import collections
 import pathlib
 import statistics
 import tempfile
+import threading
+import time
 
 import fio
 import svg
 
 LATE_MS = 100
+MAX_LAG_S = 30
+SAMPLE_S = 5
 
 
 def measure(server, seconds, depth=32):
     """4 KiB random writes all over the volume for so long, and a second more: the end cuts the last one."""
     words, size = server.fio_target()
-    with tempfile.TemporaryDirectory(prefix="forebay-steady-") as logs:
+    with tempfile.TemporaryDirectory(prefix="forebay-steady-") as logs, Watch(server) as watch:
         job = fio.call([
             "fio", "--name=steady", *words, "--rw=randwrite", "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
             "--time_based", f"--runtime={seconds + 1}", "--output-format=json+", "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={logs}/log",
@@ -54,5 +58,10 @@ def picture(result, path, about):
         [(median / 1000, f"median {median / 1000:.1f}"), (median / 2000, "half of it")],
     )
     drawn.panel("longest write of the second, ms", result["max_ms_by_second"], "#c44e20", [(LATE_MS, f"{LATE_MS} ms")])
+    lags = [0.0] * result["seconds"]
+    for sample in result["samples"]:
+        first = min(int(sample["at_s"]), len(lags))
+        lags[first:] = [sample["lag_seconds"]] * (len(lags) - first)
+    drawn.panel("age of the pool's image, s", lags, "#3a8a4d", [(MAX_LAG_S, "max_lag")])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(drawn.text())
