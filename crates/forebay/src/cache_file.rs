@@ -21,16 +21,17 @@ use crate::world::{OpenError, open};
 
 /// Opens a cache's file or device that exists.
 pub fn open_existing(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    opened(handles, path, &OpenFile { write: true, create_len: None, direct: true })
+    opened(handles, path, None)
 }
 
 /// The same, for reading alone.
 pub fn open_to_read(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    opened(handles, path, &OpenFile { write: false, create_len: None, direct: true })
+    let (file, info) = open(handles, path, &OpenFile { write: false, create_len: None, direct: true })?;
+    Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
-fn opened(handles: &Handles, path: &Path, how: &OpenFile) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) = open(handles, path, how)?;
+fn opened(handles: &Handles, path: &Path, create_len: Option<u64>) -> std::result::Result<CacheFile, OpenError> {
+    let (file, info) = open(handles, path, &OpenFile { write: true, create_len, direct: true })?;
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
@@ -84,8 +85,7 @@ pub fn open_place(handles: &Handles, path: &Path, size: Option<u64>, pool_uuid: 
             }
         }
     }
-    let how = OpenFile { write: true, create_len, direct: true };
-    let file = opened(handles, path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+    let file = opened(handles, path, create_len).map_err(|e| CommandError::Failed(e.to_string()))?;
     Ok(Place { file, is_new })
 }
 
