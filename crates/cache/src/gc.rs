@@ -12,6 +12,7 @@ use base::{BucketId, Histogram, Instant, Lba, VolumeId};
 use btree::Cursor;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
+use rt::Rt;
 use smallvec::SmallVec;
 
 use crate::Cache;
@@ -44,6 +45,25 @@ pub(crate) struct GcStats {
     pub moved_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,
+}
+
+/// Adds the time until its end.
+struct Timer<'t> {
+    rt: &'t Rt,
+    from: Instant,
+    sum: &'t mut Duration,
+}
+
+impl<'t> Timer<'t> {
+    fn new(rt: &'t Rt, sum: &'t mut Duration) -> Timer<'t> {
+        Timer { rt, from: rt.precise_now(), sum }
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        *self.sum += self.rt.precise_now().since(self.from);
+    }
 }
 
 /// What was found in one leaf.
@@ -120,10 +140,11 @@ impl Cache {
 
     async fn walk(&self, asked: bool) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
-        let mut slice = self.0.rt.precise_now();
+        // Time in which nobody else had a turn, since the last pause.
+        let mut busy = Duration::ZERO;
         let mut more = true;
         while more && !self.0.closed.get() {
-            let leaf = self.next_gc_leaf(&mut cursor, &mut more).await?;
+            let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
             if leaf.bad {
                 return Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"));
             }
@@ -131,6 +152,7 @@ impl Cache {
             for (volume, lba) in leaf.dead {
                 let dropped = self
                     .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
                         let outcome = st.index.drop_dead(&mut st.buckets, volume, lba)?;
                         st.dropped = true;
                         Ok(outcome)
@@ -139,30 +161,30 @@ impl Cache {
                 self.0.gc.borrow_mut().dropped_keys += u64::from(dropped);
             }
             if let Some((volume, lba)) = leaf.first {
-                let merged = self.resident(Class::Commit, |st| st.index.merge_thin(volume, lba)).await?;
+                let merged = self
+                    .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        st.index.merge_thin(volume, lba)
+                    })
+                    .await?;
                 self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
             }
             for e in leaf.sparse {
                 self.move_extent(e).await?;
             }
-            let took = self.0.rt.precise_now().since(slice);
-            if took >= self.0.settings.gc_slice || !more {
-                self.0.gc.borrow_mut().slices.record(took);
+            if busy >= self.0.settings.gc_slice || !more {
+                self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
                 self.after_write();
-                if asked {
-                    self.0.rt.yield_now().await
-                } else {
-                    self.0.rt.sleep(PAUSE).await
-                }
-                slice = self.0.rt.precise_now();
+                if asked { self.0.rt.yield_now().await } else { self.0.rt.sleep(PAUSE).await }
             }
         }
         Ok(())
     }
 
     /// Counts the next leaf's keys.
-    async fn next_gc_leaf(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Leaf> {
+    async fn next_gc_leaf(&self, cursor: &mut Cursor, more: &mut bool, busy: &mut Duration) -> Result<Leaf> {
         self.resident(Class::Commit, |st| {
+            let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<Extent> = Vec::new();
             let tree = st.index.tree.clone();

@@ -106,7 +106,11 @@ impl Promotions {
 impl Cache {
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from now on.
     pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
-        if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) || self.is_short() {
+        if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
+            return None;
+        }
+        if self.is_short() {
+            self.0.hungry.notify();
             return None;
         }
         let mut st = self.state_mut();
@@ -162,6 +166,7 @@ impl Cache {
         let good = self.state().promotions.good(key);
         let Some((volume, from, _)) = good else { return Ok(()) };
         if self.is_short() {
+            self.0.hungry.notify();
             return Ok(());
         }
         let whole = self.one_piece(data);

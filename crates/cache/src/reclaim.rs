@@ -30,7 +30,9 @@ impl Cache {
             {
                 let mut st = self.state_mut();
                 let pushed = st.journal.pushed();
-                while evicted < SLICE && st.buckets.free() + st.buckets.pending() < self.0.layout.free_target() {
+                // Somewhat more than the least, so that it is not short again with the next bucket.
+                let enough = self.0.layout.free_target() + self.0.layout.free_target() / 4 + 1;
+                while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
                     // Each is told by one record, in this order.
                     let Some(id) = st.buckets.evict(pushed + evicted as u64 + 1) else { break };
                     if let Some(audit) = &mut st.index.audit {
@@ -94,10 +96,10 @@ impl Cache {
         if st.index.dirty.get() as u64 >= self.0.settings.dirty_nodes {
             self.0.checkpoint_wanted.notify();
         }
-        let (open, cut) = st.buckets.dirty_blocks();
-        if cut == 0 && open == 1
-            || open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent)
-        {
+        let (open, _) = st.buckets.dirty_blocks();
+        // Whoever runs rounds has not noted yet that something is dirty.
+        let asleep = self.0.round.borrow().dirty_since.is_none() && (open > 0 || st.zeros > 0);
+        if asleep || open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) {
             self.0.round_wanted.notify();
         }
     }
