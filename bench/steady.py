@@ -36,7 +36,36 @@ def measure(server, seconds, depth=32):
         "median_iops": statistics.median(iops), "lowest_iops": min(iops), "lowest_to_median": min(iops) / max(1, statistics.median(iops)),
         "p50_ms": percentile["50.000000"] / 1e6, "p99_ms": percentile["99.000000"] / 1e6, "p999_ms": percentile["99.900000"] / 1e6,
         "p9999_ms": percentile["99.990000"] / 1e6, "max_ms": side["clat_ns"]["max"] / 1e6, f"above_{LATE_MS}_ms": sum(late.values()),
+        "samples": watch.samples, "max_lag_s": max((sample["lag_seconds"] for sample in watch.samples), default=0.0),
     }
+
+
+class Watch:
+    """What the server says of its write-back, every few seconds."""
+
+    def __init__(self, server):
+        self.server = server
+        self.samples = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.sample, daemon=True)
+
+    def __enter__(self):
+        self.began = time.monotonic()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def sample(self):
+        while not self.over.wait(SAMPLE_S):
+            status = self.server.cache_status()
+            back = status["writeback"]
+            self.samples.append({
+                "at_s": time.monotonic() - self.began, "dirty_share": status["dirty_bytes"] / status["size_bytes"], "buckets": status["buckets"],
+                "lag_seconds": back["lag_seconds"], "rate": back["rate"], "round": back["round"],
+            })
 
 
 def by_second(path, seconds):
