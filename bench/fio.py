@@ -17,7 +17,7 @@ def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
         "--group_reporting", "--norandommap", "--randrepeat=0", "--output-format=json", "--percentile_list=50:99:99.9",
     ]
     if seconds:
-        command += ["--time_based", f"--runtime={seconds}"]
+        command += ["--time_based", f"--runtime={round(seconds * 1000)}ms"]
     if rw in ("read", "write"):
         command += [f"--size={size // jobs}", f"--offset_increment={size // jobs}"]
     else:
