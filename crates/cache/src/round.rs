@@ -29,8 +29,10 @@ use format::cache::journal::Record;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
-/// Runs under way at once.
-const RUNS: usize = 8;
+/// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring places of the pool, where the queue merges those that wait
+/// together into one request.
+const RUNS: usize = 128;
+const BLOCKS: u64 = 4096;
 /// After an error a round is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -186,6 +188,7 @@ impl Cache {
         let mut cursor = Cursor::new(&[0], None);
         let mut pending: Option<Run> = None;
         let mut tasks = std::collections::VecDeque::new();
+        let mut in_flight = 0;
         let mut outcome = Ok(());
         let mut more = true;
         while more && outcome.is_ok() {
@@ -199,9 +202,12 @@ impl Cache {
                 runs.extend(pending.take());
             }
             for run in runs {
-                if tasks.len() >= RUNS
-                    && let Some(t) = tasks.pop_front()
+                // Zeros take no memory.
+                let n = if run.parts.is_empty() { 0 } else { run.blocks };
+                while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
+                    && let Some((done, t)) = tasks.pop_front()
                 {
+                    in_flight -= done;
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
@@ -209,11 +215,12 @@ impl Cache {
                     let blocks = if run.parts.is_empty() { 1 } else { run.blocks };
                     self.pace(blocks * BLOCK_U64).await;
                     let (cache, round, epoch) = (self.clone(), round.clone(), cut.epoch);
-                    tasks.push_back(self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await }));
+                    in_flight += n;
+                    tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await })));
                 }
             }
         }
-        for t in tasks {
+        for (_, t) in tasks {
             outcome = outcome.and(join_task(t).await);
         }
         outcome

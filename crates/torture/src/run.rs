@@ -144,9 +144,26 @@ impl Run {
         let (r, files) = (rt.clone(), self.devices.alive());
         let data = data || self.env.one_in(4);
         let options = CheckOptions { data, ..CheckOptions::default() };
-        let report = rt.block_on(async move { check(&r, files, &options, &mut |_| ()).await });
+        // A cache that nothing has struck must be as whole as the pool.
+        let attached = self.attachment.get() == Attachment::Attached;
+        let sound = attached && !self.env.cache_struck.get() && !self.env.beyond();
+        let cache = self.devices.cache.clone().filter(|_| sound);
+        let checked = rt.block_on(async move {
+            let report = check(&r, files, &options, &mut |_| ()).await?;
+            let cache = match cache {
+                Some(file) => Some(cache::check::check(&r, &file, &report.image, &options, &mut |_| ()).await),
+                None => None,
+            };
+            Ok((report, cache))
+        });
         rt.kill();
         self.env.count("offline checks", 1);
+        let report = checked.map(|outcome| {
+            outcome.map(|(report, cache)| {
+                self.judge_cache(cache);
+                report
+            })
+        });
         match report {
             None => self.env.fail("the check did not end"),
             Some(Err(e)) => {
@@ -157,6 +174,16 @@ impl Run {
                 self.judge(&report);
                 Some(report)
             }
+        }
+    }
+
+    /// Blocks that are bad and in the pool too are what a crash in the middle of an open may leave.
+    fn judge_cache(&self, report: Option<cache::check::Report>) {
+        let Some(report) = report else { return };
+        self.env.count("cache: offline checks", 1);
+        if report.errors > 0 {
+            let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+            self.env.fail(format!("the offline check of the cache found:\n{}", problems.join("\n")));
         }
     }
 
