@@ -1,8 +1,10 @@
 """The write-back cache as its user meets it: made, attached, detached and lost, under load and through kills."""
 
+import calendar
 import json
 import os
 import random
+import re
 import threading
 import time
 
@@ -66,6 +68,7 @@ def test_a_missing_cache(t):
     server = t.up("--cache-size", "256M", size="1G", volume_size="64M")
     handle = server.connect()
     handle.pwrite(noise("old", MIB), 0)
+    begin = int(time.time())
     server.cache("flush")
     handle.pwrite(noise("new", MIB), 0)
     handle.flush()
@@ -83,10 +86,10 @@ def test_a_missing_cache(t):
     server.connect().pwrite(noise("newer", MIB), 0)
     server.kill()
     image_of(server).unlink()
-    written = max(device.stat().st_mtime for device in server.devices)
     server.start("--forget-cache")
     report = server.log_text().split("is given up")[-1]
-    assert time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(written)) in report, "the age of the image"
+    moment = calendar.timegm(time.strptime(re.search(r"it is of (\S+ \S+) UTC", report)[1], "%Y-%m-%d %H:%M:%S"))
+    assert begin - 1 <= moment <= time.time(), "the age of the image"
     assert "vol0" in report and "lost" in report, report
     assert server.connect().pread(MIB, 0) in [noise(one, MIB) for one in ("old", "new", "newer")]
     server.restart()

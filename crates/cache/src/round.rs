@@ -365,7 +365,7 @@ impl Cache {
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
         let target = self.state_mut().journal.close();
         self.durable(target, Class::Commit).await?;
-        round.publish(cut.epoch).await?;
+        round.publish(cut.epoch, cut.taken_at).await?;
         {
             let mut round = self.0.round.borrow_mut();
             round.cut = None;

@@ -4,9 +4,9 @@
 //! is told how old the pool's image is. A cache that nobody asked for and that cannot be made is no reason not to serve.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cache::{Cache, CacheFile};
 use pool::{CacheMode, DeviceFile, Pool};
@@ -45,8 +45,7 @@ impl Caches {
         Caches { rt: rt.clone(), handles: handles.clone(), config, file, changing }
     }
 
-    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is refused changes nothing, also not the files' times, which
-    /// the report on a lost cache goes by.
+    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is refused changes nothing.
     pub fn foresee(&self, devices: &[DeviceFile]) -> Result<()> {
         let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else { return Ok(()) };
         let path = self.config.path.as_deref();
@@ -68,16 +67,10 @@ impl Caches {
         }
     }
 
-    /// Opens, makes, detaches or forgets the pool's cache when the server starts. `written`: when the pool was written last, if that is known. What the user
-    /// should hear goes to `notes`.
-    pub async fn open(
-        &self,
-        pool: &Pool,
-        written: Option<SystemTime>,
-        notes: &mut Vec<String>,
-    ) -> Result<Option<Cache>> {
+    /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user should hear goes to `notes`.
+    pub async fn open(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
         if self.config.forget {
-            self.forget(pool, written, notes).await?;
+            self.forget(pool, notes).await?;
         }
         let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
         let Some(path) = &self.config.path else { return Err(missing(uuid, "is not named".into())) };
@@ -199,12 +192,12 @@ impl Caches {
     }
 
     /// Gives up a cache that is lost, and reports.
-    async fn forget(&self, pool: &Pool, written: Option<SystemTime>, notes: &mut Vec<String>) -> Result<()> {
+    async fn forget(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<()> {
         let Some(uuid) = pool.cache_uuid() else {
             notes.push("the pool has no cache, so none was given up".into());
             return Ok(());
         };
-        for line in report(pool, uuid, written, self.config.settings.max_lag) {
+        for line in report(pool, uuid, self.config.settings.max_lag) {
             tracing::warn!("{line}");
             notes.push(line);
         }
@@ -282,23 +275,20 @@ impl Drop for Alone<'_> {
 }
 
 /// What the loss of a cache means, as far as that is known.
-fn report(pool: &Pool, uuid: [u8; 16], written: Option<SystemTime>, max_lag: Duration) -> Vec<String> {
+fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
     let (volumes, cut) = (pool.volumes(), pool.published().0);
     let mut lines = vec![format!("the pool's cache {} is given up", Uuid::from_bytes(uuid))];
     let image = match cut {
         0 => "the image is that of before the cache: nothing was published".to_owned(),
         n => format!("the image is the cut {n} of the cache, whole; nothing newer than it is there"),
     };
-    let age = match written {
-        None => "when it was published is not known: a block device does not tell when it was written last".to_owned(),
-        Some(at) => {
+    let age = match pool.published_at() {
+        None => "of when that is was not written down".to_owned(),
+        Some(seconds) => {
+            let at = UNIX_EPOCH + Duration::from_secs(seconds);
             #[allow(clippy::disallowed_methods, reason = "a report for people")]
             let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
-            format!(
-                "the pool was last written to on {} ({} ago), the image is not newer than that",
-                utc(at),
-                human_seconds(ago)
-            )
+            format!("it is of {} ({} ago): what completed before that is in it", utc(at), human_seconds(ago))
         }
     };
     lines.push(format!("{image}; {age}"));
@@ -330,10 +320,4 @@ fn list(names: &[&str]) -> String {
         text += &format!(" and {} more", names.len() - LISTED);
     }
     text
-}
-
-/// When one of these files was written last; `None` if none of them can tell.
-pub fn last_written(paths: impl IntoIterator<Item = PathBuf>) -> Option<SystemTime> {
-    let metas = paths.into_iter().filter_map(|path| path.metadata().ok());
-    metas.filter(|m| m.is_file()).filter_map(|m| m.modified().ok()).max()
 }

@@ -213,6 +213,7 @@ fn settings(commit_interval: Option<Duration>, file: &PoolSection) -> Result<poo
         cached_nodes: file.cached_nodes.unwrap_or(default.cached_nodes),
         loaded_groups: file.loaded_groups.unwrap_or(default.loaded_groups),
         device: queue::Limits { depth, ..default.device },
+        ..default
     };
     let hour = Duration::from_secs(3600);
     within("commit_interval", settings.commit_interval, Duration::from_millis(1), hour)?;

@@ -4,10 +4,9 @@
 //! committed. A process that is killed instead loses nothing that was flushed.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
 use cache::Cache;
@@ -20,7 +19,7 @@ use rt::sync::Event;
 use serde_json::{Value, json};
 use volume::Volumes;
 
-use crate::cache_life::{Caches, last_written};
+use crate::cache_life::Caches;
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
@@ -42,16 +41,6 @@ pub enum Source {
     Devices(Vec<DeviceFile>),
     /// One that is yet to be made.
     New(NewPool),
-}
-
-impl Source {
-    /// When the pool was written last, as far as its files tell.
-    fn last_written(&self) -> Option<SystemTime> {
-        match self {
-            Source::Devices(files) => last_written(files.iter().map(|f| PathBuf::from(&f.path))),
-            Source::New(_) => None,
-        }
-    }
 }
 
 /// A pool that is to be made before it is served.
@@ -92,10 +81,11 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 if let Source::Devices(files) = &source {
                     engine.caches.foresee(files)?;
                 }
-                let written = source.last_written();
-                let (pool, mut heard) = engine.open_pool(source, config.settings).await?;
+                let unix_time_at_zero = unix_time_at_zero(&engine.rt);
+                let settings = pool::Settings { unix_time_at_zero, ..config.settings };
+                let (pool, mut heard) = engine.open_pool(source, settings).await?;
                 heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
-                let cache = match engine.caches.open(&pool, written, &mut heard).await {
+                let cache = match engine.caches.open(&pool, &mut heard).await {
                     Ok(cache) => cache,
                     Err(e) => {
                         pool.close().await?;
@@ -173,6 +163,13 @@ impl Starting {
         drop(mailbox);
         shard.stop().await
     }
+}
+
+/// Unix time at the runtime's time zero, in seconds.
+pub fn unix_time_at_zero(rt: &Rt) -> u64 {
+    #[allow(clippy::disallowed_methods, reason = "told to people, decides nothing")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(rt.now().since(base::Instant(0))).as_secs()
 }
 
 async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<Pool> {

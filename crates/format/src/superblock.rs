@@ -7,7 +7,7 @@
 //!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
 //!  112  device number, device count, copies, name length    120 previous generation    128 published epoch (u32)
-//!  132  reserved (zero)              136 cache uuid              152 reserved (zero)
+//!  132  time of the published cut    136 cache uuid              152 reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
 //! ```
@@ -77,7 +77,7 @@ struct Raw {
     reserved_a: [u8; 2],
     previous: U64,
     published: U32,
-    reserved_d: U32,
+    published_at: U32,
     cache_uuid: [u8; 16],
     reserved_c: [u8; 40],
     name: [u8; MAX_NAME],
@@ -138,6 +138,8 @@ pub struct Superblock {
     pub tables_digest: u64,
     /// The epoch of the last cut of a cache that was published; 0: none.
     pub published: Epoch,
+    /// When that cut was taken, or the cache attached if none was published yet, in seconds of Unix time; 0: not known.
+    pub published_at: u32,
     /// The cache that is attached: it may hold what the pool does not.
     pub cache_uuid: Option<[u8; 16]>,
     /// Blocks in a block group.
@@ -191,7 +193,7 @@ impl Superblock {
             reserved_a: [0; 2],
             previous: self.previous.into(),
             published: self.published.0.into(),
-            reserved_d: 0.into(),
+            published_at: self.published_at.into(),
             cache_uuid: self.cache_uuid.unwrap_or_default(),
             reserved_c: [0; 40],
             name: padded_name(&self.name),
@@ -248,10 +250,7 @@ impl Superblock {
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2]
-                && raw.reserved_c == [0; 40]
-                && raw.reserved_d.get() == 0
-                && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 40] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
@@ -271,6 +270,7 @@ impl Superblock {
             previous: raw.previous.get(),
             tables_digest: raw.tables_digest.get(),
             published: Epoch(raw.published.get()),
+            published_at: raw.published_at.get(),
             cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
             group_blocks: blocks,
             group_capacity: capacity,
@@ -313,6 +313,7 @@ mod tests {
             previous: 77,
             tables_digest: 5,
             published: Epoch(6),
+            published_at: 1_790_000_000,
             cache_uuid: Some([9; 16]),
             group_blocks: 4096,
             group_capacity: 800,

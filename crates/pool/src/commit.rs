@@ -443,8 +443,8 @@ impl Pool {
             g.checksums.tree.settle(tree);
         }
         st.committed = generation;
-        if let Some(epoch) = st.publishing.take() {
-            st.published = epoch;
+        if let Some(cut) = st.publishing.take() {
+            st.published = cut;
         }
         st.committing = None;
         st.committing_nodes = 0;

@@ -64,6 +64,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
             previous: FIRST.0,
             tables_digest: digest,
             published: base::Epoch(0),
+            published_at: 0,
             cache_uuid: None,
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,

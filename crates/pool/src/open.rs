@@ -86,39 +86,48 @@ pub(crate) struct Found {
     pub file: DeviceFile,
     pub queue: Device,
     pub sb: Superblock,
+    /// What is wrong with the slot in which a newer superblock may have been.
+    pub after: Option<String>,
 }
 
-/// Reads the newest superblock of a device.
-pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<Superblock> {
+/// Reads the newest superblock of a device; and what is wrong with the slot after it, in which a newer one may have been.
+pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<(Superblock, Option<String>)> {
     let mut best: Option<Superblock> = None;
     let mut newer: Option<FormatError> = None;
-    let mut trouble = None;
+    let mut trouble: Vec<(u64, String)> = Vec::new();
     for slot in 0..SLOTS {
         let (outcome, block) = queue.read(Class::Commit, Superblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
         if let Err(e) = outcome {
-            trouble = Some(format!("superblock slot {slot}: {e}"));
+            trouble.push((slot, e.to_string()));
             continue;
         }
         match Superblock::decode(&block) {
-            Ok(sb) if sb.sequence % SLOTS != slot => {
-                trouble = Some(format!("superblock slot {slot}: one of another slot"))
-            }
+            Ok(sb) if sb.sequence % SLOTS != slot => trouble.push((slot, "one of another slot".into())),
             Ok(sb) if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) => best = Some(sb),
             Ok(_) => {}
             Err(e @ (FormatError::Version { .. } | FormatError::Features { .. })) => newer = Some(e),
             Err(FormatError::Magic(_)) => {}
-            Err(e) => trouble = Some(format!("superblock slot {slot}: {e}")),
+            Err(e) => trouble.push((slot, e.to_string())),
         }
     }
     if let Some(e) = newer {
         return Err(PoolError::new(ErrorKind::Newer, format!("{path}: {e}")));
     }
-    best.ok_or_else(|| match trouble {
-        Some(t) => PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})")),
-        None => {
-            PoolError::new(ErrorKind::Foreign, format!("{path}: not a device of a Forebay pool; see forebay create"))
-        }
-    })
+    let Some(best) = best else {
+        return Err(match trouble.pop() {
+            Some((slot, t)) => {
+                let text = format!("{path}: no superblock can be read (superblock slot {slot}: {t})");
+                PoolError::new(ErrorKind::Damaged, text)
+            }
+            None => {
+                let text = format!("{path}: not a device of a Forebay pool; see forebay create");
+                PoolError::new(ErrorKind::Foreign, text)
+            }
+        });
+    };
+    let next = (best.sequence + 1) % SLOTS;
+    let after = trouble.into_iter().find(|(slot, _)| *slot == next);
+    Ok((best, after.map(|(slot, t)| format!("slot {slot}: {t}"))))
 }
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes nothing.
@@ -128,6 +137,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let Some(best) = newest(&found) else {
         return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
+    warnings.extend(doubt(&found, &best));
     let geometry = Geometry::of(&best);
     let devices = judge(&best, &geometry, found, &mut warnings)?;
     let mut loader = Loader { rt, geometry, best: &best, devices, forced: BTreeSet::new() };
@@ -149,7 +159,7 @@ async fn read_all(
     for file in files {
         let queue = file.queue(rt, settings.device);
         match read_superblock(rt, &queue, &file.path).await {
-            Ok(sb) => found.push(Found { file, queue, sb }),
+            Ok((sb, after)) => found.push(Found { file, queue, sb, after }),
             // A device whose superblocks are all unreadable is as good as missing, if others are there.
             Err(e) if e.kind == ErrorKind::Damaged && several => {
                 warnings.push(format!("{e}; going on as if it were missing"));
@@ -164,6 +174,24 @@ async fn read_all(
 /// The superblock that judges all.
 pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
     found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
+}
+
+/// Says so if there may have been a newer state that no device can read any more: it had its superblock on every device in use, and where that belongs
+/// all of them have a bad one.
+fn doubt(found: &[Found], best: &Superblock) -> Option<String> {
+    let in_use =
+        |f: &&Found| best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online);
+    let mut devices = found.iter().filter(in_use);
+    if devices.clone().any(|f| f.sb.sequence != best.sequence || f.after.is_none()) {
+        return None;
+    }
+    let f = devices.next()?;
+    let after = f.after.as_deref()?;
+    Some(format!(
+        "{}: superblock {after}. Power that failed while it was written looks like that, and then nothing is lost; if the device has damaged it, the last \
+         commit before it is gone",
+        f.file.path
+    ))
 }
 
 /// True if what the device of `own` has completed may be unknown to the state of `best`.
@@ -431,7 +459,7 @@ fn assemble(
         open: Txn::new(open),
         round: None,
         reserved: 0,
-        published: best.published,
+        published: crate::round::Published { epoch: best.published, taken_at: best.published_at },
         cache_uuid: best.cache_uuid,
         publishing: None,
         committing: None,

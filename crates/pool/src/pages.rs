@@ -61,13 +61,15 @@ impl State {
 
     /// The superblock for device `device`.
     pub fn superblock_for(&self, device: usize, generation: Generation, tables_digest: u64) -> Superblock {
+        let published = self.publishing.unwrap_or(self.published);
         Superblock {
             pool_uuid: self.uuid,
             sequence: self.sequence,
             generation: generation.0,
             previous: self.committed.0,
             tables_digest,
-            published: self.publishing.unwrap_or(self.published),
+            published: published.epoch,
+            published_at: published.taken_at,
             cache_uuid: self.cache_uuid,
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,

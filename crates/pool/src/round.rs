@@ -15,7 +15,7 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK, Crc, Epoch, Generation, GroupId, Lba, SliceList, VolumeId};
+use base::{BLOCK, Crc, Epoch, Generation, GroupId, Instant, Lba, SliceList, VolumeId};
 use btree::{DirtyCount, Edit, Fault, Freed, WriteOut};
 use format::page::GroupKind;
 use queue::Class;
@@ -45,6 +45,14 @@ pub(crate) struct RoundTxn {
     pub cursor: Option<(GroupId, u32)>,
 }
 
+/// The cut of a cache that the pool's image is.
+#[derive(Clone, Copy)]
+pub(crate) struct Published {
+    pub epoch: Epoch,
+    /// In seconds of Unix time; 0: not known.
+    pub taken_at: u32,
+}
+
 /// A volume in a round.
 pub(crate) struct Joined {
     /// Of the round's edits of its mapping.
@@ -60,7 +68,21 @@ pub struct Round(Rc<Pool>);
 impl Pool {
     /// The epoch of the last published cut; 0: none.
     pub fn published(&self) -> Epoch {
-        self.state().published
+        self.state().published.epoch
+    }
+
+    /// When that cut was taken, or the cache attached if none was published yet, in seconds of Unix time; `None`: not known.
+    pub fn published_at(&self) -> Option<u64> {
+        let at = self.state().published.taken_at;
+        (at > 0).then_some(u64::from(at))
+    }
+
+    /// In seconds of Unix time; 0: not known.
+    fn unix_time(&self, at: Instant) -> u32 {
+        match self.settings().unix_time_at_zero {
+            0 => 0,
+            zero => u32::try_from(zero + at.since(Instant(0)).as_secs()).unwrap_or(0),
+        }
     }
 
     /// The cache that is attached: it may hold what the pool does not.
@@ -70,8 +92,12 @@ impl Pool {
 
     /// Attaches a cache, or detaches it; durable when it returns.
     pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
+        let now = self.unix_time(self.rt().now());
         {
             let mut st = self.state_mut();
+            if uuid.is_some() {
+                st.published.taken_at = now;
+            }
             st.cache_uuid = uuid;
             st.open.superblock = true;
         }
@@ -229,13 +255,14 @@ impl Round {
         outcome
     }
 
-    /// Makes everything of the round durable and visible, and `epoch` the published one, at once. After an error nothing was published, unless it says that
-    /// the commit failed: that is tried again by the pool, and then publishes all of it.
-    pub async fn publish(&self, epoch: Epoch) -> Result<()> {
+    /// Makes everything of the round durable and visible, and `epoch`, cut at `taken_at`, the published one, at once. After an error nothing was published,
+    /// unless it says that the commit failed: that is tried again by the pool, and then publishes all of it.
+    pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
+        let cut = Published { epoch, taken_at: self.0.unix_time(taken_at) };
         self.write_nodes().await?;
         {
             let mut st = self.0.state_mut();
-            st.merge_round(epoch)?;
+            st.merge_round(cut)?;
         }
         self.0.commit().await
     }
@@ -424,7 +451,7 @@ impl State {
     }
 
     /// The round's trees take the place of the published ones, in the open transaction.
-    fn merge_round(&mut self, epoch: Epoch) -> Result<()> {
+    fn merge_round(&mut self, cut: Published) -> Result<()> {
         let Some(mut round) = self.round.take() else { return Err(not_open()) };
         let (open, committing) = (self.open.generation, self.committing);
         for (id, joined) in &round.volumes {
@@ -451,7 +478,7 @@ impl State {
             self.cache.forget(addr);
             self.open.frees.push(Run { addr, len: 1 });
         }
-        self.open.published = Some(epoch);
+        self.open.published = Some(cut);
         self.open.superblock = true;
         Ok(())
     }

@@ -13,6 +13,8 @@ pub struct Settings {
     pub cached_nodes: usize,
     /// Block groups whose bitmaps are kept in memory.
     pub loaded_groups: usize,
+    /// Unix time at the runtime's time zero, in seconds; 0: not known. For what people are told, never to decide by.
+    pub unix_time_at_zero: u64,
     /// Limits of each device's queue.
     pub device: queue::Limits,
 }
@@ -24,6 +26,7 @@ impl Default for Settings {
             dirty_nodes: 6144,
             cached_nodes: 12_288,
             loaded_groups: 256,
+            unix_time_at_zero: 0,
             device: queue::Limits::default(),
         }
     }

@@ -76,10 +76,10 @@ pub(crate) struct State {
     pub round: Option<crate::round::RoundTxn>,
     /// Blocks promised to rounds.
     pub reserved: u64,
-    /// The epoch of the last published cut, and of the one that the running commit publishes.
-    pub published: base::Epoch,
+    /// The last published cut, and the one that the running commit publishes.
+    pub published: crate::round::Published,
     pub cache_uuid: Option<[u8; 16]>,
-    pub publishing: Option<base::Epoch>,
+    pub publishing: Option<crate::round::Published>,
     /// The generation that is being committed.
     pub committing: Option<Generation>,
     /// Nodes of it that have no address yet.

@@ -42,8 +42,8 @@ pub(crate) struct Txn {
     pub groups: BTreeSet<GroupId>,
     /// Something else has to be made durable: the device table, the pool's own record.
     pub superblock: bool,
-    /// It publishes a round: the cut of this epoch.
-    pub published: Option<base::Epoch>,
+    /// It publishes a round: this cut.
+    pub published: Option<crate::round::Published>,
 }
 
 impl Txn {

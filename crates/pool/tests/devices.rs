@@ -303,3 +303,27 @@ fn foreign_and_empty_devices_are_refused_by_name() {
         assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
     });
 }
+
+#[test]
+fn a_newest_superblock_that_may_be_lost_is_told() {
+    let bench = Bench::new(77);
+    let slots = || (1u64..=4).map(|slot| slot << 16);
+    let sequence = |disk: usize, at: u64| {
+        let bytes = bench.world.contents(bench.files[disk].file, at + 72, 8);
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    let lost = |disk: usize| {
+        let at = slots().max_by_key(|&at| sequence(disk, at)).expect("four slots");
+        assert!(bench.world.inject(bench.files[disk].file, Fault::BitRot { offset: at, len: BLOCK as u64 }));
+    };
+    let warned = || {
+        bench.run(|rt, files| async move {
+            let (_pool, warnings) = open(&rt, files).await.expect("open");
+            warnings.iter().any(|w| w.contains("superblock slot"))
+        })
+    };
+    assert!(!warned());
+    lost(0);
+    lost(1);
+    assert!(warned());
+}

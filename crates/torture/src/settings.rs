@@ -211,6 +211,7 @@ impl Settings {
                 max_request_bytes: one_of(r, &[4096, 64 << 10, 1 << 20]),
                 max_segments: one_of(r, &[1, 8, 256]),
             },
+            ..pool::Settings::default()
         };
         let direct = r.below(4) as usize;
         let boots = boots(r);

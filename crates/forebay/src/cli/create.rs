@@ -13,6 +13,7 @@ use crate::cli::options::{log_warnings, positive_size};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
+use crate::shard::unix_time_at_zero;
 use crate::signatures;
 use crate::units::human_bytes;
 use crate::world::{IoChoice, OpenError, World, check_distinct};
@@ -170,7 +171,8 @@ impl Create {
 
 /// Opens the new pool and puts a cache in front of it.
 async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> pool::Result<()> {
-    let (pool, _) = Pool::open(rt, devices, pool::Settings::default()).await?;
+    let settings = pool::Settings { unix_time_at_zero: unix_time_at_zero(rt), ..Default::default() };
+    let (pool, _) = Pool::open(rt, devices, settings).await?;
     let file = cache::CacheFile { path: on.path, file: on.file, size_bytes: on.size_bytes };
     let uuid = uuid::Uuid::new_v4().into_bytes();
     cache::create(rt, &file, &pool, &cache::CreateOptions::default(), uuid).await?;

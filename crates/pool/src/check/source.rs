@@ -49,7 +49,7 @@ impl Source {
                 Some(sb) => {
                     judge_slots(&file.path, &slots, &sb, log);
                     slots_of.push((file.path.clone(), slots));
-                    found.push(Found { file, queue, sb });
+                    found.push(Found { file, queue, sb, after: None });
                 }
                 None => {
                     queue.close();
