@@ -109,6 +109,8 @@ pub(crate) struct Disk {
     pub rates: FaultRates,
     pub counts: FaultCounts,
     pub stuck: Stuck,
+    /// Nanoseconds that every operation takes on top.
+    pub delay: u64,
     /// Slots of operations that came due while the disk was stuck for ever.
     pub parked: Vec<u32>,
     rng: Prng,
@@ -133,6 +135,7 @@ impl Disk {
             rates: FaultRates::default(),
             counts: FaultCounts::default(),
             stuck: Stuck::No,
+            delay: 0,
             parked: Vec::new(),
             rng,
             requests: Vec::new(),
@@ -196,7 +199,7 @@ impl Disk {
             Work::Flush { .. } => (self.model.flush_latency, 0),
         };
         let latency = by_range(range, &mut self.rng);
-        let latency = if self.rng.one_in(100) { latency * 10 } else { latency };
+        let latency = if self.rng.one_in(100) { latency * 10 } else { latency } + self.delay;
         let transfer = (u128::from(bytes) * 1_000_000_000 / u128::from(self.model.bytes_per_second)) as u64;
         let Some(server) = self.servers.iter_mut().min() else { unreachable!("depth is not 0") };
         let moved = now.max(*server).max(self.bus_free) + transfer;

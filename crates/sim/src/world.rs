@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 use base::prng::mix64;
-use base::{Instant, IoError, Prng, crc32c};
+use base::{Duration, Instant, IoError, Prng, crc32c};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
 use crate::disk::{Disk, DiskModel, Request, Stuck, Work};
@@ -37,9 +37,47 @@ struct State {
     disks: Vec<Disk>,
     wire: Wire,
     failed: Vec<Option<Completion>>,
+    idle: Idle,
     rng: Prng,
     hash: u64,
     trace: bool,
+}
+
+/// The time in which some disks, all of them, had nothing to do.
+#[derive(Default)]
+struct Idle {
+    watched: Vec<u32>,
+    in_flight: u64,
+    since: u64,
+    total: u64,
+}
+
+impl Idle {
+    fn begins(&mut self, disk: u32, now: u64) {
+        if self.watched.contains(&disk) {
+            if self.in_flight == 0 {
+                self.total += now - self.since;
+            }
+            self.in_flight += 1;
+        }
+    }
+
+    fn ends(&mut self, disk: u32, now: u64) {
+        if self.watched.contains(&disk) {
+            self.in_flight -= 1;
+            self.since = now;
+        }
+    }
+
+    /// Nothing is in flight any more.
+    fn stop(&mut self, now: u64) {
+        self.total = self.at(now);
+        (self.in_flight, self.since) = (0, now);
+    }
+
+    fn at(&self, now: u64) -> u64 {
+        if self.in_flight == 0 { self.total + (now - self.since) } else { self.total }
+    }
 }
 
 /// A handle on a simulated world; clones are the same world. See the [crate] for how to use it.
@@ -58,6 +96,7 @@ impl World {
             disks: Vec::new(),
             wire: Wire::new(rng.fork()),
             failed: Vec::new(),
+            idle: Idle::default(),
             hash: mix64(seed),
             rng,
             trace: false,
@@ -128,6 +167,23 @@ impl World {
     /// Sets how often faults happen by themselves.
     pub fn set_rates(&self, disk: FileId, rates: FaultRates) {
         self.0.borrow_mut().disk(disk).rates = rates;
+    }
+
+    /// From now on every operation on `disk` takes so much longer: a slow device.
+    pub fn set_delay(&self, disk: FileId, delay: Duration) {
+        self.0.borrow_mut().disk(disk).delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX >> 1);
+    }
+
+    /// Measures from now on, while nothing is in flight, how long these disks are idle: see [`World::idle`].
+    pub fn watch_idle(&self, disks: &[FileId]) {
+        let mut s = self.0.borrow_mut();
+        s.idle = Idle { watched: disks.iter().map(|d| d.0).collect(), since: s.now, ..Idle::default() };
+    }
+
+    /// For how long so far none of the disks that are watched had anything in flight: whoever waited for them then, waited for something else.
+    pub fn idle(&self) -> Duration {
+        let s = self.0.borrow();
+        Duration::from_nanos(s.idle.at(s.now))
     }
 
     /// How many faults took effect on `disk` so far.
@@ -207,6 +263,7 @@ impl State {
         self.failed.clear();
         self.wire.stop();
         self.disks.iter_mut().for_each(|d| d.stop(power));
+        self.idle.stop(self.now);
         self.note(8, &[u64::from(power), self.now]);
         if self.trace {
             eprintln!("{:>14} {}", self.now, if power { "the power is cut" } else { "boot" });
@@ -274,6 +331,7 @@ impl State {
         match self.disks.get_mut(file.0 as usize) {
             Some(disk) => {
                 let (slot, due) = disk.begin(now, request);
+                self.idle.begins(file.0, now);
                 self.schedule(due, Event::Disk { disk: file.0, slot });
             }
             None => {
@@ -320,6 +378,7 @@ impl State {
                     Stuck::No => {}
                 }
                 done.push(d.complete(slot));
+                self.idle.ends(disk, self.now);
             }
             Event::Wire { socket, event } => {
                 self.wire.happen(self.now, SocketId(socket), event, done);
