@@ -1,4 +1,4 @@
-//! How fast rounds write back, and how much writers are held up.
+//! How fast rounds write back.
 //!
 //! **Rate.** A PI controller on the dirty bytes above their target. Dirty data is an integrating plant (it grows by what clients write and shrinks by
 //! what is written back), for which the two gains below are overdamped. The rate is between `min` and `max` at all times. The integral cannot wind up: it does
@@ -7,10 +7,7 @@
 //!
 //! **Pacing.** [`Pacer`] spreads what is written evenly at that rate.
 //!
-//! **Writers.** [`delay_for_writer`] grows without bound but for a cap as dirty data comes near its limit, so that it settles where writers are as fast as
-//! write-back, however fast that is; there is no point at which they stop at once. The form is that of the OpenZFS write throttle.
-//!
-//! All are pure: time is passed in, may stand still and may jump.
+//! Both are pure: time is passed in, may stand still and may jump.
 
 use base::{Duration, Instant};
 
@@ -24,11 +21,6 @@ const PERIOD: Duration = Duration::from_millis(100);
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// What a pacer lets through at once.
 const BURST: Duration = Duration::from_millis(50);
-/// The delay of a writer in the middle between where delays begin and the limit.
-const DELAY: Duration = Duration::from_micros(500);
-/// The longest delay of a writer.
-const LONGEST_DELAY: Duration = Duration::from_millis(50);
-
 /// Rates of write-back, in bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -160,19 +152,6 @@ impl Pacer {
         self.debt += bytes as f64;
         wait
     }
-}
-
-/// How long a write waits before it begins. Nothing below 70 % of `limit` or below `target`; grows smoothly from there, to at most 50 ms at `limit`.
-/// The three are in the same unit, whichever.
-pub fn delay_for_writer(dirty: u64, target: u64, limit: u64) -> Duration {
-    let begin = target.max(limit / 10 * 7).min(limit);
-    if dirty <= begin {
-        return Duration::ZERO;
-    }
-    if dirty >= limit {
-        return LONGEST_DELAY;
-    }
-    DELAY.mul_f64((dirty - begin) as f64 / (limit - dirty) as f64).min(LONGEST_DELAY)
 }
 
 #[cfg(test)]

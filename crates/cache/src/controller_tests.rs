@@ -47,24 +47,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn delays_grow(target in any::<u64>(), limit in any::<u64>(), a in any::<u64>(), b in any::<u64>()) {
-        let (a, b) = (a.min(b), a.max(b));
-        let (da, db) = (delay_for_writer(a, target, limit), delay_for_writer(b, target, limit));
-        prop_assert!(da <= db && db <= LONGEST_DELAY);
-    }
-}
-
-#[test]
-fn delays_have_no_cliff() {
-    let d = |dirty| delay_for_writer(dirty, 400, 1000);
-    assert_eq!(d(700), Duration::ZERO);
-    assert!(d(701) < Duration::from_micros(5));
-    assert_eq!(d(850), DELAY);
-    assert!(d(990) < LONGEST_DELAY / 2);
-    assert_eq!(d(1000), LONGEST_DELAY);
-    assert_eq!(delay_for_writer(0, 0, 0), Duration::ZERO);
 }
 
 #[test]

@@ -49,8 +49,18 @@ impl Cache {
 
     /// Unmaps blocks in the pool.
     pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.change_direct(volume, (lba, end), self.0.pool.discard(volume, lba, end)).await
+    }
+
+    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has of that.
+    pub async fn change_direct(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        change: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
         self.begin_direct(volume, lba, end).await?;
-        let outcome = self.0.pool.discard(volume, lba, end).await;
+        let outcome = change.await;
         self.state_mut().promotions.end_direct(volume, lba, end);
         outcome
     }

@@ -39,6 +39,7 @@ mod state;
 mod status;
 mod streams;
 mod table;
+mod throttle;
 mod write;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};

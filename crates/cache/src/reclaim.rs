@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use base::BLOCK_U64;
 use pool::Result;
 use queue::Class;
 
 use crate::Cache;
+use crate::throttle::Load;
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;
@@ -63,10 +65,10 @@ impl Cache {
     }
 
     /// Holds a writer back as far as write-back needs it.
-    pub(crate) async fn admit(&self) -> Result<()> {
+    pub(crate) async fn admit(&self, blocks: u64) -> Result<()> {
         self.check_failed()?;
         self.0.last_request.set(self.0.rt.now());
-        let delay = self.writer_delay();
+        let delay = self.writer_delay(blocks);
         if delay > Duration::ZERO {
             Box::pin(self.0.rt.sleep(delay)).await;
         }
@@ -80,14 +82,34 @@ impl Cache {
         Ok(())
     }
 
-    /// How long a writer waits, so that dirty data grows no faster than it shrinks as it comes near its limit.
-    fn writer_delay(&self) -> Duration {
-        let all = self.0.layout.data_blocks();
-        let (open, cut) = self.state().buckets.dirty_blocks();
-        let percent = |p: u8| all * u64::from(p) / 100;
-        let (target, limit) =
-            (percent(self.0.settings.dirty_target_percent), percent(self.0.settings.dirty_limit_percent));
-        crate::controller::delay_for_writer(open + cut, target, limit)
+    /// How long a writer of so many blocks waits.
+    fn writer_delay(&self, blocks: u64) -> Duration {
+        let load = self.load();
+        let now = self.0.rt.now();
+        let mut round = self.0.round.borrow_mut();
+        match round.meter.speed(now).and_then(|speed| load.writer_rate(speed)) {
+            Some(rate) => round.writers.take(now, blocks * BLOCK_U64, (rate * BLOCK_U64 as f64) as u64),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// What write-back has before it, and the room that is left.
+    pub(crate) fn load(&self) -> Load {
+        let layout = &self.0.layout;
+        let (low, high) =
+            Load::band(layout.data_blocks(), self.0.settings.dirty_target_percent, self.0.settings.dirty_limit_percent);
+        let st = self.state();
+        let (open, cut) = st.buckets.dirty_blocks();
+        let census = st.buckets.census();
+        let room = (census.free + census.clean).saturating_sub(layout.node_reserve());
+        let room = u64::from(room) * u64::from(layout.bucket_blocks);
+        Load { open, cut, carried: self.0.round.borrow().carried, room, blocks: layout.data_blocks(), low, high }
+    }
+
+    /// A round should not wait until the pool's image is old.
+    pub(crate) fn much_is_dirty(&self) -> bool {
+        let load = self.load();
+        load.open > load.low || load.open > 0 && load.room < load.blocks / 2
     }
 
     /// To be called after a change: wakes the checkpointer when much has changed, and the round when much is dirty.
@@ -99,7 +121,8 @@ impl Cache {
         let (open, _) = st.buckets.dirty_blocks();
         // Whoever runs rounds has not noted yet that something is dirty.
         let asleep = self.0.round.borrow().dirty_since.is_none() && (open > 0 || st.zeros > 0);
-        if asleep || open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) {
+        drop(st);
+        if asleep || self.much_is_dirty() {
             self.0.round_wanted.notify();
         }
     }

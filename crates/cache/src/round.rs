@@ -25,6 +25,7 @@ use crate::Cache;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::index::{Body, Extent};
 use crate::state::Pin;
+use crate::throttle::Meter;
 use format::cache::journal::Record;
 
 /// Blocks that are carried by one write to the pool.
@@ -60,6 +61,11 @@ pub(crate) struct RoundState {
     /// Rounds have failed since.
     pub failing_since: Option<Instant>,
     pub bytes: u64,
+    /// Blocks of the cut that were carried.
+    pub carried: u64,
+    pub meter: Meter,
+    /// Holds writers to what write-back can do.
+    pub writers: Pacer,
 }
 
 impl RoundState {
@@ -74,6 +80,9 @@ impl RoundState {
             last_error: None,
             failing_since: None,
             bytes: 0,
+            carried: 0,
+            meter: Meter::default(),
+            writers: Pacer::new(),
         }
     }
 
@@ -122,6 +131,7 @@ impl Cache {
     /// When the next round is due; `None`: nothing is dirty.
     fn due_in(&self) -> Option<Duration> {
         let (open, cut) = self.state().buckets.dirty_blocks();
+        let much = self.much_is_dirty();
         let mut round = self.0.round.borrow_mut();
         if open + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
             round.dirty_since = None;
@@ -129,7 +139,6 @@ impl Cache {
         }
         let now = self.0.rt.now();
         let since = *round.dirty_since.get_or_insert(now);
-        let much = open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent);
         if round.cut.is_some() || round.urgent > 0 || much || self.is_short() && open > 0 {
             return Some(Duration::ZERO);
         }
@@ -159,10 +168,16 @@ impl Cache {
         self.check_failed()?;
         let cut = self.take_cut();
         let round = self.0.pool.begin_round().await?;
+        self.0.round.borrow_mut().meter.begin(self.0.rt.now());
         let outcome = match self.carry(&round, &cut).await {
             Ok(()) => self.finish(&round, &cut).await,
             Err(e) => Err(e),
         };
+        {
+            let mut round = self.0.round.borrow_mut();
+            round.meter.end(self.0.rt.now());
+            round.carried = 0;
+        }
         if outcome.is_err() {
             round.abort().await;
         }
@@ -251,10 +266,14 @@ impl Cache {
     /// for all of it (a detach, a full pool) is not held up.
     async fn pace(&self, bytes: u64) {
         let wait = {
-            let (open, cut) = self.state().buckets.dirty_blocks();
+            let load = self.load();
+            let (open, cut) = (load.open, load.cut);
+            let is_short = self.is_short();
             let mut round = self.0.round.borrow_mut();
             round.bytes += bytes;
+            round.carried += bytes / BLOCK_U64;
             if round.urgent > 0 {
+                round.meter.carried(bytes / BLOCK_U64, Duration::ZERO);
                 return;
             }
             let target =
@@ -267,13 +286,12 @@ impl Cache {
             // All of the cut is counted, also what was carried already: somewhat too fast is in time.
             let in_time = (cut * BLOCK_U64) as f64 / left;
             let max = self.0.settings.writeback.max;
-            // Where writers are slowed, write-back may be faster in the same measure.
-            let limit = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_limit_percent) / 100;
-            let over =
-                ((open + cut) * BLOCK_U64).saturating_sub(target) as f64 / limit.saturating_sub(target).max(1) as f64;
-            let crowded = if self.is_short() { 1.0 } else { over.min(1.0) };
+            // Where writers are slowed, write-back is as fast as it may.
+            let crowded = if is_short { 1.0 } else { load.urgency() };
             let rate = rate.max(in_time as u64).max((max as f64 * crowded) as u64).min(max);
-            round.pacer.take(now, bytes, rate)
+            let wait = round.pacer.take(now, bytes, rate);
+            round.meter.carried(bytes / BLOCK_U64, wait);
+            wait
         };
         if wait > Duration::ZERO {
             self.0.rt.sleep(wait).await;

@@ -31,7 +31,7 @@ pub struct Settings {
     pub max_lag: Duration,
     /// Share of the cache that dirty data is held to, in percent.
     pub dirty_target_percent: u8,
-    /// Share of the cache at which writers run no faster than write-back, in percent.
+    /// Share of the cache that dirty data reaches when writers are faster than write-back, in percent.
     pub dirty_limit_percent: u8,
     /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
     pub writeback: crate::controller::Settings,

@@ -43,7 +43,7 @@ impl Cache {
 
     async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
-        self.admit().await?;
+        self.admit(blocks).await?;
         self.promise(blocks).await?;
         let outcome = self.write_promised(volume, lba, data).await;
         match outcome {
@@ -200,7 +200,7 @@ impl Cache {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            self.admit().await?;
+            self.admit(1).await?;
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {

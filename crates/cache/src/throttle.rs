@@ -1,0 +1,139 @@
+//! Writers held to what the pool can take.
+//!
+//! Room comes back in lumps: a round makes its whole cut clean at once, when it is published. Writers must not feel the lumps, so they are held to a rate that
+//! follows two measures that move evenly:
+//!
+//! - the **backlog**, what is dirty and was not carried to the pool yet: of the open epoch, and of the cut what is left. Where writers are as fast as
+//!   write-back it stands still. Below `low` it does not matter; from there the rate falls in a straight line, from twice the speed of write-back to
+//!   none at `high`. So it settles in the middle, where the rate is that speed, whatever that is. One cut is as large then as the backlog, and dirty
+//!   data, a whole cut and what comes meanwhile, swings up to twice of it.
+//! - the **runway**, the room that is left over the time until the cut is published, once half of the room is gone; the less is left, the stricter. A small
+//!   set of blocks that is written again and again makes no backlog, but takes room all the same.
+//!
+//! The speed of write-back is what it was of late ([`Meter`]), pauses between carrying and publishing included, but only while it was not paced.
+//!
+//! All are pure: time is passed in, may stand still and may jump.
+
+use base::{Duration, Instant};
+
+/// Speed is measured over pieces of this length.
+const WINDOW: Duration = Duration::from_millis(500);
+/// Half of what is known of the speed is younger than about this, in seconds.
+const MEMORY: f64 = 8.0;
+/// Publishing takes so long, at least, in seconds.
+const PUBLISH: f64 = 0.2;
+/// Blocks a second that writers may always write while there is room.
+const LEAST: f64 = 16.0;
+
+/// How fast write-back is when nothing but the pool holds it up.
+#[derive(Debug, Default)]
+pub struct Meter {
+    since: Option<Instant>,
+    blocks: u64,
+    slept: Duration,
+    speed: Option<f64>,
+}
+
+impl Meter {
+    /// A round begins.
+    pub fn begin(&mut self, now: Instant) {
+        *self = Meter { since: Some(now), speed: self.speed, ..Meter::default() };
+    }
+
+    /// So many blocks are carried, and write-back was paced for `slept` before.
+    pub fn carried(&mut self, blocks: u64, slept: Duration) {
+        self.blocks += blocks;
+        self.slept += slept;
+    }
+
+    /// The round has ended.
+    pub fn end(&mut self, now: Instant) {
+        self.look(now);
+        self.since = None;
+    }
+
+    /// Blocks a second; `None`: not known yet.
+    pub fn speed(&mut self, now: Instant) -> Option<f64> {
+        if self.since.is_some_and(|since| now.since(since) >= WINDOW) {
+            self.look(now);
+        }
+        self.speed
+    }
+
+    fn look(&mut self, now: Instant) {
+        let Some(since) = self.since else { return };
+        let time = now.since(since);
+        if time.is_zero() {
+            return;
+        }
+        if self.slept * 5 < time {
+            let seconds = time.as_secs_f64();
+            let sample = self.blocks as f64 / seconds;
+            let weight = 1.0 - (-seconds / MEMORY).exp();
+            self.speed = Some(self.speed.map_or(sample, |s| s + weight * (sample - s)));
+        }
+        *self = Meter { since: Some(now), speed: self.speed, ..Meter::default() };
+    }
+}
+
+/// What the cache is burdened with, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Dirty, and in no cut.
+    pub open: u64,
+    /// Of the cut.
+    pub cut: u64,
+    /// Of the cut what was carried already.
+    pub carried: u64,
+    /// What can be written to before anything has to be published.
+    pub room: u64,
+    /// All there is.
+    pub blocks: u64,
+    /// Where the backlog begins to matter.
+    pub low: u64,
+    /// Where it must not get.
+    pub high: u64,
+}
+
+impl Load {
+    /// The backlogs between which writers are slowed, for a cache of `blocks` in which dirty data is to stay below `limit` percent; `target`: at so many
+    /// percent, at least, write-back begins.
+    pub fn band(blocks: u64, target: u8, limit: u8) -> (u64, u64) {
+        let share = |tenths: u64| blocks * u64::from(limit) / 100 * tenths / 10;
+        (share(4).min(blocks * u64::from(target) / 100), share(6))
+    }
+
+    /// Dirty and not carried yet.
+    pub fn backlog(&self) -> u64 {
+        self.open + self.cut.saturating_sub(self.carried)
+    }
+
+    /// How far it is from where it begins to matter to the middle: 0 to 1.
+    pub fn urgency(&self) -> f64 {
+        let middle = (self.high.saturating_sub(self.low) / 2).max(1);
+        (self.backlog().saturating_sub(self.low) as f64 / middle as f64).min(1.0)
+    }
+
+    /// Blocks a second that writers may write, where write-back has this speed; `None`: as many as they like.
+    pub fn writer_rate(&self, speed: f64) -> Option<f64> {
+        let mut rate = f64::INFINITY;
+        let backlog = self.backlog();
+        if backlog > self.low {
+            let width = self.high.saturating_sub(self.low).max(1) as f64;
+            rate = speed * 2.0 * self.high.saturating_sub(backlog) as f64 / width;
+        }
+        let half = self.blocks as f64 / 2.0;
+        let room = self.room as f64;
+        if room < half {
+            // Without a cut all of the open epoch will be the next.
+            let rest = if self.cut > 0 { self.cut.saturating_sub(self.carried) } else { self.open };
+            let time = rest as f64 / speed.max(1.0) + PUBLISH;
+            rate = rate.min(room / time / (1.0 - room / half));
+        }
+        rate.is_finite().then_some(rate.max(LEAST))
+    }
+}
+
+#[cfg(test)]
+#[path = "throttle_tests.rs"]
+mod tests;
