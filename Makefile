@@ -55,7 +55,7 @@ unit: ## unit, property and conformance tests
 torture: deps ## the engine under simulation (SEEDS=n SEED=first)
 	cargo run --release -p torture -- --seeds $(SEEDS) --seed $(SEED)
 
-clients: deps-test ## real clients against the real binary (ONLY="fio guest")
+clients: deps-test ## real clients against the real binary (ONLY="fio guest", ONLY="--cache off")
 	cargo build --release -p forebay
 	$(PYTHON) tests/run --bin $(BIN) $(ONLY)
 
