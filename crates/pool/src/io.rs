@@ -25,6 +25,8 @@ const STEP_BLOCKS: u64 = 256;
 pub(crate) const END_OF_SPACE: Lba = Lba(format::MAX_VOLUME_BYTES / BLOCK_U64);
 /// Extents that a discard unmaps in one step.
 const STEP_EXTENTS: usize = 128;
+/// What must wait for a round's end looks for it so often.
+const AFTER_ROUND: base::Duration = base::Duration::from_millis(10);
 
 /// A part of a read: a hole, or blocks with their checksums.
 struct Piece {
@@ -128,8 +130,7 @@ impl Pool {
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
         let outcome = self.write_runs(&runs, &data).await;
         if let Err(e) = outcome {
-            let mut st = self.state_mut();
-            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+            self.give_back(&runs);
             return Err(e);
         }
         let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs, size)).await;
@@ -137,12 +138,19 @@ impl Pool {
             Ok(outcome) => outcome,
             Err(e) => Err(e),
         };
-        if outcome.is_err() {
-            let mut st = self.state_mut();
-            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+        if outcome.is_ok() {
+            self.state_mut().end_writing(&runs);
+        } else {
+            self.give_back(&runs);
         }
         self.after_change();
         outcome
+    }
+
+    fn give_back(&self, runs: &[Run]) {
+        let mut st = self.state_mut();
+        st.end_writing(runs);
+        runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
     }
 
     async fn write_runs(&self, runs: &[Run], data: &Slice) -> Result<()> {
@@ -182,6 +190,7 @@ impl Pool {
             let outcome = match got {
                 Alloc::Got(run) => {
                     missing -= run.len;
+                    self.state_mut().begin_writing(run);
                     runs.push(run);
                     Ok(())
                 }
@@ -193,8 +202,7 @@ impl Pool {
                 Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "the pool is full")),
             };
             if let Err(e) = outcome {
-                let mut st = self.state_mut();
-                runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+                self.give_back(&runs);
                 return Err(e);
             }
         }
@@ -219,10 +227,18 @@ impl Pool {
         while at < END_OF_SPACE {
             self.admit(Purpose::Free).await?;
             let step = |st: &mut State| {
+                // A round has a clone of the mapping, which will take its place: it would bring back what is unmapped here.
+                if st.volumes.get(&volume).is_some_and(|v| v.round.is_some()) {
+                    return Ok(Ok(None));
+                }
                 let size = st.volumes.get(&volume).map_or(0, |v| v.record.size_bytes);
-                unmap(st, volume, at.max(Lba(size.div_ceil(BLOCK_U64))), END_OF_SPACE)
+                let done = unmap(st, volume, at.max(Lba(size.div_ceil(BLOCK_U64))), END_OF_SPACE)?;
+                Ok(done.map(Some))
             };
-            at = self.resident(Class::Foreground, step).await??;
+            match self.resident(Class::Foreground, step).await?? {
+                Some(upto) => at = upto,
+                None => self.rt().sleep(AFTER_ROUND).await,
+            }
             self.after_change();
             self.rt().yield_now().await;
         }

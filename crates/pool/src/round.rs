@@ -1,8 +1,8 @@
 //! Rounds: a second transaction, of write-back, open beside the direct one and published at once.
 //!
 //! A round writes into free space and edits private clones of trees: of the mapping trees of its volumes, and of the checksum trees of the groups that
-//! it allocates from. Nobody else edits those meanwhile: direct writes take no block of its groups, and its volumes write back. Readers and direct
-//! commits see the published trees. So a direct commit contains nothing of the round, and a crash leaves nothing of it but free space.
+//! it allocates from. Nobody else edits those meanwhile: direct writes take no block of its groups (nor does it take groups of which they have taken some), its volumes
+//! write back, and what a shrink left of them is freed when it has ended. Readers and direct commits see the published trees. So a direct commit contains nothing of the round, and a crash leaves nothing of it but free space.
 //!
 //! To publish it, its nodes are written first; then, in one step, its trees take the place of the published ones and its lists join the open transaction,
 //! whose commit makes all of it durable, together with the epoch, in one superblock.
@@ -400,6 +400,20 @@ impl State {
         room.is_some_and(|room| room >= reserved)
     }
 
+    /// Blocks of a direct write are taken; when all of it is entered, or given up, [`State::end_writing`] says so.
+    pub fn begin_writing(&mut self, run: Run) {
+        let id = self.geometry.split(run.addr).0;
+        self.group_mut(id).writing += run.len;
+    }
+
+    /// The other end of [`State::begin_writing`].
+    pub fn end_writing(&mut self, runs: &[Run]) {
+        for run in runs {
+            let id = self.geometry.split(run.addr).0;
+            self.group_mut(id).writing -= run.len;
+        }
+    }
+
     /// True if a direct write of `blocks` leaves what was promised.
     pub fn leaves_promised(&self, blocks: u64) -> bool {
         self.reserved == 0 || self.can_hold(self.reserved + blocks)
@@ -429,7 +443,7 @@ impl State {
             let free = |id: GroupId| self.geometry.group_blocks - self.group(id).busy_count;
             let usable = |id: GroupId| {
                 let g = self.group(id);
-                g.round.is_some() || g.checksums.edited() <= committed
+                g.round.is_some() || g.writing == 0 && g.checksums.edited() <= committed
             };
             let best = self.space.by_free[0].iter().rev().map(|&(_, id)| id).find(|&id| usable(id));
             let roomy = best.filter(|&id| free(id) >= self.geometry.group_blocks / 4);

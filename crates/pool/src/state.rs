@@ -32,6 +32,8 @@ pub(crate) struct Group {
     pub checksums: LiveTree,
     /// The open round's own version of them.
     pub round: Option<btree::Tree>,
+    /// Blocks that direct writes have taken, and not yet entered into the trees: no round may have the group before that.
+    pub writing: u32,
 }
 
 /// A page of the volume or group table.
