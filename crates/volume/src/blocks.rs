@@ -174,14 +174,12 @@ impl Blocks {
                 cache.flush().await
             }
             Way::Direct(cache, _) => {
-                if new < old {
-                    if let Some(last) = last {
-                        cache.write_direct(volume, Lba(new / BLOCK_U64), &last, false).await?;
-                    }
-                    cache.discard_direct(volume, from, to).await?;
-                }
+                // The new last block, if it changes, and what is behind it.
+                let behind = (Lba(if last.is_some() { new / BLOCK_U64 } else { from.0 }), to);
                 let _no_round = cache.between_rounds().await;
-                self.0.pool.resize_volume(volume, new, None).await
+                // The pool gives up blocks when it has committed the size: until then a crash leaves the old size, and all of the content.
+                let resize = self.0.pool.resize_volume(volume, new, last);
+                if new < old { cache.change_direct(volume, behind, resize).await } else { resize.await }
             }
         }
     }
