@@ -63,7 +63,9 @@ type Body = Pin<Box<dyn Future<Output = ()>>>;
 struct Task {
     /// Absent while it is being polled, and between two tasks.
     body: Option<Body>,
-    waker: Arc<TaskWaker>,
+    wake: Arc<TaskWaker>,
+    /// The same as the task sees it; absent while it is being polled, so that a poll counts no reference up and down.
+    waker: Option<Waker>,
 }
 
 type Callback = Box<dyn FnOnce(Completion)>;
@@ -74,6 +76,8 @@ struct State {
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<usize>>,
     woken: Arc<Woken>,
+    /// What was taken from `woken` and is polled before the rest: one lock for many tasks. Only in [`Order::Fifo`].
+    ready: RefCell<VecDeque<usize>>,
     slots: RefCell<Slots>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
@@ -108,6 +112,7 @@ impl Rt {
             tasks: RefCell::new(Vec::new()),
             free_tasks: RefCell::new(Vec::new()),
             woken: Arc::new(Woken::new(VecDeque::new())),
+            ready: RefCell::new(VecDeque::new()),
             slots: RefCell::new(Slots {
                 callbacks: (0..slots).map(|_| None).collect(),
                 free: (0..slots).rev().collect(),
@@ -164,12 +169,12 @@ impl Rt {
         let mut tasks = self.0.tasks.borrow_mut();
         let task = self.0.free_tasks.borrow_mut().pop().unwrap_or_else(|| {
             let task = tasks.len();
-            let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), woken: self.0.woken.clone() });
-            tasks.push(Task { body: None, waker });
+            let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), woken: self.0.woken.clone() });
+            tasks.push(Task { body: None, waker: Some(Waker::from(wake.clone())), wake });
             task
         });
         tasks[task].body = Some(body);
-        tasks[task].waker.wake_by_ref();
+        tasks[task].wake.wake_by_ref();
     }
 
     /// Runs everything until `future` is done. `None` if the runtime was [killed](Rt::kill) meanwhile.
@@ -222,30 +227,40 @@ impl Rt {
         drop((callbacks, backlog));
     }
 
+    /// Takes the number of a task that is ready.
+    fn next_ready(&self) -> Option<usize> {
+        if self.0.seeded {
+            let mut woken = lock(&self.0.woken);
+            if woken.len() < 2 {
+                return woken.pop_front();
+            }
+            let i = self.0.rng.borrow_mut().below(woken.len() as u64) as usize;
+            return woken.swap_remove_back(i);
+        }
+        let mut ready = self.0.ready.borrow_mut();
+        if ready.is_empty() {
+            std::mem::swap(&mut *ready, &mut *lock(&self.0.woken));
+        }
+        ready.pop_front()
+    }
+
     /// Polls one ready task; false if there is none.
     fn poll_one(&self) -> bool {
-        let task = {
-            let mut woken = lock(&self.0.woken);
-            if self.0.seeded && woken.len() > 1 {
-                let i = self.0.rng.borrow_mut().below(woken.len() as u64) as usize;
-                woken.swap_remove_back(i)
-            } else {
-                woken.pop_front()
-            }
-        };
-        let Some(task) = task else { return false };
-        let (body, waker) = {
+        let Some(task) = self.next_ready() else { return false };
+        let (mut body, waker) = {
             let mut tasks = self.0.tasks.borrow_mut();
             let t = &mut tasks[task];
-            t.waker.queued.store(false, Ordering::Relaxed);
-            (t.body.take(), t.waker.clone())
+            t.wake.queued.store(false, Ordering::Relaxed);
+            let Some(body) = t.body.take() else { return true };
+            (body, t.waker.take().unwrap_or_else(|| Waker::from(t.wake.clone())))
         };
-        let Some(mut body) = body else { return true };
-        let waker = Waker::from(waker);
         let poll = body.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut tasks = self.0.tasks.borrow_mut();
+        tasks[task].waker = Some(waker);
         if poll.is_pending() && !self.0.dead.get() {
-            self.0.tasks.borrow_mut()[task].body = Some(body);
+            tasks[task].body = Some(body);
         } else {
+            drop(tasks);
             // Before its number is free: what the task owned may spawn and wake as it goes.
             drop(body);
             self.0.free_tasks.borrow_mut().push(task);
