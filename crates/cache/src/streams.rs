@@ -4,27 +4,37 @@ use std::cell::RefCell;
 
 use base::{BLOCK_U64, Lba, VolumeId};
 
-/// Streams that are followed at once.
+/// Streams that are followed at once: a bit of a word for each.
 const STREAMS: usize = 64;
 
-#[derive(Clone, Copy)]
-struct Stream {
-    volume: VolumeId,
-    next: Lba,
-    bytes: u64,
-    seen: u64,
+/// The streams, by place: what every request looks through stands close together.
+struct Followed {
+    /// The block with which each goes on; none ends a volume there.
+    next: [u64; STREAMS],
+    volume: [VolumeId; STREAMS],
+    bytes: [u64; STREAMS],
+    /// Those that went on since the hand passed them: the hand spares them once (CLOCK).
+    went_on: u64,
+    hand: usize,
 }
 
 /// The streams of one kind of request.
 pub(crate) struct Streams {
-    state: RefCell<(Vec<Stream>, u64)>,
+    state: RefCell<Followed>,
     cutoff: u64,
 }
 
 impl Streams {
     /// `cutoff`: from so many bytes on a stream is sequential; 0: none ever is.
     pub fn new(cutoff: u64) -> Streams {
-        Streams { state: RefCell::new((Vec::with_capacity(STREAMS), 0)), cutoff }
+        let none = Followed {
+            next: [u64::MAX; STREAMS],
+            volume: [VolumeId(0); STREAMS],
+            bytes: [0; STREAMS],
+            went_on: 0,
+            hand: 0,
+        };
+        Streams { state: RefCell::new(none), cutoff }
     }
 
     /// Notes a request; true if it belongs to a stream that is past the cutoff.
@@ -33,20 +43,40 @@ impl Streams {
             return false;
         }
         let mut state = self.state.borrow_mut();
-        let (streams, clock) = &mut *state;
-        *clock += 1;
-        let next = lba.plus(blocks);
-        let stream = Stream { volume, next, bytes: blocks * BLOCK_U64, seen: *clock };
-        if let Some(s) = streams.iter_mut().find(|s| s.volume == volume && s.next == lba) {
-            *s = Stream { bytes: s.bytes + stream.bytes, ..stream };
-            return s.bytes > self.cutoff;
+        let s = &mut *state;
+        let mut bytes = blocks * BLOCK_U64;
+        let place = match s.find(volume, lba) {
+            Some(place) => {
+                s.went_on |= 1 << place;
+                bytes += s.bytes[place];
+                place
+            }
+            None => s.replace(),
+        };
+        (s.next[place], s.volume[place], s.bytes[place]) = (lba.plus(blocks).0, volume, bytes);
+        bytes > self.cutoff
+    }
+}
+
+impl Followed {
+    fn find(&self, volume: VolumeId, lba: Lba) -> Option<usize> {
+        // Most requests continue nothing: one pass without branches says so.
+        if !self.next.iter().fold(false, |found, &next| found | (next == lba.0)) {
+            return None;
         }
-        if streams.len() < STREAMS {
-            streams.push(stream);
-        } else if let Some(oldest) = streams.iter_mut().min_by_key(|s| s.seen) {
-            *oldest = stream;
+        (0..STREAMS).find(|&i| self.next[i] == lba.0 && self.volume[i] == volume)
+    }
+
+    /// The place of a stream that is given up.
+    fn replace(&mut self) -> usize {
+        loop {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % STREAMS;
+            if self.went_on & (1 << place) == 0 {
+                return place;
+            }
+            self.went_on &= !(1 << place);
         }
-        stream.bytes > self.cutoff
     }
 }
 
