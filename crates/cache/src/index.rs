@@ -223,6 +223,23 @@ impl Index {
         })
     }
 
+    /// The part `[lba, end)` of the data extent that has all of it, if there is one. No more than that is decoded, which is what most reads want.
+    pub fn within(&mut self, buckets: &Buckets, volume: VolumeId, (lba, end): (Lba, Lba)) -> Step<Option<Extent>> {
+        let found = self.tree.get_le(&mut self.cache, &index_key(volume, lba), |k, v| {
+            let (_, first) = decode_key(k).filter(|(v, _)| *v == volume)?;
+            let IndexValue::Data { dirty, epoch, addr, generation, crcs } = IndexValue::decode(v)? else { return None };
+            let all = crcs.len() as u64;
+            if end.0 > first.0 + all || !buckets.contains(addr, all as u32) {
+                return None;
+            }
+            let skip = lba.0 - first.0;
+            let crcs = crcs.cut(skip as usize, (end.0 - lba.0) as usize).iter().collect();
+            let body = Body::Data { addr: CacheAddr(addr.0 + skip), generation, crcs };
+            Some(Extent { volume, lba, written: dirty.then_some(epoch), body })
+        })?;
+        Ok(found.flatten())
+    }
+
     /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they stand, stale ones too.
     pub fn overlapping(
         &mut self,

@@ -261,11 +261,22 @@ fn plan(
     blocks: u64,
 ) -> std::result::Result<Result<SmallVec<[Piece; 1]>>, Fault> {
     let end = lba.plus(blocks);
+    let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
+    if let Some(e) = st.index.within(&st.buckets, volume, (lba, end))?
+        && !e.is_stale(&st.buckets)
+    {
+        let dirty = st.index.unpublished(&e).is_some();
+        if let Body::Data { addr, crcs, .. } = e.body {
+            st.buckets.pin(addr);
+            st.buckets.touch(addr);
+            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty } });
+            return Ok(Ok(pieces));
+        }
+    }
     let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
         Ok(found) => found,
         Err(e) => return Ok(Err(e)),
     };
-    let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
         if to > from {
             pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool });

@@ -59,6 +59,11 @@ impl<'a> CrcList<'a> {
         self.0.is_empty()
     }
 
+    /// `len` of them from number `from` on. Panics if there are fewer.
+    pub fn cut(&self, from: usize, len: usize) -> CrcList<'a> {
+        CrcList(&self.0[from * 4..][..len * 4])
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = Crc> + use<'a> {
         self.0.chunks_exact(4).map(|c| Crc::from_le_bytes([c[0], c[1], c[2], c[3]]))
