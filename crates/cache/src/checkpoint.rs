@@ -80,7 +80,7 @@ impl Cache {
     pub(crate) async fn checkpoint_now(&self) -> Result<()> {
         loop {
             self.check_failed()?;
-            let wait = self.0.checkpoint_done.wait();
+            let wait = self.0.checkpoint_moved.wait();
             let running = std::mem::replace(&mut self.0.checkpointer.borrow_mut().running, true);
             if !running {
                 break;
@@ -92,9 +92,19 @@ impl Cache {
         if let Err(e) = &outcome {
             self.fail(e);
         }
-        self.0.checkpoint_done.notify();
+        self.0.checkpoint_moved.notify();
         self.0.room.notify();
         outcome
+    }
+
+    /// Waits until the running checkpoint moves on, or runs one.
+    pub(crate) async fn checkpoint_one(&self) -> Result<()> {
+        let wait = self.0.checkpoint_moved.wait();
+        if !self.0.checkpointer.borrow().running {
+            return self.checkpoint_now().await;
+        }
+        wait.await;
+        self.check_failed()
     }
 
     fn freeze(&self) -> Frozen {
@@ -119,6 +129,7 @@ impl Cache {
 
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
+        self.0.checkpoint_moved.notify();
         let root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve();
         let pages = self.changed_pages(&mut frozen, &freed);

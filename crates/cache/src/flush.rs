@@ -85,7 +85,7 @@ impl Cache {
         }
         if blocked {
             // The ring is full of what no checkpoint has: one must come first.
-            self.checkpoint_now().await?;
+            self.checkpoint_one().await?;
         }
         Ok(())
     }

@@ -82,7 +82,8 @@ struct Inner {
     hungry: Event,
     checkpointer: RefCell<Checkpointer>,
     checkpoint_wanted: Event,
-    checkpoint_done: Event,
+    /// A checkpoint has frozen what it writes, or has ended.
+    checkpoint_moved: Event,
     round: RefCell<RoundState>,
     round_wanted: Event,
     round_done: Event,
@@ -155,5 +156,6 @@ impl Cache {
         }
         self.0.room.notify();
         self.0.flushed.notify();
+        self.0.checkpoint_moved.notify();
     }
 }

@@ -144,7 +144,7 @@ impl Cache {
             hungry: Event::new(),
             checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
             checkpoint_wanted: Event::new(),
-            checkpoint_done: Event::new(),
+            checkpoint_moved: Event::new(),
             round: RefCell::new(round),
             round_wanted: Event::new(),
             round_done: Event::new(),

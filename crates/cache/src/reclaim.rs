@@ -11,6 +11,8 @@ use crate::throttle::Load;
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;
+/// Entries of the journal that may wait in memory before writers do.
+const JOURNAL_WAITING: usize = 64;
 
 impl Cache {
     /// Fewer buckets are free, or soon will be, than should be.
@@ -72,12 +74,30 @@ impl Cache {
         if delay > Duration::ZERO {
             Box::pin(self.0.rt.sleep(delay)).await;
         }
-        let crowded = {
-            let st = self.state();
-            st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > 64
-        };
-        if crowded {
-            Box::pin(self.checkpoint_now()).await?;
+        if self.is_crowded() {
+            Box::pin(self.uncrowd()).await?;
+        }
+        Ok(())
+    }
+
+    /// More has changed than checkpoints and the journal keep up with.
+    fn is_crowded(&self) -> bool {
+        let st = self.state();
+        st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+    }
+
+    /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
+    async fn uncrowd(&self) -> Result<()> {
+        while self.is_crowded() {
+            self.check_failed()?;
+            let wait = self.0.checkpoint_moved.wait();
+            if self.state().journal.waiting() > JOURNAL_WAITING {
+                let target = self.state_mut().journal.close();
+                self.durable(target, Class::Foreground).await?;
+                continue;
+            }
+            self.0.checkpoint_wanted.notify();
+            wait.await;
         }
         Ok(())
     }
