@@ -22,8 +22,23 @@ struct Inner {
     pool: Pool,
     cache: RefCell<Option<Cache>>,
     gates: RefCell<FxHashMap<VolumeId, Gate>>,
+    /// While all gates are shut, or about to be: those of volumes that were made meanwhile.
+    born_shut: RefCell<Option<Vec<Shut>>>,
     /// One change of a cache or a mode at a time.
     changing: rt::sync::Semaphore,
+}
+
+/// All gates stay shut until it is dropped, also those of volumes that are made meanwhile.
+struct AllShut {
+    blocks: Blocks,
+    gates: Vec<Shut>,
+}
+
+impl Drop for AllShut {
+    fn drop(&mut self) {
+        self.blocks.0.born_shut.take();
+        self.gates.clear();
+    }
 }
 
 /// The way of one request.
@@ -37,7 +52,8 @@ enum Way {
 impl Blocks {
     pub fn new(pool: &Pool, cache: Option<Cache>) -> Blocks {
         let (cache, gates) = (RefCell::new(cache), RefCell::default());
-        Blocks(Rc::new(Inner { pool: pool.clone(), cache, gates, changing: rt::sync::Semaphore::new(1) }))
+        let born_shut = RefCell::default();
+        Blocks(Rc::new(Inner { pool: pool.clone(), cache, gates, born_shut, changing: rt::sync::Semaphore::new(1) }))
     }
 
     pub fn pool(&self) -> &Pool {
@@ -50,8 +66,14 @@ impl Blocks {
 
     fn gate(&self, volume: VolumeId) -> Gate {
         let mut gates = self.0.gates.borrow_mut();
-        let mode = || self.0.pool.volume(volume).map_or(CacheMode::default(), |v| v.cache_mode);
-        gates.entry(volume).or_insert_with(|| Gate::new(mode())).clone()
+        let make = || {
+            let gate = Gate::new(self.0.pool.volume(volume).map_or(CacheMode::default(), |v| v.cache_mode));
+            if let Some(shut) = &mut *self.0.born_shut.borrow_mut() {
+                shut.push(gate.born_shut());
+            }
+            gate
+        };
+        gates.entry(volume).or_insert_with(make).clone()
     }
 
     async fn enter(&self, volume: VolumeId) -> (Inside, Way) {
@@ -276,13 +298,13 @@ impl Blocks {
         Ok(())
     }
 
-    async fn shut_all(&self) -> Vec<Shut> {
-        // Every volume has a gate then; one that is made meanwhile has nobody inside who knows of a cache.
-        let volumes: Vec<VolumeId> = self.0.pool.volumes().iter().map(|v| v.id).collect();
-        let mut shut = Vec::with_capacity(volumes.len());
-        for volume in volumes {
-            shut.push(self.gate(volume).shut().await);
+    async fn shut_all(&self) -> AllShut {
+        let there: Vec<Gate> = self.0.pool.volumes().iter().map(|v| self.gate(v.id)).collect();
+        *self.0.born_shut.borrow_mut() = Some(Vec::new());
+        let mut all = AllShut { blocks: self.clone(), gates: Vec::with_capacity(there.len()) };
+        for gate in there {
+            all.gates.push(gate.shut().await);
         }
-        shut
+        all
     }
 }

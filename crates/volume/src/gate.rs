@@ -49,6 +49,12 @@ impl Gate {
         Inside(self.clone())
     }
 
+    /// Shuts a gate that nobody has seen yet.
+    pub fn born_shut(&self) -> Shut {
+        self.0.shut.set(true);
+        Shut(self.clone())
+    }
+
     /// Shuts it, and waits until nobody is inside. One at a time: who comes second waits until it is open again.
     pub async fn shut(&self) -> Shut {
         while self.0.shut.get() {
