@@ -136,6 +136,9 @@ fn list(boot: &Rc<Boot>) {
         };
         let model = env.model.borrow();
         let (least, most) = model.volume(id).map_or((0, u64::MAX), |v| v.sizes());
+        if model.volume(id).is_some_and(|v| !v.may_be_in(f.cache_mode)) {
+            env.fail(format!("volume {name:?} is in another mode: {f:?}"));
+        }
         if f.size_bytes != least && f.size_bytes != most {
             env.fail(format!("volume {name:?} should have {least} or {most} bytes: {f:?}"));
         }

@@ -6,14 +6,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use cache::{Cache, CacheStatus, CreateOptions};
+use base::{BLOCK_U64, Duration};
+use cache::{Cache, CacheFile, CacheStatus, CreateOptions};
 use pool::{Pool, PoolError};
 use rt::Rt;
 use volume::Volumes;
 
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
-use crate::settings::CacheDamage;
+use crate::model::cuts::Gauge;
+use crate::model::lag::Sight;
+use crate::settings::{CacheDamage, CachePlan};
 use crate::story::Coverage;
 use crate::verify::verify;
 
@@ -23,12 +26,16 @@ pub(crate) enum Attachment {
     /// The pool has no cache.
     #[default]
     None,
-    /// It was about to be attached, or detached, when the boot ended.
-    Doubtful,
+    /// It was about to be attached when the boot ended: it is empty, if the pool has it.
+    Attaching,
+    /// It was about to be detached.
+    Detaching,
     /// The pool has a cache.
     Attached,
     /// It had one, which is gone.
     Lost,
+    /// It had one, perhaps, which is gone.
+    PerhapsLost,
     /// As `Lost`, and the model knows.
     SetBack,
 }
@@ -36,14 +43,17 @@ pub(crate) enum Attachment {
 /// Between two boots: the cache's device is gone, or not.
 pub(crate) fn perhaps_lose(env: &Env, attachment: &Cell<Attachment>) {
     let Some(plan) = &env.settings.cache else { return };
-    if attachment.get() != Attachment::Attached {
-        return;
-    }
+    let lost = match attachment.get() {
+        Attachment::Attached => Attachment::Lost,
+        Attachment::Attaching | Attachment::Detaching => Attachment::PerhapsLost,
+        _ => return,
+    };
     let struck = env.cache_struck.get() && (plan.damage == CacheDamage::Dies || env.one_in(2));
     if struck || plan.lost > 0 && env.one_in(plan.lost) {
         env.note("the cache is lost");
         env.count("caches lost", 1);
-        attachment.set(Attachment::Lost);
+        env.count("caches lost in the middle of an attach or a detach", u64::from(lost == Attachment::PerhapsLost));
+        attachment.set(lost);
     }
 }
 
@@ -75,10 +85,15 @@ fn right(env: &Env, outcome: Result<(), String>) {
 
 /// The cache's device was struck: it is not used any more.
 pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
-    if env.cache_struck.get() && matches!(attachment.get(), Attachment::Attached | Attachment::Doubtful) {
-        env.note("the cache is given up");
-        attachment.set(Attachment::Lost);
+    if !env.cache_struck.get() {
+        return;
     }
+    match attachment.get() {
+        Attachment::Attached => attachment.set(Attachment::Lost),
+        Attachment::Attaching | Attachment::Detaching => attachment.set(Attachment::PerhapsLost),
+        _ => return,
+    }
+    env.note("the cache is given up");
 }
 
 /// Opens the pool's cache; goes on without one that is lost; attaches one to a pool that has none, or not.
@@ -90,19 +105,26 @@ pub(crate) async fn open(
     attachment: &Cell<Attachment>,
     may_attach: bool,
 ) -> Result<Option<Cache>, Over> {
-    let (Some(file), Some(plan)) = (&devices.cache, &env.settings.cache) else { return Ok(None) };
+    let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
         // It held nothing that the pool lacked when its device failed.
         (_, false) if env.cache_struck.get() => {
             env.count("caches that failed and were not missed", 1);
-            attachment.set(Attachment::None);
+            gone(env, attachment);
         }
         (Attachment::Attached | Attachment::Lost, false) => env.fail("the pool does not know its cache any more"),
         (Attachment::None, true) => env.fail("the pool names a cache that was detached"),
-        (Attachment::Lost | Attachment::SetBack, _) => forget(env, rt, pool, devices, attachment).await?,
-        (_, true) => {}
-        (_, false) => attachment.set(Attachment::None),
+        (Attachment::SetBack, _) | (Attachment::Lost | Attachment::PerhapsLost, true) => {
+            forget(env, rt, pool, devices, attachment).await?;
+        }
+        (Attachment::Attaching, true) => {
+            env.count("attaches cut short that are done", 1);
+            env.model.borrow_mut().attach(pool.published().0);
+        }
+        (Attachment::Detaching, true) => env.count("detaches cut short that are not done", 1),
+        (Attachment::Attached, true) => {}
+        (_, false) => gone(env, attachment),
     }
     if pool.cache_uuid().is_none() {
         if !may_attach || env.one_in(4) {
@@ -111,8 +133,8 @@ pub(crate) async fn open(
         }
         devices.renew_cache();
         env.model.borrow_mut().attach(pool.published().0);
-        attachment.set(Attachment::Doubtful);
-        let options = CreateOptions { bucket_bytes: plan.bucket_bytes, journal_bytes: Some(plan.journal_bytes) };
+        attachment.set(Attachment::Attaching);
+        let options = create_options(plan);
         let uuid = std::array::from_fn(|_| env.below(256) as u8);
         judge(env, "creating the cache", cache::create(rt, file, pool, &options, uuid).await)?;
         env.note("a cache is attached");
@@ -131,11 +153,58 @@ pub(crate) async fn open(
         }
     };
     env.count("opens with a cache", 1);
-    *env.cache.borrow_mut() = Some(cache.clone());
-    let gauge = cache.clone();
-    let gauge = Box::new(move || (gauge.epoch().0, gauge.pool().published().0));
-    right(env, env.model.borrow_mut().open_cache(pool.published().0, gauge));
+    serve(env, &cache, file);
     Ok(Some(cache))
+}
+
+/// How caches are made.
+pub(crate) fn create_options(plan: &CachePlan) -> CreateOptions {
+    CreateOptions { bucket_bytes: plan.bucket_bytes, journal_bytes: Some(plan.journal_bytes) }
+}
+
+/// A cache, open, is in front of the pool from now on.
+pub(crate) fn serve(env: &Rc<Env>, cache: &Cache, file: &CacheFile) {
+    *env.cache.borrow_mut() = Some(cache.clone());
+    let published = cache.pool().published().0;
+    let excused = env.errors_allowed() || env.host_full.get();
+    let lag = env.settings.cache.as_ref().filter(|_| !excused).map(allowed_lag);
+    let dirty = cache.status().dirty_bytes > 0;
+    right(env, env.model.borrow_mut().open_cache(published, gauge(env, cache, file), lag, dirty));
+}
+
+fn gauge(env: &Env, cache: &Cache, file: &CacheFile) -> Gauge {
+    let (world, cache, file) = (env.world.clone(), cache.clone(), file.file);
+    let stuck_for = env.settings.cache.as_ref().map_or(0, |plan| nanos(plan.harmless.stuck_for));
+    Box::new(move || Sight {
+        open: cache.epoch().0,
+        published: cache.pool().published().0,
+        now_ns: world.now().0,
+        idle_ns: nanos(world.idle()),
+        stuck_ns: world.fault_counts(file).stuck * stuck_for,
+    })
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `max_lag`, and what two rounds in a row (a write may have missed the cut of the one that is under way) may take while the pool's devices are idle, in nanoseconds.
+fn allowed_lag(plan: &CachePlan) -> u64 {
+    /// Neither is paced to take less than a tenth of a second, and what is due is looked for as often.
+    const ROUNDS: Duration = Duration::from_millis(500);
+    let size = plan.disk.size_bytes;
+    // At the most that is allowed, all that the cache can hold.
+    let paced = Duration::from_secs_f64(size as f64 / plan.settings.writeback.max as f64);
+    // Each of its blocks may be read alone, some at a time; leaves of the index, the journal and flushes come one after the other.
+    let (read, write, flush) = (plan.disk.read_latency.1, plan.disk.write_latency.1, plan.disk.flush_latency.1);
+    let device = read * (size / BLOCK_U64 / 16) as u32 + (read + write + flush) * 100;
+    nanos(plan.settings.max_lag + ROUNDS + (paced + device) * 2)
+}
+
+/// The pool has no cache, and needs none.
+fn gone(env: &Env, attachment: &Cell<Attachment>) {
+    env.model.borrow_mut().detach();
+    attachment.set(Attachment::None);
 }
 
 /// The pool goes on alone, as it was when its last cut was taken. All of it is compared before anything else.
@@ -146,7 +215,7 @@ async fn forget(
     devices: &Devices,
     attachment: &Cell<Attachment>,
 ) -> Result<(), Over> {
-    if attachment.get() == Attachment::Lost {
+    if attachment.get() != Attachment::SetBack {
         if env.cache_lost_blocks.get() {
             // Those blocks are in no cut; the others are, and nobody knows any more which is which.
             env.count("runs that ended over dirty blocks lost", 1);
@@ -154,7 +223,14 @@ async fn forget(
         }
         let published = pool.published().0;
         env.note(format!("without its cache, the pool is of epoch {published}"));
-        right(env, env.model.borrow_mut().set_back(published));
+        match env.model.borrow_mut().set_back(published) {
+            Ok(true) => {}
+            Ok(false) => {
+                env.count("runs that ended over a switch that had failed", 1);
+                return Err(Over::Refused);
+            }
+            Err(text) => env.fail(text),
+        }
         attachment.set(Attachment::SetBack);
         devices.renew_cache();
     }
@@ -163,7 +239,7 @@ async fn forget(
     verify(&Rc::new(alone)).await;
     env.count("pools compared without their cache", 1);
     judge(env, "forgetting the cache", pool.set_cache_uuid(None).await)?;
-    attachment.set(Attachment::None);
+    gone(env, attachment);
     Ok(())
 }
 
@@ -176,7 +252,8 @@ pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachme
         env.model.borrow_mut().look();
         return judge(env, "closing the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment));
     }
-    attachment.set(Attachment::Doubtful);
+    attachment.set(Attachment::Detaching);
+    let from = env.model.borrow_mut().begin_flush();
     let mut outcome = cache.detach().await;
     if outcome.is_err() && env.host_full.get() {
         outcome = cache.detach().await;
@@ -184,7 +261,8 @@ pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachme
     judge(env, "detaching the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment))?;
     env.note("the cache is detached");
     env.count("caches detached", 1);
-    attachment.set(Attachment::None);
+    env.model.borrow_mut().end_commit(from);
+    gone(env, attachment);
     Ok(())
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Env {
     in_flight: RefCell<BTreeMap<u64, (u64, &'static str, u64)>>,
     /// The cache's device was struck since it was made.
     pub cache_struck: Cell<bool>,
+    /// A cache was struck in this boot that is detached by now: requests that it failed may still be answered.
+    pub was_struck: Cell<bool>,
     /// Dirty blocks of the cache were lost.
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
@@ -65,6 +67,7 @@ impl Env {
             cache: RefCell::new(None),
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
+            was_struck: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
         }
@@ -117,8 +120,14 @@ impl Env {
         panic!("block {block} of volume {volume} (of the model's numbers):\n{text}")
     }
 
-    /// Fails if something has been under way for too long.
+    /// Fails if something has been under way, or missing in the pool, for too long.
     pub fn check_patience(&self) {
+        self.model.borrow_mut().look();
+        let too_old = self.model.borrow_mut().too_old.take();
+        if let Some(text) = too_old {
+            let cache = self.cache.borrow().as_ref().map(Cache::status);
+            self.fail(format!("{text}\n{cache:?}"));
+        }
         let now = self.world.now().0;
         let old = self.in_flight.borrow().iter().find(|(_, (at, ..))| at + PATIENCE_NS < now).map(|(op, w)| (*op, *w));
         if let Some((op, (at, what, _))) = old {
@@ -137,6 +146,7 @@ impl Env {
         self.last_answer.set(self.world.now().0);
         self.stopping.set(false);
         self.host_full.set(false);
+        self.was_struck.set(false);
         self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
         self.pool.borrow_mut().take();
@@ -151,7 +161,7 @@ impl Env {
 
     /// Clients may see errors: over the devices, or over the cache.
     pub fn errors_allowed(&self) -> bool {
-        self.beyond() || self.cache_struck.get()
+        self.beyond() || self.cache_struck.get() || self.was_struck.get()
     }
 
     /// Counts what the open pool has counted.
@@ -172,9 +182,15 @@ impl Env {
         }
         c.add("boots that ended degraded", u64::from(s.pool.state == "degraded"));
         c.add("boots that ended failed", u64::from(s.pool.state == "failed"));
+        drop(c);
+        self.take_cache_counters();
+    }
+
+    /// Counts what the open cache has counted.
+    pub fn take_cache_counters(&self) {
         if let Some(cache) = &*self.cache.borrow() {
             let status = cache.status();
-            crate::cached::count(&status, &mut c);
+            crate::cached::count(&status, &mut self.coverage.borrow_mut());
             if status.lost > 0 {
                 self.cache_lost_blocks.set(true);
             }

@@ -19,7 +19,7 @@ pub(crate) struct Devices {
     env: Rc<Env>,
     pub files: Vec<DeviceFile>,
     /// The cache's.
-    pub cache: Option<CacheFile>,
+    cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
     dead: RefCell<Vec<bool>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
@@ -38,6 +38,7 @@ impl Devices {
             })
             .collect();
         let n = files.len();
+        env.world.watch_idle(&files.iter().map(|f| f.file).collect::<Vec<_>>());
         let cache = env.settings.cache.as_ref().map(|plan| {
             let file = env.world.add_disk(plan.disk.clone());
             CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
@@ -46,11 +47,16 @@ impl Devices {
         Devices {
             env: env.clone(),
             files,
-            cache,
+            cache: RefCell::new(cache),
             empty_cache,
             dead: RefCell::new(vec![false; n]),
             snapshots: RefCell::new(vec![None; n]),
         }
+    }
+
+    /// The cache's device.
+    pub fn cache(&self) -> Option<CacheFile> {
+        self.cache.borrow().clone()
     }
 
     fn is_victim(&self, d: usize) -> bool {
@@ -69,8 +75,9 @@ impl Devices {
         for f in &self.files {
             self.env.world.set_rates(f.file, FaultRates::default());
             self.env.world.inject(f.file, Fault::Full(false));
+            self.env.world.set_delay(f.file, Duration::ZERO);
         }
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = self.cache() {
             self.env.world.set_rates(cache.file, FaultRates::default());
         }
     }
@@ -183,7 +190,7 @@ impl Devices {
             let rates = if self.is_victim(d) { faults.rates } else { faults.harmless };
             self.env.world.set_rates(f.file, rates);
         }
-        if let (Some(cache), Some(plan)) = (&self.cache, &self.env.settings.cache) {
+        if let (Some(cache), Some(plan)) = (self.cache(), &self.env.settings.cache) {
             self.env.world.set_rates(cache.file, plan.harmless);
         }
     }
@@ -218,13 +225,14 @@ impl Devices {
     /// Something befalls the device of the cache, which is attached.
     pub fn strike_cache(&self) {
         let env = &self.env;
-        let (Some(file), Some(plan)) = (&self.cache, &env.settings.cache) else { return };
+        let (Some(file), Some(plan)) = (self.cache(), &env.settings.cache) else { return };
         let places = self.places(file.file, plan.damage);
         if plan.damage == CacheDamage::Dies {
             env.note("the cache's device dies");
             env.count("cache devices that died", 1);
             env.world.inject(file.file, Fault::Dead);
             env.cache_struck.set(true);
+            env.model.borrow_mut().excuse_lag();
         }
         let Some((from, to)) = places else { return };
         let offset = from + env.below((to - from) / 512) * 512;
@@ -234,6 +242,7 @@ impl Devices {
         env.count("cache: places rotten", 1);
         env.world.inject(file.file, fault);
         env.cache_struck.set(true);
+        env.model.borrow_mut().excuse_lag();
     }
 
     /// As [`Devices::strike_cache`], while it is closed.
@@ -264,7 +273,7 @@ impl Devices {
 
     /// A new device is in the place of the cache's, if that was struck; else the same one serves again.
     pub fn renew_cache(&self) {
-        if let Some(file) = &self.cache {
+        if let Some(file) = self.cache() {
             if self.env.cache_struck.get()
                 && let Some(empty) = &self.empty_cache
             {
@@ -273,6 +282,35 @@ impl Devices {
             }
             self.env.cache_struck.set(false);
             self.env.cache_lost_blocks.set(false);
+        }
+    }
+
+    /// A device for another cache, while the program runs: operations of the one before may still reach that one's.
+    pub fn another_cache(&self) -> Option<CacheFile> {
+        let plan = self.env.settings.cache.as_ref()?;
+        let file = self.env.world.add_disk(plan.disk.clone());
+        self.env.world.set_rates(file, plan.harmless);
+        let cache = CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes };
+        *self.cache.borrow_mut() = Some(cache.clone());
+        self.env.was_struck.set(self.env.errors_allowed());
+        self.env.cache_struck.set(false);
+        self.env.cache_lost_blocks.set(false);
+        Some(cache)
+    }
+
+    /// Makes a device slow now and then, until the boot ends.
+    pub async fn drag(self: Rc<Devices>, rt: Rt) {
+        let env = self.env.clone();
+        let Some(slow) = env.settings.slow else { return };
+        let micros = |env: &Env| Duration::from_micros(1 + env.below(slow.time.as_micros() as u64));
+        while !env.stopping.get() {
+            rt.sleep(micros(&env)).await;
+            env.count("faults: slow for a time", 1);
+            env.note(format!("disk{} is slow", slow.device));
+            env.world.set_delay(self.files[slow.device].file, slow.delay);
+            rt.sleep(micros(&env)).await;
+            env.note(format!("disk{} is as fast as before", slow.device));
+            env.world.set_delay(self.files[slow.device].file, Duration::ZERO);
         }
     }
 
@@ -289,6 +327,7 @@ impl Devices {
     async fn fill(&self, rt: &Rt, file: FileId) {
         let env = &self.env;
         env.host_full.set(true);
+        env.model.borrow_mut().excuse_lag();
         env.note(format!("the host is full under {file:?}"));
         env.world.inject(file, Fault::Full(true));
         rt.sleep(Duration::from_millis(1 + env.below(300))).await;

@@ -5,7 +5,8 @@
 //! One seed is one run. It draws its [`Settings`] (a swarm: devices, copies, sizes, speeds, which operations and faults there are at all), then goes
 //! through several boots: the pool is opened (or made), volumes come and go and change their size, clients write and read them directly and
 //! by NBD over a simulated wire, and at some moment, also in the middle of opening, power fails or the process is killed. In between
-//! devices rot, vanish, or come back as they were long before. Half of the runs have a cache ([`cached`]), which may be lost between two boots.
+//! devices rot, vanish, or come back as they were long before; in some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be
+//! lost between two boots; meanwhile modes of volumes are switched, and the cache is detached and another attached ([`changer`]).
 //!
 //! # What it checks
 //!
@@ -15,7 +16,9 @@
 //!   *beyond* that budget errors are allowed, wrong bytes never.
 //! * Volumes: what was acknowledged (create, resize, delete) is there after a crash; what was not may be.
 //! * After every crash the offline check finds nothing but damage on devices that were struck.
-//! * Without its cache the pool holds one of the cuts that were taken, exactly, and no older one than was seen published ([`model`]: cuts).
+//! * Without its cache the pool holds, of volumes that write back, one of the cuts that were taken, exactly, and no older one than was seen published; of others all that was
+//!   flushed. A switch, an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
+//! * What was written is missing in the pool's image no longer than `max_lag`, and what a round needs that cannot go faster ([`model`]: lag).
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume is deleted all space is back.
 //! * One seed is one history: a run can be repeated and gives the same hash.
 //!
@@ -25,6 +28,7 @@
 
 mod admin;
 mod cached;
+mod changer;
 mod client;
 pub mod content;
 mod env;

@@ -13,6 +13,7 @@ use volume::Volumes;
 
 use crate::admin;
 use crate::cached::{self, Attachment, Over};
+use crate::changer::Changer;
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
@@ -63,6 +64,9 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
         env.count("faults: no space on the host", c.no_space);
     }
     env.count("cache: cuts seen", env.model.borrow().cuts_taken());
+    let (judged, most) = env.model.borrow().lag();
+    env.count("cache: writes judged by the age of the pool's image", judged);
+    env.count("cache: runs whose image was at least half as old as allowed", u64::from(most >= 500));
     let coverage = env.coverage.borrow().clone();
     let hash = coverage.0.values().fold(world.history_hash(), |h, n| mix64(h ^ n));
     Summary { hash, virtual_ns: world.now().0, coverage }
@@ -147,7 +151,7 @@ impl Run {
         // A cache that nothing has struck must be as whole as the pool.
         let attached = self.attachment.get() == Attachment::Attached;
         let sound = attached && !self.env.cache_struck.get() && !self.env.beyond();
-        let cache = self.devices.cache.clone().filter(|_| sound);
+        let cache = self.devices.cache().filter(|_| sound);
         let checked = rt.block_on(async move {
             let report = check(&r, files, &options, &mut |_| ()).await?;
             let cache = match cache {
@@ -316,8 +320,14 @@ impl Session {
         let mut tasks: Vec<JoinHandle<()>> = Vec::new();
         let (b, devices, rt) = (boot.clone(), self.devices.clone(), self.rt.clone());
         tasks.push(self.rt.spawn(async move { devices.strike(rt).await }));
+        let (devices, rt) = (self.devices.clone(), self.rt.clone());
+        tasks.push(self.rt.spawn(async move { devices.drag(rt).await }));
         admin::begin(&boot).await;
         tasks.push(self.rt.spawn(async move { admin::administrate(b).await }));
+        if env.settings.cache.is_some() {
+            let front = Changer::new(&boot, &self.devices, &self.attachment);
+            tasks.push(self.rt.spawn(async move { front.work().await }));
+        }
         let server = nbd::Server::new(self.rt.clone(), boot.volumes.clone(), nbd::Limits::default());
         server.serve(boot.listener);
         for nbd in (0..env.settings.direct).map(|_| false).chain((0..env.settings.nbd).map(|_| true)) {

@@ -129,6 +129,26 @@ pub struct CachePlan {
     pub harmless: FaultRates,
 }
 
+/// What changes in front of the pool, under load: once in so many operations; 0 for never.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Changes {
+    /// A volume's mode.
+    pub mode: u64,
+    /// A cache is attached, or detached.
+    pub cache: u64,
+}
+
+/// A pool device that is slow at times.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow {
+    /// Which.
+    pub device: usize,
+    /// What every operation on it takes then on top.
+    pub delay: Duration,
+    /// For how long at most.
+    pub time: Duration,
+}
+
 /// What one run is like.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -174,6 +194,10 @@ pub struct Settings {
     pub boots: Vec<Boot>,
     /// The cache, if there is one.
     pub cache: Option<CachePlan>,
+    /// What changes in front of the pool, if there may be a cache.
+    pub changes: Changes,
+    /// A slow device.
+    pub slow: Option<Slow>,
 }
 
 fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
@@ -215,6 +239,8 @@ impl Settings {
         };
         let direct = r.below(4) as usize;
         let boots = boots(r);
+        let cache = cache_plan(seed);
+        let (changes, slow) = changes(seed, cache.is_some(), count);
         Settings {
             seed,
             copies,
@@ -236,7 +262,9 @@ impl Settings {
             victims,
             devices,
             boots,
-            cache: cache_plan(seed),
+            cache,
+            changes,
+            slow,
         }
     }
 
@@ -316,6 +344,20 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     let damage =
         if r.one_in(3) { one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table]) } else { CacheDamage::None };
     Some(CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless })
+}
+
+/// Of a generator of its own, too.
+fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
+    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xC4A9_6E50));
+    let every = |r: &mut Prng| if r.one_in(3) { 0 } else { r.range(8, 80) };
+    let changes = Changes { mode: every(r), cache: every(r) };
+    let slow = Slow {
+        device: r.below(devices as u64) as usize,
+        delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
+        time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
+    };
+    let slow = r.one_in(4).then_some(slow);
+    (if cached { changes } else { Changes::default() }, slow)
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

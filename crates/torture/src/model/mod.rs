@@ -3,16 +3,18 @@
 //! Time is counted in ticks: one for every beginning and every end of an operation, so that what came before what is never in doubt. A
 //! boot that ends in a crash begins a new *era*; what it had not flushed is open from then on, until it is read.
 //!
-//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache; here: their names, and the clock
+//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache, and when a flush is durable where; [`lag`]: how old that may be;
+//!   here: their names, and the clock
 
 pub(crate) mod block;
 pub(crate) mod cuts;
+pub(crate) mod lag;
 pub(crate) mod volume;
 
 use std::collections::BTreeMap;
 
-use base::SECTOR;
-use pool::VolumeInfo;
+use base::{BLOCK_U64, SECTOR};
+use pool::{CacheMode, VolumeInfo};
 
 use block::Value;
 use cuts::Cuts;
@@ -54,6 +56,8 @@ pub(crate) struct Model {
     slots: BTreeMap<String, Slot>,
     volumes: BTreeMap<u32, Volume>,
     cuts: Cuts,
+    /// The pool's image was older than it may be.
+    pub too_old: Option<String>,
 }
 
 impl Model {
@@ -62,9 +66,13 @@ impl Model {
     }
 
     fn tick(&mut self) -> u64 {
-        self.look();
+        self.tick_and_look().0
+    }
+
+    fn tick_and_look(&mut self) -> (u64, Option<lag::Sight>) {
+        let sight = self.look();
         self.tick += 1;
-        self.tick
+        (self.tick, sight)
     }
 
     fn op(&mut self) -> u64 {
@@ -93,8 +101,15 @@ impl Model {
 
     /// Begins a change of `[offset, offset + len)` of a volume; gives its number, which is also its content's.
     pub fn begin(&mut self, id: u32, kind: Kind, offset: u64, len: u64) -> u64 {
-        let (op, tick, era) = (self.op(), self.tick(), self.era);
+        let (op, (tick, sight), era) = (self.op(), self.tick_and_look(), self.era);
+        let back = self.writes_back(id);
         let Some(v) = self.volumes.get_mut(&id) else { return op };
+        let blocks = (offset / BLOCK_U64, (offset + len).div_ceil(BLOCK_U64));
+        if kind != Kind::Write {
+            self.cuts.lag.give_up(id, blocks.0, blocks.1);
+        } else if back && v.switching.is_none() {
+            self.cuts.lag.begin(op, (id, blocks.0, blocks.1), sight);
+        }
         let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
         // The last block of a volume ends with it: what reaches the end reaches the end of the block.
         if offset + len == v.size && kind != Kind::Write {
@@ -111,8 +126,9 @@ impl Model {
 
     /// A change has been answered.
     pub fn end(&mut self, id: u32, op: u64, ok: bool, durable: bool) {
-        let tick = self.tick();
+        let (tick, sight) = self.tick_and_look();
         if let Some(v) = self.volumes.get_mut(&id) {
+            self.cuts.lag.end(op, ok && !v.is_giving_up(op), sight);
             v.end(op, End { tick, ok, durable: ok && durable });
         }
     }
@@ -171,6 +187,12 @@ impl Model {
         }
     }
 
+    /// All names of volumes that are there and not about to go, with their modes.
+    pub fn modes(&self) -> Vec<(String, u32, CacheMode)> {
+        let of = |(n, id): (String, u32)| self.volumes.get(&id).map(|v| (n, id, v.mode));
+        self.live().into_iter().filter_map(of).collect()
+    }
+
     /// A creation failed in a way that leaves no doubt.
     pub fn forget(&mut self, name: &str) {
         if let Some(s) = self.slots.remove(name) {
@@ -182,6 +204,8 @@ impl Model {
         self.doubt(name, Doubt::Deleting);
         if let Some(v) = self.slots.get(name).and_then(|s| self.volumes.get_mut(&s.volume)) {
             v.dying = true;
+            let id = v.id;
+            self.cuts.lag.give_up(id, 0, u64::MAX);
         }
     }
 
@@ -198,6 +222,7 @@ impl Model {
         v.resizing = Some((size, op));
         v.resizes += 1;
         if size < v.size {
+            self.cuts.lag.give_up(id, size / BLOCK_U64, u64::MAX);
             let cut = (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
             v.begin(op, cut, Value::Hole, false, (tick, era));
         }
@@ -274,6 +299,7 @@ impl Model {
                 v.cut(info.size_bytes, self.tick);
             }
             v.size = info.size_bytes;
+            self.find_mode(id, info.cache_mode)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::{BLOCK_U64, SECTOR};
+use pool::CacheMode;
 
 use super::block::{Block, Change, FLYING, SECTORS, Seen, Value, Verdict, View, WHOLE};
 use crate::content::{Found, identify};
@@ -54,6 +55,12 @@ pub(crate) struct Volume {
     given_up: Option<u64>,
     /// A deletion was asked for.
     pub dying: bool,
+    /// What a cache does for it.
+    pub mode: CacheMode,
+    /// A switch to this mode is under way, or its outcome unknown.
+    pub switching: Option<CacheMode>,
+    /// A switch failed: it may be in either mode until the next is done.
+    pub mode_open: bool,
     /// Shared with the images of cuts, until they change.
     blocks: Rc<Blocks>,
     /// Sizes that it was cut to, and when.
@@ -76,6 +83,9 @@ impl Volume {
             behind: 0,
             given_up: None,
             dying: false,
+            mode: CacheMode::default(),
+            switching: None,
+            mode_open: false,
             blocks: Rc::default(),
             cuts: Vec::new(),
             unsettled: BTreeSet::new(),
@@ -93,6 +103,22 @@ impl Volume {
     /// Zeros up to the end of the volume are under way, and so to the end of its last block, wherever that is.
     pub fn tail_busy(&self) -> bool {
         self.ranges.values().any(|r| !matches!(r.change.value, Value::Write(_)) && r.end >= self.size / SECTOR as u64)
+    }
+
+    /// Something under way gives up blocks of those that change `op` writes, or a resize is under way, or a switch, or its end.
+    pub fn is_giving_up(&self, op: u64) -> bool {
+        let Some(own) = self.ranges.get(&op) else { return true };
+        let overlaps = |r: &Range| {
+            let (from, to) = (own.first / SECTORS, own.end.div_ceil(SECTORS));
+            r.first < to * SECTORS && from * SECTORS < r.end
+        };
+        let mut others = self.ranges.values().filter(|r| !matches!(r.change.value, Value::Write(_)));
+        self.dying || self.resizing.is_some() || self.switching.is_some() || others.any(overlaps)
+    }
+
+    /// Whether it may be in this mode.
+    pub fn may_be_in(&self, mode: CacheMode) -> bool {
+        mode == self.mode || Some(mode) == self.switching || self.mode_open
     }
 
     fn oldest_reader(&self) -> u64 {
