@@ -76,7 +76,6 @@ struct Inner {
     /// A group commit is under way; it ended.
     flushing: Cell<bool>,
     flushed: Event,
-    ahead: flush::Ahead,
     /// Buckets became free, or room in the journal.
     room: Event,
     /// Somebody needs free buckets.

@@ -140,7 +140,6 @@ impl Cache {
             loading: RefCell::new(FxHashMap::<PoolAddr, Event>::default()),
             flushing: Cell::new(false),
             flushed: Event::new(),
-            ahead: Default::default(),
             room: Event::new(),
             hungry: Event::new(),
             checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),

@@ -50,7 +50,6 @@ impl Cache {
             Ok(over) => {
                 self.0.pool.unreserve(over);
                 self.after_write();
-                self.journal_ahead();
                 Ok(())
             }
             Err(e) => {

@@ -27,8 +27,6 @@ struct Shape {
     cache_bytes: u64,
     blocks: u64,
     max_lag: Duration,
-    /// One client only, who flushes after nearly each write.
-    alone: bool,
 }
 
 /// What a block may hold: the first value is durable.
@@ -121,12 +119,8 @@ impl Bench {
             let mut clients = Vec::new();
             for client in 0..CLIENTS {
                 note(&past, client, &model.borrow(), own(client, shape.blocks));
-                if shape.alone && client > 0 {
-                    continue;
-                }
                 let who = (client, own(client, shape.blocks));
-                let task = (rng.fork(), shape.alone);
-                let client = run_client(cache.clone(), volume, who, task, model.clone(), past.clone());
+                let client = run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
                 clients.push(r.spawn(client));
             }
             if clean {
@@ -202,11 +196,11 @@ async fn run_client(
     cache: Cache,
     volume: VolumeId,
     (client, (from, to)): (u64, (u64, u64)),
-    (mut rng, alone): (Prng, bool),
+    mut rng: Prng,
     model: Model,
     history: History,
 ) {
-    for step in 0..150 {
+    for _ in 0..150 {
         let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
         let at = from + rng.below(to - from - len + 1);
         let range = at as usize..(at + len) as usize;
@@ -214,11 +208,7 @@ async fn run_client(
             cache.collect().await.expect("collect");
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         }
-        let what = match alone && !rng.one_in(10) {
-            true => step % 2 * 6,
-            false => rng.below(10),
-        };
-        match what {
+        match rng.below(10) {
             0..=4 => {
                 let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
                 model.borrow_mut()[range].iter_mut().zip(&values).for_each(|(may, v)| may.push(*v));
@@ -266,20 +256,15 @@ fn run(seeds: std::ops::Range<u64>, shape: Shape) {
 
 #[test]
 fn what_was_flushed_survives_power_cuts() {
-    run(0..8, Shape { cache_bytes: 16 * MIB, blocks: 512, max_lag: Duration::from_secs(3600), alone: false });
-}
-
-#[test]
-fn so_does_what_was_journaled_before_its_flush() {
-    run(300..312, Shape { cache_bytes: 6 * MIB, blocks: 512, max_lag: Duration::from_millis(50), alone: true });
+    run(0..8, Shape { cache_bytes: 16 * MIB, blocks: 512, max_lag: Duration::from_secs(3600) });
 }
 
 #[test]
 fn rounds_publish_whole_cuts() {
-    run(100..112, Shape { cache_bytes: 6 * MIB, blocks: 1024, max_lag: Duration::from_millis(20), alone: false });
+    run(100..112, Shape { cache_bytes: 6 * MIB, blocks: 1024, max_lag: Duration::from_millis(20) });
 }
 
 #[test]
 fn a_cache_smaller_than_what_is_written() {
-    run(200..206, Shape { cache_bytes: 4 * MIB, blocks: 4096, max_lag: Duration::from_millis(200), alone: false });
+    run(200..206, Shape { cache_bytes: 4 * MIB, blocks: 4096, max_lag: Duration::from_millis(200) });
 }

@@ -92,7 +92,7 @@ impl Lab {
     }
 
     /// Opens the cache, does something with it, and closes it.
-    pub(crate) fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+    fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
         let (files, file) = (self.files(), self.file());
         self.boot(move |rt| async move {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
