@@ -30,6 +30,7 @@ pub mod open;
 mod pages;
 mod round;
 pub mod settings;
+mod staging;
 mod state;
 pub mod status;
 mod txn;
@@ -52,6 +53,7 @@ pub use format::page::CacheMode;
 pub use open::DeviceFile;
 pub use round::Round;
 pub use settings::{CreateOptions, Settings};
+pub use staging::Staging;
 pub use volumes::VolumeInfo;
 
 use commit::Frozen;

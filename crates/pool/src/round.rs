@@ -166,6 +166,13 @@ impl Round {
         Ok(())
     }
 
+    /// What `staging` maps in `[lba, end)` becomes what `volume` has there, and is not `staging`'s any more, when the round is published. What it does not map
+    /// is not touched. [`NotFound`](ErrorKind::NotFound): the volume was deleted, or an earlier round has published this already.
+    pub async fn adopt(&self, staging: VolumeId, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let _ = (staging, volume, lba, end);
+        unimplemented!()
+    }
+
     /// Runs a step until it is done.
     async fn enter(&self, mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>) -> Result<()> {
         loop {
