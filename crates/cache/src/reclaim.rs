@@ -70,9 +70,19 @@ impl Cache {
         if delay > Duration::ZERO {
             Box::pin(self.0.rt.sleep(delay)).await;
         }
+        self.room_for_records().await
+    }
+
+    /// Waits for a checkpoint if too much has changed since the last one, or the journal's ring is nearly full: commits of the pool wait for records that
+    /// must find room without one.
+    pub(crate) async fn room_for_records(&self) -> Result<()> {
+        self.check_failed()?;
         let crowded = {
             let st = self.state();
-            st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > 64
+            let (_, ring) = st.journal.usage();
+            st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes
+                || st.journal.waiting() > 64
+                || st.journal.needed() * 4 >= ring * 3
         };
         if crowded {
             Box::pin(self.checkpoint_now()).await?;
@@ -81,7 +91,7 @@ impl Cache {
     }
 
     /// How long a writer waits, so that dirty data grows no faster than it shrinks as it comes near its limit.
-    fn writer_delay(&self) -> Duration {
+    pub(crate) fn writer_delay(&self) -> Duration {
         let all = self.0.layout.data_blocks();
         let (open, cut) = self.state().buckets.dirty_blocks();
         let percent = |p: u8| all * u64::from(p) / 100;
@@ -98,8 +108,12 @@ impl Cache {
         }
         let (open, _) = st.buckets.dirty_blocks();
         // Whoever runs rounds has not noted yet that something is dirty.
-        let asleep = self.0.round.borrow().dirty_since.is_none() && (open > 0 || st.zeros > 0);
-        if asleep || open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) {
+        let any = st.buckets.unpublished_blocks().0 > 0 || st.zeros > 0;
+        let asleep = self.0.round.borrow().dirty_since.is_none() && any;
+        if asleep
+            || self.round_wanted_by_staged()
+            || open * 100 > self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent)
+        {
             self.0.round_wanted.notify();
         }
     }

@@ -3,13 +3,15 @@
 //!
 //! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
 //! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
-//! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+//! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
+//! differ, the data never arrived, or something newer did whose record follows. Of an epoch that is published, the pool has them: all that counts is
+//! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Buf, Epoch, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Buf, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
-use pool::{ErrorKind, PoolError, Result};
+use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -72,6 +74,26 @@ pub(crate) struct Replayed {
     pub end: Place,
 }
 
+/// What is known of the staging volumes.
+pub(crate) enum Stagings {
+    /// The pool is open.
+    Pool(Pool),
+    /// Nothing: the pool is looked at from outside. All that is staged counts as arrived.
+    Unknown,
+}
+
+impl Stagings {
+    /// Which blocks of a staged extent are what its key says.
+    async fn arrived(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
+        let Stagings::Pool(pool) = self else { return Ok(vec![true; crcs.len()]) };
+        let found = match pool.find_staging(e.volume, epoch) {
+            Some(id) => pool.checksums(id, e.lba, e.len()).await?,
+            None => vec![None; crcs.len()],
+        };
+        Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
+    }
+}
+
 /// A checkpoint in memory, and what is needed to go on from it.
 pub(crate) struct Replayer {
     pub rt: Rt,
@@ -80,6 +102,7 @@ pub(crate) struct Replayer {
     pub layout: Layout,
     pub index: Index,
     pub buckets: Buckets,
+    pub stagings: Stagings,
 }
 
 impl Replayer {
@@ -132,23 +155,28 @@ impl Replayer {
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
-                if !verify || matches!(e.body, Body::Zeros { .. }) {
-                    self.change(volume, range, &[e]).await?;
-                    return Ok(0);
+                match &e.body {
+                    Body::Staged { .. } if self.index.unpublished(&e).is_none() => {
+                        self.change(volume, range, &[]).await?;
+                        Ok(0)
+                    }
+                    Body::Data { .. } if verify => self.apply_verified(e).await,
+                    Body::Staged { .. } => self.apply_verified(e).await,
+                    Body::Data { .. } | Body::Zeros { .. } => {
+                        self.change(volume, range, &[e]).await?;
+                        Ok(0)
+                    }
                 }
-                self.apply_verified(e).await
             }
         }
     }
 
     /// Enters those blocks of an extent that are what its record says.
     async fn apply_verified(&mut self, e: Extent) -> Result<u64> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(0) };
-        let offset = self.layout.offset_of(*addr);
-        let (outcome, buf) = self.device.read_new(Class::Commit, offset, crcs.len() * BLOCK).await;
-        let arrived: Vec<bool> = match outcome {
-            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
-            Err(_) => vec![false; crcs.len()],
+        let arrived = match &e.body {
+            Body::Data { addr, crcs, .. } => self.arrived(*addr, crcs).await,
+            Body::Staged { crcs } => self.stagings.arrived(&e, e.written.unwrap_or_default(), crcs).await?,
+            Body::Zeros { .. } => return Ok(0),
         };
         let mut dropped = 0;
         for (i, ok) in arrived.iter().enumerate() {
@@ -161,6 +189,15 @@ impl Replayer {
             self.change(e.volume, range, &[one]).await?;
         }
         Ok(dropped)
+    }
+
+    /// Which blocks in a bucket are what a key says.
+    async fn arrived(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+        let (outcome, buf) = self.device.read_new(Class::Commit, self.layout.offset_of(addr), crcs.len() * BLOCK).await;
+        match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
+            Err(_) => vec![false; crcs.len()],
+        }
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
