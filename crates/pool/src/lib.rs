@@ -10,6 +10,7 @@
 //!
 //! All state is plain data ([`state`]) that changes between awaits only.
 
+mod adopt;
 mod alloc;
 pub mod check;
 mod checksums;
@@ -84,6 +85,8 @@ struct Inner {
     dirtied: Event,
     /// What has to be durable elsewhere before a commit is.
     before_commit: RefCell<Option<BeforeCommit>>,
+    /// A round was published, or given up.
+    round_ended: Event,
     closed: Cell<bool>,
 }
 
@@ -104,7 +107,11 @@ impl Pool {
             tracing::warn!("{w}");
         }
         let pool = Pool::over(rt, settings, loaded.state);
-        pool.state_mut().open.superblock = true;
+        {
+            let mut st = pool.state_mut();
+            st.open.superblock = true;
+            st.end_stale_stagings();
+        }
         // The first commit marks a new incarnation: whatever a crash left behind is older than all that follows.
         pool.run_commit().await?;
         let p = pool.clone();
@@ -132,6 +139,7 @@ impl Pool {
             last_error: RefCell::new(None),
             dirtied: Event::new(),
             before_commit: RefCell::new(None),
+            round_ended: Event::new(),
             closed: Cell::new(false),
         }))
     }
@@ -196,6 +204,7 @@ impl Pool {
         self.0.request.notify();
         self.0.dirtied.notify();
         self.0.done.notify();
+        self.0.round_ended.notify();
         for d in &self.state().devices {
             if let Some(q) = &d.queue {
                 q.close();
@@ -253,6 +262,11 @@ impl Pool {
     /// Wakes those who wait for a commit: they look for themselves.
     pub(crate) fn tell_committed(&self) {
         self.0.done.notify();
+    }
+
+    /// Wakes those who wait for the end of a round.
+    pub(crate) fn round_ended(&self) {
+        self.0.round_ended.notify();
     }
 
     fn ask_for_commit(&self) {

@@ -32,6 +32,9 @@ const SLICE: usize = 64;
 /// A leaf of a tree holds so many records at least, but for a few.
 const RECORDS_PER_LEAF: u64 = 40;
 
+/// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst: they came in large requests.
+const STAGED_PER_LEAF: u64 = 4;
+
 /// What a round has changed.
 pub(crate) struct RoundTxn {
     pub allocs: Vec<Run>,
@@ -70,19 +73,25 @@ impl Pool {
 
     /// Attaches a cache, or detaches it; durable when it returns.
     pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
-        {
+        self.replace_cache(uuid);
+        self.commit().await
+    }
+
+    /// Whatever was written past another cache than this counts no more.
+    fn replace_cache(&self, uuid: Option<[u8; 16]>) {
+        let ended = {
             let mut st = self.state_mut();
+            let other = st.cache_uuid != uuid;
             st.cache_uuid = uuid;
             st.open.superblock = true;
-        }
-        self.commit().await
+            st.end_stagings(|_| other)
+        };
+        self.reap_each(ended);
     }
 
     /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
     pub fn drop_cache(&self) {
-        let mut st = self.state_mut();
-        st.cache_uuid = None;
-        st.open.superblock = true;
+        self.replace_cache(None);
     }
 
     /// Promises space for `blocks` blocks that will be written by rounds.
@@ -130,13 +139,18 @@ impl Pool {
 }
 
 /// The outcome of a step of a round.
-enum Step {
+pub(crate) enum Step {
+    /// It is done.
     Done,
     /// What it needs is in the direct transaction: that has to be committed first.
     Busy,
 }
 
 impl Round {
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0
+    }
+
     /// Writes whole blocks, of these checksums, into free space; they become the content of the volume from `lba` on when the round is published.
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: SliceList, crcs: &[Crc]) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
@@ -166,15 +180,11 @@ impl Round {
         Ok(())
     }
 
-    /// What `staging` maps in `[lba, end)` becomes what `volume` has there, and is not `staging`'s any more, when the round is published. What it does not map
-    /// is not touched. [`NotFound`](ErrorKind::NotFound): the volume was deleted, or an earlier round has published this already.
-    pub async fn adopt(&self, staging: VolumeId, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let _ = (staging, volume, lba, end);
-        unimplemented!()
-    }
-
     /// Runs a step until it is done.
-    async fn enter(&self, mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>) -> Result<()> {
+    pub(crate) async fn enter(
+        &self,
+        mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>,
+    ) -> Result<()> {
         loop {
             match self.0.resident(Class::Commit, &mut step).await?? {
                 Step::Done => return Ok(()),
@@ -237,13 +247,17 @@ impl Round {
     }
 
     /// Makes everything of the round durable and visible, and `epoch` the published one, at once. After an error nothing was published, unless it says that
-    /// the commit failed: that is tried again by the pool, and then publishes all of it.
+    /// the commit failed: that is tried again by the pool, and then publishes all of it. Staging volumes of `epoch` and those before it end with it.
     pub async fn publish(&self, epoch: Epoch) -> Result<()> {
         self.write_nodes().await?;
-        {
+        let ended = {
             let mut st = self.0.state_mut();
             st.merge_round(epoch)?;
-        }
+            st.end_stagings(|s| s.epoch <= epoch)
+        };
+        self.0.round_ended();
+        // Also if the commit fails: what it publishes is what counts from now on.
+        self.0.reap_each(ended);
         self.0.commit().await
     }
 
@@ -346,6 +360,7 @@ impl Round {
                 st.maybe_empty.insert(id);
             }
         }
+        self.0.round_ended();
         for part in round.allocs.chunks(SLICE) {
             {
                 let mut st = self.0.state_mut();
@@ -370,9 +385,15 @@ impl State {
 
     /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
     fn can_hold(&self, reserved: u64) -> bool {
-        let all: u64 = self.volumes.values().map(|v| v.record.allocated_blocks).sum();
+        let (mut all, mut staged) = (0, 0);
+        for v in self.volumes.values() {
+            all += v.record.allocated_blocks;
+            if v.is_live() && v.record.staged.is_some() {
+                staged += v.record.allocated_blocks;
+            }
+        }
         // The leaves of two trees, each changed once, and those above them.
-        let leaves = reserved.min((all + reserved) / RECORDS_PER_LEAF + 8);
+        let leaves = (reserved + staged / STAGED_PER_LEAF).min((all + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
         let in_metadata = self.metadata_free();
         let groups = nodes.saturating_sub(in_metadata).div_ceil(u64::from(self.geometry.group_blocks));
@@ -382,7 +403,7 @@ impl State {
 
     /// True if a direct write of `blocks` leaves what was promised.
     pub fn leaves_promised(&self, blocks: u64) -> bool {
-        self.reserved == 0 || self.can_hold(self.reserved + blocks)
+        self.reserved == 0 && self.stagings.is_empty() || self.can_hold(self.reserved + blocks)
     }
 
     /// As [`State::alloc`], of data for the round: from groups whose checksums nobody else is changing.
@@ -464,12 +485,12 @@ impl State {
     }
 }
 
-fn not_open() -> PoolError {
+pub(crate) fn not_open() -> PoolError {
     PoolError::new(ErrorKind::Invalid, "the round is not open any more")
 }
 
 /// Makes a volume one of the round's; `Busy` if the direct transaction has changed it.
-fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
+pub(crate) fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
     let (committed, generation) = (st.committed, Generation(st.open.generation.0 - 1));
     let Some(v) = st.volumes.get_mut(&volume).filter(|v| v.is_live()) else {
         return Err(crate::state::no_such_volume(volume));

@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub cache: NodeCache,
 
     pub volumes: BTreeMap<VolumeId, Volume>,
+    /// Those that are staging volumes, and not deleted.
+    pub stagings: BTreeMap<(VolumeId, base::Epoch), VolumeId>,
     /// The volume table as committed, by place.
     pub places: Vec<Option<VolumeRecord>>,
     pub groups: Vec<Group>,
@@ -161,6 +163,28 @@ impl State {
         if self.space.cursor[k].is_some_and(|c| c.0 == id) {
             self.space.cursor[k] = None;
         }
+    }
+
+    /// A place of the volume table that is free, and how many are.
+    pub fn free_place(&self) -> (Option<u32>, usize) {
+        let taken: BTreeSet<u32> = self.volumes.values().map(|v| v.place).collect();
+        let place = (0..self.places.len() as u32).find(|p| !taken.contains(p));
+        (place, self.places.len().saturating_sub(taken.len()))
+    }
+
+    /// Enters a new volume, which has the next number; it becomes durable with the open transaction.
+    pub fn add_volume(&mut self, v: Volume) -> Result<VolumeId> {
+        let (id, staged) = (v.record.id, v.record.staged);
+        let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume) else {
+            return Err(PoolError::new(ErrorKind::NoSpace, "there are no more numbers for volumes"));
+        };
+        self.next_volume = next;
+        self.volumes.insert(id, v);
+        if let Some(staged) = staged {
+            self.stagings.insert(staged, id);
+        }
+        self.edit_volume(id)?;
+        Ok(id)
     }
 
     /// A volume, about to be edited in the open transaction.
