@@ -10,6 +10,7 @@ use btree::{Edit, Fault};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::round::{Step, join, not_open};
 use crate::state::State;
+use crate::txn::Volume;
 use crate::{Round, extents::push_run, mapping};
 
 /// Blocks of the volume that one step goes over: so many leaves of its mapping may be touched, at worst, as these have extents.
@@ -39,8 +40,8 @@ fn adopt(
     (lba, end): (Lba, Lba),
     next: &mut Lba,
 ) -> std::result::Result<Result<Step>, Fault> {
-    let staged = st.volumes.get(&staging).and_then(|v| v.record.staged);
-    if staged.is_some_and(|(of, _)| of != volume) {
+    let belongs = |v: &Volume| v.record.staged.is_some_and(|(of, _)| of == volume);
+    if st.volumes.get(&staging).is_some_and(|v| !belongs(v)) {
         let text = format!("volume {staging} is no staging volume of volume {volume}");
         return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
     }
