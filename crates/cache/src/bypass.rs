@@ -11,13 +11,16 @@
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit the staged blocks in it, and that commit waits for the
 //! announced records. So none is announced that might not find room in the ring as it is; what would go past the buckets then goes into them.
 //!
+//! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the
+//! pool has committed.
+//!
 //! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for the writes under way here, and none begins meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, Epoch, Instant, Lba, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Instant, Lba, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::Record;
 use pool::Result;
@@ -26,7 +29,8 @@ use rt::sync::Event;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::index::{Body, Extent};
+use crate::index::{Body, Extent, Step};
+use crate::state::State;
 
 /// Blocks of one write to a staging volume.
 pub(crate) const STEP_BLOCKS: u64 = 256;
@@ -150,15 +154,11 @@ impl Cache {
         }
         let over = self
             .resident(Class::Foreground, |st| {
-                assert_eq!(st.buckets.epoch(), epoch, "a cut waits for what is under way");
-                let over = match st.change(volume, (lba, end), &new, false)? {
-                    Ok(over) => over,
-                    Err(e) => return Ok(Err(e)),
-                };
-                // Whoever asks for it to be durable from now on needs the pool's commit too.
-                st.staged_in.insert(volume, self.0.pool.edited(staging));
-                st.stats.bypassed += blocks;
-                Ok(Ok(over))
+                let over = st.enter_staged(&new, (volume, lba, end), epoch, self.0.pool.edited(staging));
+                if matches!(over, Ok(Ok(_))) {
+                    st.stats.bypassed += blocks;
+                }
+                over
             })
             .await??;
         self.0.pool.unreserve(over);
@@ -201,7 +201,7 @@ impl Cache {
     }
 
     /// The pool's commit that has the staged blocks of a volume, or of all; `None` if it is durable.
-    pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<base::Generation> {
+    pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
         let st = self.state();
         let needs = match volume {
             Some(v) => st.staged_in.get(&v).copied(),
@@ -231,6 +231,57 @@ impl Cache {
             "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; run forebay check"
         );
         pool::PoolError::new(pool::ErrorKind::Damaged, text)
+    }
+}
+
+impl State {
+    /// Makes `[lba, end)` staged; `commit` of the pool has the data.
+    fn enter_staged(
+        &mut self,
+        new: &[Extent],
+        (volume, lba, end): (VolumeId, Lba, Lba),
+        epoch: Epoch,
+        commit: Generation,
+    ) -> Step<Result<u64>> {
+        assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
+        let old = match self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)? {
+            Ok(old) => old,
+            Err(e) => return Ok(Err(e)),
+        };
+        let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
+        let replaced: Vec<CacheAddr> = current
+            .filter_map(|e| match &e.body {
+                Body::Data { addr, .. } => Some(*addr),
+                Body::Staged { .. } | Body::Zeros { .. } => None,
+            })
+            .collect();
+        replaced.iter().for_each(|&addr| self.buckets.pin(addr));
+        let outcome = self.change(volume, (lba, end), new, false);
+        if !matches!(outcome, Ok(Ok(_))) {
+            self.unpin_all(&replaced);
+            return outcome;
+        }
+        if !replaced.is_empty() {
+            self.replaced.push_back((commit, replaced));
+        }
+        // Whoever asks for it to be durable from now on needs the pool's commit too.
+        self.staged_in.insert(volume, commit);
+        outcome
+    }
+
+    fn unpin_all(&mut self, addrs: &[CacheAddr]) {
+        let journal = self.journal.pushed();
+        addrs.iter().for_each(|&addr| self.buckets.unpin(addr, journal));
+    }
+
+    /// Lets go of what staged blocks have replaced, where the pool has committed these; true if anything was.
+    pub fn release_replaced(&mut self, committed: Generation) -> bool {
+        let mut any = false;
+        while let Some((_, addrs)) = self.replaced.pop_front_if(|(needs, _)| *needs <= committed) {
+            self.unpin_all(&addrs);
+            any = true;
+        }
+        any
     }
 }
 

@@ -34,12 +34,13 @@ use rt::Rt;
 
 pub use report::{Counts, Phase, Progress, Report, Standing};
 
+use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts, Kind};
 use crate::index::{INDEX_TREE, Index};
 use crate::nodes::read_node;
 use crate::open::CacheFile;
 use crate::replacement::Policy;
-use crate::replay::{Replayer, Stagings, epoch_at, facts_now, layout_of};
+use crate::replay::{Replayer, epoch_at, facts_now, layout_of};
 use crate::staged::staged_now;
 use crate::table::Layout;
 use extents::Pass;
@@ -196,7 +197,7 @@ impl Checker<'_> {
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
-        let mut replayer = Replayer { rt, device, path, layout, index, buckets, stagings: Stagings::Unknown };
+        let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals: Arrivals::new(None) };
         self.progress(Phase::Journal, 0, 1);
         match replayer.run(crate::replay::replay_from(sb), epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),

@@ -6,8 +6,8 @@
 //! pool alone is always an exact past state. Long streams go past the buckets, into *staging volumes* of the pool, with keys like any other write.
 //!
 //! **Invariants.**
-//! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's record that made it so is durable, nobody reads it, and no
-//!    unpublished cut needs it.
+//! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's record that made it so is durable, nobody reads it, no
+//!    unpublished cut needs it, and what replaced it is durable: what is staged, by a commit of the pool.
 //! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before it, and then a device flush; and a commit of the pool, where
 //!    some of these writes went past the cache.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
@@ -17,6 +17,7 @@
 //!    committed the staged blocks that it names.
 
 mod admin;
+mod arrivals;
 mod buckets;
 mod bypass;
 pub mod check;

@@ -16,12 +16,13 @@ use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
 use rustc_hash::FxHashMap;
 
+use crate::arrivals::Arrivals;
 use crate::buckets::Buckets;
 use crate::checkpoint::{Checkpointer, TablePage};
 use crate::index::{INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
-use crate::replay::{Replayed, Replayer, Stagings, epoch_at, facts_now, layout_of, replay_from};
+use crate::replay::{Replayed, Replayer, epoch_at, facts_now, layout_of, replay_from};
 use crate::round::RoundState;
 use crate::settings::Settings;
 use crate::staged::staged_now;
@@ -111,7 +112,7 @@ impl Cache {
             layout,
             index,
             buckets,
-            stagings: Stagings::Pool(pool.clone()),
+            arrivals: Arrivals::new(Some(pool)),
         };
         let replayed = replayer.run(replay_from(&sb), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
@@ -130,6 +131,7 @@ impl Cache {
             touched: Touched::new(1 << 16),
             commits_need: 0,
             staged_in: Default::default(),
+            replaced: Default::default(),
             dirty_until: Default::default(),
             dirty_at_open: replayed.epoch,
             stats: Default::default(),

@@ -233,11 +233,15 @@ impl Cache {
         whole.freeze()
     }
 
-    /// Keeps what waited for a commit of the pool.
+    /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
     pub(crate) async fn keeper(&self) {
         while !self.0.closed.get() && !self.0.pool.is_closed() {
             let ended = self.0.pool.commit_ended();
             let committed = self.0.pool.committed();
+            if self.state_mut().release_replaced(committed) {
+                self.0.room.notify();
+                self.0.hungry.notify();
+            }
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
                 let Some(w) = ready else { break };

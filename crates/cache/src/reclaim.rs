@@ -56,6 +56,11 @@ impl Cache {
             } else if evicted == 0 {
                 // All is dirty: a round has to make it clean. Pins and rounds end by themselves.
                 self.0.round_wanted.notify();
+                let held = !self.state().replaced.is_empty();
+                if held {
+                    // Or the pool has to commit what has replaced it; the next look will tell whether that went well.
+                    let _ = self.0.pool.commit().await;
+                }
                 self.0.rt.sleep(Duration::from_millis(1)).await;
             }
             self.0.rt.yield_now().await;

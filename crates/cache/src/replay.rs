@@ -4,17 +4,18 @@
 //! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
 //! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
 //! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
-//! differ, the data never arrived, or something newer did whose record follows. Of an epoch that is published, the pool has them: all that counts is
+//! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
 //! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, Buf, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
-use pool::{ErrorKind, Pool, PoolError, Result};
+use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
 
+use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts};
 use crate::index::{Body, Extent, Index, Step};
 use crate::journal::{Identity, Place, Ring};
@@ -74,26 +75,6 @@ pub(crate) struct Replayed {
     pub end: Place,
 }
 
-/// What is known of the staging volumes.
-pub(crate) enum Stagings {
-    /// The pool is open.
-    Pool(Pool),
-    /// Nothing: the pool is looked at from outside. All that is staged counts as arrived.
-    Unknown,
-}
-
-impl Stagings {
-    /// Which blocks of a staged extent are what its key says.
-    async fn arrived(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
-        let Stagings::Pool(pool) = self else { return Ok(vec![true; crcs.len()]) };
-        let found = match pool.find_staging(e.volume, epoch) {
-            Some(id) => pool.checksums(id, e.lba, e.len()).await?,
-            None => vec![None; crcs.len()],
-        };
-        Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
-    }
-}
-
 /// A checkpoint in memory, and what is needed to go on from it.
 pub(crate) struct Replayer {
     pub rt: Rt,
@@ -102,7 +83,7 @@ pub(crate) struct Replayer {
     pub layout: Layout,
     pub index: Index,
     pub buckets: Buckets,
-    pub stagings: Stagings,
+    pub arrivals: Arrivals,
 }
 
 impl Replayer {
@@ -111,11 +92,13 @@ impl Replayer {
         let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, (of, place)).await?;
         let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
+        let records = entries.iter().flat_map(Entry::records).zip(1..);
+        self.arrivals.note_all(records, self.index.published).await?;
         for entry in &entries {
             let verify = entry.sequence > durable;
             for record in entry.records() {
                 done.records += 1;
-                done.dropped += self.apply(&record, verify, &mut done.epoch).await?;
+                done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
             }
             done.entries += 1;
             self.rt.yield_now().await;
@@ -123,8 +106,8 @@ impl Replayer {
         Ok(done)
     }
 
-    /// Applies one record; returns how many blocks of it had not arrived.
-    async fn apply(&mut self, record: &Record<'_>, verify: bool, newest: &mut Epoch) -> Result<u64> {
+    /// Applies one record, of this number; returns how many blocks of it had not arrived.
+    async fn apply(&mut self, (number, record): (u64, &Record<'_>), verify: bool, newest: &mut Epoch) -> Result<u64> {
         match *record {
             Record::Raise { bucket, generation } => {
                 self.buckets.raise(bucket, generation);
@@ -160,8 +143,8 @@ impl Replayer {
                         self.change(volume, range, &[]).await?;
                         Ok(0)
                     }
-                    Body::Data { .. } if verify => self.apply_verified(e).await,
-                    Body::Staged { .. } => self.apply_verified(e).await,
+                    Body::Data { .. } if verify => self.apply_verified(e, number).await,
+                    Body::Staged { .. } => self.apply_verified(e, number).await,
                     Body::Data { .. } | Body::Zeros { .. } => {
                         self.change(volume, range, &[e]).await?;
                         Ok(0)
@@ -172,10 +155,10 @@ impl Replayer {
     }
 
     /// Enters those blocks of an extent that are what its record says.
-    async fn apply_verified(&mut self, e: Extent) -> Result<u64> {
+    async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
         let arrived = match &e.body {
             Body::Data { addr, crcs, .. } => self.arrived(*addr, crcs).await,
-            Body::Staged { crcs } => self.stagings.arrived(&e, e.written.unwrap_or_default(), crcs).await?,
+            Body::Staged { crcs } => self.arrivals.of(&e, crcs, record).await?,
             Body::Zeros { .. } => return Ok(0),
         };
         let mut dropped = 0;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Epoch, Generation, Lba, PoolAddr, VolumeId};
+use base::{CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use format::cache::journal::Record;
 use pool::PoolError;
 use rustc_hash::FxHashMap;
@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub commits_need: u64,
     /// The commit of the pool that has the staged blocks of each volume.
     pub staged_in: FxHashMap<VolumeId, Generation>,
+    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
+    pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
     /// The epoch of each volume's last write that the pool did not get at once.
     pub dirty_until: FxHashMap<VolumeId, Epoch>,
     /// And of all volumes', as the cache was opened.
