@@ -29,6 +29,7 @@ mod node_writer;
 mod nodes;
 pub mod open;
 mod pages;
+mod promises;
 mod round;
 pub mod settings;
 mod staging;
