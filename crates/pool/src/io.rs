@@ -158,24 +158,29 @@ impl Pool {
     pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, size: Option<u64>) -> Result<()> {
         self.admit(Purpose::Write).await?;
         let runs = self.take_blocks((data.len() / BLOCK) as u32).await?;
-        let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
-        let outcome = self.write_runs(&runs, &data).await;
-        if let Err(e) = outcome {
+        let outcome = self.write_taken(volume, lba, &data, &runs, size).await;
+        {
             let mut st = self.state_mut();
-            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
-            return Err(e);
-        }
-        let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs, size)).await;
-        let outcome = match mapped {
-            Ok(outcome) => outcome,
-            Err(e) => Err(e),
-        };
-        if outcome.is_err() {
-            let mut st = self.state_mut();
-            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+            st.end_writing(&runs);
+            if outcome.is_err() {
+                runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
+            }
         }
         self.after_change();
         outcome
+    }
+
+    async fn write_taken(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: &Slice,
+        runs: &[Run],
+        size: Option<u64>,
+    ) -> Result<()> {
+        let crcs: SmallVec<[Crc; 1]> = block_crcs(data).collect();
+        self.write_runs(runs, data).await?;
+        self.resident(Class::Foreground, |st| map(st, volume, lba, runs, &crcs, size)).await?
     }
 
     async fn write_runs(&self, runs: &[Run], data: &Slice) -> Result<()> {
@@ -210,7 +215,12 @@ impl Pool {
         while missing > 0 {
             let got = {
                 let mut st = self.state_mut();
-                if st.leaves_promised(missing.into()) { st.alloc(GroupKind::Data, missing) } else { Alloc::Full }
+                let got =
+                    if st.leaves_promised(missing.into()) { st.alloc(GroupKind::Data, missing) } else { Alloc::Full };
+                if let Alloc::Got(run) = got {
+                    st.begin_writing(run);
+                }
+                got
             };
             let outcome = match got {
                 Alloc::Got(run) => {
@@ -227,6 +237,7 @@ impl Pool {
             };
             if let Err(e) = outcome {
                 let mut st = self.state_mut();
+                st.end_writing(&runs);
                 runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
                 return Err(e);
             }

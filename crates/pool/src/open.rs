@@ -388,6 +388,7 @@ fn assemble(
             busy_count: record.used,
             checksums: LiveTree::open(checksum_tree_id(id), record.checksums),
             round: None,
+            writing: 0,
             record,
             maps: None,
         });

@@ -373,7 +373,7 @@ impl State {
             let free = |id: GroupId| self.geometry.group_blocks - self.group(id).busy_count;
             let usable = |id: GroupId| {
                 let g = self.group(id);
-                g.round.is_some() || g.checksums.edited() <= committed
+                g.round.is_some() || g.writing == 0 && g.checksums.edited() <= committed
             };
             let best = self.space.by_free[0].iter().rev().map(|&(_, id)| id).find(|&id| usable(id));
             let roomy = best.filter(|&id| free(id) >= self.geometry.group_blocks / 4);

@@ -32,6 +32,8 @@ pub(crate) struct Group {
     pub checksums: LiveTree,
     /// The open round's own version of them.
     pub round: Option<btree::Tree>,
+    /// Runs of it that direct writes have taken and not entered yet: no round may begin to edit its checksums, they will.
+    pub writing: u32,
 }
 
 /// A page of the volume or group table.
@@ -282,6 +284,20 @@ impl State {
             self.loaded.remove(&id);
         }
         self.group_mut(id).maps = maps;
+    }
+
+    /// A direct write has taken a run.
+    pub fn begin_writing(&mut self, run: Run) {
+        let (id, _) = self.geometry.split(run.addr);
+        self.group_mut(id).writing += 1;
+    }
+
+    /// It was entered, or given back.
+    pub fn end_writing(&mut self, runs: &[Run]) {
+        for run in runs {
+            let (id, _) = self.geometry.split(run.addr);
+            self.group_mut(id).writing -= 1;
+        }
     }
 
     /// Makes blocks that nothing refers to allocatable.
