@@ -138,7 +138,7 @@ impl Cache {
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
         let new = staged_extents(volume, lba, &crcs, epoch);
-        if self.has_many_staged() || !self.announce(&new) {
+        if self.has_many_staged() {
             return Ok(false);
         }
         let staging = match self.0.pool.staging(volume, epoch).await {
@@ -148,6 +148,9 @@ impl Cache {
                 return Ok(false);
             }
         };
+        if !self.announce(&new) {
+            return Ok(false);
+        }
         if let Err(e) = self.0.pool.write(staging, lba, data).await {
             tracing::debug!("volume {volume}: not written past the cache: {e}");
             return Ok(false);
