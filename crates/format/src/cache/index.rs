@@ -175,7 +175,7 @@ mod tests {
             encode_data(&mut out, Epoch(epoch), CacheAddr(addr), BucketGen(generation), &crcs);
             let Some(IndexValue::Data { dirty, epoch: e, addr: a, generation: g, crcs: c }) = IndexValue::decode(&out) else { panic!("no data") };
             prop_assert_eq!((dirty, e, a, g), (epoch > 0, Epoch(epoch), CacheAddr(addr), BucketGen(generation)));
-            prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs);
+            prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs.clone());
             encode_staged(&mut out, Epoch(epoch.max(1)), &crcs);
             let Some(IndexValue::Staged { epoch: e, crcs: c }) = IndexValue::decode(&out) else { panic!("not staged") };
             prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (Epoch(epoch.max(1)), crcs));
