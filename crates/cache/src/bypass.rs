@@ -280,7 +280,9 @@ impl State {
     /// Lets go of what staged blocks have replaced, where the pool has committed these; true if anything was.
     pub fn release_replaced(&mut self, committed: Generation) -> bool {
         let mut any = false;
-        while let Some((_, addrs)) = self.replaced.pop_front_if(|(needs, _)| *needs <= committed) {
+        while self.replaced.front().is_some_and(|(needs, _)| *needs <= committed)
+            && let Some((_, addrs)) = self.replaced.pop_front()
+        {
             self.unpin_all(&addrs);
             any = true;
         }

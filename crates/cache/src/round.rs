@@ -88,7 +88,7 @@ impl RoundState {
 /// What the blocks of a run are.
 enum Content {
     /// Blocks of buckets.
-    Data(SmallVec<[Extent; 4]>),
+    Data(Vec<Extent>),
     /// Blocks of the staging volume of this epoch.
     Staged(Epoch),
     Zeros,
@@ -482,7 +482,7 @@ fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
     out.extend(pending.take());
     let (volume, lba, blocks) = (e.volume, e.lba, e.len());
     let content = match e.body {
-        Body::Data { .. } => Content::Data(SmallVec::from_iter([e])),
+        Body::Data { .. } => Content::Data(vec![e]),
         Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
         Body::Zeros { .. } => Content::Zeros,
     };
