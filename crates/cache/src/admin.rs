@@ -20,6 +20,7 @@ impl Cache {
 
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
+        self.state_mut().staged_in.remove(&volume);
         self.forget_from(volume, Lba(0)).await
     }
 
@@ -44,6 +45,7 @@ impl Cache {
                 })
                 .await??;
             self.0.pool.unreserve(over);
+            self.room_for_records().await?;
             at = upto;
             self.after_write();
             self.0.rt.yield_now().await;

@@ -21,6 +21,7 @@ use crate::facts::STREAMS;
 pub use crate::facts::{Census, Facts, Kind, Stream};
 
 use crate::replacement::{Policy, Replacement};
+use crate::staged::StagedBlocks;
 
 /// Where a bucket is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,6 +87,8 @@ pub struct Buckets {
     stale_blocks: u64,
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
+    /// What is in no bucket.
+    pub(crate) staged: StagedBlocks,
 }
 
 impl Buckets {
@@ -111,6 +114,7 @@ impl Buckets {
             stale_blocks: 0,
             raised: Vec::new(),
             freezes: 0,
+            staged: StagedBlocks::default(),
         }
     }
 
@@ -202,7 +206,7 @@ impl Buckets {
     }
 
     /// The epoch that a dirty key of epoch `written` counts for.
-    fn class_of(&self, written: Epoch) -> Epoch {
+    pub(crate) fn class_of(&self, written: Epoch) -> Epoch {
         match self.cut {
             Some(cut) if written <= cut => cut,
             _ => self.epoch,
@@ -458,6 +462,7 @@ impl Buckets {
         self.epoch = Epoch(cut.0 + 1);
         assert!(self.dirty_blocks[parity(self.epoch)] == 0, "the epoch before the cut was published");
         self.published.append(&mut self.unpublished[parity(self.epoch)]);
+        self.staged.take_cut();
         cut
     }
 
@@ -466,6 +471,7 @@ impl Buckets {
         let Some(cut) = self.cut.take() else { return };
         let p = parity(cut);
         self.dirty_blocks[p] = 0;
+        self.stale_blocks += self.staged.publish();
         let list = std::mem::take(&mut self.unpublished[p]);
         if self.published.is_empty() {
             self.published = list;
@@ -511,7 +517,7 @@ impl Buckets {
         self.pending.len() as u32
     }
 
-    /// Blocks that no published image has, of the open epoch and of the cut.
+    /// Blocks in buckets that no published image has, of the open epoch and of the cut.
     pub fn dirty_blocks(&self) -> (u64, u64) {
         let cut = self.cut.map_or(0, |c| self.dirty_blocks[parity(c)]);
         (self.dirty_blocks[parity(self.epoch)], cut)
@@ -522,7 +528,7 @@ impl Buckets {
         self.live_blocks
     }
 
-    /// Blocks that stale keys still name.
+    /// Blocks that stale keys, and staged ones that are published, still name.
     pub fn stale_blocks(&self) -> u64 {
         self.stale_blocks
     }

@@ -11,6 +11,8 @@
 //!
 //! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block, and a bounded number of nodes and data blocks.
 //!
+//! What is staged stands in the pool, whose own check verifies it; here all of it counts as arrived, though some may not have when power failed.
+//!
 //! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written next, and one slot of each table page, may hold anything;
 //! keys may be stale; entries of the journal that nobody was told of may be missing, and blocks that they name; there may be blocks of volumes that were
 //! deleted or shrunk (a note tells of them).
@@ -32,12 +34,14 @@ use rt::Rt;
 
 pub use report::{Counts, Phase, Progress, Report, Standing};
 
+use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts, Kind};
 use crate::index::{INDEX_TREE, Index};
 use crate::nodes::read_node;
 use crate::open::CacheFile;
 use crate::replacement::Policy;
 use crate::replay::{Replayer, epoch_at, facts_now, layout_of};
+use crate::staged::staged_now;
 use crate::table::Layout;
 use extents::Pass;
 use tally::Tally;
@@ -173,6 +177,10 @@ impl Checker<'_> {
         if let (true, Some(facts)) = (whole, facts) {
             let now = |id: BucketId| facts_now(facts[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
+            let published = self.image.published;
+            let open = if published >= sb.epoch { 0 } else { sb.staged.0 };
+            let cut = if published >= sb.cut { 0 } else { sb.staged.1 };
+            tally.compare_staged("the superblock", (open, cut), &mut self.log);
         }
         whole
     }
@@ -183,12 +191,13 @@ impl Checker<'_> {
         let epoch = epoch_at(sb, published);
         let facts: Vec<Facts> = facts.into_iter().map(|f| facts_now(f, sb, published)).collect();
         // Nothing is evicted here: any policy will do.
-        let buckets = Buckets::restore(&facts, layout.bucket_blocks, Policy::Fifo, 0, epoch);
+        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, Policy::Fifo, 0, epoch);
+        buckets.restore_staged(staged_now(sb.staged, (sb.epoch, sb.cut), published));
         drop(facts);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
-        let mut replayer = Replayer { rt, device, path, layout, index, buckets };
+        let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals: Arrivals::new(None) };
         self.progress(Phase::Journal, 0, 1);
         match replayer.run(crate::replay::replay_from(sb), epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
@@ -231,6 +240,7 @@ impl Checker<'_> {
             f => f,
         };
         tally.compare("the journal", facts, false, &mut self.log);
+        tally.compare_staged("the journal", replayer.buckets.staged_named(), &mut self.log);
     }
 
     /// The records of the next leaf, reading ahead.

@@ -3,13 +3,15 @@
 //! 1. *Freeze*: the tree is cloned, the buckets' facts are copied, the journal's next place is noted; the next generation opens.
 //! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
-//! 4. The device is flushed, then the superblock is written, twice. From now on replay begins at the noted place.
+//! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
+//!    is written, twice. From now on replay begins at the noted place.
 //! 5. The changed pages are written into their other slots too; a page or a superblock that goes bad by itself loses nothing.
 //! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free.
 //!
 //! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use base::{BLOCK, BucketId, Buf, Generation, PoolAddr, SliceList};
 use btree::{Freed, Tree, WriteOut};
@@ -27,6 +29,10 @@ use crate::table::{buckets_of, encode_page};
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
+/// For so long the pool may fail to commit before a checkpoint does.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// It is asked again after this time.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// What stays between checkpoints.
 pub(crate) struct Checkpointer {
@@ -55,6 +61,9 @@ struct Frozen {
     place: Place,
     records: u64,
     epochs: (base::Epoch, base::Epoch),
+    staged: (u64, u64),
+    /// The pool's commit of the staged blocks.
+    committed: Option<rt::JoinHandle<Result<()>>>,
 }
 
 impl Cache {
@@ -108,10 +117,15 @@ impl Cache {
     }
 
     fn freeze(&self) -> Frozen {
+        let committed = self.staged_in(None).map(|_| {
+            let cache = self.clone();
+            self.0.rt.spawn(async move { cache.commit_staged().await })
+        });
         let mut st = self.state_mut();
         let (place, records) = (st.journal.next_place(), st.journal.pushed());
         let facts = st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
+        let staged = st.buckets.staged_named();
         let index = &mut st.index;
         let generation = index.generation;
         index.generation = generation.next();
@@ -124,6 +138,8 @@ impl Cache {
             place,
             records,
             epochs,
+            staged,
+            committed,
         }
     }
 
@@ -135,10 +151,26 @@ impl Cache {
         let pages = self.changed_pages(&mut frozen, &freed);
         self.write_pages(&frozen, &pages).await?;
         self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
+        if let Some(committed) = frozen.committed.take() {
+            committed.await.unwrap_or_else(|| Err(crate::read::ended()))?;
+        }
         self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
         self.complete(frozen, &pages, freed);
         self.write_again(generation, &pages).await
+    }
+
+    /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a halt, though, and then it has failed.
+    async fn commit_staged(&self) -> Result<()> {
+        let began = self.0.rt.now();
+        loop {
+            match self.0.pool.commit().await {
+                Ok(()) => return Ok(()),
+                Err(e) if self.0.pool.is_closed() || self.0.rt.now().since(began) > PATIENCE => return Err(e),
+                Err(e) => tracing::warn!("a checkpoint of the cache waits for the pool: {e}"),
+            }
+            self.0.rt.sleep(AGAIN).await;
+        }
     }
 
     async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
@@ -260,6 +292,7 @@ impl Cache {
             sb.replay_position = frozen.place.position;
             sb.replay_sequence = frozen.place.sequence;
             (sb.epoch, sb.cut) = frozen.epochs;
+            sb.staged = frozen.staged;
             sb.table_digest = digest;
         }
         for _ in 0..2 {

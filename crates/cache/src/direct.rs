@@ -100,7 +100,7 @@ impl Cache {
                         return Ok(Err(e));
                     }
                     // Stale keys too: the record that made them stale may not be durable.
-                    st.dropped = true;
+                    st.hold_commits();
                     Ok(Ok(upto))
                 })
                 .await??;
@@ -109,25 +109,18 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes durable that the cache has dropped what direct writes replaced; every commit of the pool waits for it.
-    pub(crate) async fn drops_durable(&self) -> Result<()> {
-        let target = {
-            let mut st = self.state_mut();
-            if !st.dropped || self.0.aside.get() {
-                return Ok(());
-            }
-            st.dropped = false;
-            st.journal.close()
-        };
-        let outcome = self.durable(target, Class::Commit).await;
-        if outcome.is_err() {
-            self.state_mut().dropped = true;
-            // Set aside meanwhile: the commit that waits says so too.
-            if self.0.aside.get() {
-                return Ok(());
-            }
+    /// Makes durable what the journal has to know before the pool: what the cache dropped for direct writes, and what was announced of staged blocks. Every
+    /// commit of the pool waits for it.
+    pub(crate) async fn records_durable(&self) -> Result<()> {
+        let target = self.state().commits_need;
+        if self.0.aside.get() {
+            return Ok(());
         }
-        outcome
+        match self.durable(target, Class::Commit).await {
+            // Set aside meanwhile: the commit that waits says so too.
+            Err(_) if self.0.aside.get() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// True if the pool has all of a volume.

@@ -110,6 +110,8 @@ pub struct SuperblockItem {
     pub journal_start: u64,
     pub epoch: u32,
     pub cut: u32,
+    pub staged_open: u64,
+    pub staged_cut: u64,
     pub index: Option<RootItem>,
     pub table_digest: String,
 }
@@ -123,9 +125,12 @@ pub struct KeyItem {
     pub blocks: u64,
     /// 0: clean.
     pub epoch: u32,
-    /// None of zeros.
+    /// None of zeros, and of what is staged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<DataItem>,
+    /// Checksums of staged blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staged: Option<Vec<String>>,
 }
 
 /// Where blocks are.
@@ -244,15 +249,17 @@ async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
 
 fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
     let (volume, lba) = decode_key(key)?;
-    let (epoch, blocks, data) = match IndexValue::decode(value)? {
-        IndexValue::Zeros { epoch, len } => (epoch, len, None),
+    let texts = |crcs: format::cache::index::CrcList<'_>| crcs.iter().map(|c: Crc| crc_text(c)).collect::<Vec<_>>();
+    let (epoch, blocks, data, staged) = match IndexValue::decode(value)? {
+        IndexValue::Zeros { epoch, len } => (epoch, len, None, None),
+        IndexValue::Staged { epoch, crcs } => (epoch, crcs.len() as u64, None, Some(texts(crcs))),
         IndexValue::Data { epoch, addr: CacheAddr(address), generation, crcs, .. } => {
             let bucket = address / u64::from(layout.bucket_blocks);
-            let texts: Vec<String> = crcs.iter().map(|c: Crc| crc_text(c)).collect();
-            (epoch, crcs.len() as u64, Some(DataItem { address, bucket, generation: generation.0, crcs: texts }))
+            let item = DataItem { address, bucket, generation: generation.0, crcs: texts(crcs) };
+            (epoch, crcs.len() as u64, Some(item), None)
         }
     };
-    Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data })
+    Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data, staged })
 }
 
 impl From<&CacheSuperblock> for SuperblockItem {
@@ -273,6 +280,8 @@ impl From<&CacheSuperblock> for SuperblockItem {
             journal_start: sb.journal_start,
             epoch: sb.epoch.0,
             cut: sb.cut.0,
+            staged_open: sb.staged.0,
+            staged_cut: sb.staged.1,
             index: root(sb.root),
             table_digest: format!("{:016x}", sb.table_digest),
         }

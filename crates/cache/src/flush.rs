@@ -1,6 +1,7 @@
-//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device.
+//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device. Who has written past the cache waits for a commit of
+//! the pool too, side by side.
 
-use base::SliceList;
+use base::{SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
@@ -9,17 +10,35 @@ use crate::Cache;
 impl Cache {
     /// Makes all writes that completed before durable.
     pub async fn flush(&self) -> Result<()> {
+        self.flush_of(None).await
+    }
+
+    /// Makes all writes of a volume that completed before durable.
+    pub async fn flush_volume(&self, volume: VolumeId) -> Result<()> {
+        self.0.written.flushed(volume);
+        self.flush_of(Some(volume)).await
+    }
+
+    async fn flush_of(&self, volume: Option<VolumeId>) -> Result<()> {
+        let staged = self.staged_in(volume).map(|_| {
+            let pool = self.0.pool.clone();
+            self.0.rt.spawn(async move { pool.commit().await })
+        });
         let target = self.state_mut().journal.close();
-        self.durable(target, Class::Foreground).await
+        let outcome = self.durable(target, Class::Foreground).await;
+        match staged {
+            Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::read::ended()))),
+            None => outcome,
+        }
     }
 
     /// Waits until the journal's entry `target`, and what its records are about, is durable.
     pub(crate) async fn durable(&self, target: u64, class: Class) -> Result<()> {
         loop {
-            self.check_failed()?;
             if self.state().journal.durable() >= target {
                 return Ok(());
             }
+            self.check_failed()?;
             if self.0.flushing.get() {
                 self.0.flushed.wait().await;
                 continue;
@@ -28,11 +47,15 @@ impl Cache {
             let outcome = self.group_commit(class).await;
             self.0.flushing.set(false);
             self.0.flushed.notify();
-            outcome?;
+            if !outcome? && self.state().journal.durable() < target {
+                // The ring is full of what no checkpoint has: one must come first.
+                self.checkpoint_one().await?;
+            }
         }
     }
 
-    async fn group_commit(&self, class: Class) -> Result<()> {
+    /// False if not all that was there to be written found room.
+    async fn group_commit(&self, class: Class) -> Result<bool> {
         let (target, all) = {
             let mut st = self.state_mut();
             (st.journal.close(), st.journal.pushed())
@@ -83,11 +106,7 @@ impl Cache {
         if self.journal_is_crowded() {
             self.0.checkpoint_wanted.notify();
         }
-        if blocked {
-            // The ring is full of what no checkpoint has: one must come first.
-            self.checkpoint_one().await?;
-        }
-        Ok(())
+        Ok(!blocked)
     }
 
     /// Half of the ring is taken.

@@ -1,6 +1,6 @@
 //! Garbage collection: a walk over the index in slices of bounded time, so that nobody waits for it.
 //!
-//! It drops keys that are dead (stale, or discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
+//! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
 //! is left in sparse buckets to others, so that they become free. The allocator never waits for it: eviction alone gives it buckets.
 //!
 //! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it stale must be durable first, though, before a direct write
@@ -154,7 +154,7 @@ impl Cache {
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(&self.0.rt, &mut busy);
                         let outcome = st.index.drop_dead(&mut st.buckets, volume, lba)?;
-                        st.dropped = true;
+                        st.hold_commits();
                         Ok(outcome)
                     })
                     .await??;
@@ -169,6 +169,7 @@ impl Cache {
                     .await?;
                 self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
             }
+            self.room_for_records().await?;
             for e in leaf.sparse {
                 self.move_extent(e).await?;
             }
@@ -278,6 +279,17 @@ impl Cache {
                 }
             }
             self.0.rt.yield_now().await;
+        }
+        let st = self.state();
+        let Some(audit) = &st.index.audit else { return Ok(()) };
+        let unpublished = audit.staged.iter().filter(|(epoch, _)| **epoch > st.index.published);
+        let (found, (open, cut)) = (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
+        if found != (open + cut) as i64 {
+            self.0.gc.borrow_mut().miscounted += 1;
+            tracing::error!(
+                cache = %self.0.path, counter = open + cut, keys = found,
+                "the number of staged blocks is not what the index says; run forebay check"
+            );
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! The index: which blocks of which volume are in the cache, and where. Synchronous steps over resident nodes.
 //!
 //! One tree for all volumes. A key is a volume and its first block; a value says what the blocks from there on are: *data* in a bucket, clean or dirty,
-//! with a crc32c for each block, or *zeros*, a discard that the pool has yet to see. Extents never overlap. A data extent whose bucket has moved on to another
-//! generation is stale: it counts as absent wherever it is met.
+//! with a crc32c for each block; *staged*, in the pool's staging volume of that volume and epoch, with a crc32c for each block too; or *zeros*, a discard that the
+//! pool has yet to see. Extents never overlap. A data extent whose bucket has moved on to another generation is stale: it counts as absent wherever it is
+//! met. So do staged blocks and zeros when their epoch is published.
 //!
 //! Every change goes through [`Index::replace`], which tells the buckets of everything that comes and goes.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
@@ -29,6 +31,7 @@ pub(crate) type Crcs = SmallVec<[Crc; 4]>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
     Data { addr: CacheAddr, generation: BucketGen, crcs: Crcs },
+    Staged { crcs: Crcs },
     Zeros { len: u64 },
 }
 
@@ -45,7 +48,7 @@ pub(crate) struct Extent {
 impl Extent {
     pub fn len(&self) -> u64 {
         match &self.body {
-            Body::Data { crcs, .. } => crcs.len() as u64,
+            Body::Data { crcs, .. } | Body::Staged { crcs } => crcs.len() as u64,
             Body::Zeros { len } => *len,
         }
     }
@@ -64,6 +67,7 @@ impl Extent {
         let (volume, lba) = decode_key(key)?;
         let (written, body) = match IndexValue::decode(value)? {
             IndexValue::Zeros { epoch, len } => (Some(epoch), Body::Zeros { len }),
+            IndexValue::Staged { epoch, crcs } => (Some(epoch), Body::Staged { crcs: crcs.iter().collect() }),
             IndexValue::Data { dirty, epoch, addr, generation, crcs } => {
                 if !contains(addr, crcs.len() as u32) {
                     return None;
@@ -81,6 +85,9 @@ impl Extent {
             Body::Zeros { len } => {
                 format::cache::index::encode_zeros(out, self.written.unwrap_or_default(), *len);
             }
+            Body::Staged { crcs } => {
+                format::cache::index::encode_staged(out, self.written.unwrap_or_default(), crcs);
+            }
             Body::Data { addr, generation, crcs } => {
                 let epoch = self.written.unwrap_or_default();
                 format::cache::index::encode_data(out, epoch, *addr, *generation, crcs);
@@ -92,13 +99,13 @@ impl Extent {
     pub fn cut(&self, from: u64, to: u64) -> Extent {
         let (from, to) = (from.max(self.lba.0), to.min(self.end()));
         let skip = from - self.lba.0;
+        let part = |crcs: &Crcs| SmallVec::from_slice(&crcs[skip as usize..(to - self.lba.0) as usize]);
         let body = match &self.body {
             Body::Zeros { .. } => Body::Zeros { len: to - from },
-            Body::Data { addr, generation, crcs } => Body::Data {
-                addr: CacheAddr(addr.0 + skip),
-                generation: *generation,
-                crcs: SmallVec::from_slice(&crcs[skip as usize..(to - self.lba.0) as usize]),
-            },
+            Body::Staged { crcs } => Body::Staged { crcs: part(crcs) },
+            Body::Data { addr, generation, crcs } => {
+                Body::Data { addr: CacheAddr(addr.0 + skip), generation: *generation, crcs: part(crcs) }
+            }
         };
         Extent { volume: self.volume, lba: Lba(from), written: self.written, body }
     }
@@ -107,7 +114,7 @@ impl Extent {
     pub fn is_stale(&self, buckets: &Buckets) -> bool {
         match &self.body {
             Body::Data { addr, generation, .. } => !buckets.is_current(*addr, *generation),
-            Body::Zeros { .. } => false,
+            Body::Staged { .. } | Body::Zeros { .. } => false,
         }
     }
 
@@ -118,6 +125,7 @@ impl Extent {
         }
         match (&self.body, &next.body) {
             (Body::Zeros { .. }, Body::Zeros { .. }) => true,
+            (Body::Staged { crcs: c }, Body::Staged { crcs: d }) => c.len() + d.len() <= MAX_EXTENT_BLOCKS,
             (Body::Data { addr: a, generation: g, crcs: c }, Body::Data { addr: b, generation: h, crcs: d }) => {
                 let bucket = u64::from(bucket_blocks);
                 g == h
@@ -152,17 +160,22 @@ pub(crate) struct Audit {
     /// Keys below it were counted.
     pub passed: Vec<u8>,
     pub counts: Vec<u16>,
+    /// Blocks of staged keys, by epoch: which of them are published changes meanwhile.
+    pub staged: BTreeMap<Epoch, i64>,
     pub keys: i64,
 }
 
 impl Audit {
     pub fn new(buckets: u32) -> Audit {
-        Audit { passed: Vec::new(), counts: vec![0; buckets as usize], keys: 0 }
+        Audit { passed: Vec::new(), counts: vec![0; buckets as usize], staged: BTreeMap::new(), keys: 0 }
     }
 
     /// Counts an extent, wherever it is.
     pub fn count(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
         self.keys += i64::from(by);
+        if let (Body::Staged { crcs }, Some(written)) = (&e.body, e.written) {
+            *self.staged.entry(written).or_default() += i64::from(by) * crcs.len() as i64;
+        }
         if let Body::Data { addr, generation, crcs } = &e.body
             && buckets.is_current(*addr, *generation)
         {
@@ -298,9 +311,13 @@ impl Index {
         };
         for e in old {
             let gone = e.cut(lba.0, end.0);
-            if let Body::Data { addr, generation, crcs } = &gone.body {
-                let written = self.unpublished(&gone);
-                buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
+            let written = self.unpublished(&gone);
+            match &gone.body {
+                Body::Data { addr, generation, crcs } => {
+                    buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
+                }
+                Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, written),
+                Body::Zeros { .. } => {}
             }
             self.note(buckets, &e, -1);
             let keep_left = e.lba < lba;
@@ -319,8 +336,10 @@ impl Index {
             }
         }
         for e in new {
-            if let Body::Data { addr, crcs, .. } = &e.body {
-                buckets.add(*addr, crcs.len() as u32, self.unpublished(e).is_some());
+            match &e.body {
+                Body::Data { addr, crcs, .. } => buckets.add(*addr, crcs.len() as u32, self.unpublished(e).is_some()),
+                Body::Staged { crcs } => buckets.add_staged(crcs.len() as u64),
+                Body::Zeros { .. } => {}
             }
             self.append(buckets, e)?;
         }
@@ -335,7 +354,8 @@ impl Index {
             if let Some(mut b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) {
                 self.note(buckets, &b, -1);
                 match (&mut b.body, &e.body) {
-                    (Body::Data { crcs, .. }, Body::Data { crcs: more, .. }) => crcs.extend_from_slice(more),
+                    (Body::Data { crcs, .. }, Body::Data { crcs: more, .. })
+                    | (Body::Staged { crcs }, Body::Staged { crcs: more }) => crcs.extend_from_slice(more),
                     (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
                     _ => unreachable!("an extent is continued by its own kind only"),
                 }
@@ -354,7 +374,7 @@ impl Index {
         }
     }
 
-    /// Drops the key of a stale extent, or of a discard that the pool has; false if it is something else by now.
+    /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false if it is something else by now.
     pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<Result<bool>> {
         let found = match self.floor(buckets, volume, lba)? {
             Ok(found) => found,
@@ -363,7 +383,7 @@ impl Index {
         let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(Ok(false)) };
         self.remove(volume, lba)?;
         self.note(buckets, &e, -1);
-        if let Body::Data { crcs, .. } = &e.body {
+        if let Body::Data { crcs, .. } | Body::Staged { crcs } = &e.body {
             buckets.forget_stale(crcs.len() as u64);
         }
         Ok(Ok(true))
@@ -373,7 +393,7 @@ impl Index {
     pub fn is_dead(&self, buckets: &Buckets, e: &Extent) -> bool {
         match e.body {
             Body::Data { .. } => e.is_stale(buckets),
-            Body::Zeros { .. } => self.unpublished(e).is_none(),
+            Body::Staged { .. } | Body::Zeros { .. } => self.unpublished(e).is_none(),
         }
     }
 

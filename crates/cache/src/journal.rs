@@ -65,6 +65,8 @@ pub(crate) struct Journal {
     current: EntryBuilder,
     /// Full entries without a place, in order, each with the number of its last record.
     full: VecDeque<(EntryBuilder, u64)>,
+    /// Blocks of these.
+    full_blocks: u32,
     /// Records pushed, and how many of them, from the first on, are durable.
     pushed: u64,
     durable_records: u64,
@@ -85,6 +87,7 @@ impl Journal {
             sequence: place.sequence,
             current: EntryBuilder::new(),
             full: VecDeque::new(),
+            full_blocks: 0,
             pushed: 0,
             durable_records: 0,
             head: place.position,
@@ -124,10 +127,35 @@ impl Journal {
     /// Closes the entry that takes records, if it has any; all that was pushed is in entries up to the returned one.
     pub fn close(&mut self) -> u64 {
         if !self.current.is_empty() {
+            self.full_blocks += self.current.blocks();
             self.full.push_back((std::mem::replace(&mut self.current, EntryBuilder::new()), self.pushed));
             self.sequence += 1;
         }
         self.sequence - 1
+    }
+
+    /// The entry that has, or will have, the last record that was pushed.
+    pub fn newest(&self) -> u64 {
+        if self.current.is_empty() { self.sequence - 1 } else { self.sequence }
+    }
+
+    /// Blocks of the ring that are taken, or will be by all that was pushed.
+    pub fn needed(&self) -> u32 {
+        let current = if self.current.is_empty() { 0 } else { self.current.blocks() };
+        self.used + self.full_blocks + current
+    }
+
+    /// True if `records` more, and all that was pushed before them, find room in the ring as it is, with what may be passed over at its end.
+    pub fn has_room_for(&self, records: u32) -> bool {
+        // None is longer than a tenth of a block; they may begin an entry.
+        self.needed() + records.div_ceil(10) + 1 + MAX_ENTRY_BLOCKS < self.ring.blocks
+    }
+
+    /// Where the ring is tight, closes the entry that takes records, so that it grows no more: what has room has it then.
+    pub fn keep_small(&mut self) {
+        if self.needed() + 3 * MAX_ENTRY_BLOCKS >= self.ring.blocks {
+            self.close();
+        }
     }
 
     /// Entries that wait to be written.
@@ -171,6 +199,7 @@ impl Journal {
         let mut bytes = bufs.zeroed(blocks as usize * base::BLOCK);
         first.seal(&header, &mut bytes);
         self.full.pop_front();
+        self.full_blocks -= blocks;
         self.head = position + blocks;
         self.used += skipped + blocks;
         self.taken.push_back((sequence, skipped + blocks));

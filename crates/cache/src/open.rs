@@ -16,6 +16,7 @@ use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
 use rustc_hash::FxHashMap;
 
+use crate::arrivals::Arrivals;
 use crate::buckets::Buckets;
 use crate::checkpoint::{Checkpointer, TablePage};
 use crate::index::{INDEX_TREE, Index};
@@ -24,6 +25,7 @@ use crate::promote::Touched;
 use crate::replay::{Replayed, Replayer, epoch_at, facts_now, layout_of, replay_from};
 use crate::round::RoundState;
 use crate::settings::Settings;
+use crate::staged::staged_now;
 use crate::state::State;
 use crate::streams::Streams;
 use crate::table::read_page;
@@ -98,12 +100,20 @@ impl Cache {
             return Err(PoolError::new(ErrorKind::Damaged, text));
         }
         let seed = rt.random();
-        let buckets = Buckets::restore(&facts, layout.bucket_blocks, settings.policy, seed, epoch);
+        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, settings.policy, seed, epoch);
+        buckets.restore_staged(staged_now(sb.staged, (sb.epoch, sb.cut), published));
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let nodes = NodeCache::new(settings.resident_nodes);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
-        let mut replayer =
-            Replayer { rt: rt.clone(), device: device.clone(), path: file.path.clone(), layout, index, buckets };
+        let mut replayer = Replayer {
+            rt: rt.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            index,
+            buckets,
+            arrivals: Arrivals::new(Some(pool)),
+        };
         let replayed = replayer.run(replay_from(&sb), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
         buckets.settle(replayed.epoch);
@@ -119,7 +129,9 @@ impl Cache {
             limbo: Default::default(),
             promotions: Default::default(),
             touched: Touched::new(1 << 16),
-            dropped: false,
+            commits_need: 0,
+            staged_in: Default::default(),
+            replaced: Default::default(),
             dirty_until: Default::default(),
             dirty_at_open: replayed.epoch,
             stats: Default::default(),
@@ -154,6 +166,7 @@ impl Cache {
             gc: RefCell::default(),
             gc_lock: Semaphore::new(1),
             opened_at: rt.now(),
+            bypass: Default::default(),
             taking: Semaphore::new(1),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
@@ -178,7 +191,7 @@ impl Cache {
         let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
         tracing::info!(
             cache = %self.0.path, entries, records, dropped,
-            dirty_blocks = self.state().buckets.dirty_blocks().0, "cache opened"
+            dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
         );
         self.0.replay.set(replay);
         Ok(())
@@ -211,7 +224,7 @@ impl Cache {
         let c = self.clone();
         self.0.pool.before_commit(Some(Rc::new(move || {
             let c = c.clone();
-            Box::pin(async move { c.drops_durable().await })
+            Box::pin(async move { c.records_durable().await })
         })));
     }
 
@@ -223,7 +236,7 @@ impl Cache {
             return self.0.pool.set_cache_uuid(None).await;
         }
         self.publish_all().await?;
-        let (open, cut) = self.state().buckets.dirty_blocks();
+        let (open, cut) = self.state().buckets.unpublished_blocks();
         if open + cut > 0 {
             let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
             return Err(PoolError::new(ErrorKind::Io, text));

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Generation, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, Epoch, Generation, Lba, Slice, SliceList, VolumeId};
 use pool::Result;
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::Stream;
-use crate::index::Crcs;
+use crate::index::{Body, Crcs, Extent};
 use crate::settings::Promote;
 use crate::state::State;
 use crate::write::extents;
@@ -31,6 +31,8 @@ pub(crate) type Key = (VolumeId, Lba, u64);
 struct Promotion {
     end: Lba,
     spoiled: bool,
+    /// The pool's image had everything up to this epoch when it began.
+    published: Epoch,
 }
 
 struct Waiting {
@@ -55,13 +57,13 @@ pub(crate) struct Promotions {
 
 impl Promotions {
     /// Begins to watch a range; `None` if it is being changed.
-    fn begin(&mut self, volume: VolumeId, from: Lba, end: Lba) -> Option<Key> {
+    fn begin(&mut self, volume: VolumeId, (from, end): (Lba, Lba), published: Epoch) -> Option<Key> {
         if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
             return None;
         }
         self.next += 1;
         let key = (volume, from, self.next);
-        self.all.insert(key, Promotion { end, spoiled: false });
+        self.all.insert(key, Promotion { end, spoiled: false, published });
         Some(key)
     }
 
@@ -94,6 +96,11 @@ impl Promotions {
         self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
     }
 
+    /// What the pool's image had when a promotion began.
+    fn published(&self, key: &Key) -> Epoch {
+        self.all.get(key).map_or(Epoch(0), |p| p.published)
+    }
+
     /// The next that waited for a commit up to `committed`.
     fn take_ready(&mut self, committed: Generation) -> Option<Waiting> {
         let i = self.waiting.iter().position(|w| w.needs <= committed)?;
@@ -122,12 +129,14 @@ impl Cache {
             Promote::First => true,
             Promote::Second => st.touched.touch(volume, from),
         };
-        if wanted { st.promotions.begin(volume, from, from.plus(blocks)) } else { None }
+        let published = st.index.published;
+        if wanted { st.promotions.begin(volume, (from, from.plus(blocks)), published) } else { None }
     }
 
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
-        if st.failed.is_some() { None } else { st.promotions.begin(volume, from, from.plus(blocks)) }
+        let published = st.index.published;
+        if st.failed.is_some() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
     }
 
     pub(crate) fn end_promotion(&self, key: Key) {
@@ -184,7 +193,15 @@ impl Cache {
                 .resident(Class::Commit, |st| {
                     let good = st.promotions.good(key).is_some();
                     let there = match st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)? {
-                        Ok(found) => found.iter().any(|e| !e.is_stale(&st.buckets)),
+                        Ok(found) => {
+                            // Staged blocks that were published before it began are what was read.
+                            let published = st.promotions.published(key);
+                            let dead = |e: &Extent| match e.body {
+                                Body::Staged { .. } => e.written <= Some(published),
+                                _ => e.is_stale(&st.buckets),
+                            };
+                            found.iter().any(|e| !dead(e))
+                        }
                         Err(e) => return Ok(Err(e)),
                     };
                     if !good || there {
@@ -216,11 +233,15 @@ impl Cache {
         whole.freeze()
     }
 
-    /// Keeps what waited for a commit of the pool.
+    /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
     pub(crate) async fn keeper(&self) {
         while !self.0.closed.get() && !self.0.pool.is_closed() {
             let ended = self.0.pool.commit_ended();
             let committed = self.0.pool.committed();
+            if self.state_mut().release_replaced(committed) {
+                self.0.room.notify();
+                self.0.hungry.notify();
+            }
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
                 let Some(w) = ready else { break };
@@ -258,9 +279,9 @@ mod tests {
     #[test]
     fn writes_spoil_what_they_overlap() {
         let mut p = Promotions::default();
-        let a = p.begin(V, Lba(10), Lba(20)).unwrap();
-        let b = p.begin(V, Lba(20), Lba(30)).unwrap();
-        let other = p.begin(VolumeId(2), Lba(10), Lba(20)).unwrap();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0)).unwrap();
+        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0)).unwrap();
         p.spoil(V, Lba(19), Lba(20));
         assert!(p.good(&a).is_none() && p.good(&b).is_some() && p.good(&other).is_some());
         p.spoil(V, Lba(0), Lba(21));
@@ -270,12 +291,14 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_what_is_being_changed() {
         let mut p = Promotions::default();
-        let a = p.begin(V, Lba(10), Lba(20)).unwrap();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
         p.begin_direct(V, Lba(15), Lba(16));
         assert!(p.good(&a).is_none());
-        assert!(p.begin(V, Lba(15), Lba(18)).is_none() && p.begin(V, Lba(16), Lba(18)).is_some());
+        assert!(
+            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none() && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
+        );
         p.end_direct(V, Lba(15), Lba(16));
-        assert!(p.begin(V, Lba(15), Lba(18)).is_some());
+        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_some());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Epoch, Lba, Slice, SliceList, VolumeId};
 use btree::Fault;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
@@ -22,6 +22,8 @@ enum Part {
         crcs: Crcs,
         dirty: bool,
     },
+    /// In the pool, in the staging volume of this epoch.
+    Staged(Epoch),
     Zeros,
     Pool,
 }
@@ -84,6 +86,10 @@ impl Cache {
                 let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
+            Part::Staged(epoch) => {
+                self.state_mut().stats.misses += blocks;
+                Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
+            }
             Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
             Part::Bucket { addr, crcs, dirty } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
@@ -107,7 +113,11 @@ impl Cache {
         crcs: &[base::Crc],
         class: Class,
     ) -> std::result::Result<Slice, u64> {
+        let began = self.0.rt.now();
         let (outcome, buf) = self.0.device.read_new(class, self.offset_of(addr), crcs.len() * BLOCK).await;
+        if class == Class::Foreground {
+            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
+        }
         if outcome.is_err() {
             return Err(0);
         }
@@ -158,7 +168,7 @@ impl Cache {
                     if let Err(e) = st.change(volume, range, &[], false)? {
                         return Ok(Err(e));
                     }
-                    st.dropped = true;
+                    st.hold_commits();
                 }
             }
             st.stats.refetched += blocks;
@@ -176,7 +186,8 @@ impl Cache {
                 st.stats.bypassed += blocks;
             }
         }
-        let promotion = if sequential { None } else { self.begin_promotion(volume, lba, blocks) };
+        let promotion =
+            if sequential || self.is_congested() { None } else { self.begin_promotion(volume, lba, blocks) };
         let outcome = self.0.pool.read(volume, lba, blocks).await;
         match (promotion, &outcome) {
             (Some(key), Ok(data)) => self.keep(key, data.clone()),
@@ -203,7 +214,7 @@ impl Cache {
                     Ok(found) => {
                         let complete = if found.len() > max { found[max].lba } else { upto };
                         let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
-                        let parts = new.map(|e| (e.lba.0, e.end(), matches!(e.body, Body::Data { .. })));
+                        let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
                         Ok((parts.collect::<Vec<_>>(), complete))
                     }
                 })
@@ -249,7 +260,7 @@ impl Cache {
     }
 }
 
-fn ended() -> PoolError {
+pub(crate) fn ended() -> PoolError {
     PoolError::new(ErrorKind::Io, "the runtime has ended")
 }
 
@@ -288,7 +299,7 @@ fn plan(
             continue;
         }
         let dirty = st.index.unpublished(&e).is_some();
-        if !dirty && matches!(e.body, Body::Zeros { .. }) {
+        if !dirty && matches!(e.body, Body::Staged { .. } | Body::Zeros { .. }) {
             continue;
         }
         let e = e.cut(lba.0, end.0);
@@ -297,6 +308,7 @@ fn plan(
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
             Body::Zeros { .. } => Part::Zeros,
+            Body::Staged { .. } => Part::Staged(e.written.unwrap_or_default()),
             Body::Data { addr, crcs, .. } => {
                 st.buckets.pin(addr);
                 st.buckets.touch(addr);

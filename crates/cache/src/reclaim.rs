@@ -60,6 +60,11 @@ impl Cache {
             } else if evicted == 0 {
                 // All is dirty: a round has to make it clean. Pins and rounds end by themselves.
                 self.0.round_wanted.notify();
+                let held = !self.state().replaced.is_empty();
+                if held {
+                    // Or the pool has to commit what has replaced it; the next look will tell whether that went well.
+                    let _ = self.0.pool.commit().await;
+                }
                 self.0.rt.sleep(Duration::from_millis(1)).await;
             }
             self.0.rt.yield_now().await;
@@ -72,6 +77,7 @@ impl Cache {
         self.0.last_request.set(self.0.rt.now());
         let delay = self.writer_delay(blocks);
         if delay > Duration::ZERO {
+            self.0.bypass.note_held(self.0.rt.now(), delay);
             Box::pin(self.0.rt.sleep(delay)).await;
         }
         if self.is_crowded() {
@@ -80,10 +86,26 @@ impl Cache {
         Ok(())
     }
 
+    /// Waits until there is room for the records of one more request.
+    pub(crate) async fn room_for_records(&self) -> Result<()> {
+        self.check_failed()?;
+        if self.is_crowded() {
+            Box::pin(self.uncrowd()).await?;
+        }
+        Ok(())
+    }
+
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
+        let much_changed = self.state().index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes;
+        much_changed || self.state().journal.waiting() > JOURNAL_WAITING || self.ring_is_short()
+    }
+
+    /// The journal's ring is nearly full: commits of the pool wait for records that must find room without a checkpoint.
+    fn ring_is_short(&self) -> bool {
         let st = self.state();
-        st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+        let (_, ring) = st.journal.usage();
+        st.journal.needed() * 4 >= ring * 3
     }
 
     /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
@@ -94,6 +116,10 @@ impl Cache {
             if self.state().journal.waiting() > JOURNAL_WAITING {
                 let target = self.state_mut().journal.close();
                 self.durable(target, Class::Foreground).await?;
+                continue;
+            }
+            if self.ring_is_short() {
+                self.checkpoint_one().await?;
                 continue;
             }
             self.0.checkpoint_wanted.notify();
@@ -138,11 +164,11 @@ impl Cache {
         if st.index.dirty.get() as u64 >= self.0.settings.dirty_nodes {
             self.0.checkpoint_wanted.notify();
         }
-        let (open, _) = st.buckets.dirty_blocks();
         // Whoever runs rounds has not noted yet that something is dirty.
-        let asleep = self.0.round.borrow().dirty_since.is_none() && (open > 0 || st.zeros > 0);
+        let any = st.buckets.unpublished_blocks().0 > 0 || st.zeros > 0;
+        let asleep = self.0.round.borrow().dirty_since.is_none() && any;
         drop(st);
-        if asleep || self.much_is_dirty() {
+        if asleep || self.much_is_dirty() || self.round_wanted_by_staged() {
             self.0.round_wanted.notify();
         }
     }

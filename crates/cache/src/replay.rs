@@ -3,16 +3,19 @@
 //!
 //! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
 //! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
-//! says is left as it was before. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+//! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
+//! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
+//! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Buf, Epoch, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Buf, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
 
+use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts};
 use crate::index::{Body, Extent, Index, Step};
 use crate::journal::{Identity, Place, Ring};
@@ -80,6 +83,7 @@ pub(crate) struct Replayer {
     pub layout: Layout,
     pub index: Index,
     pub buckets: Buckets,
+    pub arrivals: Arrivals,
 }
 
 impl Replayer {
@@ -88,11 +92,13 @@ impl Replayer {
         let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, (of, place)).await?;
         let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
+        let records = entries.iter().flat_map(Entry::records).zip(1..);
+        self.arrivals.note_all(records, self.index.published).await?;
         for entry in &entries {
             let verify = entry.sequence > durable;
             for record in entry.records() {
                 done.records += 1;
-                done.dropped += self.apply(&record, verify, &mut done.epoch).await?;
+                done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
             }
             done.entries += 1;
             self.rt.yield_now().await;
@@ -100,8 +106,8 @@ impl Replayer {
         Ok(done)
     }
 
-    /// Applies one record; returns how many blocks of it had not arrived.
-    async fn apply(&mut self, record: &Record<'_>, verify: bool, newest: &mut Epoch) -> Result<u64> {
+    /// Applies one record, of this number; returns how many blocks of it had not arrived.
+    async fn apply(&mut self, (number, record): (u64, &Record<'_>), verify: bool, newest: &mut Epoch) -> Result<u64> {
         match *record {
             Record::Raise { bucket, generation } => {
                 self.buckets.raise(bucket, generation);
@@ -132,23 +138,28 @@ impl Replayer {
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
-                if !verify || matches!(e.body, Body::Zeros { .. }) {
-                    self.change(volume, range, &[e]).await?;
-                    return Ok(0);
+                match &e.body {
+                    Body::Staged { .. } if self.index.unpublished(&e).is_none() => {
+                        self.change(volume, range, &[]).await?;
+                        Ok(0)
+                    }
+                    Body::Data { .. } if verify => self.apply_verified(e, number).await,
+                    Body::Staged { .. } => self.apply_verified(e, number).await,
+                    Body::Data { .. } | Body::Zeros { .. } => {
+                        self.change(volume, range, &[e]).await?;
+                        Ok(0)
+                    }
                 }
-                self.apply_verified(e).await
             }
         }
     }
 
     /// Enters those blocks of an extent that are what its record says.
-    async fn apply_verified(&mut self, e: Extent) -> Result<u64> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(0) };
-        let offset = self.layout.offset_of(*addr);
-        let (outcome, buf) = self.device.read_new(Class::Commit, offset, crcs.len() * BLOCK).await;
-        let arrived: Vec<bool> = match outcome {
-            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
-            Err(_) => vec![false; crcs.len()],
+    async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
+        let arrived = match &e.body {
+            Body::Data { addr, crcs, .. } => self.arrived(*addr, crcs).await,
+            Body::Staged { crcs } => self.arrivals.of(&e, crcs, record).await?,
+            Body::Zeros { .. } => return Ok(0),
         };
         let mut dropped = 0;
         for (i, ok) in arrived.iter().enumerate() {
@@ -161,6 +172,15 @@ impl Replayer {
             self.change(e.volume, range, &[one]).await?;
         }
         Ok(dropped)
+    }
+
+    /// Which blocks in a bucket are what a key says.
+    async fn arrived(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+        let (outcome, buf) = self.device.read_new(Class::Commit, self.layout.offset_of(addr), crcs.len() * BLOCK).await;
+        match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
+            Err(_) => vec![false; crcs.len()],
+        }
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {

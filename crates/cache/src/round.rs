@@ -2,8 +2,9 @@
 //!
 //! 1. *Cut*, in O(1): the open epoch becomes the cut, the next one opens; the index's tree is cloned, which costs nothing and never changes. What is
 //!    overwritten from now on is a new key in the live tree; the clone still has the old one, and its bytes stay in their bucket.
+//!    Writes past the cache that are under way end first: what is staged for the cut is complete.
 //! 2. The clone is walked in the order of addresses; runs of dirty blocks are read, verified, and written into free space of the pool, in the round's own
-//!    transaction, at the pace that the controller sets.
+//!    transaction, at the pace that the controller sets. What is staged is in the pool: the volume takes it over where it is.
 //! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
 //!    an older one in the cache would hide it.
 //! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every key of the cut is clean.
@@ -45,6 +46,8 @@ struct Cut {
     /// Keeps the clone's nodes.
     _pin: Pin,
     taken_at: Instant,
+    /// It was handed to the pool to be published; staging volumes may be gone.
+    handed_over: bool,
 }
 
 /// What stays between rounds.
@@ -91,13 +94,28 @@ impl RoundState {
     }
 }
 
-/// Neighbouring dirty blocks of a volume, all data or all zeros.
+/// What the blocks of a run are.
+enum Content {
+    /// Blocks of buckets.
+    Data(Vec<Extent>),
+    /// Blocks of the staging volume of this epoch.
+    Staged(Epoch),
+    Zeros,
+}
+
+/// Neighbouring dirty blocks of a volume, all of one kind.
 struct Run {
     volume: VolumeId,
     lba: Lba,
     blocks: u64,
-    /// Empty: zeros.
-    parts: SmallVec<[Extent; 4]>,
+    content: Content,
+}
+
+impl Run {
+    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are nothing.
+    fn carried(&self) -> u64 {
+        if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
+    }
 }
 
 impl Cache {
@@ -130,10 +148,11 @@ impl Cache {
 
     /// When the next round is due; `None`: nothing is dirty.
     fn due_in(&self) -> Option<Duration> {
-        let (open, cut) = self.state().buckets.dirty_blocks();
-        let much = self.much_is_dirty();
+        let (open, _) = self.state().buckets.dirty_blocks();
+        let (any, cut) = self.state().buckets.unpublished_blocks();
+        let much = self.much_is_dirty() || self.round_wanted_by_staged();
         let mut round = self.0.round.borrow_mut();
-        if open + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
+        if any + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
             round.dirty_since = None;
             return None;
         }
@@ -166,7 +185,11 @@ impl Cache {
     async fn round(&self) -> Result<()> {
         let _alone = self.0.round_lock.acquire(1).await;
         self.check_failed()?;
+        if self.0.round.borrow().cut.is_none() {
+            self.0.bypass.hold().await;
+        }
         let cut = self.take_cut();
+        self.0.bypass.release();
         let round = self.0.pool.begin_round().await?;
         self.0.round.borrow_mut().meter.begin(self.0.rt.now());
         let outcome = match self.carry(&round, &cut).await {
@@ -184,6 +207,13 @@ impl Cache {
         outcome
     }
 
+    /// What is staged for `epoch` may be in the volumes by now, or is.
+    pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
+        let round = self.0.round.borrow();
+        let handed_over = round.cut.as_ref().filter(|c| c.handed_over).map(|c| c.epoch);
+        handed_over.max(Some(self.state().index.published)) >= Some(epoch)
+    }
+
     fn take_cut(&self) -> Cut {
         let mut round = self.0.round.borrow_mut();
         if let Some(cut) = &round.cut {
@@ -194,7 +224,13 @@ impl Cache {
         let open = st.buckets.epoch();
         st.zeros = 0;
         st.journal.push(&Record::Epoch { epoch: open });
-        let cut = Cut { epoch, tree: st.index.tree.clone(), _pin: st.pin.clone(), taken_at: self.0.rt.now() };
+        let cut = Cut {
+            epoch,
+            tree: st.index.tree.clone(),
+            _pin: st.pin.clone(),
+            taken_at: self.0.rt.now(),
+            handed_over: false,
+        };
         round.cut = Some(cut.clone());
         cut
     }
@@ -217,8 +253,8 @@ impl Cache {
                 runs.extend(pending.take());
             }
             for run in runs {
-                // Zeros take no memory.
-                let n = if run.parts.is_empty() { 0 } else { run.blocks };
+                // The others take no memory.
+                let n = run.carried();
                 while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
                     && let Some((done, t)) = tasks.pop_front()
                 {
@@ -226,12 +262,11 @@ impl Cache {
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
-                    // Zeros are as long as a volume may be, and cost next to nothing.
-                    let blocks = if run.parts.is_empty() { 1 } else { run.blocks };
-                    self.pace(blocks * BLOCK_U64).await;
-                    let (cache, round, epoch) = (self.clone(), round.clone(), cut.epoch);
+                    // The others are as long as a volume may be, and cost next to nothing.
+                    self.pace(n.max(1) * BLOCK_U64).await;
+                    let (cache, round, cut) = (self.clone(), round.clone(), cut.clone());
                     in_flight += n;
-                    tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, epoch).await })));
+                    tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, &cut).await })));
                 }
             }
         }
@@ -299,22 +334,34 @@ impl Cache {
     }
 
     /// Reads one run from the cache and writes it into the round.
-    async fn carry_run(&self, round: &Round, mut run: Run, cut: Epoch) -> Result<()> {
+    async fn carry_run(&self, round: &Round, mut run: Run, cut: &Cut) -> Result<()> {
         // Of a cut that an earlier try left, some may be behind the volume's end by now. The size changes between rounds only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
         if run.lba.0 + run.blocks > end {
             run.blocks = end.saturating_sub(run.lba.0);
-            run.parts.retain(|p| p.lba.0 < end);
-            run.parts.iter_mut().for_each(|p| *p = p.cut(p.lba.0, end));
+            if let Content::Data(parts) = &mut run.content {
+                parts.retain(|p| p.lba.0 < end);
+                parts.iter_mut().for_each(|p| *p = p.cut(p.lba.0, end));
+            }
             if run.blocks == 0 {
                 return Ok(());
             }
         }
-        if run.parts.is_empty() {
-            return gone_is_fine(round.discard(run.volume, run.lba, run.lba.plus(run.blocks)).await);
-        }
-        let mut reads = Vec::with_capacity(run.parts.len());
-        for part in run.parts {
+        let end = run.lba.plus(run.blocks);
+        let parts = match run.content {
+            Content::Data(parts) => parts,
+            Content::Zeros => return gone_is_fine(round.discard(run.volume, run.lba, end).await),
+            Content::Staged(epoch) => {
+                return match self.0.pool.find_staging(run.volume, epoch) {
+                    Some(staging) => gone_is_fine(round.adopt(staging, run.volume, run.lba, end).await),
+                    // An earlier try got so far that the volume has it already.
+                    None if cut.handed_over => Ok(()),
+                    None => Err(self.staging_is_lost(run.volume, epoch)),
+                };
+            }
+        };
+        let mut reads = Vec::with_capacity(parts.len());
+        for part in parts {
             let cache = self.clone();
             reads.push(self.0.rt.spawn(async move {
                 let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
@@ -329,7 +376,7 @@ impl Cache {
             };
             let Body::Data { crcs, .. } = &part.body else { continue };
             let Ok(data) = data else {
-                self.carry_bad(part, round, cut).await?;
+                self.carry_bad(part, round, cut.epoch).await?;
                 continue;
             };
             match good.last_mut() {
@@ -383,6 +430,9 @@ impl Cache {
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
         let target = self.state_mut().journal.close();
         self.durable(target, Class::Commit).await?;
+        if let Some(cut) = &mut self.0.round.borrow_mut().cut {
+            cut.handed_over = true;
+        }
         round.publish(cut.epoch, cut.taken_at).await?;
         {
             let mut round = self.0.round.borrow_mut();
@@ -390,7 +440,7 @@ impl Cache {
             round.count += 1;
             round.last_error = None;
             round.failing_since = None;
-            let (open, _) = self.state().buckets.dirty_blocks();
+            let (open, _) = self.state().buckets.unpublished_blocks();
             round.dirty_since = (open > 0).then_some(cut.taken_at);
             let mut st = self.state_mut();
             st.index.published = cut.epoch;
@@ -428,22 +478,30 @@ async fn join_task(t: rt::JoinHandle<Result<()>>) -> Result<()> {
 
 /// Adds an extent to the run being gathered; runs that are whole go to `out`.
 fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
-    let zeros = matches!(e.body, Body::Zeros { .. });
-    if let Some(run) = pending {
-        let fits = run.volume == e.volume
-            && run.lba.0 + run.blocks == e.lba.0
-            && run.parts.is_empty() == zeros
-            && (zeros || run.blocks + e.len() <= RUN_BLOCKS);
+    if let Some(run) = pending
+        && run.volume == e.volume
+        && run.lba.0 + run.blocks == e.lba.0
+    {
+        let fits = match (&mut run.content, &e.body) {
+            (Content::Data(parts), Body::Data { .. }) if run.blocks + e.len() <= RUN_BLOCKS => {
+                parts.push(e.clone());
+                true
+            }
+            (Content::Staged(epoch), Body::Staged { .. }) => Some(*epoch) == e.written,
+            (Content::Zeros, Body::Zeros { .. }) => true,
+            _ => false,
+        };
         if fits {
             run.blocks += e.len();
-            if !zeros {
-                run.parts.push(e);
-            }
             return;
         }
-        out.extend(pending.take());
     }
+    out.extend(pending.take());
     let (volume, lba, blocks) = (e.volume, e.lba, e.len());
-    let parts = if zeros { SmallVec::new() } else { SmallVec::from_iter([e]) };
-    *pending = Some(Run { volume, lba, blocks, parts });
+    let content = match e.body {
+        Body::Data { .. } => Content::Data(vec![e]),
+        Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
+        Body::Zeros { .. } => Content::Zeros,
+    };
+    *pending = Some(Run { volume, lba, blocks, content });
 }

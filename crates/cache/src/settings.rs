@@ -41,8 +41,12 @@ pub struct Settings {
     pub promote: Promote,
     /// Reads of at most this many blocks are.
     pub promote_blocks: u64,
-    /// A stream of reads, or of direct writes, is not kept from so many bytes on; 0: that does not matter.
+    /// A stream of reads or writes goes past the cache from so many bytes on; 0: none does.
     pub sequential_cutoff: u64,
+    /// Where the cache device takes longer for a client's read than this, large requests go past it; zero: that does not matter.
+    pub congested_read: Duration,
+    /// And for a client's write.
+    pub congested_write: Duration,
 }
 
 impl Default for Settings {
@@ -60,6 +64,8 @@ impl Default for Settings {
             promote: Promote::First,
             promote_blocks: 64,
             sequential_cutoff: 4 << 20,
+            congested_read: Duration::from_millis(2),
+            congested_write: Duration::from_millis(20),
         }
     }
 }

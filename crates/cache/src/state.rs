@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Epoch, Lba, PoolAddr, VolumeId};
+use base::{CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use format::cache::journal::Record;
 use pool::PoolError;
 use rustc_hash::FxHashMap;
@@ -44,8 +44,12 @@ pub(crate) struct State {
     pub limbo: VecDeque<(Pin, Vec<PoolAddr>)>,
     pub promotions: Promotions,
     pub touched: Touched,
-    /// Clean blocks were dropped for direct writes; the journal's records of it are not known to be durable.
-    pub dropped: bool,
+    /// The journal's entry that every commit of the pool waits for: it tells of clean blocks that were dropped for direct writes, or announces staged ones.
+    pub commits_need: u64,
+    /// The commit of the pool that has the staged blocks of each volume.
+    pub staged_in: FxHashMap<VolumeId, Generation>,
+    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
+    pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
     /// The epoch of each volume's last write that the pool did not get at once.
     pub dirty_until: FxHashMap<VolumeId, Epoch>,
     /// And of all volumes', as the cache was opened.
@@ -124,6 +128,11 @@ impl State {
         true
     }
 
+    /// From now on commits of the pool wait for all that the journal was told.
+    pub fn hold_commits(&mut self) {
+        self.commits_need = self.journal.newest();
+    }
+
     /// Remembers a dirty block that nobody has any more.
     pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
         self.stats.lost += 1;
@@ -136,6 +145,6 @@ impl State {
 fn data_blocks(e: &Extent) -> u64 {
     match &e.body {
         Body::Data { crcs, .. } => crcs.len() as u64,
-        Body::Zeros { .. } => 0,
+        Body::Staged { .. } | Body::Zeros { .. } => 0,
     }
 }

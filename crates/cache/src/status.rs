@@ -16,8 +16,10 @@ pub struct CacheStatus {
     pub mode: &'static str,
     /// Bytes in its buckets.
     pub size_bytes: u64,
-    /// Not yet in the pool.
+    /// Not yet in the pool's image.
     pub dirty_bytes: u64,
+    /// Of these, in the pool already: they went past the cache, and wait for their round.
+    pub staged_bytes: u64,
     /// In the pool too.
     pub clean_bytes: u64,
     /// Of the blocks read since it was opened, the share that was found here.
@@ -26,7 +28,7 @@ pub struct CacheStatus {
     pub hits: u64,
     /// Blocks read from the pool.
     pub misses: u64,
-    /// Blocks that went past the cache.
+    /// Blocks, read or written, that went past the cache.
     pub bypassed: u64,
     /// Blocks kept after a miss.
     pub promoted: u64,
@@ -116,7 +118,7 @@ pub struct IndexStatus {
     pub keys: Option<i64>,
     /// Dead keys that the last garbage collection met, and dropped.
     pub stale_keys: u64,
-    /// Blocks that stale keys name, of buckets evicted since then.
+    /// Blocks that stale keys name, of buckets evicted since then, and those of staged keys that were published since then.
     pub stale_blocks: u64,
     /// Checkpoints since it was opened.
     pub checkpoints: u64,
@@ -210,6 +212,8 @@ impl Cache {
         let cp = self.0.checkpointer.borrow();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
+        let (open, cut) = st.buckets.staged_blocks();
+        let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
         let controller = round.controller();
         let (used, size) = st.journal.usage();
@@ -230,7 +234,8 @@ impl Cache {
             },
             mode: self.mode(),
             size_bytes: self.0.layout.data_blocks() * BLOCK_U64,
-            dirty_bytes: dirty,
+            dirty_bytes: dirty + staged,
+            staged_bytes: staged,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
             hit_ratio: if asked == 0 { 0.0 } else { st.stats.hits as f64 / asked as f64 },
             hits: st.stats.hits,

@@ -37,6 +37,17 @@ impl Streams {
         Streams { state: RefCell::new(none), cutoff }
     }
 
+    /// All of a volume's streams begin anew: what has to be durable all the time is not what a long stream is.
+    pub fn flushed(&self, volume: VolumeId) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        for (bytes, of) in s.bytes.iter_mut().zip(&s.volume) {
+            if *of == volume {
+                *bytes = 0;
+            }
+        }
+    }
+
     /// Notes a request; true if it belongs to a stream that is past the cutoff.
     pub fn is_sequential(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         if self.cutoff == 0 {
@@ -97,6 +108,18 @@ mod tests {
         assert!(!streams.is_sequential(volume, Lba(7), 1));
         assert!(!streams.is_sequential(VolumeId(2), Lba(8 * 256), 256), "another volume");
         assert!(streams.is_sequential(volume, Lba(1 << 40), 2048), "one large request");
+    }
+
+    #[test]
+    fn a_flush_begins_anew() {
+        let streams = Streams::new(1 << 20);
+        assert!(!streams.is_sequential(VolumeId(1), Lba(0), 256));
+        assert!(streams.is_sequential(VolumeId(1), Lba(256), 1));
+        streams.flushed(VolumeId(2));
+        assert!(streams.is_sequential(VolumeId(1), Lba(257), 1));
+        streams.flushed(VolumeId(1));
+        assert!(!streams.is_sequential(VolumeId(1), Lba(258), 256));
+        assert!(streams.is_sequential(VolumeId(1), Lba(514), 1));
     }
 
     #[test]

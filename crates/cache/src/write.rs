@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::Stream;
+use crate::bypass::STEP_BLOCKS;
 use crate::index::{Body, Crcs, Extent};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 
@@ -32,8 +33,18 @@ pub(crate) struct Taken {
 impl Cache {
     /// Writes whole blocks. Every block is visible when this returns, and durable after the next [`Cache::flush`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        let past = self.goes_past(volume, lba, (data.len() / BLOCK) as u64);
         let mut at = 0;
         while at < data.len() {
+            if past {
+                let n = (data.len() - at).min(STEP_BLOCKS as usize * BLOCK);
+                let written =
+                    Box::pin(self.write_past(volume, lba.plus((at / BLOCK) as u64), &data.cut(at, n))).await?;
+                if written {
+                    at += n;
+                    continue;
+                }
+            }
             let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
             self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
             at += n;
@@ -109,7 +120,10 @@ impl Cache {
             }
             let wait = self.0.room.wait();
             self.0.hungry.notify();
+            let waiting = &self.0.bypass.waiting;
+            waiting.set(waiting.get() + u32::from(stream == Stream::Writes));
             wait.await;
+            waiting.set(waiting.get() - u32::from(stream == Stream::Writes));
         }
         if self.is_short() {
             self.0.hungry.notify();
@@ -161,6 +175,7 @@ impl Cache {
 
     pub(crate) async fn write_taken(&self, taken: &[Taken], data: &Slice, class: Class) -> Result<()> {
         let mut outcome = Ok(());
+        let began = self.0.rt.now();
         if let [t] = taken {
             outcome = self.0.device.write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()])).await;
         } else {
@@ -177,6 +192,9 @@ impl Cache {
             for w in writes {
                 outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
             }
+        }
+        if class == Class::Foreground {
+            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_write);
         }
         outcome.map_err(|e| {
             let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };

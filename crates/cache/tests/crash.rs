@@ -4,11 +4,13 @@
 //! since; after a power cut a block may hold any of these, and from then on that one. Blocks of one client are never written by another, so what a block
 //! may hold is exact.
 //!
+//! Clients write long streams too, which go past the cache, over and between what is in it.
+//!
 //! After every power cut the pool is looked at alone too: the offline check must find nothing, neither in it, no leaked block above all, nor in the cache;
 //! and what it holds of a client's range must be what that client had written at one moment, not before the moment found last time: a whole cut, never
 //! a mixture.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -35,6 +37,22 @@ type Model = Rc<RefCell<Vec<Vec<u64>>>>;
 /// Of each client: what its blocks held at each moment, as a hash; and which of these the pool was seen to hold last.
 type History = Rc<RefCell<Vec<(Vec<u64>, usize)>>>;
 
+/// What happened: a test of something that never happens is none.
+#[derive(Default)]
+struct Seen {
+    bypassed: Cell<u64>,
+    /// Lives that ended with something staged.
+    cut_with_staged: Cell<u64>,
+    /// Blocks that recovery found staged, and such that had not arrived.
+    recovered: Cell<u64>,
+    dropped: Cell<u64>,
+    rounds: Cell<u64>,
+}
+
+fn add(to: &Cell<u64>, n: u64) {
+    to.set(to.get() + n);
+}
+
 fn hash(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(7, |h, v| base::prng::mix64(h ^ v))
 }
@@ -56,6 +74,7 @@ struct Bench {
     shape: Shape,
     boots: u64,
     seed: u64,
+    seen: Rc<Seen>,
 }
 
 fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
@@ -64,12 +83,13 @@ fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
         journal_interval: Duration::from_millis(rng.range(1, 50)),
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 40),
+        sequential_cutoff: [0, 32 << 10, 64 << 10, 256 << 10][rng.below(4) as usize],
         ..Settings::default()
     }
 }
 
 impl Bench {
-    fn new(seed: u64, shape: Shape) -> Bench {
+    fn new(seed: u64, shape: Shape, seen: &Rc<Seen>) -> Bench {
         let world = World::new(seed);
         let size = 48 * MIB;
         let pool = vec![DeviceFile {
@@ -93,7 +113,7 @@ impl Bench {
         })
         .expect("alive");
         rt.kill();
-        Bench { world, pool, cache, shape, boots: 0, seed }
+        Bench { world, pool, cache, shape, boots: 0, seed, seen: seen.clone() }
     }
 
     /// One life: what is there is checked, clients work, and then it ends cleanly or by a power cut in the middle of everything.
@@ -104,11 +124,15 @@ impl Bench {
         let (r, files, cache, shape) = (rt.clone(), self.pool.clone(), self.cache.clone(), self.shape);
         let (model, seed, boots, past) = (model.clone(), self.seed, self.boots, history.clone());
         let settings = settings(&shape, &mut rng);
+        let seen = self.seen.clone();
         let work = Duration::from_micros(rng.range(200, 60_000));
         rt.block_on(async move {
             let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
             let cache = Cache::open(&r, &cache, &pool, settings).await.expect("open the cache");
             let volume = pool.find_volume("v").expect("there").id;
+            let found = cache.status();
+            add(&seen.recovered, found.staged_bytes / BLOCK as u64);
+            add(&seen.dropped, found.replay.dropped_blocks);
             for at in 0..shape.blocks {
                 let value = read(&cache, volume, at).await;
                 let mut model = model.borrow_mut();
@@ -123,15 +147,23 @@ impl Bench {
                 let client = run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
                 clients.push(r.spawn(client));
             }
+            let count = |cache: &Cache| {
+                let status = cache.status();
+                add(&seen.bypassed, status.bypassed);
+                add(&seen.rounds, status.writeback.round);
+                add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
+            };
             if clean {
                 for c in clients {
                     c.await.expect("alive");
                 }
+                count(&cache);
                 cache.close().await.expect("close");
                 pool.close().await.expect("close");
                 model.borrow_mut().iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
             } else {
                 r.sleep(work).await;
+                count(&cache);
             }
         })
         .expect("alive");
@@ -192,15 +224,64 @@ fn filled(cache: &Cache, values: &[u64]) -> Slice {
     buf.freeze()
 }
 
-async fn run_client(
-    cache: Cache,
+/// Its number, and the blocks that it owns.
+type Client = (u64, (u64, u64));
+
+async fn write(
+    cache: &Cache,
     volume: VolumeId,
-    (client, (from, to)): (u64, (u64, u64)),
-    mut rng: Prng,
-    model: Model,
-    history: History,
+    (client, own): Client,
+    (at, len): (u64, u64),
+    rng: &mut Prng,
+    (model, history): (&Model, &History),
 ) {
-    for _ in 0..150 {
+    let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
+    let range = at as usize..(at + len) as usize;
+    model.borrow_mut()[range].iter_mut().zip(&values).for_each(|(may, v)| may.push(*v));
+    note(history, client, &model.borrow(), own);
+    cache.write(volume, Lba(at), &filled(cache, &values)).await.expect("write");
+}
+
+async fn flush(cache: &Cache, volume: VolumeId, (_, (from, to)): Client, rng: &mut Prng, model: &Model) {
+    let done: Vec<usize> = model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+    if rng.one_in(2) { cache.flush().await } else { cache.flush_volume(volume).await }.expect("flush");
+    // What was issued before is durable: older values may not come back.
+    let mut model = model.borrow_mut();
+    for (may, n) in model[from as usize..to as usize].iter_mut().zip(done) {
+        may.drain(..n - 1);
+    }
+}
+
+/// Goes over the same blocks in order, twice or so; between its requests come small writes there, and flushes.
+async fn stream(cache: &Cache, volume: VolumeId, who: Client, rng: &mut Prng, about: (&Model, &History)) {
+    let (_, (from, to)) = who;
+    let step = rng.range(16, 40);
+    let all = (step * rng.range(2, 8)).min(to - from);
+    let begin = from + rng.below(to - from - all + 1);
+    for _ in 0..rng.range(1, 3) {
+        let mut at = begin;
+        while at < begin + all {
+            let len = step.min(begin + all - at);
+            write(cache, volume, who, (at, len), rng, about).await;
+            at += len;
+            if rng.one_in(8) {
+                flush(cache, volume, who, rng, about.0).await;
+            }
+        }
+        for _ in 0..rng.below(4) {
+            let at = begin + rng.below(all);
+            let len = rng.range(1, 3).min(begin + all - at);
+            write(cache, volume, who, (at, len), rng, about).await;
+            if rng.one_in(3) {
+                flush(cache, volume, who, rng, about.0).await;
+            }
+        }
+    }
+}
+
+async fn run_client(cache: Cache, volume: VolumeId, who: Client, mut rng: Prng, model: Model, history: History) {
+    let (client, (from, to)) = who;
+    for _ in 0..120 {
         let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
         let at = from + rng.below(to - from - len + 1);
         let range = at as usize..(at + len) as usize;
@@ -208,27 +289,15 @@ async fn run_client(
             cache.collect().await.expect("collect");
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         }
-        match rng.below(10) {
-            0..=4 => {
-                let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
-                model.borrow_mut()[range].iter_mut().zip(&values).for_each(|(may, v)| may.push(*v));
-                note(&history, client, &model.borrow(), (from, to));
-                cache.write(volume, Lba(at), &filled(&cache, &values)).await.expect("write");
-            }
+        match rng.below(12) {
+            0..=4 => write(&cache, volume, who, (at, len), &mut rng, (&model, &history)).await,
+            10..=11 => stream(&cache, volume, who, &mut rng, (&model, &history)).await,
             5 => {
                 model.borrow_mut()[range].iter_mut().for_each(|may| may.push(0));
                 note(&history, client, &model.borrow(), (from, to));
                 cache.discard(volume, Lba(at), Lba(at + len)).await.expect("discard");
             }
-            6..=7 => {
-                let done: Vec<usize> = model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
-                cache.flush().await.expect("flush");
-                // What was issued before is durable: older values may not come back.
-                let mut model = model.borrow_mut();
-                for (may, n) in model[from as usize..to as usize].iter_mut().zip(done) {
-                    may.drain(..n - 1);
-                }
-            }
+            6..=7 => flush(&cache, volume, who, &mut rng, &model).await,
             _ => {
                 for i in at..at + len {
                     let value = read(&cache, volume, i).await;
@@ -241,9 +310,10 @@ async fn run_client(
 }
 
 fn run(seeds: std::ops::Range<u64>, shape: Shape) {
+    let seen = Rc::new(Seen::default());
     for seed in seeds {
         let model: Model = Rc::new(RefCell::new(vec![vec![0]; shape.blocks as usize]));
-        let mut bench = Bench::new(seed, shape);
+        let mut bench = Bench::new(seed, shape, &seen);
         let history: History = Rc::new(RefCell::new(vec![(Vec::new(), 0); CLIENTS as usize]));
         for client in 0..CLIENTS {
             note(&history, client, &model.borrow(), own(client, shape.blocks));
@@ -251,6 +321,17 @@ fn run(seeds: std::ops::Range<u64>, shape: Shape) {
         for life in 0..6 {
             bench.live(&model, &history, life % 3 == 2);
         }
+    }
+    println!("rounds: {}", seen.rounds.get());
+    assert!(seen.rounds.get() > 5 || shape.max_lag > Duration::from_secs(60), "only {} rounds", seen.rounds.get());
+    for (what, n) in [
+        ("blocks past the cache", &seen.bypassed),
+        ("lives that ended with staged blocks", &seen.cut_with_staged),
+        ("staged blocks recovered", &seen.recovered),
+        ("blocks that had not arrived", &seen.dropped),
+    ] {
+        println!("{what}: {}", n.get());
+        assert!(n.get() > 5, "{what}: only {}", n.get());
     }
 }
 

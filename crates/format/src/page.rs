@@ -13,7 +13,7 @@
 //! (volumes, groups) is the newest one not above the superblock's generation.
 
 use base::prng::mix64;
-use base::{BLOCK, Generation, PoolAddr, VolumeId};
+use base::{BLOCK, Epoch, Generation, PoolAddr, VolumeId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -345,7 +345,9 @@ struct RawVolume {
     allocated_blocks: U64,
     mapping: RawRoot,
     name: [u8; MAX_NAME],
-    reserved_b: [u8; 80],
+    staged_volume: U32,
+    staged_epoch: U32,
+    reserved_b: [u8; 72],
 }
 
 /// What a cache does for a volume.
@@ -424,8 +426,17 @@ pub struct VolumeRecord {
     pub cache_mode: CacheMode,
     /// Its mapping tree.
     pub mapping: Option<RootPtr>,
-    /// Its name.
+    /// Its name; a staging volume has none.
     pub name: String,
+    /// Of a staging volume: whose writes it holds, and the epoch of the cut that they belong to.
+    pub staged: Option<(VolumeId, Epoch)>,
+}
+
+impl VolumeRecord {
+    /// The volume that the checksums of its blocks name: itself, or the one that it is the staging volume of.
+    pub fn owner(&self) -> VolumeId {
+        self.staged.map_or(self.id, |(volume, _)| volume)
+    }
 }
 
 /// Writes a page's volume records into `payload`; `None` is an empty place.
@@ -446,7 +457,9 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
             allocated_blocks: r.allocated_blocks.into(),
             mapping: RawRoot::encode(r.mapping),
             name: padded_name(&r.name),
-            reserved_b: [0; 80],
+            staged_volume: r.staged.map_or(0, |s| s.0.0).into(),
+            staged_epoch: r.staged.map_or(0, |s| s.1.0).into(),
+            reserved_b: [0; 72],
         };
         out.copy_from_slice(raw.as_bytes());
     }
@@ -480,9 +493,16 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         }
         let cache_mode =
             CacheMode::from_code(raw.cache_mode).ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
-        if raw.reserved_b != [0; 80] {
+        if raw.reserved_b != [0; 72] {
             return Err(value("reserved bytes", 1));
         }
+        let staged = match (raw.staged_volume.get(), raw.staged_epoch.get()) {
+            (0, 0) => None,
+            (0, epoch) => return Err(value("epoch of no volume", epoch.into())),
+            (volume, 0) => return Err(value("staged volume without an epoch", volume.into())),
+            (volume, _) if volume == raw.id.get() => return Err(value("staged volume", volume.into())),
+            (volume, epoch) => Some((VolumeId(volume), Epoch(epoch))),
+        };
         out.push(Some(VolumeRecord {
             id: VolumeId(raw.id.get()),
             state,
@@ -492,6 +512,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             cache_mode,
             mapping: raw.mapping.decode(WHAT)?,
             name: name_from(WHAT, &raw.name, raw.name_len)?,
+            staged,
         }));
     }
     Ok(out)

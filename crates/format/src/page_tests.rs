@@ -28,6 +28,7 @@ fn volume() -> VolumeRecord {
         cache_mode: CacheMode::WriteAround,
         mapping: root(8),
         name: "vol0".into(),
+        staged: None,
     }
 }
 
@@ -50,6 +51,26 @@ fn volume_page_round_trip() {
     let mut payload = vec![0; PAYLOAD];
     encode_volumes(&records, &mut payload);
     assert_eq!(decode_volumes(&payload), Ok(records));
+}
+
+#[test]
+fn staging_volumes_say_what_they_are() {
+    let mut records = vec![None; VOLUMES_PER_PAGE as usize];
+    let staged = Some((VolumeId(9), Epoch(7)));
+    records[2] = Some(VolumeRecord { name: String::new(), staged, ..volume() });
+    let mut payload = vec![0; PAYLOAD];
+    encode_volumes(&records, &mut payload);
+    let at = 2 * size_of::<RawVolume>() + 112;
+    assert_eq!(payload[at..at + 8], [9, 0, 0, 0, 7, 0, 0, 0]);
+    assert_eq!(decode_volumes(&payload), Ok(records));
+    for (volume, epoch) in [(0, 7), (9, 0), (4, 7)] {
+        payload[at] = volume;
+        payload[at + 4] = epoch;
+        assert!(decode_volumes(&payload).is_err(), "{volume} {epoch}");
+    }
+    payload[at..at + 8].fill(0);
+    payload[at + 8] = 1;
+    assert!(decode_volumes(&payload).is_err(), "reserved");
 }
 
 #[test]

@@ -165,7 +165,7 @@ pub async fn check(
     checker.close();
     let (src, log) = (checker.src, checker.log);
     let best = &src.best;
-    let live = volumes.into_iter().filter(|v| v.state == VolumeState::Live);
+    let live = volumes.into_iter().filter(|v| v.state == VolumeState::Live && v.staged.is_none());
     let image = Image {
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,

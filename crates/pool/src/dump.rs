@@ -225,7 +225,7 @@ fn no_group(group: u32) -> PoolError {
 
 /// A volume by name, or by number.
 fn find<'v>(volumes: &'v [VolumeRecord], name: &str) -> Result<&'v VolumeRecord> {
-    let by_name = volumes.iter().find(|v| v.name == name);
+    let by_name = volumes.iter().find(|v| v.name == name && v.staged.is_none());
     let number = name.parse::<u32>().ok();
     by_name
         .or_else(|| volumes.iter().find(|v| Some(v.id.0) == number))

@@ -6,7 +6,7 @@
 //! These futures must run to their end (in a task that is not dropped), or the blocks they took stay taken until the pool is opened again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, Lba, PoolAddr, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, Crc, Epoch, Lba, PoolAddr, Slice, SliceList, VolumeId};
 use btree::{Edit, Fault};
 use format::page::GroupKind;
 use queue::Class;
@@ -35,6 +35,9 @@ struct Piece {
     place: Option<(PoolAddr, usize)>,
 }
 
+/// What is read: a volume, or the staging volume that it has for an epoch, if it has.
+type Origin = (VolumeId, Option<Epoch>);
+
 struct Plan {
     pieces: SmallVec<[Piece; 1]>,
     crcs: SmallVec<[Crc; 8]>,
@@ -44,19 +47,29 @@ struct Plan {
 impl Pool {
     /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices are in order and whole blocks each.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        if blocks <= STEP_BLOCKS {
-            return self.read_step(volume, lba, blocks).await;
-        }
-        Box::pin(self.read_steps(volume, lba, blocks)).await
+        self.read_from((volume, None), lba, blocks).await
     }
 
-    async fn read_steps(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+    /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where that has been published meanwhile; which of them is
+    /// decided together with the look at the mapping.
+    pub async fn read_staged(&self, volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.read_from((volume, Some(epoch)), lba, blocks).await
+    }
+
+    async fn read_from(&self, from: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
+        if blocks <= STEP_BLOCKS {
+            return self.read_step(from, lba, blocks).await;
+        }
+        Box::pin(self.read_steps(from, lba, blocks)).await
+    }
+
+    async fn read_steps(&self, origin: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
             let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
             let from = lba.plus(at);
-            tasks.push(self.rt().spawn(async move { pool.read_step(volume, from, n).await }));
+            tasks.push(self.rt().spawn(async move { pool.read_step(origin, from, n).await }));
             at += n;
         }
         let mut all = SliceList::new();
@@ -66,8 +79,8 @@ impl Pool {
         Ok(all)
     }
 
-    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let plan = self.resident(Class::Foreground, |st| plan_read(st, volume, lba, blocks)).await??;
+    async fn read_step(&self, from: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let plan = self.resident(Class::Foreground, |st| plan_read(st, from, lba, blocks)).await??;
         let mut out = SliceList::new();
         if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
@@ -101,11 +114,31 @@ impl Pool {
         let mut at = lba;
         while at < end {
             let n = (end.0 - at.0).min(STEP_BLOCKS);
-            self.resident(Class::Foreground, |st| plan_read(st, volume, at, n)).await??;
+            self.resident(Class::Foreground, |st| plan_read(st, (volume, None), at, n)).await??;
             at = at.plus(n);
             self.rt().yield_now().await;
         }
         Ok(())
+    }
+
+    /// The checksums that the pool has for the blocks of `[lba, lba + blocks)`; `None` where nothing is mapped. No data is read.
+    pub async fn checksums(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Vec<Option<Crc>>> {
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let n = (blocks - at).min(STEP_BLOCKS);
+            let from = lba.plus(at);
+            let plan = self.resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n)).await??;
+            for p in &plan.pieces {
+                match p.place {
+                    Some((_, first)) => out.extend(plan.crcs[first..first + p.len as usize].iter().copied().map(Some)),
+                    None => out.extend(std::iter::repeat_n(None, p.len as usize)),
+                }
+            }
+            at += n;
+            self.rt().yield_now().await;
+        }
+        Ok(out)
     }
 
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that begin when this returns, and durable after
@@ -185,12 +218,16 @@ impl Pool {
         while missing > 0 {
             let got = {
                 let mut st = self.state_mut();
-                if st.leaves_promised(missing.into()) { st.alloc(GroupKind::Data, missing) } else { Alloc::Full }
+                let got =
+                    if st.leaves_promised(missing.into()) { st.alloc(GroupKind::Data, missing) } else { Alloc::Full };
+                if let Alloc::Got(run) = got {
+                    st.begin_writing(run);
+                }
+                got
             };
             let outcome = match got {
                 Alloc::Got(run) => {
                     missing -= run.len;
-                    self.state_mut().begin_writing(run);
                     runs.push(run);
                     Ok(())
                 }
@@ -308,10 +345,18 @@ impl Pool {
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
-fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> std::result::Result<Result<Plan>, Fault> {
+fn plan_read(
+    st: &mut State,
+    (volume, staged): Origin,
+    lba: Lba,
+    blocks: u64,
+) -> std::result::Result<Result<Plan>, Fault> {
+    let staging = staged.and_then(|epoch| st.stagings.get(&(volume, epoch)).copied());
+    let volume = staging.unwrap_or(volume);
     let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
+    let owner = v.record.owner();
     let end = lba.plus(blocks);
     let extents = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), usize::MAX)? {
         Ok(e) => e,
@@ -331,7 +376,7 @@ fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> std::re
         };
         let start = plan.crcs.len();
         let tree = &g.checksums.tree;
-        if !checksums::lookup(tree, &mut st.cache, (offset, len), volume, Lba(from), &mut plan.crcs)? {
+        if !checksums::lookup(tree, &mut st.cache, (offset, len), owner, Lba(from), &mut plan.crcs)? {
             let what = format!("block {addr} of the pool has no checksum for volume {volume}; run forebay check");
             return Ok(Err(PoolError::new(ErrorKind::Damaged, what)));
         }
@@ -356,6 +401,10 @@ fn map(
     let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
+    if v.is_being_adopted() {
+        return Ok(Err(crate::state::no_such_volume(volume)));
+    }
+    let owner = v.record.owner();
     mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, lba.plus(crcs.len() as u64)))?;
     for run in runs {
         let (group, offset) = st.geometry.split(run.addr);
@@ -378,7 +427,7 @@ fn map(
         g.checksums.begin_edit(open, committing);
         txn.checksums.insert(group);
         let part = &crcs[at as usize..at as usize + run.len as usize];
-        checksums::record(&mut g.checksums.tree, &mut edit, offset, volume, from, part)?;
+        checksums::record(&mut g.checksums.tree, &mut edit, offset, owner, from, part)?;
         let Some(v) = volumes.get_mut(&volume) else { continue };
         v.begin_edit(open, committing);
         txn.volumes.insert(volume);
@@ -406,6 +455,9 @@ fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> std::result::R
     let Some(v) = st.volumes.get(&volume).filter(|v| !v.gone) else {
         return Ok(Err(crate::state::no_such_volume(volume)));
     };
+    if v.is_being_adopted() {
+        return Ok(Err(crate::state::no_such_volume(volume)));
+    }
     let old = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), STEP_EXTENTS)? {
         Ok(old) => old,
         Err(e) => return Ok(Err(e)),

@@ -10,6 +10,7 @@
 //!
 //! All state is plain data ([`state`]) that changes between awaits only.
 
+mod adopt;
 mod alloc;
 pub mod check;
 mod checksums;
@@ -28,8 +29,10 @@ mod node_writer;
 mod nodes;
 pub mod open;
 mod pages;
+mod promises;
 mod round;
 pub mod settings;
+mod staging;
 mod state;
 pub mod status;
 mod txn;
@@ -52,6 +55,7 @@ pub use format::page::CacheMode;
 pub use open::DeviceFile;
 pub use round::Round;
 pub use settings::{CreateOptions, Settings};
+pub use staging::Staging;
 pub use volumes::VolumeInfo;
 
 use commit::Frozen;
@@ -82,6 +86,8 @@ struct Inner {
     dirtied: Event,
     /// What has to be durable elsewhere before a commit is.
     before_commit: RefCell<Option<BeforeCommit>>,
+    /// A round was published, or given up.
+    round_ended: Event,
     closed: Cell<bool>,
 }
 
@@ -102,7 +108,11 @@ impl Pool {
             tracing::warn!("{w}");
         }
         let pool = Pool::over(rt, settings, loaded.state);
-        pool.state_mut().open.superblock = true;
+        {
+            let mut st = pool.state_mut();
+            st.open.superblock = true;
+            st.end_stale_stagings();
+        }
         // The first commit marks a new incarnation: whatever a crash left behind is older than all that follows.
         pool.run_commit().await?;
         let p = pool.clone();
@@ -130,6 +140,7 @@ impl Pool {
             last_error: RefCell::new(None),
             dirtied: Event::new(),
             before_commit: RefCell::new(None),
+            round_ended: Event::new(),
             closed: Cell::new(false),
         }))
     }
@@ -194,6 +205,7 @@ impl Pool {
         self.0.request.notify();
         self.0.dirtied.notify();
         self.0.done.notify();
+        self.0.round_ended.notify();
         for d in &self.state().devices {
             if let Some(q) = &d.queue {
                 q.close();
@@ -251,6 +263,11 @@ impl Pool {
     /// Wakes those who wait for a commit: they look for themselves.
     pub(crate) fn tell_committed(&self) {
         self.0.done.notify();
+    }
+
+    /// Wakes those who wait for the end of a round.
+    pub(crate) fn round_ended(&self) {
+        self.0.round_ended.notify();
     }
 
     fn ask_for_commit(&self) {

@@ -41,7 +41,8 @@ use base::{BLOCK, Generation, GroupId};
 use btree::NodeCache;
 use format::FormatError;
 use format::page::{
-    GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page, page_digest,
+    GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, VolumeState, decode_groups, decode_volumes, open_page,
+    page_digest,
 };
 use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
 use queue::{Class, Device, Emulate, Limits};
@@ -424,11 +425,16 @@ fn assemble(
         let text = format!("{lost} block groups have no copy on the devices that are there; give the missing ones too");
         return Err(PoolError::new(ErrorKind::Missing, text));
     }
-    let mut volumes = BTreeMap::new();
+    let (mut volumes, mut stagings) = (BTreeMap::new(), BTreeMap::new());
     for (place, record) in places.iter().enumerate() {
         let Some(r) = record else { continue };
         if volumes.insert(r.id, Volume::new(r.clone(), place as u32)).is_some() {
             return Err(damaged(format!("two volumes have the number {}", r.id)));
+        }
+        if let Some((volume, epoch)) = r.staged.filter(|_| r.state == VolumeState::Live)
+            && stagings.insert((volume, epoch), r.id).is_some()
+        {
+            return Err(damaged(format!("volume {volume} has two staging volumes for epoch {epoch}")));
         }
     }
     let committed = Generation(best.generation);
@@ -448,6 +454,7 @@ fn assemble(
         devices,
         cache: NodeCache::new(settings.cached_nodes),
         volumes,
+        stagings,
         places,
         groups,
         table_pages,

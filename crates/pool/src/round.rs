@@ -29,9 +29,6 @@ use crate::{Pool, checksums, mapping};
 
 /// Nodes that are serialised, or runs that are given back, before other tasks get a turn.
 const SLICE: usize = 64;
-/// A leaf of a tree holds so many records at least, but for a few.
-const RECORDS_PER_LEAF: u64 = 40;
-
 /// What a round has changed.
 pub(crate) struct RoundTxn {
     pub allocs: Vec<Run>,
@@ -93,44 +90,28 @@ impl Pool {
     /// Attaches a cache, or detaches it; durable when it returns.
     pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
         let now = self.unix_time(self.rt().now());
-        {
+        if uuid.is_some() {
+            self.state_mut().published.taken_at = now;
+        }
+        self.replace_cache(uuid);
+        self.commit().await
+    }
+
+    /// Whatever was written past another cache than this counts no more.
+    fn replace_cache(&self, uuid: Option<[u8; 16]>) {
+        let ended = {
             let mut st = self.state_mut();
-            if uuid.is_some() {
-                st.published.taken_at = now;
-            }
+            let other = st.cache_uuid != uuid;
             st.cache_uuid = uuid;
             st.open.superblock = true;
-        }
-        self.commit().await
+            st.end_stagings(|_| other)
+        };
+        self.reap_each(ended);
     }
 
     /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
     pub fn drop_cache(&self) {
-        let mut st = self.state_mut();
-        st.cache_uuid = None;
-        st.open.superblock = true;
-    }
-
-    /// Promises space for `blocks` blocks that will be written by rounds.
-    pub fn reserve(&self, blocks: u64) -> Result<()> {
-        let mut st = self.state_mut();
-        let want = st.reserved + blocks;
-        if blocks > 0 && !st.can_hold(want) {
-            return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full"));
-        }
-        st.reserved = want;
-        Ok(())
-    }
-
-    /// Takes over a promise that was given before the pool was opened: it was kept free then, so nobody asks whether there is room.
-    pub fn take_over(&self, blocks: u64) {
-        self.state_mut().reserved += blocks;
-    }
-
-    /// Takes back a promise.
-    pub fn unreserve(&self, blocks: u64) {
-        let mut st = self.state_mut();
-        st.reserved = st.reserved.saturating_sub(blocks);
+        self.replace_cache(None);
     }
 
     /// Opens the round; there is one at a time.
@@ -156,13 +137,18 @@ impl Pool {
 }
 
 /// The outcome of a step of a round.
-enum Step {
+pub(crate) enum Step {
+    /// It is done.
     Done,
     /// What it needs is in the direct transaction: that has to be committed first.
     Busy,
 }
 
 impl Round {
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0
+    }
+
     /// Writes whole blocks, of these checksums, into free space; they become the content of the volume from `lba` on when the round is published.
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: SliceList, crcs: &[Crc]) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
@@ -193,7 +179,10 @@ impl Round {
     }
 
     /// Runs a step until it is done.
-    async fn enter(&self, mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>) -> Result<()> {
+    pub(crate) async fn enter(
+        &self,
+        mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>,
+    ) -> Result<()> {
         loop {
             match self.0.resident(Class::Commit, &mut step).await?? {
                 Step::Done => return Ok(()),
@@ -256,14 +245,19 @@ impl Round {
     }
 
     /// Makes everything of the round durable and visible, and `epoch`, cut at `taken_at`, the published one, at once. After an error nothing was published,
-    /// unless it says that the commit failed: that is tried again by the pool, and then publishes all of it.
+    /// unless it says that the commit failed: that is tried again by the pool, and then publishes all of it. Staging volumes of `epoch` and those before it
+    /// end with it.
     pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
         let cut = Published { epoch, taken_at: self.0.unix_time(taken_at) };
         self.write_nodes().await?;
-        {
+        let ended = {
             let mut st = self.0.state_mut();
             st.merge_round(cut)?;
-        }
+            st.end_stagings(|s| s.epoch <= epoch)
+        };
+        self.0.round_ended();
+        // Also if the commit fails: what it publishes is what counts from now on.
+        self.0.reap_each(ended);
         self.0.commit().await
     }
 
@@ -366,6 +360,7 @@ impl Round {
                 st.maybe_empty.insert(id);
             }
         }
+        self.0.round_ended();
         for part in round.allocs.chunks(SLICE) {
             {
                 let mut st = self.0.state_mut();
@@ -382,43 +377,6 @@ impl Round {
 }
 
 impl State {
-    /// Data blocks that nobody has, formed or not; what metadata must find is left out.
-    fn data_room(&self) -> u64 {
-        let blocks = u64::from(self.geometry.group_blocks);
-        self.space.free[0] + self.formable().saturating_sub(1) * blocks
-    }
-
-    /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
-    fn can_hold(&self, reserved: u64) -> bool {
-        let all: u64 = self.volumes.values().map(|v| v.record.allocated_blocks).sum();
-        // The leaves of two trees, each changed once, and those above them.
-        let leaves = reserved.min((all + reserved) / RECORDS_PER_LEAF + 8);
-        let nodes = 2 * (leaves + leaves / 32) + 64;
-        let in_metadata = self.metadata_free();
-        let groups = nodes.saturating_sub(in_metadata).div_ceil(u64::from(self.geometry.group_blocks));
-        let room = self.data_room().checked_sub(groups * u64::from(self.geometry.group_blocks));
-        room.is_some_and(|room| room >= reserved)
-    }
-
-    /// Blocks of a direct write are taken; when all of it is entered, or given up, [`State::end_writing`] says so.
-    pub fn begin_writing(&mut self, run: Run) {
-        let id = self.geometry.split(run.addr).0;
-        self.group_mut(id).writing += run.len;
-    }
-
-    /// The other end of [`State::begin_writing`].
-    pub fn end_writing(&mut self, runs: &[Run]) {
-        for run in runs {
-            let id = self.geometry.split(run.addr).0;
-            self.group_mut(id).writing -= run.len;
-        }
-    }
-
-    /// True if a direct write of `blocks` leaves what was promised.
-    pub fn leaves_promised(&self, blocks: u64) -> bool {
-        self.reserved == 0 || self.can_hold(self.reserved + blocks)
-    }
-
     /// As [`State::alloc`], of data for the round: from groups whose checksums nobody else is changing.
     pub fn alloc_round(&mut self, want: u32) -> Alloc {
         self.drain_limbo(SLICE);
@@ -498,12 +456,12 @@ impl State {
     }
 }
 
-fn not_open() -> PoolError {
+pub(crate) fn not_open() -> PoolError {
     PoolError::new(ErrorKind::Invalid, "the round is not open any more")
 }
 
 /// Makes a volume one of the round's; `Busy` if the direct transaction has changed it.
-fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
+pub(crate) fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
     let (committed, generation) = (st.committed, Generation(st.open.generation.0 - 1));
     let Some(v) = st.volumes.get_mut(&volume).filter(|v| v.is_live()) else {
         return Err(crate::state::no_such_volume(volume));

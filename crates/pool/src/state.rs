@@ -32,7 +32,7 @@ pub(crate) struct Group {
     pub checksums: LiveTree,
     /// The open round's own version of them.
     pub round: Option<btree::Tree>,
-    /// Blocks that direct writes have taken, and not yet entered into the trees: no round may have the group before that.
+    /// Runs of it that direct writes have taken and not entered yet: no round may begin to edit its checksums, they will.
     pub writing: u32,
 }
 
@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub cache: NodeCache,
 
     pub volumes: BTreeMap<VolumeId, Volume>,
+    /// Those that are staging volumes, and not deleted.
+    pub stagings: BTreeMap<(VolumeId, base::Epoch), VolumeId>,
     /// The volume table as committed, by place.
     pub places: Vec<Option<VolumeRecord>>,
     pub groups: Vec<Group>,
@@ -165,6 +167,28 @@ impl State {
         }
     }
 
+    /// A place of the volume table that is free, and how many are.
+    pub fn free_place(&self) -> (Option<u32>, usize) {
+        let taken: BTreeSet<u32> = self.volumes.values().map(|v| v.place).collect();
+        let place = (0..self.places.len() as u32).find(|p| !taken.contains(p));
+        (place, self.places.len().saturating_sub(taken.len()))
+    }
+
+    /// Enters a new volume, which has the next number; it becomes durable with the open transaction.
+    pub fn add_volume(&mut self, v: Volume) -> Result<VolumeId> {
+        let (id, staged) = (v.record.id, v.record.staged);
+        let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume) else {
+            return Err(PoolError::new(ErrorKind::NoSpace, "there are no more numbers for volumes"));
+        };
+        self.next_volume = next;
+        self.volumes.insert(id, v);
+        if let Some(staged) = staged {
+            self.stagings.insert(staged, id);
+        }
+        self.edit_volume(id)?;
+        Ok(id)
+    }
+
     /// A volume, about to be edited in the open transaction.
     pub fn edit_volume(&mut self, id: VolumeId) -> Result<&mut Volume> {
         let v = self.volumes.get_mut(&id).filter(|v| !v.gone).ok_or_else(|| no_such_volume(id))?;
@@ -260,6 +284,20 @@ impl State {
             self.loaded.remove(&id);
         }
         self.group_mut(id).maps = maps;
+    }
+
+    /// A direct write has taken a run.
+    pub fn begin_writing(&mut self, run: Run) {
+        let (id, _) = self.geometry.split(run.addr);
+        self.group_mut(id).writing += 1;
+    }
+
+    /// It was entered, or given back.
+    pub fn end_writing(&mut self, runs: &[Run]) {
+        for run in runs {
+            let (id, _) = self.geometry.split(run.addr);
+            self.group_mut(id).writing -= 1;
+        }
     }
 
     /// Makes blocks that nothing refers to allocatable.

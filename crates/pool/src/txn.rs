@@ -136,6 +136,16 @@ impl Volume {
         !self.gone && self.record.state == VolumeState::Live
     }
 
+    /// True if it is a volume for its users: neither deleted nor a staging volume.
+    pub fn is_served(&self) -> bool {
+        self.is_live() && self.record.staged.is_none()
+    }
+
+    /// True of a staging volume whose cut is being carried: what would change it comes too late for that cut.
+    pub fn is_being_adopted(&self) -> bool {
+        self.record.staged.is_some() && self.round.is_some()
+    }
+
     /// As [`LiveTree::begin_edit`], for the record and the mapping.
     pub fn begin_edit(&mut self, open: Generation, committing: Option<Generation>) {
         if self.mapping.begin_edit(open, committing) {

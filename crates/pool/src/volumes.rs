@@ -63,22 +63,22 @@ fn check_size(size: u64, sector: u32) -> Result<()> {
 impl Pool {
     /// The live volumes, in the order of their numbers.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
-        self.state().volumes.values().filter(|v| v.is_live()).map(info).collect()
+        self.state().volumes.values().filter(|v| v.is_served()).map(info).collect()
     }
 
     /// A live volume by name.
     pub fn find_volume(&self, name: &str) -> Option<VolumeInfo> {
-        self.state().volumes.values().find(|v| v.is_live() && v.record.name == name).map(info)
+        self.state().volumes.values().find(|v| v.is_served() && v.record.name == name).map(info)
     }
 
     /// A live volume by number.
     pub fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
-        self.state().volumes.get(&id).filter(|v| v.is_live()).map(info)
+        self.state().volumes.get(&id).filter(|v| v.is_served()).map(info)
     }
 
     /// The size of a live volume in bytes.
     pub fn volume_size(&self, id: VolumeId) -> Option<u64> {
-        self.state().volumes.get(&id).filter(|v| v.is_live()).map(|v| v.record.size_bytes)
+        self.state().volumes.get(&id).filter(|v| v.is_served()).map(|v| v.record.size_bytes)
     }
 
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
@@ -96,18 +96,15 @@ impl Pool {
             if let Some(e) = &st.failed {
                 return Err(e.clone());
             }
-            if st.volumes.values().any(|v| v.is_live() && v.record.name == name) {
+            if st.volumes.values().any(|v| v.is_served() && v.record.name == name) {
                 return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
             }
-            let taken: std::collections::BTreeSet<u32> = st.volumes.values().map(|v| v.place).collect();
-            let Some(place) = (0..st.places.len() as u32).find(|p| !taken.contains(p)) else {
+            let Some(place) = st.free_place().0 else {
                 let text = format!("the volume table is full: {} volumes", st.places.len());
                 return Err(PoolError::new(ErrorKind::NoSpace, text));
             };
-            let id = VolumeId(st.next_volume);
-            st.next_volume += 1;
             let record = VolumeRecord {
-                id,
+                id: VolumeId(st.next_volume),
                 state: VolumeState::Live,
                 sector,
                 size_bytes: size,
@@ -115,12 +112,11 @@ impl Pool {
                 cache_mode: CacheMode::default(),
                 mapping: None,
                 name: name.to_owned(),
+                staged: None,
             };
             let mut v = Volume::new(record, place);
             v.creating = true;
-            st.volumes.insert(id, v);
-            st.edit_volume(id)?;
-            id
+            st.add_volume(v)?
         };
         self.commit().await?;
         Ok(id)
@@ -143,7 +139,7 @@ impl Pool {
     pub async fn resize_volume(&self, id: VolumeId, size: u64, last: Option<Slice>) -> Result<()> {
         let old = {
             let st = self.state();
-            let v = st.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
+            let v = st.volumes.get(&id).filter(|v| v.is_served()).ok_or_else(|| no_such_volume(id))?;
             check_size(size, v.record.sector)?;
             v.record.size_bytes
         };
@@ -174,17 +170,19 @@ impl Pool {
         self.state().volumes.get(&id).map_or(Generation(0), |v| v.mapping.edited())
     }
 
-    /// Deletes a volume: it is gone, durably, when this returns; its blocks are freed in the background.
+    /// Deletes a volume, and its staging volumes: it is gone, durably, when this returns; its blocks are freed in the background.
     pub async fn delete_volume(&self, id: VolumeId) -> Result<()> {
-        {
+        let mut ended = {
             let mut st = self.state_mut();
-            if !st.volumes.get(&id).is_some_and(Volume::is_live) {
+            if !st.volumes.get(&id).is_some_and(Volume::is_served) {
                 return Err(no_such_volume(id));
             }
             st.edit_volume(id)?.record.state = VolumeState::Deleting;
-        }
+            st.end_stagings(|s| s.volume == id)
+        };
         self.commit().await?;
-        self.reap(id);
+        ended.push(id);
+        self.reap_each(ended);
         Ok(())
     }
 
@@ -192,7 +190,7 @@ impl Pool {
     pub(crate) fn reap_all(&self) {
         let deleting: Vec<VolumeId> =
             self.state().volumes.values().filter(|v| !v.is_live() && !v.gone).map(|v| v.record.id).collect();
-        deleting.into_iter().for_each(|id| self.reap(id));
+        self.reap_each(deleting);
         let live: Vec<VolumeId> = self.volumes().iter().map(|v| v.id).collect();
         let pool = self.clone();
         self.rt().detach(async move {
@@ -206,9 +204,15 @@ impl Pool {
         });
     }
 
+    /// Frees, in the background, what these deleted volumes hold.
+    pub(crate) fn reap_each(&self, ids: Vec<VolumeId>) {
+        ids.into_iter().for_each(|id| self.reap(id));
+    }
+
     fn reap(&self, id: VolumeId) {
         let pool = self.clone();
         self.rt().detach(async move {
+            pool.left_by_round(id).await;
             let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
                 Ok(()) => pool.forget_volume(id).await,
                 Err(e) => Err(e),
@@ -224,8 +228,27 @@ impl Pool {
         });
     }
 
+    /// Waits until no round has an own version of the volume's mapping, which would take the place of what is edited now.
+    async fn left_by_round(&self, id: VolumeId) {
+        loop {
+            let wait = self.0.round_ended.wait();
+            let joined = self.state().volumes.get(&id).is_some_and(|v| v.round.is_some());
+            if !joined || self.is_closed() {
+                return;
+            }
+            wait.await;
+        }
+    }
+
+    /// The place in the table is empty with the next commit. Nobody waits for that of a staging volume.
     async fn forget_volume(&self, id: VolumeId) -> Result<()> {
-        self.state_mut().edit_volume(id)?.gone = true;
-        self.commit().await
+        let staged = {
+            let mut st = self.state_mut();
+            let v = st.edit_volume(id)?;
+            v.gone = true;
+            v.record.staged.is_some()
+        };
+        self.after_change();
+        if staged { Ok(()) } else { self.commit().await }
     }
 }

@@ -167,7 +167,7 @@ impl Blocks {
         let (_inside, way) = self.enter(volume).await;
         match way {
             Way::Back(c) => {
-                let outcome = c.flush().await;
+                let outcome = c.flush_volume(volume).await;
                 self.or_pool(&c, outcome, self.0.pool.commit()).await
             }
             Way::Pool | Way::Direct(..) => self.0.pool.commit().await,
@@ -193,7 +193,7 @@ impl Blocks {
                     debug_assert_eq!(last.len(), BLOCK);
                     cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
                 }
-                cache.flush().await
+                cache.flush_volume(volume).await
             }
             Way::Direct(cache, _) => {
                 // The new last block, if it changes, and what is behind it.

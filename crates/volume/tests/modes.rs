@@ -31,6 +31,8 @@ struct Seen {
     cut_while_changing: Cell<u64>,
     hits: Cell<u64>,
     promoted: Cell<u64>,
+    bypassed: Cell<u64>,
+    cut_with_staged: Cell<u64>,
 }
 
 fn add(to: &Cell<u64>, n: u64) {
@@ -107,6 +109,8 @@ impl Bench {
                 let status = cache.status();
                 add(&seen.hits, status.hits);
                 add(&seen.promoted, status.promoted);
+                add(&seen.bypassed, status.bypassed);
+                add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
             }
         })
         .expect("alive");
@@ -138,6 +142,7 @@ fn settings(rng: &mut Prng) -> Settings {
         journal_interval: Duration::from_millis(rng.range(1, 20)),
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 24),
+        sequential_cutoff: if rng.one_in(3) { 0 } else { 64 << 10 },
         promote: if rng.one_in(3) { cache::Promote::Second } else { cache::Promote::First },
         ..Settings::default()
     }
@@ -160,6 +165,14 @@ fn filled(values: &[u64]) -> Slice {
     buf.freeze()
 }
 
+async fn write(volume: &Volume, (at, len): (u64, u64), rng: &mut Prng, model: &Model) {
+    let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
+    for (may, value) in model.borrow_mut()[at as usize..(at + len) as usize].iter_mut().zip(&values) {
+        may.push(*value);
+    }
+    volume.write(at * BLOCK as u64, filled(&values)).await.expect("write");
+}
+
 async fn run_client(volume: Volume, who: String, (from, to): (u64, u64), mut rng: Prng, model: Model) {
     loop {
         // Mostly few blocks, so that they are read, kept, and overwritten again.
@@ -167,13 +180,18 @@ async fn run_client(volume: Volume, who: String, (from, to): (u64, u64), mut rng
         let at = if rng.one_in(2) { hot } else { from + rng.below(to - from) };
         let len = rng.range(1, 6).min(to - at);
         let range = at as usize..(at + len) as usize;
-        match rng.below(10) {
-            0..3 => {
-                let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
-                for (may, value) in model.borrow_mut()[range].iter_mut().zip(&values) {
-                    may.push(*value);
+        match rng.below(11) {
+            0..3 => write(&volume, (at, len), &mut rng, &model).await,
+            10 => {
+                // A stream; in part over what is there.
+                let (step, mut at) = (rng.range(16, 24), if rng.one_in(2) { from } else { at });
+                for _ in 0..rng.range(2, 8) {
+                    let len = step.min(to - at);
+                    if len > 0 {
+                        write(&volume, (at, len), &mut rng, &model).await;
+                    }
+                    at += len;
                 }
-                volume.write(at * BLOCK as u64, filled(&values)).await.expect("write");
             }
             3 => {
                 model.borrow_mut()[range].iter_mut().for_each(|may| may.push(0));
@@ -242,6 +260,8 @@ fn modes_are_switched_under_load() {
         ("power cuts during a change", &seen.cut_while_changing),
         ("hits", &seen.hits),
         ("promoted", &seen.promoted),
+        ("blocks past the cache", &seen.bypassed),
+        ("power cuts with staged blocks", &seen.cut_with_staged),
     ] {
         println!("{what}: {}", n.get());
         assert!(n.get() > 10, "{what}: only {}", n.get());

@@ -74,6 +74,9 @@ impl<'a> Pass<'a> {
             log.error(Subject::Extent, place(), what, GIVE_UP);
         }
         let dirty = e.written.is_some_and(|w| w > self.image.published);
+        if let Body::Staged { .. } = &e.body {
+            tally.extent(&e, (self.split, self.image.published));
+        }
         if let Body::Data { addr, generation: of, .. } = &e.body {
             let bucket = addr.0 / u64::from(self.layout.bucket_blocks);
             let stale = generation(bucket as usize).is_some_and(|g| g != *of);
@@ -106,6 +109,7 @@ impl<'a> Pass<'a> {
                 c.live_blocks += e.len();
                 c.dirty_blocks += if dirty { e.len() } else { 0 };
             }
+            Body::Staged { .. } => c.staged_blocks += if dirty { e.len() } else { 0 },
             Body::Zeros { .. } => c.dirty_zeros += if dirty { e.len() } else { 0 },
         }
         if self.outside.volume != e.volume {

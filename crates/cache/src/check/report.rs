@@ -63,6 +63,8 @@ pub struct Counts {
     pub live_blocks: u64,
     /// Blocks of these that the pool's image does not have.
     pub dirty_blocks: u64,
+    /// Blocks that are in the pool's staging volumes, and not in its image.
+    pub staged_blocks: u64,
     /// Discarded blocks that the pool's image does not know of.
     pub dirty_zeros: u64,
     /// Bytes of data that were verified against their checksum.

@@ -24,6 +24,8 @@ pub(super) struct Tally {
     met: Vec<Met>,
     referred: Bitmap,
     blocks: u64,
+    /// Staged blocks, as `open` and `cut` of a bucket.
+    staged: (u64, u64),
 }
 
 impl Tally {
@@ -33,6 +35,7 @@ impl Tally {
             met: vec![Met::default(); layout.buckets as usize],
             referred: Bitmap::new(layout.data_blocks() as usize),
             blocks: 0,
+            staged: (0, 0),
         }
     }
 
@@ -52,6 +55,13 @@ impl Tally {
     /// The blocks of a key that is inside a bucket and not stale; how many of them something else has too. `split`: the last epoch whose blocks
     /// the open epoch's counter is not about; `published`.
     pub fn extent(&mut self, e: &Extent, (split, published): (Epoch, Epoch)) -> u64 {
+        if let Body::Staged { crcs } = &e.body {
+            match e.written {
+                Some(written) if written > split => self.staged.0 += crcs.len() as u64,
+                Some(written) if written > published => self.staged.1 += crcs.len() as u64,
+                _ => {}
+            }
+        }
         let Body::Data { addr, crcs, .. } = &e.body else { return 0 };
         let met = &mut self.met[(addr.0 / self.bucket_blocks) as usize];
         let n = crcs.len() as u16;
@@ -62,6 +72,16 @@ impl Tally {
             _ => {}
         }
         self.claim(addr.0, crcs.len())
+    }
+
+    /// Reports it if `says` is another number of staged blocks. `source`: where that is from.
+    pub fn compare_staged(&self, source: &str, says: (u64, u64), log: &mut Log) {
+        for (of, found, says) in [("the open epoch", self.staged.0, says.0), ("the cut", self.staged.1, says.1)] {
+            if found != says {
+                let what = format!("the index names {found} staged blocks of {of}, by {source} it names {says}");
+                log.error(Subject::Superblock, "staged blocks", what, GIVE_UP);
+            }
+        }
     }
 
     fn claim(&mut self, addr: u64, len: usize) -> u64 {

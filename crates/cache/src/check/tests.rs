@@ -17,6 +17,8 @@ use crate::index::{Body, Extent};
 use crate::table::{PageSlots, choose_slot, encode_page};
 use crate::{Cache, CreateOptions, Settings};
 
+mod staged;
+
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 48 * MIB;
 const CACHE_BYTES: u64 = 16 * MIB;

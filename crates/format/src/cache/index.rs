@@ -4,6 +4,7 @@
 //! key:          volume u32 big-endian, first block u40 big-endian
 //! data:         kind u8 (0 clean, 1 dirty), epoch u32, address u40, generation u32, then a crc32c for each of its 1 to 64 blocks
 //! zeros:        kind u8 (2), epoch u32, blocks u40
+//! staged:       kind u8 (3), epoch u32, then a crc32c for each of its 1 to 64 blocks
 //! ```
 //!
 //! Little-endian but for the keys, whose order counts. A record stands in a node that was verified as a whole; it may still make no sense, so
@@ -93,6 +94,13 @@ pub enum IndexValue<'a> {
         /// Blocks.
         len: u64,
     },
+    /// Blocks of the pool's staging volume of this volume and epoch.
+    Staged {
+        /// In which epoch.
+        epoch: Epoch,
+        /// Of each block.
+        crcs: CrcList<'a>,
+    },
 }
 
 impl<'a> IndexValue<'a> {
@@ -120,6 +128,10 @@ impl<'a> IndexValue<'a> {
                 let len = u40(rest)?;
                 (len > 0 && epoch.0 > 0).then_some(IndexValue::Zeros { epoch, len })
             }
+            3 => {
+                let sound = rest.len() % 4 == 0 && (1..=MAX_EXTENT_BLOCKS).contains(&(rest.len() / 4));
+                (sound && epoch.0 > 0).then_some(IndexValue::Staged { epoch, crcs: CrcList(rest) })
+            }
             _ => None,
         }
     }
@@ -146,6 +158,15 @@ pub fn encode_zeros(out: &mut Vec<u8>, epoch: Epoch, len: u64) {
     out.extend_from_slice(&len.to_le_bytes()[..5]);
 }
 
+/// Puts a record of staged blocks into `out`, which is cleared first.
+pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
+    debug_assert!((1..=MAX_EXTENT_BLOCKS).contains(&crcs.len()) && epoch.0 > 0);
+    out.clear();
+    out.push(3);
+    out.extend_from_slice(&epoch.0.to_le_bytes());
+    crcs.iter().for_each(|c| out.extend_from_slice(&c.to_le_bytes()));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +180,14 @@ mod tests {
             encode_data(&mut out, Epoch(epoch), CacheAddr(addr), BucketGen(generation), &crcs);
             let Some(IndexValue::Data { dirty, epoch: e, addr: a, generation: g, crcs: c }) = IndexValue::decode(&out) else { panic!("no data") };
             prop_assert_eq!((dirty, e, a, g), (epoch > 0, Epoch(epoch), CacheAddr(addr), BucketGen(generation)));
-            prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs);
+            prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs.clone());
+            encode_staged(&mut out, Epoch(epoch.max(1)), &crcs);
+            let Some(IndexValue::Staged { epoch: e, crcs: c }) = IndexValue::decode(&out) else { panic!("not staged") };
+            prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (Epoch(epoch.max(1)), crcs));
+            prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);
+            prop_assert_eq!(IndexValue::decode(&out[..5]), None);
+            out[1..5].fill(0);
+            prop_assert_eq!(IndexValue::decode(&out), None);
             encode_zeros(&mut out, Epoch(epoch.max(1)), len);
             prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Zeros { epoch: Epoch(epoch.max(1)), len }));
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cache::index::{encode_data, encode_zeros};
+use crate::cache::index::{encode_data, encode_staged, encode_zeros};
 use base::CacheAddr;
 use proptest::prelude::*;
 
@@ -10,7 +10,9 @@ fn values() -> Vec<Vec<u8>> {
     encode_data(&mut a, Epoch(4), CacheAddr(77), BucketGen(2), &[1, 2, 3]);
     let mut b = Vec::new();
     encode_zeros(&mut b, Epoch(4), 1 << 30);
-    vec![a, b]
+    let mut c = Vec::new();
+    encode_staged(&mut c, Epoch(5), &[4, 5]);
+    vec![a, b, c]
 }
 
 fn sealed(records: &[Record<'_>]) -> Vec<u8> {
@@ -34,6 +36,7 @@ fn round_trip_and_every_flipped_bit() {
         Record::Insert { volume, lba: Lba(10), value: &values[0] },
         Record::Raise { bucket: BucketId(3), generation: BucketGen(9) },
         Record::Insert { volume, lba: Lba(1 << 37), value: &values[1] },
+        Record::Insert { volume, lba: Lba(20), value: &values[2] },
         Record::Remove { volume, lba: Lba(0), len: 1 << 38 },
     ];
     let mut out = sealed(&records);

@@ -8,7 +8,8 @@
 //!   88  incarnation, state     96  bucket blocks, buckets, journal blocks, replay position
 //!  112  table start           120  journal start            128  replay sequence
 //!  136  epoch, cut            144  root: address, generation, crc32c, height
-//!  168  digest of the bucket table (0: not said)               4092  crc32c of all before it
+//!  168  digest of the bucket table (0: not said)              176  staged blocks of the open epoch, of the cut
+//! 4092  crc32c of all before it
 //! ```
 //!
 //! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest.
@@ -27,6 +28,9 @@ pub const SLOTS: u64 = 4;
 pub const SLOT_STEP: u64 = 16 * 1024;
 /// The newest version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
+
+/// Incompatible feature: keys may name blocks of the pool's staging volumes.
+pub const FEATURE_STAGED: u64 = 1;
 
 const WHAT: &str = "cache superblock";
 const MAGIC: [u8; 8] = *b"FBCACHE1";
@@ -60,7 +64,9 @@ struct Raw {
     root_crc: U32,
     root_height: U32,
     table_digest: U64,
-    reserved: [u8; 3916],
+    staged_open: U64,
+    staged_cut: U64,
+    reserved: [u8; 3900],
     crc: U32,
 }
 
@@ -73,6 +79,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, epoch) == 136);
     assert!(std::mem::offset_of!(Raw, root_addr) == 144);
     assert!(std::mem::offset_of!(Raw, table_digest) == 168);
+    assert!(std::mem::offset_of!(Raw, staged_open) == 176);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -120,6 +127,8 @@ pub struct CacheSuperblock {
     pub cut: Epoch,
     /// The sum of [`crate::page::page_digest`] over the pages of the bucket table; 0 in superblocks written before this was said.
     pub table_digest: u64,
+    /// Blocks of staged keys that no published cut has: of the open epoch, and of the cut.
+    pub staged: (u64, u64),
     /// Whether it counts.
     pub state: CacheState,
     /// The shard that it belongs to.
@@ -141,7 +150,7 @@ impl CacheSuperblock {
             shard: self.shard.into(),
             compat: 0.into(),
             ro_compat: 0.into(),
-            incompat: 0.into(),
+            incompat: FEATURE_STAGED.into(),
             uuid: self.uuid,
             pool_uuid: self.pool_uuid,
             sequence: self.sequence.into(),
@@ -165,7 +174,9 @@ impl CacheSuperblock {
             root_crc: root.ptr.crc.into(),
             root_height: u32::from(root.height).into(),
             table_digest: self.table_digest.into(),
-            reserved: [0; 3916],
+            staged_open: self.staged.0.into(),
+            staged_cut: self.staged.1.into(),
+            reserved: [0; 3900],
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -186,7 +197,7 @@ impl CacheSuperblock {
         if raw.version.get() > VERSION || raw.version.get() == 0 {
             return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
         }
-        let unknown = raw.incompat.get() | raw.ro_compat.get();
+        let unknown = raw.incompat.get() & !FEATURE_STAGED | raw.ro_compat.get();
         if unknown != 0 {
             return Err(FormatError::Features { what: WHAT, bits: unknown });
         }
@@ -241,6 +252,7 @@ impl CacheSuperblock {
             epoch: Epoch(raw.epoch.get()),
             cut: Epoch(raw.cut.get()),
             table_digest: raw.table_digest.get(),
+            staged: (raw.staged_open.get(), raw.staged_cut.get()),
             state,
             shard: raw.shard.get(),
         })
@@ -270,6 +282,7 @@ mod tests {
             epoch: Epoch(5),
             cut: Epoch(4),
             table_digest: 77,
+            staged: (6, 5),
             state: CacheState::Attached,
             shard: 0,
         }

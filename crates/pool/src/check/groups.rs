@@ -210,7 +210,7 @@ impl Checker<'_> {
                 for n in 0..e.len {
                     let (volume, lba) = owners[(block + n) as usize];
                     let want = e.lba.0 + u64::from(n);
-                    if (volume, lba) == (v.id.0, want) {
+                    if (volume, lba) == (v.owner().0, want) {
                         continue;
                     }
                     let place = format!("{}, block {want}", place_of(v));

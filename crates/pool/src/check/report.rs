@@ -129,6 +129,8 @@ pub struct Counts {
     pub groups: u64,
     /// Volumes, those that are being deleted included.
     pub volumes: u64,
+    /// Staging volumes, likewise.
+    pub stagings: u64,
     /// Nodes of trees.
     pub nodes: u64,
     /// Extents of volumes.

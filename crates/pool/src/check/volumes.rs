@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::BLOCK_U64;
+use base::{BLOCK_U64, Epoch, VolumeId};
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use format::records::Extent;
 
@@ -15,9 +15,12 @@ use crate::txn::mapping_tree_id;
 impl Checker<'_> {
     /// Checks all volumes and walks their mappings.
     pub(crate) async fn volumes(&mut self, volumes: &[VolumeRecord]) {
-        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut ids, mut names, mut stagings) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for v in volumes {
-            self.log.counts.volumes += 1;
+            match v.staged {
+                None => self.log.counts.volumes += 1,
+                Some(_) => self.log.counts.stagings += 1,
+            }
             let place = place_of(v);
             if !ids.insert(v.id) {
                 self.log.error(Subject::Volume, &place, "another volume has its number", "restore from a backup");
@@ -26,7 +29,13 @@ impl Checker<'_> {
                 let what = format!("its number is not below {}, the next one", self.src.best.next_volume);
                 self.log.error(Subject::Volume, &place, what, "restore from a backup");
             }
-            if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
+            if let Some(staged) = v.staged.filter(|_| v.state == VolumeState::Live) {
+                if !stagings.insert(staged) {
+                    let what = "another staging volume is for the same volume and epoch";
+                    self.log.error(Subject::Volume, &place, what, "restore from a backup");
+                }
+                self.needless_staging(&place, staged, volumes);
+            } else if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
                 self.log.error(Subject::Volume, &place, "another volume has its name", "rename one of them");
             }
         }
@@ -34,6 +43,21 @@ impl Checker<'_> {
             self.progress(Phase::Volumes, n as u64, volumes.len() as u64);
             self.mapping(v).await;
         }
+    }
+
+    /// Tells of a staging volume that nothing will be taken over from.
+    fn needless_staging(&mut self, place: &str, (volume, epoch): (VolumeId, Epoch), volumes: &[VolumeRecord]) {
+        let is_it = |v: &VolumeRecord| v.id == volume && v.state == VolumeState::Live && v.staged.is_none();
+        let why = if self.all_volumes && !volumes.iter().any(is_it) {
+            "its volume is not there"
+        } else if epoch <= self.src.best.published {
+            "its epoch is published"
+        } else if self.src.best.cache_uuid.is_none() {
+            "the pool has no cache"
+        } else {
+            return;
+        };
+        self.log.note(Subject::Volume, place, format!("{why}: it is deleted when the pool is opened"));
     }
 
     async fn mapping(&mut self, v: &VolumeRecord) {
@@ -91,7 +115,8 @@ impl Checker<'_> {
             self.log.error(Subject::Extent, place(), what, remedy);
         }
         self.log.counts.data_blocks += u64::from(e.len - claim.shared);
-        let hash = |n: u32| owner_hash(block + n, v.id.0, e.lba.0 + u64::from(n));
+        let owner = v.owner().0;
+        let hash = |n: u32| owner_hash(block + n, owner, e.lba.0 + u64::from(n));
         let sum = (0..e.len).fold(0u64, |sum, n| sum.wrapping_add(hash(n)));
         let g = &mut self.space.groups[group];
         g.owners = g.owners.wrapping_add(sum);
@@ -100,8 +125,12 @@ impl Checker<'_> {
 
 /// How a volume is called in a report.
 pub(super) fn place_of(v: &VolumeRecord) -> String {
+    let name = match v.staged {
+        None => format!("{:?}", v.name),
+        Some((volume, epoch)) => format!("staging of volume {volume}, epoch {epoch}"),
+    };
     match v.state {
-        VolumeState::Live => format!("volume {} ({:?})", v.id, v.name),
-        VolumeState::Deleting => format!("volume {} ({:?}, deleted)", v.id, v.name),
+        VolumeState::Live => format!("volume {} ({name})", v.id),
+        VolumeState::Deleting => format!("volume {} ({name}, deleted)", v.id),
     }
 }

@@ -30,6 +30,9 @@ pub enum Item {
         size_bytes: u64,
         allocated_blocks: u64,
         mapping: Option<RootItem>,
+        /// Of a staging volume: the volume it is for, and the epoch.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        staged: Option<(u32, u32)>,
     },
     /// A block group's record.
     Group {
@@ -183,6 +186,7 @@ impl From<&VolumeRecord> for Item {
             size_bytes: v.size_bytes,
             allocated_blocks: v.allocated_blocks,
             mapping: root(v.mapping),
+            staged: v.staged.map(|(volume, epoch)| (volume.0, epoch.0)),
         }
     }
 }

@@ -1,0 +1,78 @@
+//! Which staged blocks that the journal tells of have arrived in the pool, as far as the pool has committed.
+//!
+//! The pool has one checksum of a staged block: that of the last write to it that it has committed. A record with another one is of a write that never
+//! arrived, or of one that a later write replaced. Every committed write has its record in the journal, and of one block and epoch records are in the order of
+//! the writes; so if a later record has the pool's checksum, what the earlier ones tell of was there, and else it was not.
+
+use base::{Crc, Epoch, Lba, VolumeId};
+use format::cache::journal::Record;
+use pool::{Pool, Result};
+use rustc_hash::FxHashMap;
+
+use crate::index::{Body, Extent};
+
+/// A staged block.
+type Block = (VolumeId, Epoch, u64);
+
+/// What arrived.
+pub(crate) struct Arrivals {
+    /// `None`: the pool is looked at from outside, and all counts as arrived.
+    pool: Option<Pool>,
+    /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none has.
+    differing: FxHashMap<Block, u64>,
+}
+
+impl Arrivals {
+    /// Nothing is known yet.
+    pub fn new(pool: Option<&Pool>) -> Arrivals {
+        Arrivals { pool: pool.cloned(), differing: FxHashMap::default() }
+    }
+
+    /// Goes through all records, which have these numbers; `published`: what is of this epoch or an older one is in the volumes.
+    pub async fn note_all<'r>(
+        &mut self,
+        records: impl Iterator<Item = (Record<'r>, u64)>,
+        published: Epoch,
+    ) -> Result<()> {
+        if self.pool.is_none() {
+            return Ok(());
+        }
+        for (record, number) in records {
+            let Record::Insert { volume, lba, value } = record else { continue };
+            let key = format::cache::index::index_key(volume, lba);
+            let Some(e) = Extent::decode_within(|_, _| true, &key, value) else { continue };
+            let Body::Staged { crcs } = &e.body else { continue };
+            let Some(epoch) = e.written.filter(|&w| w > published) else { continue };
+            for (i, same) in self.compare(&e, epoch, crcs).await?.into_iter().enumerate() {
+                let block = (volume, epoch, lba.0 + i as u64);
+                if !same {
+                    self.differing.entry(block).or_insert(0);
+                } else if let Some(last) = self.differing.get_mut(&block) {
+                    *last = number;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which blocks of an extent have arrived, as record `number` has it.
+    pub async fn of(&self, e: &Extent, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
+        let epoch = e.written.unwrap_or_default();
+        let mut arrived = self.compare(e, epoch, crcs).await?;
+        for (i, arrived) in arrived.iter_mut().enumerate().filter(|(_, same)| !**same) {
+            let later = self.differing.get(&(e.volume, epoch, e.lba.0 + i as u64));
+            *arrived = later.is_some_and(|&last| last > number);
+        }
+        Ok(arrived)
+    }
+
+    /// Which blocks have the checksums that the pool has.
+    async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
+        let Some(pool) = &self.pool else { return Ok(vec![true; crcs.len()]) };
+        let found = match pool.find_staging(e.volume, epoch) {
+            Some(id) => pool.checksums(id, Lba(e.lba.0), e.len()).await?,
+            None => vec![None; crcs.len()],
+        };
+        Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
+    }
+}

@@ -1,0 +1,29 @@
+//! What is staged: counted, and the counters compared.
+
+use super::*;
+
+/// With a stream past the cutoff, which goes past the buckets.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.with(|cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        for i in 0..7 {
+            fill(&cache, a, i * 200, 200, i as u8).await;
+        }
+        // One block of them is dirty here again.
+        fill(&cache, a, 1300, 1, 77).await;
+        assert_eq!(cache.status().staged_bytes, 399 * BLOCK as u64);
+    });
+    lab
+}
+
+#[test]
+fn counters_of_what_is_staged() {
+    let lab = lab();
+    let r = lab.check();
+    assert!(r.is_clean(), "{:?}", r.problems);
+    assert_eq!((r.counts.staged_blocks, lab.superblock().staged), (399, (399, 0)));
+    lab.put_superblock(|sb| sb.staged = (398, 0));
+    let r = lab.check();
+    assert!(has(&r, Subject::Superblock, "399 staged blocks of the open epoch"), "{:?}", r.problems);
+}

@@ -1,0 +1,68 @@
+//! Space that is promised: to blocks that rounds will write, and to the nodes that publishing them, and what stands in staging volumes, will change.
+//!
+//! A promise is given before the block is dirty, and direct writes take only what is left. So a round finds room, whatever happens meanwhile.
+
+use crate::Pool;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::state::State;
+
+/// A leaf of a tree holds so many records at least, but for a few.
+const RECORDS_PER_LEAF: u64 = 40;
+
+/// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst: they came in large requests.
+const STAGED_PER_LEAF: u64 = 4;
+
+impl Pool {
+    /// Promises space for `blocks` blocks that will be written by rounds.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        let mut st = self.state_mut();
+        let want = st.reserved + blocks;
+        if blocks > 0 && !st.can_hold(want) {
+            return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full"));
+        }
+        st.reserved = want;
+        Ok(())
+    }
+
+    /// Takes over a promise that was given before the pool was opened: it was kept free then, so nobody asks whether there is room.
+    pub fn take_over(&self, blocks: u64) {
+        self.state_mut().reserved += blocks;
+    }
+
+    /// Takes back a promise.
+    pub fn unreserve(&self, blocks: u64) {
+        let mut st = self.state_mut();
+        st.reserved = st.reserved.saturating_sub(blocks);
+    }
+}
+
+impl State {
+    /// Data blocks that nobody has, formed or not; what metadata must find is left out.
+    fn data_room(&self) -> u64 {
+        let blocks = u64::from(self.geometry.group_blocks);
+        self.space.free[0] + self.formable().saturating_sub(1) * blocks
+    }
+
+    /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
+    fn can_hold(&self, reserved: u64) -> bool {
+        let (mut all, mut staged) = (0, 0);
+        for v in self.volumes.values() {
+            all += v.record.allocated_blocks;
+            if v.is_live() && v.record.staged.is_some() {
+                staged += v.record.allocated_blocks;
+            }
+        }
+        // The leaves of two trees, each changed once, and those above them.
+        let leaves = (reserved + staged / STAGED_PER_LEAF).min((all + reserved) / RECORDS_PER_LEAF + 8);
+        let nodes = 2 * (leaves + leaves / 32) + 64;
+        let in_metadata = self.metadata_free();
+        let groups = nodes.saturating_sub(in_metadata).div_ceil(u64::from(self.geometry.group_blocks));
+        let room = self.data_room().checked_sub(groups * u64::from(self.geometry.group_blocks));
+        room.is_some_and(|room| room >= reserved)
+    }
+
+    /// True if a direct write of `blocks` leaves what was promised.
+    pub fn leaves_promised(&self, blocks: u64) -> bool {
+        self.reserved == 0 && self.stagings.is_empty() || self.can_hold(self.reserved + blocks)
+    }
+}

@@ -1,0 +1,462 @@
+//! Staging volumes: what a round takes over from them, what becomes of the rest, and what a crash leaves.
+//!
+//! Every test ends with the offline check, of the data too: nothing leaked, nothing is referred to twice, and the blocks in use are exactly those that the
+//! volumes have.
+
+use std::future::Future;
+
+use base::{BLOCK, BLOCK_U64, Duration, Epoch, Lba, SliceList, VolumeId, crc32c};
+use pool::check::{CheckOptions, Report};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Settings};
+use rt::{Order, Rt};
+use sim::{DiskModel, World};
+
+const MIB: u64 = 1 << 20;
+const DISK: u64 = 32 * MIB;
+/// Blocks of the volume.
+const BLOCKS: u64 = 4096;
+const CACHE: Option<[u8; 16]> = Some([9; 16]);
+const ONE: Epoch = Epoch(1);
+
+struct Bench {
+    world: World,
+    files: Vec<DeviceFile>,
+    volume: VolumeId,
+}
+
+impl Bench {
+    /// A pool of two copies on two disks that names a cache, with a volume whose first 100 blocks hold `1`.
+    fn new(seed: u64) -> Bench {
+        let world = World::new(seed);
+        let disk = |i| {
+            let file = world.add_disk(DiskModel::nvme(DISK));
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: DISK, emulate: None }
+        };
+        let files: Vec<_> = (0..2).map(disk).collect();
+        let mut bench = Bench { world, files, volume: VolumeId(0) };
+        bench.volume = bench.run(|rt, files| async move {
+            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            let pool = open(&rt, files).await;
+            let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+            put(&pool, id, 0, 100, 1).await;
+            pool.set_cache_uuid(CACHE).await.expect("cache");
+            pool.close().await.expect("close");
+            id
+        });
+        bench
+    }
+
+    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
+        self.try_run(body).expect("alive")
+    }
+
+    /// `None`: it was killed.
+    fn try_run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+    ) -> Option<T> {
+        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 256);
+        let out = rt.block_on(body(rt.clone(), self.files.clone()));
+        rt.kill();
+        out
+    }
+
+    fn check(&self) -> Report {
+        let report = self.run(|rt, files| async move {
+            let options = CheckOptions { data: true, ..CheckOptions::default() };
+            pool::check::check(&rt, files, &options, &mut |_| ()).await.expect("a pool")
+        });
+        assert!(report.is_clean() && report.problems.is_empty(), "{:?}", report.problems);
+        report
+    }
+
+    /// Volumes and staging volumes have this many blocks, of which so many are there; and nothing else is in use when the pool has come to rest.
+    fn expect_blocks(&self, blocks: u64, stagings: u64) {
+        let used = self.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            rest(&rt, &pool).await;
+            let used = pool.status().pool.used_bytes;
+            pool.close().await.expect("close");
+            used
+        });
+        let c = self.check().counts;
+        assert_eq!((c.data_blocks, c.stagings), (blocks, stagings));
+        assert_eq!(used / BLOCK_U64, c.data_blocks + c.nodes);
+    }
+}
+
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
+    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
+    Pool::open(rt, files, settings).await.expect("open").0
+}
+
+/// Until what is freed in the background is.
+async fn rest(rt: &Rt, pool: &Pool) {
+    for _ in 0..6 {
+        rt.sleep(Duration::from_millis(60)).await;
+        pool.commit().await.expect("commit");
+    }
+}
+
+async fn try_put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Result<(), PoolError> {
+    let mut data = pool.bufs().take((blocks * BLOCK_U64) as usize);
+    data.fill(value);
+    pool.write(id, Lba(lba), &data.freeze()).await
+}
+
+async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) {
+    try_put(pool, id, lba, blocks, value).await.expect("write");
+}
+
+async fn stage(pool: &Pool, volume: VolumeId, lba: u64, blocks: u64, value: u8) -> VolumeId {
+    let id = pool.staging(volume, ONE).await.expect("staging");
+    put(pool, id, lba, blocks, value).await;
+    id
+}
+
+/// Blocks of one value in a row each: (value, blocks), from block 0 on.
+fn runs(data: &SliceList) -> Vec<(u8, u64)> {
+    let mut out: Vec<(u8, u64)> = Vec::new();
+    for block in data.iter().flat_map(|s| s.chunks_exact(BLOCK)) {
+        assert!(block.iter().all(|b| *b == block[0]), "a torn block");
+        match out.last_mut() {
+            Some((value, n)) if *value == block[0] => *n += 1,
+            _ => out.push((block[0], 1)),
+        }
+    }
+    out
+}
+
+async fn content(pool: &Pool, id: VolumeId, blocks: u64) -> Vec<(u8, u64)> {
+    runs(&pool.read(id, Lba(0), blocks).await.expect("read"))
+}
+
+#[test]
+fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
+    let bench = Bench::new(1);
+    let v = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let s = stage(&pool, v, 20, 40, 2).await;
+        put(&pool, s, 30, 10, 3).await;
+        put(&pool, s, 200, 7, 5).await;
+        // From the cache: 35 to 50. Not adopted, because it was discarded: 204 to 207.
+        pool.reserve(15).expect("room");
+        let round = pool.begin_round().await.expect("round");
+        let mut data = pool.bufs().take(15 * BLOCK);
+        data.fill(4);
+        let data = data.freeze();
+        let crcs: Vec<_> = data.chunks_exact(BLOCK).map(crc32c).collect();
+        round.write(v, Lba(35), SliceList::from_iter([data]), &crcs).await.expect("write");
+        round.adopt(s, v, Lba(0), Lba(35)).await.expect("adopt");
+        round.adopt(s, v, Lba(50), Lba(204)).await.expect("adopt");
+        assert_eq!(content(&pool, v, 250).await, [(1, 100), (0, 150)], "not yet");
+        assert_eq!(content(&pool, s, 61).await, [(0, 20), (2, 10), (3, 10), (2, 20), (0, 1)]);
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        let after = [(1, 20), (2, 10), (3, 5), (4, 15), (2, 10), (1, 40), (0, 100), (5, 4), (0, 46)];
+        assert_eq!(content(&pool, v, 250).await, after);
+        assert_eq!(runs(&pool.read_staged(v, ONE, Lba(0), 250).await.expect("read")), after);
+        assert_eq!(pool.read(s, Lba(20), 1).await.expect_err("it has ended").kind, ErrorKind::NotFound);
+        assert_eq!(pool.staging(v, ONE).await.expect_err("published").kind, ErrorKind::NotFound);
+        assert!(pool.stagings().is_empty() && pool.find_staging(v, ONE).is_none());
+        assert_eq!(pool.volume(v).expect("there").allocated_bytes, 104 * BLOCK_U64);
+        pool.close().await.expect("close");
+    });
+    bench.expect_blocks(104, 0);
+}
+
+#[test]
+fn many_small_and_a_few_large_extents_are_adopted() {
+    let bench = Bench::new(2);
+    let v = bench.volume;
+    let mapped = bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        for i in 0..300 {
+            put(&pool, v, i * 3, 2, 1).await;
+            stage(&pool, v, i * 3 + 1, 1 + i % 2, (2 + i % 2) as u8).await;
+        }
+        stage(&pool, v, 1000, 2900, 7).await;
+        let s = pool.find_staging(v, ONE).expect("there");
+        let was = content(&pool, s, BLOCKS).await;
+        let round = pool.begin_round().await.expect("round");
+        round.adopt(s, v, Lba(0), Lba(BLOCKS)).await.expect("adopt");
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        let now = content(&pool, v, BLOCKS).await;
+        let at = |runs: &[(u8, u64)], mut block: u64| {
+            runs.iter()
+                .find(|(_, n)| {
+                    block < *n || {
+                        block -= n;
+                        false
+                    }
+                })
+                .expect("inside")
+                .0
+        };
+        for block in 0..BLOCKS {
+            let old = u8::from(block < 100 || block < 900 && block % 3 < 2);
+            let want = Some(at(&was, block)).filter(|&b| b > 0).unwrap_or(old);
+            assert_eq!(at(&now, block), want, "block {block}");
+        }
+        pool.close().await.expect("close");
+        now.iter().filter(|(value, _)| *value > 0).map(|(_, n)| n).sum()
+    });
+    bench.expect_blocks(mapped, 0);
+}
+
+#[test]
+fn an_aborted_round_leaves_everything_as_it_was() {
+    let bench = Bench::new(3);
+    let v = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let s = stage(&pool, v, 50, 100, 2).await;
+        let round = pool.begin_round().await.expect("round");
+        round.adopt(s, v, Lba(60), Lba(120)).await.expect("adopt");
+        assert_eq!(try_put(&pool, s, 0, 5, 8).await.expect_err("too late").kind, ErrorKind::NotFound);
+        assert_eq!(pool.discard(s, Lba(0), Lba(90)).await.expect_err("too late").kind, ErrorKind::NotFound);
+        assert_eq!(round.adopt(v, s, Lba(0), Lba(9)).await.map_err(|e| e.kind), Err(ErrorKind::Invalid));
+        round.abort().await;
+        assert_eq!(content(&pool, v, 200).await, [(1, 100), (0, 100)]);
+        assert_eq!(content(&pool, s, 200).await, [(0, 50), (2, 100), (0, 50)]);
+        put(&pool, s, 0, 5, 8).await;
+        pool.close().await.expect("close");
+    });
+    bench.expect_blocks(205, 1);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let s = pool.find_staging(v, ONE).expect("it outlives the pool's being closed");
+        let round = pool.begin_round().await.expect("round");
+        round.adopt(s, v, Lba(0), Lba(500)).await.expect("adopt");
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        assert_eq!(content(&pool, v, 151).await, [(8, 5), (1, 45), (2, 100), (0, 1)]);
+        pool.close().await.expect("close");
+    });
+    bench.expect_blocks(150, 0);
+}
+
+#[test]
+fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() {
+    let (mut old, mut new) = (0, 0);
+    for cut in 0..60u64 {
+        let bench = Bench::new(100 + cut);
+        let (v, world) = (bench.volume, bench.world.clone());
+        let ended = bench.try_run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            let s = stage(&pool, v, 50, 1000, 2).await;
+            put(&pool, s, 300, 100, 3).await;
+            pool.commit().await.expect("commit");
+            let r = rt.clone();
+            drop(rt.spawn(async move {
+                let round = pool.begin_round().await.expect("round");
+                round.adopt(s, v, Lba(0), Lba(700)).await.expect("adopt");
+                round.publish(ONE, base::Instant(0)).await.expect("publish");
+                rest(&r, &pool).await;
+            }));
+            rt.sleep(Duration::from_micros(cut * 20)).await;
+            world.power_cut();
+            rt.kill();
+            rt.yield_now().await;
+        });
+        assert!(ended.is_none());
+        bench.check();
+        let published = bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            let published = pool.published() == ONE;
+            if published {
+                assert_eq!(content(&pool, v, 1100).await, [(1, 50), (2, 250), (3, 100), (2, 300), (0, 400)]);
+                assert!(pool.stagings().is_empty());
+            } else {
+                assert_eq!(content(&pool, v, 1100).await, [(1, 100), (0, 1000)]);
+                let s = pool.find_staging(v, ONE).expect("it was committed");
+                assert_eq!(content(&pool, s, 1100).await, [(0, 50), (2, 250), (3, 100), (2, 650), (0, 50)]);
+            }
+            pool.close().await.expect("close");
+            published
+        });
+        if published {
+            new += 1;
+            bench.expect_blocks(700, 0);
+        } else {
+            old += 1;
+            bench.expect_blocks(1100, 1);
+        }
+    }
+    assert!(old > 5 && new > 5, "{old} {new}");
+}
+
+#[test]
+fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
+    let bench = Bench::new(4);
+    let v = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let s = stage(&pool, v, 50, 100, 2).await;
+        let round = pool.begin_round().await.expect("round");
+        round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
+        let refuse = || -> std::pin::Pin<Box<dyn Future<Output = pool::Result<()>>>> {
+            Box::pin(async { Err(PoolError::new(ErrorKind::Io, "not now")) })
+        };
+        pool.before_commit(Some(std::rc::Rc::new(refuse)));
+        assert!(round.publish(ONE, base::Instant(0)).await.is_err());
+        assert!(pool.find_staging(v, ONE).is_none());
+        pool.before_commit(None);
+        let round = pool.begin_round().await.expect("round");
+        assert_eq!(round.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        assert_eq!(content(&pool, v, 130).await, [(1, 50), (2, 70), (0, 10)]);
+        pool.close().await.expect("close");
+    });
+    bench.expect_blocks(120, 0);
+}
+
+#[test]
+fn a_full_pool_refuses_the_write_and_can_still_publish() {
+    let bench = Bench::new(5);
+    let v = bench.volume;
+    let mapped = bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        for lba in (0..BLOCKS).step_by(256) {
+            put(&pool, v, lba, 256, 1).await;
+        }
+        // Large requests, apart from one another, until nothing fits any more.
+        let mut staged = Vec::new();
+        let s = pool.staging(v, ONE).await.expect("staging");
+        let refused = loop {
+            let lba = staged.len() as u64 * 37 * 16 % BLOCKS;
+            match try_put(&pool, s, lba, 16, 2).await {
+                Ok(()) => staged.push(lba),
+                Err(e) => break e,
+            }
+            assert!(staged.len() < 4096, "it is never full");
+        };
+        assert_eq!(refused.kind, ErrorKind::NoSpace, "{refused}");
+        assert!(staged.len() > 50, "{}", staged.len());
+        let round = pool.begin_round().await.expect("round");
+        for lba in &staged {
+            round.adopt(s, v, Lba(*lba), Lba(lba + 16)).await.expect("adopt");
+        }
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        for lba in &staged {
+            assert_eq!(runs(&pool.read(v, Lba(*lba), 16).await.expect("read")), [(2, 16)]);
+        }
+        rest(&rt, &pool).await;
+        put(&pool, v, 0, 256, 3).await;
+        pool.close().await.expect("close");
+        BLOCKS
+    });
+    bench.expect_blocks(mapped, 0);
+}
+
+#[test]
+fn a_deleted_volume_takes_its_staging_volumes_with_it() {
+    for during_round in [false, true] {
+        let bench = Bench::new(6);
+        let v = bench.volume;
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            let s = stage(&pool, v, 50, 100, 2).await;
+            let later = pool.staging(v, Epoch(2)).await.expect("staging");
+            put(&pool, later, 0, 10, 3).await;
+            let round = pool.begin_round().await.expect("round");
+            if during_round {
+                round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
+            }
+            pool.delete_volume(v).await.expect("delete");
+            assert!(pool.stagings().is_empty());
+            assert_eq!(pool.staging(v, Epoch(2)).await.expect_err("gone").kind, ErrorKind::NotFound);
+            let late = round.adopt(s, v, Lba(120), Lba(150)).await;
+            assert_eq!(late.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+            rest(&rt, &pool).await;
+            round.publish(ONE, base::Instant(0)).await.expect("publish");
+            rest(&rt, &pool).await;
+            pool.close().await.expect("close");
+        });
+        bench.expect_blocks(0, 0);
+    }
+}
+
+#[test]
+fn a_pool_that_lost_a_device_has_its_staging_volumes() {
+    let bench = Bench::new(7);
+    let v = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        stage(&pool, v, 50, 100, 2).await;
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, mut files| async move {
+        files.pop();
+        let pool = open(&rt, files).await;
+        let s = stage(&pool, v, 140, 30, 3).await;
+        assert_eq!(content(&pool, s, 170).await, [(0, 50), (2, 90), (3, 30)]);
+        let round = pool.begin_round().await.expect("round");
+        round.adopt(s, v, Lba(0), Lba(200)).await.expect("adopt");
+        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        assert_eq!(content(&pool, v, 171).await, [(1, 50), (2, 90), (3, 30), (0, 1)]);
+        rest(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn they_end_with_the_cache() {
+    for how in 0..4 {
+        let bench = Bench::new(8);
+        let v = bench.volume;
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            stage(&pool, v, 50, 100, 2).await;
+            pool.set_cache_uuid(CACHE).await.expect("as before");
+            assert_eq!(pool.stagings().len(), 1);
+            match how {
+                0 => pool.set_cache_uuid(None).await.expect("detach"),
+                1 => pool.drop_cache(),
+                2 => pool.set_cache_uuid(Some([10; 16])).await.expect("another"),
+                _ => pool.drop_stagings(|s| s.volume == v && s.epoch == ONE).await.expect("drop"),
+            }
+            assert!(pool.stagings().is_empty());
+            pool.close().await.expect("close");
+        });
+        bench.expect_blocks(100, 0);
+    }
+}
+
+#[test]
+fn nobody_sees_them_and_the_table_keeps_room_for_volumes() {
+    let bench = Bench::new(9);
+    let v = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let s = stage(&pool, v, 50, 3, 2).await;
+        assert_eq!(pool.staging(v, ONE).await.expect("the same"), s);
+        assert_eq!(pool.volumes().len(), 1);
+        assert!(pool.find_volume("").is_none() && pool.volume(s).is_none() && pool.volume_size(s).is_none());
+        assert_eq!(pool.delete_volume(s).await.expect_err("not so").kind, ErrorKind::NotFound);
+        assert_eq!(pool.staging(s, ONE).await.expect_err("not so").kind, ErrorKind::NotFound);
+        let crcs = pool.checksums(s, Lba(49), 5).await.expect("checksums");
+        let crc = Some(crc32c(&[2; BLOCK]));
+        assert_eq!(crcs, [None, crc, crc, crc, None]);
+        let mut epoch = 2;
+        let full = loop {
+            match pool.staging(v, Epoch(epoch)).await {
+                Ok(_) => epoch += 1,
+                Err(e) => break e,
+            }
+            assert!(epoch < 1000);
+        };
+        assert!(full.kind == ErrorKind::NoSpace && full.context.contains("volume table"), "{full}");
+        for name in ["a", "b"] {
+            pool.create_volume(name, MIB, 512).await.expect("there is room for volumes");
+        }
+        pool.drop_stagings(|s| s.epoch != ONE).await.expect("drop");
+        assert_eq!(pool.stagings().len(), 1);
+        rest(&rt, &pool).await;
+        pool.create_volume("c", MIB, 512).await.expect("their places are free again");
+        pool.close().await.expect("close");
+    });
+    bench.expect_blocks(103, 1);
+    let image = bench.check().image;
+    assert_eq!(image.volumes.map(|v| v.len()), Some(4));
+}
