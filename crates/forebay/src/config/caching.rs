@@ -69,6 +69,10 @@ pub(super) struct CacheSection {
     promote_max: Option<u64>,
     #[serde(default, deserialize_with = "size")]
     sequential_cutoff: Option<u64>,
+    #[serde(default, deserialize_with = "duration")]
+    congested_read: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    congested_write: Option<Duration>,
     #[serde(default, deserialize_with = "size")]
     index_memory: Option<u64>,
     dirty_nodes: Option<u64>,
@@ -120,11 +124,15 @@ impl CacheConfig {
         settings.promote = file.promote.unwrap_or(default.promote);
         settings.promote_blocks = promote_max / BLOCK_U64;
         settings.sequential_cutoff = file.sequential_cutoff.unwrap_or(default.sequential_cutoff);
+        settings.congested_read = file.congested_read.unwrap_or(default.congested_read);
+        settings.congested_write = file.congested_write.unwrap_or(default.congested_write);
         settings.gc_slice = file.gc_slice.unwrap_or(default.gc_slice);
         let hour = Duration::from_secs(3600);
         within("max_lag", settings.max_lag, Duration::from_millis(100), hour)?;
         within("journal_interval", settings.journal_interval, Duration::from_millis(1), Duration::from_secs(60))?;
         within("gc_slice", settings.gc_slice, Duration::from_micros(10), Duration::from_millis(100))?;
+        within("congested_read", settings.congested_read, Duration::ZERO, Duration::from_secs(10))?;
+        within("congested_write", settings.congested_write, Duration::ZERO, Duration::from_secs(10))?;
         within("dirty_target", settings.dirty_target_percent, 1, 90)?;
         within("dirty_limit", settings.dirty_limit_percent, settings.dirty_target_percent.saturating_add(1), 95)?;
         within("writeback_rate_max", settings.writeback.max, settings.writeback.min.max(64 << 10), 1 << 40)?;
