@@ -189,7 +189,7 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// `max_lag`, and what two rounds in a row (a write may have missed the cut of the one that is under way) may take while the pool's devices are idle, in nanoseconds.
-fn allowed_lag(plan: &CachePlan) -> u64 {
+pub(crate) fn allowed_lag(plan: &CachePlan) -> u64 {
     /// Neither is paced to take less than a tenth of a second, and what is due is looked for as often.
     const ROUNDS: Duration = Duration::from_millis(500);
     let size = plan.disk.size_bytes;

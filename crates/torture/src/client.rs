@@ -52,6 +52,10 @@ impl Client {
             if env.one_in(16) {
                 self.boot.rt.sleep(Duration::from_micros(env.below(20_000))).await;
             }
+            if env.resting.get() {
+                self.boot.rt.sleep(Duration::from_millis(10)).await;
+                continue;
+            }
             let live = env.model.borrow().live();
             if live.is_empty() {
                 self.boot.rt.sleep(Duration::from_millis(1)).await;

@@ -29,6 +29,8 @@ pub(crate) struct Env {
     pub answered: Cell<u64>,
     /// Clients are to end.
     pub stopping: Cell<bool>,
+    /// Clients ask for nothing.
+    pub resting: Cell<bool>,
     /// The host was full in this boot: ENOSPC may come at any time.
     pub host_full: Cell<bool>,
     /// When the pool was last seen to be full, in this boot.
@@ -61,6 +63,7 @@ impl Env {
             rng: RefCell::new(rng),
             answered: Cell::new(0),
             stopping: Cell::new(false),
+            resting: Cell::new(false),
             host_full: Cell::new(false),
             full_at: Cell::new(None),
             pool: RefCell::new(None),
@@ -145,6 +148,7 @@ impl Env {
         self.answered.set(0);
         self.last_answer.set(self.world.now().0);
         self.stopping.set(false);
+        self.resting.set(false);
         self.host_full.set(false);
         self.was_struck.set(false);
         self.full_at.set(None);

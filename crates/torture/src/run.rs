@@ -21,6 +21,9 @@ use crate::settings::{Boot as BootPlan, Ending, Settings};
 use crate::story::{Coverage, Story};
 use crate::verify::verify;
 
+/// Half of the longest time in which clients rest.
+const LONGEST_REST_NS: u64 = 10_000_000_000;
+
 /// What a run that passed has to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
@@ -340,6 +343,17 @@ impl Session {
         while env.answered.get() < plan.operations {
             self.rt.sleep(Duration::from_millis(1)).await;
             env.check_patience();
+        }
+        if let Some(cache) = env.settings.cache.as_ref().filter(|_| env.one_in(2)) {
+            // Nobody asks for anything: what is dirty must become old enough to be missed.
+            env.resting.set(true);
+            let long = cached::allowed_lag(cache).min(LONGEST_REST_NS);
+            let until = env.world.now().0 + env.below(2 * long);
+            while env.world.now().0 < until {
+                self.rt.sleep(Duration::from_millis(10)).await;
+                env.check_patience();
+            }
+            env.resting.set(false);
         }
         if plan.ending != Ending::Close {
             self.rt.sleep(Duration::from_micros(env.below(30_000))).await;
