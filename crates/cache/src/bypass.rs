@@ -233,8 +233,11 @@ impl Cache {
         Ok(data)
     }
 
-    /// The pool lacks what a key names.
+    /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
     pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> pool::PoolError {
+        if self.0.pool.volume(volume).is_none() {
+            return pool::PoolError::new(pool::ErrorKind::NotFound, format!("there is no volume with the id {volume}"));
+        }
         let text = format!(
             "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; run forebay check"
         );
