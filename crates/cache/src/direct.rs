@@ -137,7 +137,7 @@ impl Cache {
         last <= st.index.published
     }
 
-    /// True if the cache has failed while it held nothing that the pool lacks: the pool goes on alone.
+    /// True if the cache has failed while it held nothing that the pool lacks, or is being detached and was closed: the pool goes on alone.
     pub fn is_aside(&self) -> bool {
         self.0.aside.get()
     }

@@ -107,7 +107,7 @@ struct Inner {
     /// Streams of reads, and of writes.
     read: Streams,
     written: Streams,
-    /// It has failed, and the pool has all that it had.
+    /// It has failed, or is closed to be detached, and the pool has all that it had.
     aside: Cell<bool>,
     closed: Cell<bool>,
 }

@@ -241,12 +241,20 @@ impl Cache {
             let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
             return Err(PoolError::new(ErrorKind::Io, text));
         }
-        self.close().await?;
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
+        }
+        // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
+        self.0.aside.set(true);
         self.0.pool.set_cache_uuid(None).await
     }
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
     pub async fn close(&self) -> Result<()> {
+        if self.0.closed.get() {
+            // A detach that failed at the pool is tried again: the device takes no requests any more.
+            return Ok(());
+        }
         let outcome = match self.flush().await {
             Ok(()) => self.checkpoint_now().await,
             Err(e) => Err(e),

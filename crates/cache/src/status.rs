@@ -10,7 +10,8 @@ use crate::Cache;
 pub struct CacheStatus {
     /// Its file or device.
     pub path: String,
-    /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, and the pool goes on without it.
+    /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, or a detach is not durable yet, and the
+    /// pool goes on without it.
     pub state: &'static str,
     /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed` where they differ.
     pub mode: &'static str,

@@ -1,0 +1,94 @@
+//! A detach that fails at the very end, when the pool is to say that it has no cache: the cache is closed by then, and nobody may ask anything of it.
+
+use std::time::Duration;
+
+use base::{BLOCK, Slice};
+use cache::{Cache, CacheFile, CreateOptions, Settings};
+use pool::{DeviceFile, Pool};
+use rt::{FileId, Order, Rt};
+use sim::{DiskModel, Fault, World};
+use volume::{Volume, Volumes};
+
+const MIB: u64 = 1 << 20;
+/// What each operation of the pool's device takes, and a little more, during the detach.
+const SLOW: Duration = Duration::from_millis(10);
+
+fn block(value: u8) -> Slice {
+    let mut buf = base::BufPool::new(0).take(BLOCK);
+    buf.fill(value);
+    buf.freeze()
+}
+
+async fn write(volume: &Volume, from: u64, end: u64, value: u8) {
+    for at in (from..end).step_by(BLOCK) {
+        volume.write(at, block(value)).await.expect("write");
+    }
+}
+
+async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
+    let data = volume.read(from, end - from).await.expect("read");
+    let wrong = data.iter().flat_map(|s| s.iter()).position(|&b| b != value);
+    assert_eq!(wrong, None, "bytes from {from} on are not {value}");
+}
+
+/// Fails the write of the superblock that says that there is no cache.
+async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
+    while pool.cache_uuid().is_some() {
+        rt.sleep(Duration::from_micros(1)).await;
+    }
+    // Nothing but the superblock changes: the device is flushed first, then it is written.
+    rt.sleep(SLOW + SLOW / 2).await;
+    world.inject(disk, Fault::FailNext);
+    world.set_delay(disk, Duration::ZERO);
+}
+
+async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
+    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    let every = Duration::from_secs(3600);
+    let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
+    let (pool, _) = Pool::open(&rt, vec![disk.clone()], slow.clone()).await.expect("open");
+    let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+    cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+    let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 32 * MIB, 4096).await.expect("create");
+    write(&a, 0, MIB, 1).await;
+
+    world.set_delay(disk.file, SLOW);
+    let struck = rt.spawn(strike(rt.clone(), world.clone(), disk.file, pool.clone()));
+    let e = volumes.detach().await.expect_err("the superblock was not written");
+    assert!(struck.await.is_some() && e.to_string().contains("superblock"), "{e}");
+    assert_eq!(cache.status().state, "aside");
+
+    // More than the cache would hold: nothing of it waits for what the cache does no more.
+    write(&a, MIB, 24 * MIB, 2).await;
+    a.flush().await.expect("flush");
+    holds(&a, 0, MIB, 1).await;
+    holds(&a, MIB, 24 * MIB, 2).await;
+
+    // What was flushed is in the pool, which has no cache any more.
+    volumes.detach().await.expect("again");
+    assert!(volumes.cache().is_none());
+    write(&a, 0, MIB, 3).await;
+    pool.close().await.expect("close");
+    let (pool, _) = Pool::open(&rt, vec![disk], slow).await.expect("open");
+    assert!(pool.cache_uuid().is_none());
+    let volumes = Volumes::with_cache(&pool, None);
+    let a = volumes.open("a").expect("there");
+    holds(&a, 0, MIB, 3).await;
+    holds(&a, MIB, 24 * MIB, 2).await;
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
+    let world = World::new(7);
+    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
+    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
+    let rt = Rt::new(world.backend(), Order::Seeded(7), 1024);
+    rt.block_on(live(rt.clone(), world.clone(), disk, file)).expect("alive");
+    rt.kill();
+}
