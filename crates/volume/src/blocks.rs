@@ -231,7 +231,8 @@ impl Blocks {
         let gate = self.gate(volume);
         let before = gate.mode();
         if before == mode {
-            return Ok(());
+            // A switch to it, or away from it, may have failed at the commit.
+            return self.0.pool.set_cache_mode(volume, mode).await;
         }
         let cache = self.cache().filter(|c| !c.is_aside());
         if let Some(cache) = &cache
@@ -252,9 +253,13 @@ impl Blocks {
                 cache.flush().await?;
             }
         }
-        self.0.pool.set_cache_mode(volume, mode).await?;
-        gate.set_mode(mode);
-        Ok(())
+        let outcome = self.0.pool.set_cache_mode(volume, mode).await;
+        // A commit that fails may have got through nonetheless, or the next one does: then a crash finds the new mode. What writes back would be hidden by
+        // it, so nothing does from now on. The other modes leave nothing that any mode would hide.
+        if outcome.is_ok() || before == CacheMode::WriteBack && self.0.pool.volume(volume).is_some() {
+            gate.set_mode(mode);
+        }
+        outcome
     }
 
     async fn write_back(&self, cache: &Cache, done: impl Fn() -> bool) -> Result<()> {
