@@ -191,6 +191,17 @@ impl World {
         self.0.borrow_mut().disk(disk).counts
     }
 
+    /// Whether `disk` is stuck at this moment.
+    pub fn is_stuck(&self, disk: FileId) -> bool {
+        let mut inner = self.0.borrow_mut();
+        let now = inner.now;
+        match inner.disk(disk).stuck {
+            Stuck::No => false,
+            Stuck::Until(end) => end > now,
+            Stuck::Forever => true,
+        }
+    }
+
     /// The sectors (of 512 bytes) of `disk` that now cannot be read, or hold something else than they should.
     pub fn faulted(&self, disk: FileId) -> Vec<u64> {
         self.0.borrow_mut().disk(disk).store.faulted()

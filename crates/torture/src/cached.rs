@@ -175,12 +175,16 @@ pub(crate) fn serve(env: &Rc<Env>, cache: &Cache, file: &CacheFile) {
 fn gauge(env: &Env, cache: &Cache, file: &CacheFile) -> Gauge {
     let (world, cache, file) = (env.world.clone(), cache.clone(), file.file);
     let stuck_for = env.settings.cache.as_ref().map_or(0, |plan| nanos(plan.harmless.stuck_for));
-    Box::new(move || Sight {
-        open: cache.epoch().0,
-        published: cache.pool().published().0,
-        now_ns: world.now().0,
-        idle_ns: nanos(world.idle()),
-        stuck_ns: world.fault_counts(file).stuck * stuck_for,
+    Box::new(move || {
+        let stuck = world.fault_counts(file).stuck;
+        Sight {
+            open: cache.epoch().0,
+            published: cache.pool().published().0,
+            now_ns: world.now().0,
+            idle_ns: nanos(world.idle()),
+            stuck_ns: stuck * stuck_for,
+            unstuck_ns: stuck.saturating_sub(u64::from(world.is_stuck(file))) * stuck_for,
+        }
     })
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Sight {
     pub idle_ns: u64,
     /// What else delays a round, as a sum that grows: times for which the cache's device was stuck.
     pub stuck_ns: u64,
+    /// Of that, without the time that is not over: what goes past the cache is answered while its device is stuck, and a round has yet to wait for that.
+    pub unstuck_ns: u64,
 }
 
 /// Something that the pool's image lacks.
@@ -91,7 +93,7 @@ impl Lag {
         self.missing.retain(|m| m.epoch > now.published);
         self.judged += (missing - self.missing.len()) as u64;
         let Some(oldest) = self.missing.first() else { return Ok(()) };
-        let stuck = now.stuck_ns - oldest.since.stuck_ns;
+        let stuck = now.stuck_ns - oldest.since.unstuck_ns;
         let waited = (now.idle_ns - oldest.since.idle_ns).saturating_sub(stuck);
         self.most = self.most.max(waited.saturating_mul(1000) / limit);
         if waited > limit {
