@@ -252,9 +252,10 @@ impl Blocks {
                 cache.flush().await?;
             }
         }
-        self.0.pool.set_cache_mode(volume, mode).await?;
-        gate.set_mode(mode);
-        Ok(())
+        let outcome = self.0.pool.set_cache_mode(volume, mode).await;
+        // The pool may still come to say either: the cache is ready for both, as long as no more is asked of it than each of them allows.
+        gate.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
+        outcome
     }
 
     async fn write_back(&self, cache: &Cache, done: impl Fn() -> bool) -> Result<()> {
