@@ -350,8 +350,8 @@ struct RawVolume {
     reserved_b: [u8; 72],
 }
 
-/// What a cache does for a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// What a cache does for a volume: each mode asks less of it than the one before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
     /// Writes are durable in the cache, and come to the pool later.

@@ -274,10 +274,11 @@ impl Devices {
     /// A new device is in the place of the cache's, if that was struck; else the same one serves again.
     pub fn renew_cache(&self) {
         if let Some(file) = self.cache() {
+            // It may have died and been detached since.
+            self.env.world.revive(file.file);
             if self.env.cache_struck.get()
                 && let Some(empty) = &self.empty_cache
             {
-                self.env.world.revive(file.file);
                 self.env.world.restore_disk(file.file, empty);
             }
             self.env.cache_struck.set(false);

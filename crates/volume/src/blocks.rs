@@ -254,11 +254,9 @@ impl Blocks {
             }
         }
         let outcome = self.0.pool.set_cache_mode(volume, mode).await;
-        // A commit that fails may have got through nonetheless, or the next one does: then a crash finds the new mode. What writes back would be hidden by
-        // it, so nothing does from now on. The other modes leave nothing that any mode would hide.
-        if outcome.is_ok() || before == CacheMode::WriteBack && self.0.pool.volume(volume).is_some() {
-            gate.set_mode(mode);
-        }
+        // A commit that fails may have got through nonetheless, or the next one does: then a crash finds the new mode. So no more is asked of the cache from now
+        // on than each of the two allows: what writes back would be hidden by the other modes, and what is kept by none.
+        gate.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
         outcome
     }
 
