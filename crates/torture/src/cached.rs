@@ -262,6 +262,11 @@ pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachme
     if outcome.is_err() && env.host_full.get() {
         outcome = cache.detach().await;
     }
+    if outcome.is_err() {
+        // It may have published cuts before, and have found that blocks are lost.
+        env.model.borrow_mut().look();
+        env.cache_lost_blocks.set(env.cache_lost_blocks.get() || cache.status().lost > 0);
+    }
     judge(env, "detaching the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment))?;
     env.note("the cache is detached");
     env.count("caches detached", 1);
