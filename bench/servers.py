@@ -61,6 +61,8 @@ class Server:
 
     def spawn(self, command):
         """Starts it and waits for its greeting."""
+        # Some leave it behind.
+        pathlib.Path(self.socket).unlink(missing_ok=True)
         log = open(f"{self.socket}.log", "ab")
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + START_LIMIT_S
