@@ -80,10 +80,7 @@ impl Cache {
             self.0.bypass.note_held(self.0.rt.now(), delay);
             Box::pin(self.0.rt.sleep(delay)).await;
         }
-        if self.is_crowded() {
-            Box::pin(self.uncrowd()).await?;
-        }
-        Ok(())
+        self.room_for_records().await
     }
 
     /// Waits until there is room for the records of one more request.
