@@ -24,6 +24,11 @@ pub(crate) struct Slot {
 // SAFETY (for all entries below): they point to memory of the slot's own operation, which is there until its completion has
 // been reaped, and is neither read nor written meanwhile.
 impl Slot {
+    /// True if the operation in flight reads a file.
+    pub fn is_read(&self) -> bool {
+        matches!(self.op, Some(Op::Read { .. }))
+    }
+
     /// The entry for this slot's operation.
     pub fn entry(&mut self) -> Result<Entry, IoError> {
         let fd = types::Fd(self.fd);
