@@ -5,7 +5,10 @@
 //! transfer of [a, b) takes T(b) - T(a), and o is under the head whenever the time is T(o) modulo one revolution (8.33 ms): a head
 //! that goes on where it stands goes on at once, one that is late by a moment waits for nearly a revolution.
 //!
-//! **Seek.** To another track, over the fraction d of the stroke: 0.8 + 9.426 sqrt(d) + 6.774 d milliseconds; that is 0.8 ms to the next track, 8.5
+//! The spiral has no gaps: what lies ahead by less than a revolution passes by itself, as tracks of a real disk are skewed so that the next one begins
+//! where the head arrives.
+//!
+//! **Seek.** To anything else, over the fraction d of the stroke: 0.8 + 9.426 sqrt(d) + 6.774 d milliseconds; that is 0.8 ms to the next track, 8.5
 //! ms over a third, 17 ms over all. Positioning is the seek and the rotation that is left after it.
 //!
 //! **Queue.** One request is in service at a time. The disk sees the 32 oldest requests and serves next the one with the shortest
@@ -203,9 +206,9 @@ impl Hdd {
 
     /// Seconds until `to` is under the head that stands over `from` now. Slightly negative if it has just begun to pass.
     fn positioning(&self, t: f64, from: u64, to: u64) -> f64 {
-        let track = |offset| (self.passed(offset) / REVOLUTION).floor();
         let away = from.abs_diff(to) as f64 / self.capacity as f64;
-        let seek = if from == to || track(from) == track(to) { 0.0 } else { seek(away) };
+        let ahead = self.passed(to) - self.passed(from);
+        let seek = if (0.0..REVOLUTION).contains(&ahead) { 0.0 } else { seek(away) };
         let wait = (self.passed(to) - (t + seek)).rem_euclid(REVOLUTION);
         seek + if wait > REVOLUTION - TOLERANCE { wait - REVOLUTION } else { wait }
     }

@@ -98,6 +98,17 @@ fn streams_run_at_the_speed_of_the_medium() {
 }
 
 #[test]
+fn a_sweep_over_every_other_block_is_as_fast_as_the_medium() {
+    let mut model = Emulation::new(Emulate::Hdd, 16 * GIB);
+    let mut at = 0;
+    let took = run(&mut model, Instant(1 << 40), 8, 20_000, || {
+        at += 8192;
+        (Access::Write, at - 8192, 4096)
+    });
+    assert_between("MB/s passed", 20_000.0 * 8192.0 / took / 1e6, 205.0, 220.0);
+}
+
+#[test]
 fn a_write_that_comes_too_late_waits_for_its_sector_to_come_round() {
     let mut disk = Emulation::new(Emulate::Hdd, GIB);
     let mut done = Vec::new();
