@@ -146,7 +146,10 @@ impl Cache {
         let census = st.buckets.census();
         let room = (census.free + census.clean).saturating_sub(layout.node_reserve());
         let room = u64::from(room) * u64::from(layout.bucket_blocks);
-        Load { open, cut, carried: self.0.round.borrow().carried, room, blocks: layout.data_blocks(), low, high }
+        let round = self.0.round.borrow();
+        let carried = round.meter.done(cut, round.carried, self.0.rt.now());
+        let load = Load { open, cut, carried, room, blocks: layout.data_blocks(), low, high };
+        round.meter.known().map_or(load, |speed| load.in_time(speed, self.0.settings.max_lag))
     }
 
     /// A round should not wait until the pool's image is old.

@@ -192,10 +192,11 @@ impl Cache {
         self.0.bypass.release();
         let round = self.0.pool.begin_round().await?;
         self.0.round.borrow_mut().meter.begin(self.0.rt.now());
-        let outcome = match self.carry(&round, &cut).await {
-            Ok(()) => self.finish(&round, &cut).await,
-            Err(e) => Err(e),
-        };
+        let mut outcome = self.carry(&round, &cut).await;
+        if outcome.is_ok() {
+            self.0.round.borrow_mut().meter.carried_all(self.0.rt.now());
+            outcome = self.finish(&round, &cut).await;
+        }
         {
             let mut round = self.0.round.borrow_mut();
             round.meter.end(self.0.rt.now());
@@ -369,6 +370,7 @@ impl Cache {
                 (data, part)
             }));
         }
+        round.warm(run.volume, run.lba, end).await;
         let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
         for r in reads {
             let Some((data, part)) = r.await else {
@@ -437,6 +439,7 @@ impl Cache {
         {
             let mut round = self.0.round.borrow_mut();
             round.cut = None;
+            round.meter.published(self.0.rt.now());
             round.count += 1;
             round.last_error = None;
             round.failing_since = None;

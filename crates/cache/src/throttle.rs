@@ -6,7 +6,8 @@
 //! - the **backlog**, what is dirty and was not carried to the pool yet: of the open epoch, and of the cut what is left. Where writers are as fast as
 //!   write-back it stands still. Below `low` it does not matter; from there the rate falls in a straight line, from twice the speed of write-back to
 //!   none at `high`. So it settles in the middle, where the rate is that speed, whatever that is. One cut is as large then as the backlog, and dirty
-//!   data, a whole cut and what comes meanwhile, swings up to twice of it.
+//!   data, a whole cut and what comes meanwhile, swings up to twice of it. The pool's image gets as old as two cuts take, so `high` is also bounded by
+//!   what is carried in about half of the age that is allowed ([`Load::in_time`]).
 //! - the **runway**, the room that is left over the time until the cut is published, once half of the room is gone; the less is left, the stricter. A small
 //!   set of blocks that is written again and again makes no backlog, but takes room all the same.
 //!
@@ -20,8 +21,15 @@ use base::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(500);
 /// Half of what is known of the speed is younger than about this, in seconds.
 const MEMORY: f64 = 8.0;
-/// Publishing takes so long, at least, in seconds.
+/// A cut is not published sooner than in so many seconds.
 const PUBLISH: f64 = 0.2;
+/// By how much the last publication counts in what publishing takes, and the share of a round that it counts as, at most.
+const PUBLISH_WEIGHT: f64 = 0.3;
+const MOST_PUBLISHING: f64 = 0.8;
+/// Of the age that the pool's image may reach, a cut as large as `high` takes this part.
+const CUT_SHARE: f64 = 0.48;
+/// `high` is not made smaller than this many blocks for the sake of the image's age: a round has costs of its own, and one of fewer blocks is hardly faster.
+const SMALL_CUT: u64 = 4096;
 /// Blocks a second that writers may always write while there is room.
 const LEAST: f64 = 16.0;
 
@@ -32,12 +40,15 @@ pub struct Meter {
     blocks: u64,
     slept: Duration,
     speed: Option<f64>,
+    /// What publishing takes, in seconds.
+    publish: f64,
+    carried_at: Option<Instant>,
 }
 
 impl Meter {
     /// A round begins.
     pub fn begin(&mut self, now: Instant) {
-        *self = Meter { since: Some(now), speed: self.speed, ..Meter::default() };
+        (self.since, self.blocks, self.slept) = (Some(now), 0, Duration::ZERO);
     }
 
     /// So many blocks are carried, and write-back was paced for `slept` before.
@@ -46,10 +57,33 @@ impl Meter {
         self.slept += slept;
     }
 
+    /// All of the cut is carried; what follows is its publication.
+    pub fn carried_all(&mut self, now: Instant) {
+        self.carried_at = Some(now);
+    }
+
+    /// The cut is published.
+    pub fn published(&mut self, now: Instant) {
+        if let Some(at) = self.carried_at.take() {
+            let took = now.since(at).as_secs_f64();
+            self.publish += if self.publish == 0.0 { took } else { PUBLISH_WEIGHT * (took - self.publish) };
+        }
+    }
+
+    /// How much of a cut, of which so many blocks are carried, counts as done. Publishing is a part of it, as large as it takes time: while nothing is carried
+    /// because the cut is being published, writers need not be slower.
+    pub fn done(&self, cut: u64, carried: u64, now: Instant) -> u64 {
+        let (Some(speed), 1..) = (self.speed, cut) else { return carried };
+        let all = cut as f64;
+        let publishing = (speed * self.publish).min(all * MOST_PUBLISHING);
+        let published = self.carried_at.map_or(0.0, |at| now.since(at).as_secs_f64() * speed);
+        (carried.min(cut) as f64 * (1.0 - publishing / all) + published.min(publishing)) as u64
+    }
+
     /// The round has ended.
     pub fn end(&mut self, now: Instant) {
         self.look(now);
-        self.since = None;
+        (self.since, self.carried_at) = (None, None);
     }
 
     /// Blocks a second; `None`: not known yet.
@@ -57,6 +91,11 @@ impl Meter {
         if self.since.is_some_and(|since| now.since(since) >= WINDOW) {
             self.look(now);
         }
+        self.speed
+    }
+
+    /// The same, as of the last look.
+    pub fn known(&self) -> Option<f64> {
         self.speed
     }
 
@@ -72,7 +111,7 @@ impl Meter {
             let weight = 1.0 - (-seconds / MEMORY).exp();
             self.speed = Some(self.speed.map_or(sample, |s| s + weight * (sample - s)));
         }
-        *self = Meter { since: Some(now), speed: self.speed, ..Meter::default() };
+        (self.since, self.blocks, self.slept) = (Some(now), 0, Duration::ZERO);
     }
 }
 
@@ -83,7 +122,7 @@ pub struct Load {
     pub open: u64,
     /// Of the cut.
     pub cut: u64,
-    /// Of the cut what was carried already.
+    /// Of the cut what is done ([`Meter::done`]).
     pub carried: u64,
     /// What can be written to before anything has to be published.
     pub room: u64,
@@ -101,6 +140,13 @@ impl Load {
     pub fn band(blocks: u64, target: u8, limit: u8) -> (u64, u64) {
         let share = |tenths: u64| blocks * u64::from(limit) / 100 * tenths / 10;
         (share(4).min(blocks * u64::from(target) / 100), share(6))
+    }
+
+    /// With `low` and `high` such that a pool to which so many blocks a second are carried has an image no older than `max_lag`.
+    pub fn in_time(self, speed: f64, max_lag: Duration) -> Load {
+        let most = ((speed * max_lag.as_secs_f64() * CUT_SHARE) as u64).max(SMALL_CUT);
+        let high = self.high.min(most);
+        Load { low: self.low.min(high / 3 * 2), high, ..self }
     }
 
     /// Dirty and not carried yet.

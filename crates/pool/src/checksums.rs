@@ -59,6 +59,25 @@ pub(crate) fn prepare(tree: &Tree, cache: &mut NodeCache, offset: u32, len: u32)
     tree.prepare(cache, &from, &checksum_key(offset + len))
 }
 
+/// Up to `max` nodes of the tree of a group of `blocks` blocks that are not resident though their parents are.
+pub(crate) fn missing(tree: &Tree, cache: &mut NodeCache, blocks: u32, max: usize) -> Vec<Fault> {
+    // Leaves of fewer blocks may be passed over.
+    const STRIDE: usize = 64;
+    let mut missing: Vec<Fault> = Vec::new();
+    for offset in (0..blocks).step_by(STRIDE) {
+        let found = tree.get_le(cache, &checksum_key(offset), |_, _| ());
+        if let Err(fault) = found
+            && missing.last().is_none_or(|last| last.ptr.addr != fault.ptr.addr)
+        {
+            missing.push(fault);
+            if missing.len() == max {
+                break;
+            }
+        }
+    }
+    missing
+}
+
 /// Records the checksums of the blocks from `offset` on, which are `volume`'s from `lba` on. After [`prepare`] it does not fault.
 pub(crate) fn record(
     tree: &mut Tree,

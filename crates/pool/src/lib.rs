@@ -37,6 +37,7 @@ mod state;
 pub mod status;
 mod txn;
 mod volumes;
+mod warm;
 mod writes;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};

@@ -40,6 +40,8 @@ pub(crate) struct RoundTxn {
     /// The groups whose checksum trees it edits, and the generation of its edits.
     pub groups: std::collections::BTreeMap<GroupId, Generation>,
     pub cursor: Option<(GroupId, u32)>,
+    /// A group that it has begun to write to, until that was noted.
+    pub joined: Option<GroupId>,
 }
 
 /// The cut of a cache that the pool's image is.
@@ -131,6 +133,7 @@ impl Pool {
             volumes: Default::default(),
             groups: Default::default(),
             cursor: None,
+            joined: None,
         });
         Ok(Round(Rc::new(self.clone())))
     }
@@ -202,7 +205,11 @@ impl Round {
         let mut missing = blocks;
         let mut commits = 0;
         while missing > 0 {
-            let got = self.0.state_mut().alloc_round(missing);
+            let (got, joined) = {
+                let mut st = self.0.state_mut();
+                (st.alloc_round(missing), st.round.as_mut().and_then(|r| r.joined.take()))
+            };
+            joined.into_iter().for_each(|id| self.warm_checksums(id));
             let outcome = match got {
                 Alloc::Got(run) => {
                     missing -= run.len;
@@ -418,6 +425,7 @@ impl State {
             if let Some(r) = &mut self.round {
                 r.groups.entry(id).or_insert(generation);
                 r.cursor = Some((id, 0));
+                r.joined = Some(id);
             }
         }
     }

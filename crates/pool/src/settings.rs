@@ -24,7 +24,7 @@ impl Default for Settings {
         Settings {
             commit_interval: Duration::from_secs(5),
             dirty_nodes: 6144,
-            cached_nodes: 12_288,
+            cached_nodes: 24_576,
             loaded_groups: 256,
             unix_time_at_zero: 0,
             device: queue::Limits::default(),
