@@ -109,7 +109,8 @@ def compare(options, backing, work, results):
             say(f"{backing}: making {kind}")
             server = cached.start(kind, work, options, cache_gib=cache_gib, volume_gib=set_gib, set_gib=set_gib)
             started.append(server)
-            fio.fill(server.set_target())
+            # Not a stream that goes past the cache.
+            fio.fill(server.set_target(), block="32k")
             server.clean()
             server.pause()
         for name, rw, depth, sync in WORKLOADS:
@@ -123,7 +124,8 @@ def compare(options, backing, work, results):
 
 def workload(options, backing, started, results, what):
     name, rw, depth, sync = what
-    if rw == "randread":
+    # Write-back of what the workload before has left is not measured here; the steady writes are there for that.
+    if rw == "randread" or sync:
         for server in started:
             server.resume()
             server.clean()

@@ -44,10 +44,10 @@ def run(target, *, rw, block, depth, jobs, sync=False, seconds=None):
     return numbers
 
 
-def fill(target, *, end_fsync=True):
+def fill(target, *, block="1m", end_fsync=True):
     """Writes everything once, in order, with data that is neither zero nor repeated."""
     words, size = target
-    command = ["fio", "--name=fill", *words, "--rw=write", "--bs=1m", "--iodepth=8", f"--size={size}", "--refill_buffers", "--output-format=json"]
+    command = ["fio", "--name=fill", *words, "--rw=write", f"--bs={block}", "--iodepth=8", f"--size={size}", "--refill_buffers", "--output-format=json"]
     return call(command + (["--end_fsync=1"] if end_fsync else []))
 
 

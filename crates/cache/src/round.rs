@@ -191,7 +191,8 @@ impl Cache {
         let cut = self.take_cut();
         self.0.bypass.release();
         let round = self.0.pool.begin_round().await?;
-        self.0.round.borrow_mut().meter.begin(self.0.rt.now());
+        let blocks = self.state().buckets.dirty_blocks().1;
+        self.0.round.borrow_mut().meter.begin(self.0.rt.now(), blocks, self.0.layout.data_blocks());
         let mut outcome = self.carry(&round, &cut).await;
         if outcome.is_ok() {
             self.0.round.borrow_mut().meter.carried_all(self.0.rt.now());

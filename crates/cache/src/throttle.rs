@@ -28,7 +28,7 @@ const PUBLISH_WEIGHT: f64 = 0.3;
 const MOST_PUBLISHING: f64 = 0.8;
 /// Of the age that the pool's image may reach, a cut as large as `high` takes this part.
 const CUT_SHARE: f64 = 0.48;
-/// `high` is not made smaller than this many blocks for the sake of the image's age: a round has costs of its own, and one of fewer blocks is hardly faster.
+/// A round of fewer blocks is hardly faster, for it has costs of its own. So `high` is not made smaller for the sake of the image's age.
 const SMALL_CUT: u64 = 4096;
 /// Blocks a second that writers may always write while there is room.
 const LEAST: f64 = 16.0;
@@ -46,9 +46,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A round begins.
-    pub fn begin(&mut self, now: Instant) {
-        (self.since, self.blocks, self.slept) = (Some(now), 0, Duration::ZERO);
+    /// A round begins, of so many blocks of a cache of so many. Of few the costs of the round itself are measured, so they say nothing.
+    pub fn begin(&mut self, now: Instant, cut: u64, cache_blocks: u64) {
+        let tells = cut >= SMALL_CUT.min(cache_blocks / 16);
+        (self.since, self.blocks, self.slept) = (tells.then_some(now), 0, Duration::ZERO);
     }
 
     /// So many blocks are carried, and write-back was paced for `slept` before.

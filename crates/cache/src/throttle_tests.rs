@@ -46,7 +46,7 @@ fn run_in_time(
         } else if open > bounded(&meter, low, high, max_lag).low as f64 || taken > CACHE as f64 / 2.0 {
             cut_at = ms;
             (cut, cut_taken, open, taken) = (open, taken, 0.0, 0.0);
-            meter.begin(now);
+            meter.begin(now, cut as u64, CACHE);
         }
         let room = CACHE as f64 - taken - cut_taken;
         let load = Load {
@@ -130,11 +130,20 @@ fn a_pool_that_gets_slower_slows_writers_without_a_stop() {
 #[test]
 fn pacing_is_not_taken_for_the_speed_of_the_pool() {
     let mut meter = Meter::default();
-    meter.begin(Instant(0));
+    meter.begin(Instant(0), 10_000, CACHE);
     meter.carried(10, Duration::from_millis(900));
     assert_eq!(meter.speed(Instant(1_000_000_000)), None);
     meter.carried(5000, Duration::ZERO);
     assert_eq!(meter.speed(Instant(2_000_000_000)), Some(5000.0));
+}
+
+#[test]
+fn a_small_round_says_nothing_of_the_speed() {
+    let mut meter = Meter::default();
+    meter.begin(Instant(0), 100, CACHE);
+    meter.carried(100, Duration::ZERO);
+    meter.end(Instant(1_000_000_000));
+    assert_eq!(meter.known(), None);
 }
 
 #[test]
