@@ -4,28 +4,52 @@
 //! arrived, or of one that a later write replaced. Every committed write has its record in the journal, and of one block and epoch records are in the order of
 //! the writes; so if a later record has the pool's checksum, what the earlier ones tell of was there, and else it was not.
 
+use std::rc::Rc;
+
 use base::{Crc, Epoch, Lba, VolumeId};
 use format::cache::journal::Record;
+use pool::check::{Image, Staged};
 use pool::{Pool, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::index::{Body, Extent};
 
 /// A staged block.
 type Block = (VolumeId, Epoch, u64);
 
+/// Where to look for what the pool has committed.
+pub(crate) enum Committed {
+    /// In the pool, which is open.
+    Open(Pool),
+    /// In what a check of the pool has found.
+    Found { staged: Rc<Staged>, volumes: FxHashSet<VolumeId> },
+    /// Nowhere: it could not be read. All counts as arrived.
+    Unknown,
+}
+
+impl Committed {
+    /// Of a pool that was checked.
+    pub fn of(image: &Image) -> Committed {
+        match (&image.staged, &image.volumes) {
+            (Some(staged), Some(volumes)) => {
+                Committed::Found { staged: staged.clone(), volumes: volumes.iter().map(|v| v.0).collect() }
+            }
+            _ => Committed::Unknown,
+        }
+    }
+}
+
 /// What arrived.
 pub(crate) struct Arrivals {
-    /// `None`: the pool is looked at from outside, and all counts as arrived.
-    pool: Option<Pool>,
+    pool: Committed,
     /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none has.
     differing: FxHashMap<Block, u64>,
 }
 
 impl Arrivals {
     /// Nothing is known yet.
-    pub fn new(pool: Option<&Pool>) -> Arrivals {
-        Arrivals { pool: pool.cloned(), differing: FxHashMap::default() }
+    pub fn new(pool: Committed) -> Arrivals {
+        Arrivals { pool, differing: FxHashMap::default() }
     }
 
     /// Goes through all records, which have these numbers; `published`: what is of this epoch or an older one is in the volumes.
@@ -34,7 +58,7 @@ impl Arrivals {
         records: impl Iterator<Item = (Record<'r>, u64)>,
         published: Epoch,
     ) -> Result<()> {
-        if self.pool.is_none() {
+        if matches!(self.pool, Committed::Unknown) {
             return Ok(());
         }
         for (record, number) in records {
@@ -68,12 +92,18 @@ impl Arrivals {
 
     /// Which blocks have the checksums that the pool has.
     async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
-        let Some(pool) = &self.pool else { return Ok(vec![true; crcs.len()]) };
-        let found = match pool.find_staging(e.volume, epoch) {
-            Some(id) => pool.checksums(id, Lba(e.lba.0), e.len()).await?,
-            // It went with its volume, which nothing is needed of any more; least of all what was there before.
-            None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
-            None => vec![None; crcs.len()],
+        // What is not there may have gone with its volume, which nothing is needed of any more; least of all what was there before.
+        let found = match &self.pool {
+            Committed::Unknown => return Ok(vec![true; crcs.len()]),
+            Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
+                Some(id) => pool.checksums(id, Lba(e.lba.0), e.len()).await?,
+                None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
+                None => vec![None; crcs.len()],
+            },
+            Committed::Found { volumes, .. } if !volumes.contains(&e.volume) => return Ok(vec![true; crcs.len()]),
+            Committed::Found { staged, .. } => {
+                (e.lba.0..e.end()).map(|lba| staged.get(&(e.volume, epoch, lba)).copied()).collect()
+            }
         };
         Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
     }

@@ -11,7 +11,8 @@
 //!
 //! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block, and a bounded number of nodes and data blocks.
 //!
-//! What is staged stands in the pool, whose own check verifies it; here all of it counts as arrived, though some may not have when power failed.
+//! What is staged stands in the pool, whose own check verifies it. Here each block that a staged key names has to be there, with the checksum that the key has;
+//! where the pool's check could not read all that may tell of it, all counts as arrived.
 //!
 //! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written next, and one slot of each table page, may hold anything;
 //! keys may be stale; entries of the journal that nobody was told of may be missing, and blocks that they name; there may be blocks of volumes that were
@@ -34,7 +35,7 @@ use rt::Rt;
 
 pub use report::{Counts, Phase, Progress, Report, Standing};
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Committed};
 use crate::buckets::{Buckets, Facts, Kind};
 use crate::index::{INDEX_TREE, Index};
 use crate::nodes::read_node;
@@ -197,7 +198,8 @@ impl Checker<'_> {
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
-        let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals: Arrivals::new(None) };
+        let arrivals = Arrivals::new(Committed::of(self.image));
+        let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
         self.progress(Phase::Journal, 0, 1);
         match replayer.run(crate::replay::replay_from(sb), epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),

@@ -16,7 +16,7 @@ use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
 use rustc_hash::FxHashMap;
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Committed};
 use crate::buckets::Buckets;
 use crate::checkpoint::{Checkpointer, TablePage};
 use crate::index::{INDEX_TREE, Index};
@@ -112,7 +112,7 @@ impl Cache {
             layout,
             index,
             buckets,
-            arrivals: Arrivals::new(Some(pool)),
+            arrivals: Arrivals::new(Committed::Open(pool.clone())),
         };
         let replayed = replayer.run(replay_from(&sb), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;

@@ -24,10 +24,12 @@ mod walk;
 
 use std::rc::Rc;
 
+use base::Epoch;
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use rt::Rt;
+use rustc_hash::FxHashMap;
 
-pub use report::{Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Subject};
+pub use report::{Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Staged, Subject};
 
 use crate::error::Result;
 use crate::open::DeviceFile;
@@ -85,6 +87,10 @@ pub(crate) struct Checker<'a> {
     whole: bool,
     /// True if no volume can be missing.
     all_volumes: bool,
+    /// Blocks of staging volumes, by group and block there: of which epoch they are.
+    staged_at: FxHashMap<(u32, u32), Epoch>,
+    /// The same, with their checksums.
+    staged: Staged,
     progress: &'a mut dyn FnMut(Progress),
 }
 
@@ -105,7 +111,18 @@ impl<'a> Checker<'a> {
         let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
         let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
         whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
-        Ok((Checker { src, space, log, options: *options, whole, all_volumes, progress }, devices, tables.volumes))
+        let checker = Checker {
+            src,
+            space,
+            log,
+            options: *options,
+            whole,
+            all_volumes,
+            staged_at: FxHashMap::default(),
+            staged: Staged::default(),
+            progress,
+        };
+        Ok((checker, devices, tables.volumes))
     }
 
     /// What a dump needs: nothing is reported.
@@ -172,6 +189,7 @@ pub async fn check(
         published: best.published,
         volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),
         next_volume: best.next_volume,
+        staged: (checker.whole && checker.all_volumes).then(|| Rc::new(checker.staged)),
     };
     let hex = |uuid: &[u8; 16]| uuid.iter().map(|b| format!("{b:02x}")).collect();
     Ok(Report {

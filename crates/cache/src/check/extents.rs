@@ -1,6 +1,6 @@
 //! Keys of the index: each by itself, against the one before it, its bucket, and the volumes of the pool.
 
-use base::{BucketGen, Epoch, VolumeId};
+use base::{BucketGen, Crc, Epoch, VolumeId};
 use format::cache::index::decode_key;
 use pool::check::{Image, Subject};
 
@@ -97,6 +97,9 @@ impl<'a> Pass<'a> {
         }
         if self.current {
             self.count(&e, dirty, log);
+            if dirty {
+                self.compare_staged(&e, log);
+            }
         }
         Ok(Some(e))
     }
@@ -119,6 +122,22 @@ impl<'a> Pass<'a> {
         let Some(volumes) = &self.image.volumes else { return };
         let size = volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2);
         self.outside.blocks += e.end().saturating_sub(size.div_ceil(base::BLOCK_U64).max(e.lba.0));
+    }
+
+    /// What a staged key names has to be in the pool, but for what is behind its volume's end, or went with the volume.
+    fn compare_staged(&self, e: &Extent, log: &mut Log) {
+        let (Body::Staged { crcs }, Some(epoch)) = (&e.body, e.written) else { return };
+        let (Some(staged), Some(volumes)) = (&self.image.staged, &self.image.volumes) else { return };
+        let blocks = volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2.div_ceil(base::BLOCK_U64));
+        let lost = |&(lba, crc): &(u64, &Crc)| staged.get(&(e.volume, epoch, lba)) != Some(crc);
+        let mut lost = (e.lba.0..blocks.min(e.end())).zip(crcs).filter(lost).map(|(lba, _)| lba);
+        if let Some(first) = lost.next() {
+            let what = format!(
+                "{} of its blocks are not in the pool as it says, where they were written past the cache in epoch {epoch}; the first is {first}",
+                1 + lost.count()
+            );
+            log.error(Subject::Extent, place_of(self.image, e.volume, e.lba.0, e.end()), what, GIVE_UP);
+        }
     }
 
     /// After the last key, and the last of each volume: reports what is outside of it.

@@ -1,7 +1,7 @@
 //! The groups' checksum trees: every block of a volume has a checksum, for exactly that volume's block; and the data itself.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, GroupId, crc32c};
+use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
 use format::page::{GroupKind, VolumeRecord};
 use format::records::{Checksums, Extent};
 
@@ -69,6 +69,7 @@ impl Checker<'_> {
                 end = end.max(r.offset + r.len());
                 self.spoken_for(group, &r, &mut pieces);
             }
+            self.note_staged(group, &pieces);
             for p in &pieces {
                 covered += p.crcs.len() as u64;
                 let blocks = (0u32..).zip(&p.crcs);
@@ -83,6 +84,20 @@ impl Checker<'_> {
         let g = &self.space.groups[group];
         // A tree that could not be read says nothing about owners; that was reported.
         !is_data || !walk.whole || (sum == g.owners && covered == g.referred.count() as u64)
+    }
+
+    /// Keeps the checksums of blocks of staging volumes.
+    fn note_staged(&mut self, group: usize, pieces: &[Piece]) {
+        if self.staged_at.is_empty() {
+            return;
+        }
+        for p in pieces {
+            for (n, crc) in (0u32..).zip(&p.crcs) {
+                if let Some(&epoch) = self.staged_at.get(&(group as u32, p.offset + n)) {
+                    self.staged.insert((VolumeId(p.volume), epoch, p.lba + u64::from(n)), *crc);
+                }
+            }
+        }
     }
 
     /// The parts of a record that speak of blocks that are referred to.

@@ -1,6 +1,9 @@
 //! What a check found.
 
-use base::{Epoch, VolumeId};
+use std::rc::Rc;
+
+use base::{Crc, Epoch, VolumeId};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 /// How much of a report's list of problems is kept, if nothing else is asked for.
@@ -194,7 +197,12 @@ pub struct Image {
     pub volumes: Option<Vec<(VolumeId, String, u64)>>,
     /// No volume ever had this number, or a higher one.
     pub next_volume: u32,
+    /// What staging volumes hold. `None` if something that may tell of it could not be read.
+    pub staged: Option<Rc<Staged>>,
 }
+
+/// The checksums of the blocks in staging volumes, by the volume they are for, the epoch, and the block.
+pub type Staged = FxHashMap<(VolumeId, Epoch, u64), Crc>;
 
 impl Report {
     /// True if nothing is wrong; there may be notes.

@@ -105,6 +105,9 @@ impl Checker<'_> {
             return;
         };
         let claim = self.space.claim(group, block, e.len);
+        if let Some((_, epoch)) = v.staged.filter(|_| v.state == VolumeState::Live) {
+            self.staged_at.extend((block..block + e.len).map(|b| ((group as u32, b), epoch)));
+        }
         if claim.shared > 0 {
             let what = format!("{} of the {at} are referred to twice", claim.shared);
             self.log.error(Subject::Extent, place(), what, "one of the two holds the other's data; restore both");

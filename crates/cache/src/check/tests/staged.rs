@@ -27,3 +27,26 @@ fn counters_of_what_is_staged() {
     let r = lab.check();
     assert!(has(&r, Subject::Superblock, "399 staged blocks of the open epoch"), "{:?}", r.problems);
 }
+
+#[test]
+fn what_is_staged_has_to_be_in_the_pool() {
+    let lab = lab();
+    let image = lab.image();
+    let staged = image.staged.clone().expect("the pool is whole");
+    assert!(staged.len() >= 399);
+    let without = |spoil: fn(&mut pool::check::Staged)| {
+        let mut staged = pool::check::Staged::clone(&staged);
+        spoil(&mut staged);
+        lab.check_with(Image { staged: Some(staged.into()), ..lab.image() }, false)
+    };
+    assert!(without(|_| ()).is_clean());
+    let gone = without(|s| s.clear());
+    assert!(has(&gone, Subject::Extent, "are not in the pool as it says"), "{:?}", gone.problems);
+    let other = without(|s| {
+        let (_, crc) = s.iter_mut().min_by_key(|(key, _)| key.2).expect("not empty");
+        *crc ^= 1;
+    });
+    assert!(has(&other, Subject::Extent, "1 of its blocks are not in the pool"), "{:?}", other.problems);
+    // A pool that could not be read says nothing.
+    assert!(lab.check_with(Image { staged: None, ..image }, false).is_clean());
+}
