@@ -178,6 +178,10 @@ impl Cache {
             self.0.hungry.notify();
             return Ok(());
         }
+        if self.is_crowded() {
+            self.0.checkpoint_wanted.notify();
+            return Ok(());
+        }
         let whole = self.one_piece(data);
         // As much as there is room for: nobody waits for it.
         let mut taken = SmallVec::new();
@@ -213,6 +217,8 @@ impl Cache {
                 })
                 .await;
             outcome = entered.and_then(|e| e);
+            // Reads alone change the index too.
+            self.after_write();
         }
         self.give_up_pins(&taken);
         outcome

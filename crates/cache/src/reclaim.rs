@@ -93,7 +93,7 @@ impl Cache {
     }
 
     /// More has changed than checkpoints and the journal keep up with.
-    fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         let much_changed = self.state().index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes;
         much_changed || self.state().journal.waiting() > JOURNAL_WAITING || self.ring_is_short()
     }
