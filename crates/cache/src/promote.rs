@@ -278,7 +278,12 @@ impl Touched {
 
 #[cfg(test)]
 mod tests {
+    use base::Duration;
+    use pool::Pool;
+
     use super::*;
+    use crate::Settings;
+    use crate::check::tests::{Lab, settings};
 
     const V: VolumeId = VolumeId(1);
 
@@ -313,5 +318,29 @@ mod tests {
         assert!(!t.touch(V, Lba(7)));
         assert!(t.touch(V, Lba(7)));
         assert!(!t.touch(VolumeId(2), Lba(7)));
+    }
+
+    #[test]
+    fn reads_alone_have_the_index_written() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let settings = Settings { dirty_nodes: 2, ..settings() };
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let before = cache.status().index.checkpoints;
+            for i in 0..400 {
+                // Of the blocks below 1200 the odd ones are not in the cache.
+                cache.read(a, Lba(1 + i * 14 % 1198), 1).await.unwrap();
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            let now = cache.status();
+            assert!(now.promoted > 50, "{}", now.promoted);
+            assert!(now.index.checkpoints > before + 1, "{} checkpoints", now.index.checkpoints);
+            assert!(now.index.changed_nodes < 10, "{} changed nodes", now.index.changed_nodes);
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Lab {
     device: FileId,
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings { max_lag: Duration::from_secs(3600), journal_interval: Duration::from_secs(3600), ..Settings::default() }
 }
 
@@ -78,7 +78,7 @@ impl Lab {
         lab
     }
 
-    fn files(&self) -> Vec<DeviceFile> {
+    pub fn files(&self) -> Vec<DeviceFile> {
         vec![DeviceFile { path: "disk".into(), file: self.disk, size_bytes: POOL_BYTES, emulate: None }]
     }
 
