@@ -53,7 +53,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             policy: Policy::default(),
-            resident_nodes: 16_384,
+            resident_nodes: 12_288,
             dirty_nodes: 4_096,
             journal_interval: Duration::from_secs(1),
             max_lag: Duration::from_secs(30),
