@@ -8,7 +8,7 @@
 //!    all data is read and verified too
 //! 4. what is allocated and was claimed by nobody has leaked
 //!
-//! Memory: the group records, two bits a block, and a bounded number of nodes and data blocks.
+//! Memory: the group records, two bits a block, some 50 bytes for each block in a staging volume, and a bounded number of nodes and data blocks.
 //!
 //! Legal, because a crash leaves it and nothing depends on it: the slot of a page or superblock that is written next may hold anything;
 //! groups that are not used for data may keep the checksum tree they had; checksum records may speak of free blocks; volumes may have blocks
