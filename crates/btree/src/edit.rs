@@ -80,9 +80,9 @@ impl Tree {
 
     /// Merges the leaf of `key` with the next if it is thin and both fit in one; false if not. On a fault nothing was changed.
     pub fn merge_thin(&mut self, edit: &mut Edit<'_>, key: &[u8]) -> Result<bool, Fault> {
-        let Some((leaf, Some(next))) = self.leaf_of(edit.cache, key)? else { return Ok(false) };
+        let (Some(leaf), Some(next)) = self.leaf_of(edit.cache, key)? else { return Ok(false) };
         let used = leaf.page.used();
-        let Some((neighbour, _)) = self.leaf_of(edit.cache, &next)? else { return Ok(false) };
+        let (Some(neighbour), _) = self.leaf_of(edit.cache, &next)? else { return Ok(false) };
         if used >= THIN || used + neighbour.page.used() > MERGED {
             return Ok(false);
         }

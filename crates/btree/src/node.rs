@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{Generation, PoolAddr};
+use base::Generation;
 use format::node::{Key, NodePage, NodePtr};
 
 /// Where a node stands on the device.
@@ -110,7 +110,7 @@ impl Clone for Node {
 /// Blocks of nodes that a transaction replaced. They may be reused when that transaction is durable.
 #[derive(Default)]
 pub struct Freed {
-    known: Vec<PoolAddr>,
+    known: Vec<NodePtr>,
     /// Nodes of the frozen generation that had no address when they were replaced.
     later: Vec<Rc<Cell<Option<NodePtr>>>>,
 }
@@ -131,19 +131,18 @@ impl Freed {
         self.len() == 0
     }
 
-    /// The addresses, each once. To be called when the transaction before has been written out completely: only then do
-    /// its nodes have all their addresses. One that was never written out has none to free.
-    pub fn resolve(self) -> Vec<PoolAddr> {
-        let mut all = self.known;
-        all.extend(self.later.iter().filter_map(|cell| cell.get()).map(|ptr| ptr.addr));
-        all
+    /// The nodes, each once, in the order in which they were replaced as far as they had addresses then. To be called when the
+    /// transaction before has been written out completely: only then do its nodes have all their addresses. One that was never
+    /// written out has none to free.
+    pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
+        self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
     }
 
     pub(crate) fn push(&mut self, place: &Place) {
         match place {
-            Place::Disk(ptr) => self.known.push(ptr.addr),
+            Place::Disk(ptr) => self.known.push(*ptr),
             Place::Later(cell) => match cell.get() {
-                Some(ptr) => self.known.push(ptr.addr),
+                Some(ptr) => self.known.push(ptr),
                 None => self.later.push(cell.clone()),
             },
         }

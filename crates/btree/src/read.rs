@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use base::Generation;
 use format::node::{Key, MAX_HEIGHT, NodePtr};
 
 use crate::node::{Bounds, Node, Place};
@@ -257,16 +258,30 @@ impl Tree {
         &'a self,
         cache: &'a NodeCache,
         key: &[u8],
-    ) -> Result<Option<(&'a Node, Option<Key>)>, Fault> {
-        let Some(mut node) = self.root_node(cache)? else { return Ok(None) };
+    ) -> Result<(Option<&'a Node>, Option<Key>), Fault> {
+        self.leaf_since(cache, key, Generation(0))
+    }
+
+    /// The same; or where a subtree of `key` is older than `since`, the first leaf that belongs to the next one and is not, as
+    /// far as their parent knows. Without a leaf: there is none before the key.
+    pub(crate) fn leaf_since<'a>(
+        &'a self,
+        cache: &'a NodeCache,
+        key: &[u8],
+        since: Generation,
+    ) -> Result<(Option<&'a Node>, Option<Key>), Fault> {
+        let Some(mut node) = self.root_node(cache)? else { return Ok((None, None)) };
         let mut end = None;
         while node.page.level() > 0 {
-            let i = node.page.child_of(key);
-            if i + 1 < node.page.count() {
+            let count = node.page.count();
+            let young =
+                |&i: &usize| node.child(i).map_or_else(|| node.page.pointer(i).generation, |c| c.generation) >= since;
+            let Some(i) = (node.page.child_of(key)..count).find(young) else { return Ok((None, end)) };
+            if i + 1 < count {
                 end = Some(node.page.key(i + 1));
             }
             node = self.child_node(cache, node, i)?;
         }
-        Ok(Some((node, end)))
+        Ok((Some(node), end))
     }
 }

@@ -37,6 +37,8 @@ struct World {
     freed: Freed,
     dirty: DirtyCount,
     commit: Option<Commit>,
+    /// The generation in which each key was inserted last.
+    inserted: BTreeMap<Vec<u8>, Generation>,
     /// Where the next address is looked for.
     next: u64,
 }
@@ -56,6 +58,7 @@ impl World {
             freed: Freed::new(),
             dirty: DirtyCount::default(),
             commit: None,
+            inserted: BTreeMap::new(),
             next: 0,
         }
     }
@@ -85,6 +88,7 @@ impl World {
     fn insert(&mut self, key: &[u8], value: &[u8]) {
         self.run(|t, e| t.insert(e, key, value));
         self.model.insert(key.to_vec(), value.to_vec());
+        self.inserted.insert(key.to_vec(), self.generation);
     }
 
     fn remove(&mut self, key: &[u8]) {
@@ -118,6 +122,14 @@ impl World {
             more = self.run(|t, e| cursor.next_leaf(t, e.cache, |k, v| got.push((k.to_vec(), v.to_vec()))));
         }
         assert_eq!(got, want);
+        let since = self.durable_generation;
+        let mut young = Vec::new();
+        let mut cursor = Cursor::new(from, Some(to)).since(since);
+        while self.run(|t, e| cursor.next_leaf(t, e.cache, |k, v| young.push((k.to_vec(), v.to_vec())))) {}
+        assert!(young.is_sorted() && young.iter().all(|record| want.binary_search(record).is_ok()));
+        for record in want.iter().filter(|(key, _)| self.inserted.get(key).is_some_and(|g| *g >= since)) {
+            assert!(young.binary_search(record).is_ok(), "what was inserted since was passed over");
+        }
         let limit = want.len().min(10);
         let first = self.run(|t, e| {
             let mut first = Vec::new();
@@ -147,6 +159,7 @@ impl World {
             } else {
                 self.tree.insert(&mut edit, key, value).expect("it was prepared");
                 self.model.insert(key.clone(), value.to_vec());
+                self.inserted.insert(key.clone(), self.generation);
             }
         }
     }
@@ -209,9 +222,9 @@ impl World {
         self.tree.settle(&c.tree);
         self.live.extend(c.allocated);
         let freed_len = c.freed.len();
-        let freed = c.freed.resolve();
+        let freed: Vec<_> = c.freed.resolve().collect();
         assert_eq!(freed.len(), freed_len, "a replaced node was never written");
-        for addr in freed {
+        for NodePtr { addr, .. } in freed {
             assert!(self.live.remove(&addr), "{addr:?} was freed twice, or never allocated");
             self.cache.forget(addr);
         }
@@ -248,12 +261,13 @@ impl World {
         };
         self.freed = Freed::new();
         self.dirty = DirtyCount::default();
+        self.inserted.retain(|_, g| *g < self.generation);
     }
 
     fn crash(&mut self) {
         self.commit = None;
-        self.abandon();
         self.generation = self.durable_generation.next();
+        self.abandon();
         self.cache = NodeCache::new(0);
     }
 }
@@ -338,8 +352,10 @@ fn run(ops: Vec<Op>, limit: usize) {
         if let Some((tree, model)) = &snapshot {
             let live = std::mem::replace(&mut w.tree, tree.clone());
             let real = std::mem::replace(&mut w.model, model.clone());
+            // What was inserted since then is not in it.
+            let inserted = std::mem::take(&mut w.inserted);
             w.scan(&key_of(0), &[255]);
-            (w.tree, w.model) = (live, real);
+            (w.tree, w.model, w.inserted) = (live, real, inserted);
         }
     }
     // Everything comes to rest.
@@ -490,4 +506,29 @@ fn an_edit_does_not_trust_the_order_of_keys_across_nodes() {
         }
     }
     assert!(matches!(refused, Some(NodeError::Malformed(_))), "{refused:?}");
+}
+
+#[test]
+fn what_is_older_is_passed_over_unread() {
+    let mut w = World::new(1 << 20);
+    for n in 0..20_000u64 {
+        w.insert(&n.to_be_bytes(), &[7; 64]);
+    }
+    w.freeze();
+    w.write(usize::MAX, false);
+    let since = w.generation;
+    for n in [3u64, 9_000, 9_001, 19_999] {
+        w.insert(&n.to_be_bytes(), &[8; 64]);
+    }
+    w.freeze();
+    w.write(usize::MAX, false);
+    w.crash();
+    let before = w.cache.stats().misses;
+    let mut met = Vec::new();
+    let mut cursor = Cursor::new(&[], None).since(since);
+    while w.run(|t, e| cursor.next_leaf(t, e.cache, |k, v| met.push((k.to_vec(), v[0])))) {}
+    let changed: Vec<_> = met.iter().filter(|m| m.1 == 8).map(|m| m.0.clone()).collect();
+    assert_eq!(changed, [3u64, 9_000, 9_001, 19_999].map(|n| n.to_be_bytes().to_vec()));
+    let read = w.cache.stats().misses - before;
+    assert!((4..12).contains(&read), "{read} nodes were read");
 }

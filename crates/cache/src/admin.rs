@@ -26,6 +26,8 @@ impl Cache {
 
     /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between rounds](Cache::between_rounds).
     pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
+        // What was read and waits to be kept would come after it.
+        self.state_mut().promotions.spoil(volume, lba, END);
         let mut at = lba;
         while at < END {
             let (upto, over) = self

@@ -76,6 +76,7 @@ pub struct Buckets {
     candidates: u32,
     retired: u32,
     nodes: u32,
+    node_blocks: u64,
     /// The open epoch and, while a round writes it back, the cut.
     epoch: Epoch,
     cut: Option<Epoch>,
@@ -105,6 +106,7 @@ impl Buckets {
             candidates: 0,
             retired: 0,
             nodes: 0,
+            node_blocks: 0,
             epoch,
             cut: None,
             dirty_blocks: [0; 2],
@@ -139,7 +141,10 @@ impl Buckets {
             // Nothing is decided about it before replay has ended.
             it.life = Life::Open;
             match f.kind {
-                Kind::Nodes => b.nodes += 1,
+                Kind::Nodes => {
+                    b.nodes += 1;
+                    b.node_blocks += u64::from(f.live);
+                }
                 _ => b.live_blocks += u64::from(f.live),
             }
         }
@@ -359,6 +364,7 @@ impl Buckets {
     pub fn add_node(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         self.all[id.0 as usize].live += 1;
+        self.node_blocks += 1;
     }
 
     /// A node of the index is needed no more.
@@ -367,6 +373,7 @@ impl Buckets {
         let b = &mut self.all[id.0 as usize];
         assert!(b.live > 0 && b.kind == Kind::Nodes, "{id:?} has no nodes");
         b.live -= 1;
+        self.node_blocks -= 1;
         self.look_at(id, journal, false);
     }
 
@@ -526,6 +533,11 @@ impl Buckets {
     /// Blocks that the index refers to.
     pub fn live_blocks(&self) -> u64 {
         self.live_blocks
+    }
+
+    /// Blocks of nodes of the index.
+    pub fn node_blocks(&self) -> u64 {
+        self.node_blocks
     }
 
     /// Blocks that stale keys, and staged ones that are published, still name.

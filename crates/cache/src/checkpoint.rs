@@ -6,15 +6,15 @@
 //! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
 //!    is written, twice. From now on replay begins at the noted place.
 //! 5. The changed pages are written into their other slots too; a page or a superblock that goes bad by itself loses nothing.
-//! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free.
+//! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free. Those that a cut knows wait
+//!    for its end; younger ones, which are most of them while a round is long, do not.
 //!
 //! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, BucketId, Buf, Generation, PoolAddr, SliceList};
-use btree::{Freed, Tree, WriteOut};
+use btree::{Freed, NodePtr, Tree, WriteOut};
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
 use format::page::page_digest;
@@ -29,6 +29,8 @@ use crate::table::{buckets_of, encode_page};
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
+/// Blocks of replaced nodes given back in one go.
+const GIVEN_BACK: usize = 256;
 /// For so long the pool may fail to commit before a checkpoint does.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// It is asked again after this time.
@@ -147,7 +149,7 @@ impl Cache {
         let mut frozen = self.freeze();
         self.0.checkpoint_moved.notify();
         let root = self.write_nodes(&frozen).await?;
-        let freed = std::mem::take(&mut frozen.freed).resolve();
+        let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&mut frozen, &freed);
         self.write_pages(&frozen, &pages).await?;
         self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
@@ -157,6 +159,7 @@ impl Cache {
         self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
         self.complete(frozen, &pages, freed);
+        self.give_back_nodes().await;
         self.write_again(generation, &pages).await
     }
 
@@ -222,7 +225,7 @@ impl Cache {
 
     /// The pages that say something else than on the device. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it replaced
     /// do not.
-    fn changed_pages(&self, frozen: &mut Frozen, freed: &[PoolAddr]) -> Vec<u32> {
+    fn changed_pages(&self, frozen: &mut Frozen, freed: &[NodePtr]) -> Vec<u32> {
         let st = self.state();
         for i in 0..st.buckets.count() {
             let now = st.buckets.facts(BucketId(i));
@@ -235,8 +238,8 @@ impl Cache {
             }
         }
         // What earlier checkpoints replaced and somebody may still be reading does not count either.
-        for addr in freed.iter().chain(st.limbo.iter().flat_map(|(_, nodes)| nodes)) {
-            let facts = &mut frozen.facts[st.buckets.of(node_addr(*addr)).0 as usize];
+        for node in freed.iter().chain(st.replaced_nodes()) {
+            let facts = &mut frozen.facts[st.buckets.of(node_addr(node.addr)).0 as usize];
             facts.live = facts.live.saturating_sub(1);
             if facts.live == 0 {
                 // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
@@ -310,7 +313,7 @@ impl Cache {
         Ok(())
     }
 
-    fn complete(&self, frozen: Frozen, pages: &[u32], freed: Vec<PoolAddr>) {
+    fn complete(&self, frozen: Frozen, pages: &[u32], freed: Vec<NodePtr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             for &page in pages {
@@ -323,11 +326,16 @@ impl Cache {
         let mut st = self.state_mut();
         st.index.tree.settle(&frozen.tree);
         st.journal.forget_before(frozen.place.sequence, frozen.records);
-        let pin = std::mem::replace(&mut st.pin, Rc::new(()));
-        st.limbo.push_back((pin, freed));
-        while st.drain_limbo(SLICE * 8) {}
+        st.replace_nodes(freed);
         let durable = st.journal.durable_records();
         st.buckets.journal_durable(durable);
+    }
+
+    /// Gives back the blocks of replaced nodes that nobody can be reading.
+    pub(crate) async fn give_back_nodes(&self) {
+        while self.state_mut().drain_limbo(GIVEN_BACK) {
+            self.0.rt.yield_now().await;
+        }
     }
 
     /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad, the other has the same.

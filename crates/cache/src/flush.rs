@@ -123,9 +123,7 @@ impl Cache {
             if self.durable(target, Class::Commit).await.is_err() {
                 return;
             }
-            while self.state_mut().drain_limbo(256) {
-                self.0.rt.yield_now().await;
-            }
+            self.give_back_nodes().await;
         }
     }
 }

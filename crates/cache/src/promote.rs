@@ -343,4 +343,33 @@ mod tests {
             pool.close().await.unwrap();
         });
     }
+
+    #[test]
+    fn what_was_forgotten_is_not_kept_after_that() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let keys = |from, end| {
+                let st = &mut *cache.state_mut();
+                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().unwrap().len()
+            };
+            // Two blocks were read; that of which the cache has no neighbours is forgotten before it is kept.
+            let mut late = Vec::new();
+            for lba in [Lba(1), Lba(3600)] {
+                let key = cache.begin_promotion(a, lba, 1).expect("it is not there");
+                late.push((key, pool.read(a, lba, 1).await.unwrap()));
+            }
+            cache.forget_from(a, Lba(3500)).await.unwrap();
+            for (key, data) in late {
+                cache.keep(key, data);
+            }
+            rt.sleep(Duration::from_secs(1)).await;
+            assert_eq!((keys(1, 2), keys(3500, 1 << 39)), (1, 0));
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
 }

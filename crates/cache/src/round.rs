@@ -3,7 +3,7 @@
 //! 1. *Cut*, in O(1): the open epoch becomes the cut, the next one opens; the index's tree is cloned, which costs nothing and never changes. What is
 //!    overwritten from now on is a new key in the live tree; the clone still has the old one, and its bytes stay in their bucket.
 //!    Writes past the cache that are under way end first: what is staged for the cut is complete.
-//! 2. The clone is walked in the order of addresses; runs of dirty blocks are read, verified, and written into free space of the pool, in the round's own
+//! 2. The clone is walked in the order of addresses, but for what is older than the cut before; runs of dirty blocks are read, verified, and written into free space of the pool, in the round's own
 //!    transaction, at the pace that the controller sets. What is staged is in the pool: the volume takes it over where it is.
 //! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
 //!    an older one in the cache would hide it.
@@ -25,7 +25,6 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::index::{Body, Extent};
-use crate::state::Pin;
 use crate::throttle::Meter;
 use format::cache::journal::Record;
 
@@ -43,8 +42,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Cut {
     epoch: Epoch,
     tree: Tree,
-    /// Keeps the clone's nodes.
-    _pin: Pin,
     taken_at: Instant,
     /// It was handed to the pool to be published; staging volumes may be gone.
     handed_over: bool,
@@ -226,19 +223,14 @@ impl Cache {
         let open = st.buckets.epoch();
         st.zeros = 0;
         st.journal.push(&Record::Epoch { epoch: open });
-        let cut = Cut {
-            epoch,
-            tree: st.index.tree.clone(),
-            _pin: st.pin.clone(),
-            taken_at: self.0.rt.now(),
-            handed_over: false,
-        };
+        st.cut_knows = Some(st.index.generation);
+        let cut = Cut { epoch, tree: st.index.tree.clone(), taken_at: self.0.rt.now(), handed_over: false };
         round.cut = Some(cut.clone());
         cut
     }
 
     async fn carry(&self, round: &Round, cut: &Cut) -> Result<()> {
-        let mut cursor = Cursor::new(&[0], None);
+        let mut cursor = Cursor::new(&[0], None).since(self.state().published_before);
         let mut pending: Option<Run> = None;
         let mut tasks = std::collections::VecDeque::new();
         let mut in_flight = 0;
@@ -449,6 +441,7 @@ impl Cache {
             let mut st = self.state_mut();
             st.index.published = cut.epoch;
             st.buckets.publish();
+            st.cut_published();
         }
         loop {
             let more = {
@@ -464,6 +457,7 @@ impl Cache {
         }
         self.0.hungry.notify();
         self.0.round_done.notify();
+        self.give_back_nodes().await;
         Ok(())
     }
 }
@@ -509,3 +503,7 @@ fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
     };
     *pending = Some(Run { volume, lba, blocks, content });
 }
+
+#[cfg(test)]
+#[path = "round_tests.rs"]
+mod tests;

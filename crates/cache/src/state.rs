@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
+use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
+use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::PoolError;
 use rustc_hash::FxHashMap;
@@ -40,8 +41,14 @@ pub(crate) struct State {
     pub buckets: Buckets,
     pub journal: Journal,
     pub pin: Pin,
-    /// Blocks of nodes that nothing refers to any more, but somebody may be reading.
-    pub limbo: VecDeque<(Pin, Vec<PoolAddr>)>,
+    /// Nodes that no checkpoint refers to any more, but somebody may be reading.
+    pub limbo: VecDeque<(Pin, Vec<NodePtr>)>,
+    /// While there is a cut: it knows nodes of this generation and older ones.
+    pub cut_knows: Option<Generation>,
+    /// And those of them that no checkpoint refers to any more.
+    pub held: Vec<NodePtr>,
+    /// Nodes of older generations hold nothing that is not published.
+    pub published_before: Generation,
     pub promotions: Promotions,
     pub touched: Touched,
     /// The journal's entry that every commit of the pool waits for: it tells of clean blocks that were dropped for direct writes, or announces staged ones.
@@ -118,14 +125,35 @@ impl State {
                 return false;
             }
             match nodes.pop() {
-                Some(addr) => {
-                    self.index.cache.forget(addr);
-                    self.buckets.remove_node(node_addr(addr), journal);
+                Some(node) if self.cut_knows.is_some_and(|cut| node.generation <= cut) => self.held.push(node),
+                Some(node) => {
+                    self.index.cache.forget(node.addr);
+                    self.buckets.remove_node(node_addr(node.addr), journal);
                 }
                 None => drop(self.limbo.pop_front()),
             }
         }
         true
+    }
+
+    /// The cut is published: what only it knew may be given back, and the next one has nothing to look for in what is older.
+    pub fn cut_published(&mut self) {
+        if let Some(generation) = self.cut_knows.take() {
+            self.published_before = generation;
+        }
+        let held = std::mem::take(&mut self.held);
+        self.replace_nodes(held);
+    }
+
+    /// No checkpoint refers to these nodes any more; who began to read before may be reading them.
+    pub fn replace_nodes(&mut self, nodes: Vec<NodePtr>) {
+        let pin = std::mem::replace(&mut self.pin, Rc::new(()));
+        self.limbo.push_back((pin, nodes));
+    }
+
+    /// Nodes whose blocks are not given back yet.
+    pub fn replaced_nodes(&self) -> impl Iterator<Item = &NodePtr> {
+        self.limbo.iter().flat_map(|(_, nodes)| nodes).chain(&self.held)
     }
 
     /// From now on commits of the pool wait for all that the journal was told.

@@ -1,6 +1,6 @@
 //! What the cache says of itself.
 
-use base::{BLOCK_U64, BucketId};
+use base::BLOCK_U64;
 use serde::Serialize;
 
 use crate::Cache;
@@ -219,11 +219,6 @@ impl Cache {
         let controller = round.controller();
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
-        let nodes: u64 = (0..st.buckets.count())
-            .map(|i| st.buckets.facts(BucketId(i)))
-            .filter(|f| f.kind == crate::buckets::Kind::Nodes)
-            .map(|f| u64::from(f.live))
-            .sum();
         let replay = self.0.replay.get();
         let asked = st.stats.hits + st.stats.misses;
         CacheStatus {
@@ -255,7 +250,7 @@ impl Cache {
                 retired: census.retired,
             },
             index: IndexStatus {
-                nodes,
+                nodes: st.buckets.node_blocks(),
                 resident_bytes: st.index.cache.resident_bytes() as u64,
                 changed_nodes: st.index.dirty.get() as u64,
                 keys: st.index.keys_known.then_some(st.index.keys),

@@ -171,7 +171,10 @@ impl State {
 
     /// True if waiting for a commit may free something.
     pub fn gives_back(&self) -> bool {
-        !self.open.frees.is_empty() || self.committing.is_some() || !self.limbo.is_empty()
+        !self.open.frees.is_empty()
+            || !self.open.rounds.is_empty()
+            || self.committing.is_some()
+            || !self.limbo.is_empty()
     }
 
     /// Gives back blocks that were taken but never referred to.

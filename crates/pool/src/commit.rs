@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BLOCK, Buf, Generation, GroupId, SliceList, VolumeId};
-use btree::{Tree, WriteOut};
+use btree::{NodePtr, Tree, WriteOut};
 use format::node::RootPtr;
 use format::page::{BITS_PER_PAGE, VolumeRecord, page_digest};
 use format::superblock::SLOTS;
@@ -29,8 +29,10 @@ use crate::state::State;
 use crate::txn::Txn;
 use crate::writes::Writes;
 
-/// Trees, pages, or runs that are dealt with before other tasks get a turn.
+/// Trees or pages that are dealt with before other tasks get a turn.
 const SLICE: usize = 64;
+/// And runs, or blocks of replaced nodes.
+const RUNS: usize = 256;
 /// A frozen transaction on its way to the devices. What has been done is kept, so that a second try goes on from there.
 pub(crate) struct Frozen {
     txn: Txn,
@@ -41,7 +43,8 @@ pub(crate) struct Frozen {
     node_blocks: Vec<Run>,
     /// Allocations and frees are in the bitmaps.
     applied: bool,
-    all_frees: Vec<Run>,
+    /// What it frees, gathered.
+    frees: Vec<Vec<Run>>,
     /// Bitmap pages as they were before, as far as they were touched.
     before: BTreeMap<(GroupId, u32), Vec<u64>>,
     touched_groups: BTreeSet<GroupId>,
@@ -59,7 +62,7 @@ impl Frozen {
             captured: false,
             node_blocks: Vec::new(),
             applied: false,
-            all_frees: Vec::new(),
+            frees: Vec::new(),
             before: BTreeMap::new(),
             touched_groups: BTreeSet::new(),
             bitmap_pages: Vec::new(),
@@ -69,6 +72,14 @@ impl Frozen {
 
     pub fn generation(&self) -> Generation {
         self.txn.generation
+    }
+
+    /// What is allocated (true), then what is freed, in slices.
+    fn changes(&self) -> impl Iterator<Item = (&[Run], bool)> {
+        let rounds = self.txn.rounds.iter().map(|r| &r.allocs);
+        let allocs = rounds.chain([&self.txn.allocs, &self.node_blocks]);
+        let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
+        allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
     }
 }
 
@@ -209,41 +220,60 @@ impl Pool {
         if frozen.applied {
             return Ok(());
         }
-        let blocks = self.state().geometry.group_blocks;
-        let mut frees = std::mem::take(&mut frozen.all_frees);
-        if frees.is_empty() {
-            frees = std::mem::take(&mut frozen.txn.frees);
-            for addr in std::mem::take(&mut frozen.txn.freed_nodes).resolve() {
-                self.state_mut().cache.forget(addr);
-                push_run(&mut frees, Run { addr, len: 1 }, blocks);
-            }
-        }
+        self.gather_frees(frozen).await;
         // All maps first: then nothing can fail half way.
         let mut groups: BTreeSet<GroupId> = BTreeSet::new();
-        {
-            let st = self.state();
-            let all = frozen.txn.allocs.iter().chain(&frozen.node_blocks).chain(&frees);
-            groups.extend(all.map(|r| st.geometry.split(r.addr).0));
+        let geometry = self.state().geometry;
+        for (part, _) in frozen.changes() {
+            groups.extend(part.iter().map(|r| geometry.split(r.addr).0));
+            self.breathe(part.len()).await;
         }
-        frozen.all_frees = frees;
         for &id in &groups {
             self.load_maps(id).await?;
         }
-        let changes: Vec<(Run, bool)> = (frozen.txn.allocs.iter().chain(&frozen.node_blocks).map(|&r| (r, true)))
-            .chain(frozen.all_frees.iter().map(|&r| (r, false)))
-            .collect();
-        for part in changes.chunks(SLICE * 4) {
+        let mut before = std::mem::take(&mut frozen.before);
+        for (part, set) in frozen.changes() {
             {
                 let mut st = self.state_mut();
-                for &(run, set) in part {
-                    enter(&mut st, frozen, run, set)?;
+                for &run in part {
+                    enter(&mut st, &mut before, run, set)?;
                 }
             }
             self.breathe(part.len()).await;
         }
+        frozen.before = before;
         frozen.touched_groups = groups;
         frozen.applied = true;
         Ok(())
+    }
+
+    /// Gathers what is freed: data, and the blocks of replaced nodes.
+    async fn gather_frees(&self, frozen: &mut Frozen) {
+        let blocks = self.state().geometry.group_blocks;
+        let txn = &mut frozen.txn;
+        let own = (std::mem::take(&mut txn.frees), std::mem::take(&mut txn.freed_nodes));
+        let rounds = txn.rounds.iter_mut().map(|r| (std::mem::take(&mut r.frees), std::mem::take(&mut r.freed_nodes)));
+        for (mut frees, nodes) in std::iter::once(own).chain(rounds) {
+            let mut nodes = nodes.resolve();
+            loop {
+                let mut done = 0;
+                {
+                    let mut st = self.state_mut();
+                    for NodePtr { addr, .. } in nodes.by_ref().take(RUNS) {
+                        st.cache.forget(addr);
+                        push_run(&mut frees, Run { addr, len: 1 }, blocks);
+                        done += 1;
+                    }
+                }
+                if done < RUNS {
+                    break;
+                }
+                self.rt().yield_now().await;
+            }
+            if !frees.is_empty() {
+                frozen.frees.push(frees);
+            }
+        }
     }
 
     /// Puts the new roots into the records that the table pages will say.
@@ -448,8 +478,11 @@ impl Pool {
         }
         st.committing = None;
         st.committing_nodes = 0;
-        let pin = std::mem::take(&mut st.pin);
-        st.limbo.push_back((pin, frozen.all_frees));
+        // They become free one after another, so that one pin holds them all.
+        let mut pin = std::mem::take(&mut st.pin);
+        for frees in frozen.frees {
+            st.limbo.push_back((std::mem::take(&mut pin), frees));
+        }
     }
 
     /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop idle bitmaps.
@@ -472,15 +505,15 @@ impl Pool {
     }
 }
 
-/// Sets or clears a run in its group's durable bitmap, and keeps what the pages were before.
-fn enter(st: &mut State, frozen: &mut Frozen, run: Run, set: bool) -> Result<()> {
+/// Sets or clears a run in its group's durable bitmap, and keeps in `before` what the pages were.
+fn enter(st: &mut State, before: &mut BTreeMap<(GroupId, u32), Vec<u64>>, run: Run, set: bool) -> Result<()> {
     let (id, block) = st.geometry.split(run.addr);
     let words = BITS_PER_PAGE as usize / 64;
     let Some(maps) = &mut st.groups[id.0 as usize].maps else {
         unreachable!("{id:?}: its maps were loaded for this commit")
     };
     for page in block / BITS_PER_PAGE..=(block + run.len - 1) / BITS_PER_PAGE {
-        frozen.before.entry((id, page)).or_insert_with(|| {
+        before.entry((id, page)).or_insert_with(|| {
             let all = maps.durable.words();
             all[page as usize * words..].iter().take(words).copied().collect()
         });

@@ -25,6 +25,7 @@ use crate::alloc::Alloc;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
 use crate::state::State;
+use crate::txn::Merged;
 use crate::{Pool, checksums, mapping};
 
 /// Nodes that are serialised, or runs that are given back, before other tasks get a turn.
@@ -432,7 +433,7 @@ impl State {
 
     /// The round's trees take the place of the published ones, in the open transaction.
     fn merge_round(&mut self, cut: Published) -> Result<()> {
-        let Some(mut round) = self.round.take() else { return Err(not_open()) };
+        let Some(round) = self.round.take() else { return Err(not_open()) };
         let (open, committing) = (self.open.generation, self.committing);
         for (id, joined) in &round.volumes {
             let Some(v) = self.volumes.get_mut(id) else { continue };
@@ -452,12 +453,8 @@ impl State {
             self.open.checksums.insert(id);
             self.maybe_empty.insert(id);
         }
-        self.open.allocs.append(&mut round.allocs);
-        self.open.frees.append(&mut round.frees);
-        for addr in round.freed_nodes.resolve() {
-            self.cache.forget(addr);
-            self.open.frees.push(Run { addr, len: 1 });
-        }
+        let RoundTxn { allocs, frees, freed_nodes, .. } = round;
+        self.open.rounds.push(Merged { allocs, frees, freed_nodes });
         self.open.published = Some(cut);
         self.open.superblock = true;
         Ok(())

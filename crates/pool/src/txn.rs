@@ -44,6 +44,15 @@ pub(crate) struct Txn {
     pub superblock: bool,
     /// It publishes a round: this cut.
     pub published: Option<crate::round::Published>,
+    /// And what that round changed, as it is: taking it over must not take longer the more it is.
+    pub rounds: Vec<Merged>,
+}
+
+/// What a round that was merged has changed.
+pub(crate) struct Merged {
+    pub allocs: Vec<Run>,
+    pub frees: Vec<Run>,
+    pub freed_nodes: Freed,
 }
 
 impl Txn {
@@ -59,6 +68,7 @@ impl Txn {
             groups: BTreeSet::new(),
             superblock: false,
             published: None,
+            rounds: Vec::new(),
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn settings() -> Settings {
     Settings { max_lag: Duration::from_secs(3600), journal_interval: Duration::from_secs(3600), ..Settings::default() }
 }
 
-async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {
+pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {
     let mut buf = cache.pool().bufs().take(blocks as usize * BLOCK);
     buf.chunks_exact_mut(BLOCK).enumerate().for_each(|(i, b)| b.fill(byte.wrapping_add(i as u8)));
     cache.write(volume, Lba(lba), &buf.freeze()).await.expect("write");

@@ -1,0 +1,43 @@
+//! Rounds that take long, in simulation.
+
+use std::time::Duration;
+
+use pool::Pool;
+
+use crate::check::tests::{Lab, fill, settings};
+use crate::{Cache, Settings};
+
+#[test]
+fn a_long_round_holds_the_nodes_that_its_cut_knows_and_no_others() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        // Blocks that are dirty since before are reason enough for a round, which carries a block every 125 ms.
+        let slow = crate::controller::Settings { min: 32 << 10, max: 32 << 10, idle_rate: 32 << 10 };
+        let settings = Settings { dirty_nodes: 4, dirty_target_percent: 1, writeback: slow, ..settings() };
+        let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        while cache.state().cut_knows.is_none() {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        let before = cache.status().index.checkpoints;
+        let (mut most, mut known) = (0, 0);
+        for i in 0..2_000 {
+            fill(&cache, a, i * 1_237 % 4_000, 1, i as u8).await;
+            let st = cache.state();
+            most = most.max(st.held.len());
+            known = known.max(st.buckets.node_blocks() as usize - st.replaced_nodes().count());
+        }
+        let checkpoints = cache.status().index.checkpoints - before;
+        assert!(checkpoints > 50, "{checkpoints} checkpoints");
+        // Those that were durable at a cut, and what had changed since.
+        assert!((1..=2 * known + 8).contains(&most), "{most} nodes were held of {known}, in {checkpoints} checkpoints");
+        cache.publish_all().await.unwrap();
+        assert_eq!(cache.state().held.len(), 0);
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
