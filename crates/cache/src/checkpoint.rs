@@ -238,7 +238,7 @@ impl Cache {
             }
         }
         // What earlier checkpoints replaced and somebody may still be reading does not count either.
-        for node in freed.iter().chain(st.replaced_nodes()) {
+        for node in freed.iter().chain(st.limbo.nodes()) {
             let facts = &mut frozen.facts[st.buckets.of(node_addr(node.addr)).0 as usize];
             facts.live = facts.live.saturating_sub(1);
             if facts.live == 0 {
@@ -326,7 +326,7 @@ impl Cache {
         let mut st = self.state_mut();
         st.index.tree.settle(&frozen.tree);
         st.journal.forget_before(frozen.place.sequence, frozen.records);
-        st.replace_nodes(freed);
+        st.limbo.replaced(freed);
         let durable = st.journal.durable_records();
         st.buckets.journal_durable(durable);
     }

@@ -31,6 +31,7 @@ mod flush;
 mod gc;
 mod index;
 mod journal;
+mod limbo;
 mod nodes;
 mod open;
 mod promote;

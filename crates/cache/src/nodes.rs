@@ -9,7 +9,8 @@ use rt::sync::Event;
 
 use crate::Cache;
 use crate::index::node_addr;
-use crate::state::{Pin, State};
+use crate::limbo::Pin;
+use crate::state::State;
 use crate::table::Layout;
 
 impl Cache {
@@ -24,7 +25,7 @@ impl Cache {
                 let mut st = self.state_mut();
                 match step(&mut st) {
                     Ok(t) => return Ok(t),
-                    Err(fault) => (fault, st.pin.clone()),
+                    Err(fault) => (fault, st.limbo.pin()),
                 }
             };
             Box::pin(self.load_node(&fault, class, &pin)).await?;

@@ -157,7 +157,15 @@ impl Replayer {
     /// Enters those blocks of an extent that are what its record says.
     async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
         let arrived = match &e.body {
-            Body::Data { addr, crcs, .. } => self.arrived(*addr, crcs).await,
+            Body::Data { addr, crcs, .. } => {
+                let mut arrived = self.arrived(*addr, crcs).await;
+                if arrived.contains(&false) {
+                    // What a round found bad was entered again where it is. It had arrived: what is in the pool must not be taken for it.
+                    let known = self.known(&e).await?;
+                    arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
+                }
+                arrived
+            }
             Body::Staged { crcs } => self.arrivals.of(&e, crcs, record).await?,
             Body::Zeros { .. } => return Ok(0),
         };
@@ -181,6 +189,16 @@ impl Replayer {
             Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
             Err(_) => vec![false; crcs.len()],
         }
+    }
+
+    /// Which blocks of an extent the index has, in the same places with the same checksums.
+    async fn known(&mut self, e: &Extent) -> Result<Vec<bool>> {
+        let range = (e.lba, Lba(e.end()));
+        let found = self.resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX)).await??;
+        let block = |lba: u64| e.cut(lba, lba + 1).body;
+        let known =
+            |lba: u64| found.iter().any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba));
+        Ok((e.lba.0..e.end()).map(known).collect())
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {

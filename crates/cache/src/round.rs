@@ -223,14 +223,15 @@ impl Cache {
         let open = st.buckets.epoch();
         st.zeros = 0;
         st.journal.push(&Record::Epoch { epoch: open });
-        st.cut_knows = Some(st.index.generation);
+        let generation = st.index.generation;
+        st.limbo.take_cut(generation);
         let cut = Cut { epoch, tree: st.index.tree.clone(), taken_at: self.0.rt.now(), handed_over: false };
         round.cut = Some(cut.clone());
         cut
     }
 
     async fn carry(&self, round: &Round, cut: &Cut) -> Result<()> {
-        let mut cursor = Cursor::new(&[0], None).since(self.state().published_before);
+        let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
         let mut pending: Option<Run> = None;
         let mut tasks = std::collections::VecDeque::new();
         let mut in_flight = 0;
@@ -441,7 +442,7 @@ impl Cache {
             let mut st = self.state_mut();
             st.index.published = cut.epoch;
             st.buckets.publish();
-            st.cut_published();
+            st.limbo.cut_published();
         }
         loop {
             let more = {

@@ -1,7 +1,6 @@
 //! The cache's state in memory: plain data, changed between awaits only.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
 use btree::NodePtr;
@@ -12,10 +11,8 @@ use rustc_hash::FxHashMap;
 use crate::buckets::Buckets;
 use crate::index::{Body, Extent, Index, Step, node_addr};
 use crate::journal::Journal;
+use crate::limbo::Limbo;
 use crate::promote::{Promotions, Touched};
-
-/// Who reads nodes of the index holds one, so that their blocks are not given to others meanwhile.
-pub(crate) type Pin = Rc<()>;
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
@@ -40,15 +37,7 @@ pub(crate) struct State {
     pub index: Index,
     pub buckets: Buckets,
     pub journal: Journal,
-    pub pin: Pin,
-    /// Nodes that no checkpoint refers to any more, but somebody may be reading.
-    pub limbo: VecDeque<(Pin, Vec<NodePtr>)>,
-    /// While there is a cut: it knows nodes of this generation and older ones.
-    pub cut_knows: Option<Generation>,
-    /// And those of them that no checkpoint refers to any more.
-    pub held: Vec<NodePtr>,
-    /// Nodes of older generations hold nothing that is not published.
-    pub published_before: Generation,
+    pub limbo: Limbo,
     pub promotions: Promotions,
     pub touched: Touched,
     /// The journal's entry that every commit of the pool waits for: it tells of clean blocks that were dropped for direct writes, or announces staged ones.
@@ -116,44 +105,15 @@ impl State {
         }
     }
 
-    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there are more.
+    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there may be more.
     pub fn drain_limbo(&mut self, max: usize) -> bool {
         let journal = self.journal.pushed();
         for _ in 0..max {
-            let Some((pin, nodes)) = self.limbo.front_mut() else { return false };
-            if Rc::strong_count(pin) > 1 {
-                return false;
-            }
-            match nodes.pop() {
-                Some(node) if self.cut_knows.is_some_and(|cut| node.generation <= cut) => self.held.push(node),
-                Some(node) => {
-                    self.index.cache.forget(node.addr);
-                    self.buckets.remove_node(node_addr(node.addr), journal);
-                }
-                None => drop(self.limbo.pop_front()),
-            }
+            let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
+            self.index.cache.forget(addr);
+            self.buckets.remove_node(node_addr(addr), journal);
         }
         true
-    }
-
-    /// The cut is published: what only it knew may be given back, and the next one has nothing to look for in what is older.
-    pub fn cut_published(&mut self) {
-        if let Some(generation) = self.cut_knows.take() {
-            self.published_before = generation;
-        }
-        let held = std::mem::take(&mut self.held);
-        self.replace_nodes(held);
-    }
-
-    /// No checkpoint refers to these nodes any more; who began to read before may be reading them.
-    pub fn replace_nodes(&mut self, nodes: Vec<NodePtr>) {
-        let pin = std::mem::replace(&mut self.pin, Rc::new(()));
-        self.limbo.push_back((pin, nodes));
-    }
-
-    /// Nodes whose blocks are not given back yet.
-    pub fn replaced_nodes(&self) -> impl Iterator<Item = &NodePtr> {
-        self.limbo.iter().flat_map(|(_, nodes)| nodes).chain(&self.held)
     }
 
     /// From now on commits of the pool wait for all that the journal was told.

@@ -4,10 +4,11 @@
 //! follows two measures that move evenly:
 //!
 //! - the **backlog**, what is dirty and was not carried to the pool yet: of the open epoch, and of the cut what is left. Where writers are as fast as
-//!   write-back it stands still. Below `low` it does not matter; from there the rate falls in a straight line, from twice the speed of write-back to
-//!   none at `high`. So it settles in the middle, where the rate is that speed, whatever that is. One cut is as large then as the backlog, and dirty
+//!   write-back it stands still. Below `low` it does not matter; from there the rate falls in a straight line, from twice the speed of write-back
+//!   towards none at `high`. So it settles in the middle, where the rate is that speed, whatever that is. One cut is as large then as the backlog, and dirty
 //!   data, a whole cut and what comes meanwhile, swings up to twice of it. The pool's image gets as old as two cuts take, so `high` is also bounded by
-//!   what is carried in about half of the age that is allowed ([`Load::in_time`]).
+//!   what is carried in about half of the age that is allowed ([`Load::in_time`]). That moves with the speed: when it becomes known, or the pool gets
+//!   slower, the backlog may be far above `high` at once. So the rate falls to half of the speed only: the backlog shrinks, and nobody stops.
 //! - the **runway**, the room that is left over the time until the cut is published, once half of the room is gone; the less is left, the stricter. A small
 //!   set of blocks that is written again and again makes no backlog, but takes room all the same.
 //!
@@ -30,6 +31,8 @@ const MOST_PUBLISHING: f64 = 0.8;
 const CUT_SHARE: f64 = 0.48;
 /// A round of fewer blocks is hardly faster, for it has costs of its own. So `high` is not made smaller for the sake of the image's age.
 const SMALL_CUT: u64 = 4096;
+/// For the sake of the backlog, writers are slowed to this part of the speed of write-back, not further.
+const EASED: f64 = 0.5;
 /// Blocks a second that writers may always write while there is room.
 const LEAST: f64 = 16.0;
 
@@ -131,7 +134,7 @@ pub struct Load {
     pub blocks: u64,
     /// Where the backlog begins to matter.
     pub low: u64,
-    /// Where it must not get.
+    /// Where it should not get.
     pub high: u64,
 }
 
@@ -167,7 +170,7 @@ impl Load {
         let backlog = self.backlog();
         if backlog > self.low {
             let width = self.high.saturating_sub(self.low).max(1) as f64;
-            rate = speed * 2.0 * self.high.saturating_sub(backlog) as f64 / width;
+            rate = speed * (2.0 * self.high.saturating_sub(backlog) as f64 / width).max(EASED);
         }
         let half = self.blocks as f64 / 2.0;
         let room = self.room as f64;

@@ -478,10 +478,10 @@ impl Pool {
         }
         st.committing = None;
         st.committing_nodes = 0;
-        // They become free one after another, so that one pin holds them all.
-        let mut pin = std::mem::take(&mut st.pin);
+        // They become free one after another, so that the first one's pin holds them all. Without any it stays: who reads now is waited for by the next.
         for frees in frozen.frees {
-            st.limbo.push_back((std::mem::take(&mut pin), frees));
+            let pin = std::mem::take(&mut st.pin);
+            st.limbo.push_back((pin, frees));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::index::{Body, Extent};
 use crate::table::{PageSlots, choose_slot, encode_page};
 use crate::{Cache, CreateOptions, Settings};
 
+mod bad;
 mod staged;
 
 const MIB: u64 = 1 << 20;

@@ -111,8 +111,10 @@ impl Model {
             self.cuts.lag.begin(op, (id, blocks.0, blocks.1), sight);
         }
         let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
-        // The last block of a volume ends with it: what reaches the end reaches the end of the block.
-        if offset + len == v.size && kind != Kind::Write {
+        // The last block of a volume ends with it: what reaches the end reaches the end of the block. After a shrink that failed, and may be undone by a crash,
+        // there may be something behind the end, which goes only if the whole block is given up.
+        let whole = first <= end / block::SECTORS * block::SECTORS && kind != (Kind::Zeroes { allocate: true });
+        if offset + len == v.size && kind != Kind::Write && (whole || v.also.is_empty()) {
             end = end.next_multiple_of(block::SECTORS);
         }
         let value = match kind {

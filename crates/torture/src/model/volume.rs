@@ -257,13 +257,8 @@ impl Volume {
         });
         self.behind += behind.len() as u64;
         self.given_up = None;
-        let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
-        let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(&last).filter(|_| kept > 0) else { return };
-        let mask = (1u8 << kept) - 1;
-        block.changes.iter_mut().for_each(|c| c.mask &= mask);
-        block.changes.retain(|c| c.mask != 0);
-        // The shrink has written zeros there.
-        block.base[kept as usize..].fill(Value::Zero);
+        // The shrink has written zeros behind it.
+        clear_behind(Rc::make_mut(&mut self.blocks), sectors);
     }
 
     /// What every block may hold now.
@@ -282,6 +277,8 @@ impl Volume {
         let mut blocks = image.cloned().unwrap_or_default();
         let least = self.cuts.iter().filter(|c| c.0 >= tick).map(|c| c.1).min().unwrap_or(u64::MAX);
         blocks.split_off(&least.div_ceil(BLOCK_U64));
+        // The end is where it is. What the image has behind it, in its last block, is not seen, and a volume that grows clears it.
+        clear_behind(&mut blocks, self.size / SECTOR as u64);
         for c in blocks.values_mut().flat_map(|b| &mut b.changes) {
             if c.end == FLYING {
                 (c.end, c.ok) = (tick, false);
@@ -383,6 +380,16 @@ impl Range {
         let value = if mask != WHOLE && self.change.value == Value::Hole { Value::Zero } else { self.change.value };
         Some(Change { mask, value, ..self.change })
     }
+}
+
+/// Of the block in which a volume of so many sectors ends, what is behind the end becomes zeros.
+fn clear_behind(blocks: &mut Blocks, sectors: u64) {
+    let (last, kept) = (sectors / SECTORS, sectors % SECTORS);
+    let Some(block) = blocks.get_mut(&last).filter(|_| kept > 0) else { return };
+    let mask = (1u8 << kept) - 1;
+    block.changes.iter_mut().for_each(|c| c.mask &= mask);
+    block.changes.retain(|c| c.mask != 0);
+    block.base[kept as usize..].fill(Value::Zero);
 }
 
 fn describe(seen: &Seen) -> String {
