@@ -220,10 +220,11 @@ impl Cache {
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.collector().await }));
-        let c = self.clone();
+        // The pool is held by the cache, not the other way round: of two that hold each other none would ever be freed.
+        let c = Rc::downgrade(&self.0);
         self.0.pool.before_commit(Some(Rc::new(move || {
-            let c = c.clone();
-            Box::pin(async move { c.records_durable().await })
+            let c = c.upgrade().map(Cache);
+            Box::pin(async move { if let Some(c) = c { c.records_durable().await } else { Ok(()) } })
         })));
     }
 
