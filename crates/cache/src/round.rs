@@ -3,8 +3,9 @@
 //! 1. *Cut*, in O(1): the open epoch becomes the cut, the next one opens; the index's tree is cloned, which costs nothing and never changes. What is
 //!    overwritten from now on is a new key in the live tree; the clone still has the old one, and its bytes stay in their bucket.
 //!    Writes past the cache that are under way end first: what is staged for the cut is complete.
-//! 2. The clone is walked in the order of addresses, but for what is older than the cut before; runs of dirty blocks are read, verified, and written into free space of the pool, in the round's own
-//!    transaction, at the pace that the controller sets. What is staged is in the pool: the volume takes it over where it is.
+//! 2. The clone is walked in the order of addresses, but for what is older than the cut before; runs of dirty blocks are read, verified, and written into
+//!    free space of the pool, in the round's own transaction, at the pace that the controller sets. What is staged is in the pool: the volume takes it over
+//!    where it is.
 //! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
 //!    an older one in the cache would hide it.
 //! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every key of the cut is clean.
