@@ -15,7 +15,7 @@ SEEDS ?= 100
 SEED ?= 1
 # Seeds that `make test` runs: the same ones every time, and new ones every time.
 FIXED_SEEDS ?= 150
-FRESH_SEEDS ?= 20
+FRESH_SEEDS ?= 50
 # Names of the client tests to run (all if empty): make clients ONLY="fio guest"
 ONLY ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
