@@ -133,6 +133,8 @@ impl Controller {
 pub struct Pacer {
     /// Bytes let through that time has not paid for yet; negative: credit, of [`BURST`] at most.
     debt: f64,
+    /// The rate of the last request.
+    rate: f64,
     last: Instant,
 }
 
@@ -142,9 +144,14 @@ impl Pacer {
         Pacer::default()
     }
 
-    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once.
+    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once. What went before at a higher
+    /// rate is paid for at that: a rate that falls makes nobody wait for it. One that rises pays for all that is left.
     pub fn take(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
+        if rate < self.rate && self.debt > 0.0 {
+            self.debt *= rate / self.rate;
+        }
+        self.rate = rate;
         let earned = now.since(self.last).as_secs_f64() * rate;
         self.last = self.last.max(now);
         self.debt = (self.debt - earned).max(-rate * BURST.as_secs_f64());

@@ -258,8 +258,10 @@ impl Cache {
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
-                    // The others are as long as a volume may be, and cost next to nothing.
-                    self.pace(n.max(1) * BLOCK_U64).await;
+                    // The others write no data, and no rate is to hold them: a cut of many of them would get as old as it likes.
+                    if n > 0 {
+                        self.pace(n * BLOCK_U64).await;
+                    }
                     let (cache, round, cut) = (self.clone(), round.clone(), cut.clone());
                     in_flight += n;
                     tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, &cut).await })));

@@ -5,6 +5,7 @@
 
 use base::{Bitmap, GroupId, PoolAddr};
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+use smallvec::SmallVec;
 
 use crate::extents::Run;
 use crate::state::{Maps, State, kind_index};
@@ -101,16 +102,22 @@ impl State {
             && after.is_some_and(|room| room >= 2 * (self.dirty_nodes() + NODES_PER_CHANGE + self.reserve()))
     }
 
-    /// How many more groups the free chunks make: each takes `copies` chunks of different devices.
+    /// How many more groups the free chunks make, at least: each takes `copies` chunks of different devices, one of them of a device that is there, and others
+    /// of such as long as there are ([`form_group`](State::form_group)).
     pub fn formable(&self) -> u64 {
         let copies = u64::from(self.copies);
-        let fits = |n: u64| self.devices.iter().map(|d| d.free_chunks.min(n)).sum::<u64>() >= copies * n;
-        let (mut lo, mut hi) = (0, self.free_groups.len() as u64);
-        while lo < hi {
-            let mid = (lo + hi).div_ceil(2);
-            if fits(mid) { lo = mid } else { hi = mid - 1 }
-        }
-        lo
+        let most = self.free_groups.len() as u64;
+        let free = |live| self.devices.iter().filter(move |d| d.live().is_some() == live).map(|d| d.free_chunks);
+        let whole = groups_of(free(true), copies, most);
+        // What is left is on fewer than `copies` devices. It makes groups with the places of those that are missing, for when they are replaced.
+        let mut rest: SmallVec<[u64; 4]> = free(true).filter_map(|n| n.checked_sub(whole)).collect();
+        rest.sort_unstable_by(|a, b| b.cmp(a));
+        let partial = |live: u64| match rest.get(live as usize - 1) {
+            Some(&n) => groups_of(free(false), copies - live, n),
+            None => 0,
+        };
+        let partial = (1..copies).rev().map(partial).find(|&n| n > 0);
+        (whole + partial.unwrap_or(0)).min(most)
     }
 
     /// Takes an unused group into use, on the devices with the most free chunks, those that are there first.
@@ -181,4 +188,15 @@ impl State {
     pub fn unalloc(&mut self, addr: PoolAddr, len: u32) {
         self.release(Run { addr, len });
     }
+}
+
+/// The most groups, up to `most`, of which each takes a chunk of `each` different devices that have so many free.
+fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u64 {
+    let fits = |n: u64| free.clone().map(|f| f.min(n)).sum::<u64>() >= each * n;
+    let (mut lo, mut hi) = (0, most);
+    while lo < hi {
+        let mid = (lo + hi).div_ceil(2);
+        if fits(mid) { lo = mid } else { hi = mid - 1 }
+    }
+    lo
 }

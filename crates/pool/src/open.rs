@@ -277,7 +277,7 @@ struct Loader<'a> {
     geometry: Geometry,
     best: &'a Superblock,
     devices: Vec<PoolDevice>,
-    /// Pages of which a slot holds what must not be found again: what a crash left, or an old version on one device.
+    /// Pages of which a slot holds what must not be found again: what a crash left, whole or torn, or an old version on one device.
     forced: BTreeSet<u32>,
 }
 
@@ -332,10 +332,11 @@ impl Loader<'_> {
                     // Perhaps not all of it: slot by slot.
                     d.errors.read += 1;
                     for (i, slot) in bytes.chunks_exact_mut(BLOCK).enumerate() {
-                        let at = offset + (i * BLOCK) as u64;
-                        let (outcome, buf) = queue.read(Class::Commit, at, self.rt.bufs().take(BLOCK)).await;
-                        if outcome.is_ok() {
-                            slot.copy_from_slice(&buf);
+                        let offset = offset + (i * BLOCK) as u64;
+                        let (outcome, buf) = queue.read(Class::Commit, offset, self.rt.bufs().take(BLOCK)).await;
+                        match outcome {
+                            Ok(()) => slot.copy_from_slice(&buf),
+                            Err(_) => _ = self.forced.insert(at + i as u32 / 2),
                         }
                     }
                 }
@@ -354,7 +355,13 @@ impl Loader<'_> {
             let mut best_here = None;
             for slot in 0..2u8 {
                 let from = (i as usize * 2 + usize::from(slot)) * BLOCK;
-                let Ok((generation, payload)) = open_page(&id.in_slot(slot), &bytes[from..from + BLOCK]) else {
+                let block = &bytes[from..from + BLOCK];
+                let Ok((generation, payload)) = open_page(&id.in_slot(slot), block) else {
+                    // Perhaps torn by the crash. The sectors that it lacks may be the same in the next version: were power to fail while that is written,
+                    // the torn one could be whole all at once, and no longer above the superblock's generation.
+                    if block.iter().any(|&byte| byte != 0) {
+                        self.forced.insert(page);
+                    }
                     continue;
                 };
                 if generation.0 > self.best.generation {

@@ -327,3 +327,54 @@ fn a_newest_superblock_that_may_be_lost_is_told() {
     lost(1);
     assert!(warned());
 }
+
+/// A table page's version that a crash has torn is written over at once: sectors of a later one could make it whole again.
+#[test]
+fn a_torn_table_page_is_not_left_in_its_slot() {
+    let bench = Bench::new(78);
+    // The volume table's first page; the volume's record is in its newer version. Which that is, the first sector of each slot says.
+    let slot = |slot: u64| MIB + slot * BLOCK as u64;
+    let generation = |disk: usize, at: u64| {
+        let bytes = bench.world.contents(bench.files[disk].file, at + 16, 8);
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    let old = [slot(0), slot(1)].into_iter().min_by_key(|&at| generation(0, at)).expect("two slots");
+    let before = generation(0, old);
+    let sector = old + BLOCK as u64 / 2;
+    assert!(bench.world.inject(bench.files[0].file, Fault::BitRot { offset: sector, len: 512 }));
+    bench.alone(&[0, 1], None);
+    assert!(generation(0, old) > before && generation(1, old) == generation(0, old));
+
+    // The same where it cannot be read.
+    let other = slot(0) + slot(1) - old;
+    let before = generation(0, other);
+    assert!(bench.world.inject(bench.files[1].file, Fault::ReadError { offset: other + BLOCK as u64 / 2, len: 512 }));
+    bench.alone(&[0, 1], None);
+    assert!(generation(0, other) > before && generation(1, other) == generation(0, other));
+    bench.expect_stale(None, 1);
+}
+
+/// What is free on a device that is not there makes no groups by itself.
+#[test]
+fn a_pool_without_a_device_is_full_when_it_says_so() {
+    let bench = Bench::of(79, 3);
+    bench.run(|rt, mut files| async move {
+        files.pop();
+        let (pool, _) = open(&rt, files).await.expect("open");
+        let volume = pool.create_volume("big", 1 << 40, 4096).await.expect("volume");
+        let capacity = pool.status().pool.capacity_bytes;
+        let mut lba = 0;
+        let data = pool.bufs().zeroed(BLOCKS as usize * BLOCK).freeze();
+        let e = loop {
+            match pool.write(volume, Lba(lba), &data).await {
+                Ok(()) => lba += BLOCKS,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(e.kind, ErrorKind::NoSpace);
+        let used = pool.status().pool.used_bytes;
+        // Metadata keeps some for itself.
+        assert!(used > capacity - 4 * MIB, "{used} of {capacity} bytes were to be had");
+        pool.close().await.expect("close");
+    });
+}
