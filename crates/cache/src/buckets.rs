@@ -579,7 +579,7 @@ impl Buckets {
 
     /// True if blocks of `stream` can be had without a new bucket.
     pub fn has_open(&self, stream: Stream) -> bool {
-        self.open[stream as usize].is_some()
+        self.open[stream as usize].as_ref().is_some_and(|open| self.all[open.id.0 as usize].errors == 0)
     }
 }
 

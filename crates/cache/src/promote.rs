@@ -116,7 +116,7 @@ impl Cache {
         if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
-        if self.is_short() {
+        if self.is_hungry() {
             self.0.hungry.notify();
             return None;
         }
@@ -174,7 +174,7 @@ impl Cache {
     async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
         let good = self.state().promotions.good(key);
         let Some((volume, from, _)) = good else { return Ok(()) };
-        if self.is_short() {
+        if self.is_hungry() {
             self.0.hungry.notify();
             return Ok(());
         }

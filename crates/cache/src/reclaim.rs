@@ -19,14 +19,19 @@ impl Cache {
     pub(crate) fn is_short(&self) -> bool {
         let st = self.state();
         st.buckets.free() + st.buckets.pending() < self.0.layout.free_target()
-            || st.buckets.free() < self.0.layout.free_target() / 2
+    }
+
+    /// It is short; or of those that writers may take, fewer than half are free now.
+    pub(crate) fn is_hungry(&self) -> bool {
+        let (reserve, target) = (self.0.layout.node_reserve(), self.0.layout.free_target());
+        self.is_short() || self.state().buckets.free() < reserve + (target - reserve) / 2
     }
 
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
     pub(crate) async fn reclaimer(&self) {
         while !self.0.closed.get() {
             let wait = self.0.hungry.wait();
-            if !self.is_short() {
+            if !self.is_hungry() {
                 wait.await;
                 continue;
             }
@@ -66,6 +71,8 @@ impl Cache {
                     let _ = self.0.pool.commit().await;
                 }
                 self.0.rt.sleep(Duration::from_millis(1)).await;
+                // Whoever waits for room looks whether there will be any.
+                self.0.room.notify();
             }
             self.0.rt.yield_now().await;
         }
@@ -173,3 +180,7 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "reclaim_tests.rs"]
+mod tests;

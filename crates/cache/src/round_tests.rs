@@ -1,5 +1,6 @@
 //! Rounds that take long, in simulation.
 
+use base::{Duration, Lba};
 use pool::Pool;
 
 use crate::check::tests::{Lab, fill, settings};
@@ -35,4 +36,26 @@ fn a_long_round_holds_the_nodes_that_its_cut_knows_and_no_others() {
     });
     let report = lab.check();
     assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn what_carries_no_data_waits_for_no_rate() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        // A block a second.
+        let slow = crate::controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+        let settings = Settings { max_lag: Duration::from_secs(4), writeback: slow, ..settings() };
+        let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        cache.publish_all().await.unwrap();
+        for i in 0..300 {
+            cache.discard(a, Lba(i * 4), Lba(i * 4 + 1)).await.unwrap();
+        }
+        rt.sleep(Duration::from_secs(4)).await;
+        assert!(cache.all_written_back(), "{:?}", cache.status().writeback);
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BucketGen, CacheAddr, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BucketGen, CacheAddr, Instant, Lba, Slice, SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use smallvec::SmallVec;
@@ -108,13 +108,17 @@ impl Cache {
             Stream::Writes => Some(self.0.taking.acquire(1).await),
             _ => None,
         };
-        let rounds = self.0.round.borrow().count;
+        let (rounds, since) = (self.0.round.borrow().count, self.0.rt.now());
         loop {
             missing -= self.take_some(stream, missing, &mut taken);
             if missing == 0 {
                 break;
             }
-            if let Err(e) = self.check_failed().and_then(|()| self.check_hopeful(rounds)) {
+            let outcome = match self.check_failed().and_then(|()| self.check_hopeful(rounds)) {
+                Ok(()) if stream == Stream::Writes => Box::pin(self.check_worn(since)).await,
+                outcome => outcome,
+            };
+            if let Err(e) = outcome {
                 self.give_up_pins(&taken);
                 return Err(e);
             }
@@ -125,10 +129,33 @@ impl Cache {
             wait.await;
             waiting.set(waiting.get() - u32::from(stream == Stream::Writes));
         }
-        if self.is_short() {
+        if self.is_hungry() {
             self.0.hungry.notify();
         }
         Ok(taken)
+    }
+
+    /// Sets the cache aside if a writer has waited for buckets since, and there is nothing that a round or an eviction could free.
+    async fn check_worn(&self, waited_since: Instant) -> Result<()> {
+        if self.0.rt.now().since(waited_since) <= PATIENCE {
+            return Ok(());
+        }
+        let (retired, all) = {
+            let (st, census) = (self.state(), self.state().buckets.census());
+            let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros > 0;
+            if dirty || st.buckets.pending() > 0 || census.clean > 0 {
+                return Ok(());
+            }
+            (census.retired, st.buckets.count())
+        };
+        let what = format!(
+            "no bucket can be written to any more: {retired} of {all} had errors and are not used; replace the device"
+        );
+        let e = PoolError::new(ErrorKind::Io, what);
+        // The pool has all that counts; this says so.
+        self.publish_all().await?;
+        self.fail(&e);
+        Err(e)
     }
 
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.

@@ -64,20 +64,25 @@ impl Blocks {
         self.0.cache.borrow().clone()
     }
 
-    fn gate(&self, volume: VolumeId) -> Gate {
+    /// [`NotFound`](ErrorKind::NotFound) if the volume is gone, or was to be: what its mode was is not known any more, and its blocks may be there after a crash.
+    fn gate(&self, volume: VolumeId) -> Result<Gate> {
         let mut gates = self.0.gates.borrow_mut();
-        let make = || {
-            let gate = Gate::new(self.0.pool.volume(volume).map_or(CacheMode::default(), |v| v.cache_mode));
-            if let Some(shut) = &mut *self.0.born_shut.borrow_mut() {
-                shut.push(gate.born_shut());
-            }
-            gate
+        if let Some(gate) = gates.get(&volume) {
+            return Ok(gate.clone());
+        }
+        let Some(status) = self.0.pool.volume(volume) else {
+            return Err(PoolError::new(ErrorKind::NotFound, format!("there is no volume {volume} any more")));
         };
-        gates.entry(volume).or_insert_with(make).clone()
+        let gate = Gate::new(status.cache_mode);
+        if let Some(shut) = &mut *self.0.born_shut.borrow_mut() {
+            shut.push(gate.born_shut());
+        }
+        gates.insert(volume, gate.clone());
+        Ok(gate)
     }
 
-    async fn enter(&self, volume: VolumeId) -> (Inside, Way) {
-        let gate = self.gate(volume);
+    async fn enter(&self, volume: VolumeId) -> Result<(Inside, Way)> {
+        let gate = self.gate(volume)?;
         let inside = gate.enter().await;
         let cache = self.0.cache.borrow().clone().filter(|c| !c.is_aside());
         let way = match (cache, gate.mode()) {
@@ -86,7 +91,7 @@ impl Blocks {
             (Some(c), CacheMode::WriteThrough) => Way::Direct(c, true),
             (Some(c), CacheMode::WriteAround) => Way::Direct(c, false),
         };
-        (inside, way)
+        Ok((inside, way))
     }
 
     /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile.
@@ -95,7 +100,7 @@ impl Blocks {
     }
 
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Pool => self.0.pool.read(volume, lba, blocks).await,
             Way::Back(c) | Way::Direct(c, _) => {
@@ -109,7 +114,7 @@ impl Blocks {
     }
 
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         let (c, outcome) = match way {
             Way::Pool => return self.0.pool.write(volume, lba, data).await,
             Way::Back(c) => {
@@ -128,7 +133,7 @@ impl Blocks {
     }
 
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         let (c, outcome) = match way {
             Way::Pool => return self.0.pool.discard(volume, lba, end).await,
             Way::Back(c) => {
@@ -144,7 +149,7 @@ impl Blocks {
     }
 
     pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Pool => self.0.pool.prefetch(volume, lba, end).await,
             Way::Back(c) | Way::Direct(c, _) => c.prefetch(volume, lba, end).await,
@@ -152,7 +157,7 @@ impl Blocks {
     }
 
     pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Back(c) => {
                 let outcome = c.allocated(volume, lba, end, max).await;
@@ -164,7 +169,7 @@ impl Blocks {
 
     /// Makes durable what has completed before: in the cache where the volume writes back, else in the pool.
     pub async fn flush(&self, volume: VolumeId) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Back(c) => {
                 let outcome = c.flush_volume(volume).await;
@@ -176,7 +181,7 @@ impl Blocks {
 
     /// Changes a volume's size from `old` to `new` bytes; `last` is its new last block, if that changes.
     pub async fn resize(&self, volume: VolumeId, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await;
+        let (_inside, way) = self.enter(volume).await?;
         let (from, to) = (Lba(new.div_ceil(BLOCK_U64)), Lba(old.div_ceil(BLOCK_U64)));
         match way {
             Way::Pool => self.0.pool.resize_volume(volume, new, last).await,
@@ -209,7 +214,7 @@ impl Blocks {
     /// Deletes a volume; nothing of it is carried to the pool any more.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
         let outcome = async {
-            let (_inside, way) = self.enter(volume).await;
+            let (_inside, way) = self.enter(volume).await?;
             let (Way::Back(cache) | Way::Direct(cache, _)) = way else {
                 return self.0.pool.delete_volume(volume).await;
             };
@@ -228,7 +233,7 @@ impl Blocks {
     /// only while the last of it goes.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
-        let gate = self.gate(volume);
+        let gate = self.gate(volume)?;
         let before = gate.mode();
         if before == mode {
             // A switch to it, or away from it, may have failed at the commit.
@@ -302,7 +307,7 @@ impl Blocks {
     }
 
     async fn shut_all(&self) -> AllShut {
-        let there: Vec<Gate> = self.0.pool.volumes().iter().map(|v| self.gate(v.id)).collect();
+        let there: Vec<Gate> = self.0.pool.volumes().iter().filter_map(|v| self.gate(v.id).ok()).collect();
         *self.0.born_shut.borrow_mut() = Some(Vec::new());
         let mut all = AllShut { blocks: self.clone(), gates: Vec::with_capacity(there.len()) };
         for gate in there {
