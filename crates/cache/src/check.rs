@@ -201,7 +201,7 @@ impl Checker<'_> {
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(crate::replay::replay_from(sb), epoch).await {
+        match replayer.run(crate::replay::replay_from(sb), self.image.cache_journal, epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;

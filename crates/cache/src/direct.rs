@@ -5,7 +5,7 @@
 //! pool's. Such a volume has nothing dirty here; switching to these modes sees to that.
 
 use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
-use pool::{ErrorKind, PoolError, Result};
+use pool::{CacheMark, ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
@@ -110,17 +110,20 @@ impl Cache {
     }
 
     /// Makes durable what the journal has to know before the pool: what the cache dropped for direct writes, and what was announced of staged blocks. Every
-    /// commit of the pool waits for it.
-    pub(crate) async fn records_durable(&self) -> Result<()> {
+    /// commit of the pool waits for it. Returns what is durable then.
+    pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
         let target = self.state().commits_need;
         if self.0.aside.get() {
-            return Ok(());
+            return Ok(None);
         }
-        match self.durable(target, Class::Commit).await {
+        let outcome = self.durable(target, Class::Commit).await;
+        if self.0.aside.get() {
             // Set aside meanwhile: the commit that waits says so too.
-            Err(_) if self.0.aside.get() => Ok(()),
-            outcome => outcome,
+            return Ok(None);
         }
+        outcome?;
+        let uuid = self.0.checkpointer.borrow().superblock.uuid;
+        Ok(Some(CacheMark { uuid, entry: self.state().journal.durable() }))
     }
 
     /// True if the pool has all of a volume.

@@ -226,7 +226,7 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
 }
 
 async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) -> Result<()> {
-    let (entries, _) = read_journal(&src.rt, (&src.device, &src.path), layout, replay_from(sb)).await?;
+    let (entries, _) = read_journal(&src.rt, (&src.device, &src.path), layout, replay_from(sb), 0).await?;
     for e in entries {
         out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
         for record in e.records() {

@@ -114,7 +114,7 @@ impl Cache {
             buckets,
             arrivals: Arrivals::new(Committed::Open(pool.clone())),
         };
-        let replayed = replayer.run(replay_from(&sb), epoch).await?;
+        let replayed = replayer.run(replay_from(&sb), pool.cache_journal(), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
         buckets.settle(replayed.epoch);
         sb.incarnation += 1;
@@ -224,7 +224,7 @@ impl Cache {
         let c = Rc::downgrade(&self.0);
         self.0.pool.before_commit(Some(Rc::new(move || {
             let c = c.upgrade().map(Cache);
-            Box::pin(async move { if let Some(c) = c { c.records_durable().await } else { Ok(()) } })
+            Box::pin(async move { if let Some(c) = c { c.records_durable().await } else { Ok(None) } })
         })));
     }
 
@@ -255,11 +255,15 @@ impl Cache {
             // A detach that failed at the pool is tried again: the device takes no requests any more.
             return Ok(());
         }
-        let outcome = match self.flush().await {
-            Ok(()) => self.checkpoint_now().await,
-            Err(e) => Err(e),
-        };
-        self.0.pool.before_commit(None);
+        let mut outcome = self.settle().await;
+        if outcome.is_err() && self.check_failed().is_ok() {
+            // It may have waited for a commit that failed for a reason that is gone.
+            outcome = self.settle().await;
+        }
+        if outcome.is_ok() {
+            // Else no commit may get ahead of the journal any more.
+            self.0.pool.before_commit(None);
+        }
         self.0.closed.set(true);
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
@@ -267,6 +271,11 @@ impl Cache {
         let _alone = self.0.round_lock.acquire(1).await;
         self.0.device.close();
         outcome
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.flush().await?;
+        self.checkpoint_now().await
     }
 }
 

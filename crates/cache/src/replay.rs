@@ -87,10 +87,10 @@ pub(crate) struct Replayer {
 }
 
 impl Replayer {
-    /// Applies the journal's entries. `epoch`: see [`epoch_at`].
-    pub async fn run(&mut self, (of, place): (Identity, Place), epoch: Epoch) -> Result<Replayed> {
-        let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, (of, place)).await?;
-        let durable = entries.iter().map(|e| e.durable).max().unwrap_or(0);
+    /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see [`epoch_at`].
+    pub async fn run(&mut self, from: (Identity, Place), known: u64, epoch: Epoch) -> Result<Replayed> {
+        let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, from, known).await?;
+        let durable = entries.iter().map(|e| e.durable).fold(known, u64::max);
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.arrivals.note_all(records, self.index.published).await?;
@@ -218,13 +218,14 @@ impl Replayer {
     }
 }
 
-/// The entries that count, in order, and where the next one would be. `path` is for errors. One that is damaged, although a later one says that it was
-/// durable, is an error: what was flushed with it is not to be had, and nobody may take what was before for it.
+/// The entries that count, in order, and where the next one would be. `path` is for errors. One that is damaged, although a later one, or the pool (`known`),
+/// says that it was durable, is an error: what was flushed with it is not to be had, and nobody may take what was before for it.
 pub(crate) async fn read_journal(
     rt: &Rt,
     (device, path): (&Device, &str),
     layout: &Layout,
     (of, place): (Identity, Place),
+    known: u64,
 ) -> Result<(Vec<Entry>, Place)> {
     let ring = layout.ring();
     let mut entries = Vec::new();
@@ -239,19 +240,22 @@ pub(crate) async fn read_journal(
         sequence += 1;
         entries.push(entry);
     }
+    let mut was_durable = sequence <= known;
     for from in [position, 0] {
         let buf = read_ring(rt, device, ring, from, (2 * MAX_ENTRY_BLOCKS).min(ring.blocks - from)).await;
         for at in 0..buf.len() / BLOCK {
             let bytes = &buf[at * BLOCK..];
             let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
-            if decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence) {
-                let text = format!(
-                    "{path}: entry {sequence} of the cache's journal is damaged, and was durable: what was flushed with it and after it cannot be replayed; \
-                     restore the device, or go on from the pool's older image without the cache"
-                );
-                return Err(PoolError::new(ErrorKind::Damaged, text));
-            }
+            was_durable |=
+                decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence);
         }
+    }
+    if was_durable {
+        let text = format!(
+            "{path}: entry {sequence} of the cache's journal is damaged, and was durable: what was flushed with it and after it cannot be replayed; \
+             restore the device, or go on from the pool's older image without the cache"
+        );
+        return Err(PoolError::new(ErrorKind::Damaged, text));
     }
     Ok((entries, Place { position, sequence }))
 }

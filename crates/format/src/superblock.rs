@@ -79,7 +79,8 @@ struct Raw {
     published: U32,
     published_at: U32,
     cache_uuid: [u8; 16],
-    reserved_c: [u8; 40],
+    cache_journal: U64,
+    reserved_c: [u8; 32],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     reserved_b: [u8; 764],
@@ -95,6 +96,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, device) == 112);
     assert!(std::mem::offset_of!(Raw, previous) == 120);
     assert!(std::mem::offset_of!(Raw, published) == 128 && std::mem::offset_of!(Raw, cache_uuid) == 136);
+    assert!(std::mem::offset_of!(Raw, cache_journal) == 152);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -142,6 +144,8 @@ pub struct Superblock {
     pub published_at: u32,
     /// The cache that is attached: it may hold what the pool does not.
     pub cache_uuid: Option<[u8; 16]>,
+    /// An entry of that cache's journal that was durable when this was written, with all before it; 0: not known.
+    pub cache_journal: u64,
     /// Blocks in a block group.
     pub group_blocks: u32,
     /// Most block groups that the tables have room for.
@@ -195,7 +199,8 @@ impl Superblock {
             published: self.published.0.into(),
             published_at: self.published_at.into(),
             cache_uuid: self.cache_uuid.unwrap_or_default(),
-            reserved_c: [0; 40],
+            cache_journal: self.cache_journal.into(),
+            reserved_c: [0; 32],
             name: padded_name(&self.name),
             devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
                 MAX_DEVICES],
@@ -250,7 +255,7 @@ impl Superblock {
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 40] && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 32] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
@@ -272,6 +277,7 @@ impl Superblock {
             published: Epoch(raw.published.get()),
             published_at: raw.published_at.get(),
             cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
+            cache_journal: raw.cache_journal.get(),
             group_blocks: blocks,
             group_capacity: capacity,
             volume_pages: raw.volume_pages.get(),
@@ -315,6 +321,7 @@ mod tests {
             published: Epoch(6),
             published_at: 1_790_000_000,
             cache_uuid: Some([9; 16]),
+            cache_journal: 1234,
             group_blocks: 4096,
             group_capacity: 800,
             volume_pages: 48,

@@ -132,7 +132,13 @@ impl Pool {
         let mut writes = Writes::new();
         let before = self.0.before_commit.borrow().clone();
         if let Some(before) = before {
-            writes.add(self.rt().spawn(before())).await;
+            let (pool, before) = (self.clone(), before());
+            let marked = async move {
+                let mark = before.await?;
+                pool.state_mut().cache_mark = mark;
+                Ok(())
+            };
+            writes.add(self.rt().spawn(marked)).await;
         }
         let sent = self.send_frozen(frozen, &mut writes).await;
         // Also after a failure: what is under way must end before anything is tried again.

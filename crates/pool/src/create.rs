@@ -66,6 +66,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
             published: base::Epoch(0),
             published_at: 0,
             cache_uuid: None,
+            cache_journal: 0,
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,
             volume_pages: geometry.volume_pages,

@@ -93,7 +93,16 @@ struct Inner {
 }
 
 /// Something that a commit waits for before it becomes durable; see [`Pool::before_commit`].
-pub type BeforeCommit = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<()>>>>>;
+pub type BeforeCommit = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>>;
+
+/// An entry of a cache's journal that is durable, with all before it. The next superblock says so: were it not to be found at the next open, it was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheMark {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// The entry's sequence number.
+    pub entry: u64,
+}
 
 /// An open pool; clones are the same pool.
 #[derive(Clone)]
@@ -179,7 +188,7 @@ impl Pool {
     }
 
     /// From now on every commit calls `f` after its freeze, and does not become durable before that has ended well. A cache makes durable there that it
-    /// forgot what direct writes replaced.
+    /// forgot what direct writes replaced, and says what its journal has.
     pub fn before_commit(&self, f: Option<BeforeCommit>) {
         *self.0.before_commit.borrow_mut() = f;
     }

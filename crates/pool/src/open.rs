@@ -48,6 +48,7 @@ use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
 use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
+use crate::CacheMark;
 use crate::device::PoolDevice;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
@@ -476,6 +477,7 @@ fn assemble(
         reserved: 0,
         published: crate::round::Published { epoch: best.published, taken_at: best.published_at },
         cache_uuid: best.cache_uuid,
+        cache_mark: best.cache_uuid.map(|uuid| CacheMark { uuid, entry: best.cache_journal }),
         publishing: None,
         committing: None,
         committing_nodes: 0,

@@ -71,6 +71,7 @@ impl State {
             published: published.epoch,
             published_at: published.taken_at,
             cache_uuid: self.cache_uuid,
+            cache_journal: self.cache_journal(),
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,
             volume_pages: self.geometry.volume_pages,

@@ -90,6 +90,11 @@ impl Pool {
         self.state().cache_uuid
     }
 
+    /// An entry of its journal that must be there; 0: not known.
+    pub fn cache_journal(&self) -> u64 {
+        self.state().cache_journal()
+    }
+
     /// Attaches a cache, or detaches it; durable when it returns.
     pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
         let now = self.unix_time(self.rt().now());

@@ -8,6 +8,7 @@ use btree::NodeCache;
 use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES, VolumeRecord};
 use format::superblock::DeviceState;
 
+use crate::CacheMark;
 use crate::device::PoolDevice;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::Run;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     /// The last published cut, and the one that the running commit publishes.
     pub published: crate::round::Published,
     pub cache_uuid: Option<[u8; 16]>,
+    /// What a cache's journal has, as far as commits know.
+    pub cache_mark: Option<CacheMark>,
     pub publishing: Option<crate::round::Published>,
     /// The generation that is being committed.
     pub committing: Option<Generation>,
@@ -238,6 +241,11 @@ impl State {
         self.open.superblock = true;
         tracing::error!(device = %d.path, "device dropped from the pool: {why}; the pool goes on without it, with less redundancy");
         true
+    }
+
+    /// An entry that must be in the journal of the attached cache; 0: not known.
+    pub fn cache_journal(&self) -> u64 {
+        self.cache_mark.filter(|m| Some(m.uuid) == self.cache_uuid).map_or(0, |m| m.entry)
     }
 
     fn live(&self, device: u16) -> bool {

@@ -295,7 +295,7 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
         let s = stage(&pool, v, 50, 100, 2).await;
         let round = pool.begin_round().await.expect("round");
         round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
-        let refuse = || -> std::pin::Pin<Box<dyn Future<Output = pool::Result<()>>>> {
+        let refuse = || -> std::pin::Pin<Box<dyn Future<Output = pool::Result<Option<pool::CacheMark>>>>> {
             Box::pin(async { Err(PoolError::new(ErrorKind::Io, "not now")) })
         };
         pool.before_commit(Some(std::rc::Rc::new(refuse)));

@@ -21,7 +21,8 @@ impl Checker<'_> {
     pub(super) async fn lost_entries(&mut self, sb: &CacheSuperblock, layout: &Layout) {
         let src = self.src.clone();
         let (of, place) = replay_from(sb);
-        let end = match read_journal(&src.rt, (&src.device, &src.path), layout, (of, place)).await {
+        let known = self.image.cache_journal;
+        let end = match read_journal(&src.rt, (&src.device, &src.path), layout, (of, place), known).await {
             Ok((_, end)) => end,
             Err(e) => return self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
         };

@@ -548,6 +548,26 @@ fn a_journal_that_ends_too_early() {
     lab.rot(at(entries.end - entries.start - 1));
     let r = lab.check();
     assert_eq!((r.problems.len(), r.counts.journal_entries), (0, entries.end - entries.start - 1));
+    // Unless the pool has committed since: it knows.
+    let lab = Lab::new();
+    let entries = with_entries(&lab);
+    lab.cut(|cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        fill(&cache, a, 1400, 1, 1).await;
+        cache.flush().await.expect("flush");
+        cache.pool().create_volume("c", MIB, 4096).await.expect("volume");
+    });
+    let (sb, first) = (lab.superblock(), entries.end);
+    assert!(sb.replay_sequence >= first);
+    lab.rot(ring.offset + u64::from(sb.replay_position) * BLOCK as u64);
+    let r = lab.check();
+    assert!(r.problems.iter().any(|p| p.severity == Severity::Error && p.what.contains("was durable")), "{:?}", r.problems);
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+        assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("was durable"), "{e}");
+    });
 }
 
 #[test]

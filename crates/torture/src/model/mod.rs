@@ -297,7 +297,8 @@ impl Model {
                     "volume {name:?} should have one of these sizes, and this sector {sizes:?}: {info:?}"
                 ));
             }
-            if info.size_bytes < v.size {
+            // Also if that is the size since a shrink that failed: it has happened after all.
+            if sizes.iter().any(|size| *size > info.size_bytes) {
                 v.cut(info.size_bytes, self.tick);
             }
             v.size = info.size_bytes;
