@@ -21,7 +21,9 @@ impl Cache {
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
         self.state_mut().staged_in.remove(&volume);
-        self.forget_from(volume, Lba(0)).await
+        self.forget_from(volume, Lba(0)).await?;
+        self.state_mut().dirty_until.remove(&volume);
+        Ok(())
     }
 
     /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between rounds](Cache::between_rounds).

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Generation, Lba, PoolAddr};
+use base::{BLOCK, Epoch, Generation, Lba, PoolAddr};
 use btree::{NodeCache, Tree};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
@@ -117,6 +117,7 @@ impl Cache {
         let replayed = replayer.run(replay_from(&sb), pool.cache_journal(), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
         buckets.settle(replayed.epoch);
+        let empty = sb.root.is_none() && replayed.records == 0;
         sb.incarnation += 1;
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
@@ -132,9 +133,10 @@ impl Cache {
             staged_in: Default::default(),
             replaced: Default::default(),
             dirty_until: Default::default(),
-            dirty_at_open: replayed.epoch,
+            dirty_at_open: if empty { Epoch(0) } else { replayed.epoch },
             stats: Default::default(),
-            zeros: 0,
+            // There may be some; and only a round says that all is written back.
+            zeros: u64::from(!empty),
             bad: Vec::new(),
             value: Vec::new(),
             failed: None,

@@ -204,22 +204,38 @@ impl Cache {
         self.0.pool.prefetch(volume, lba, end).await
     }
 
+    /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how far that goes, as no more than `max` are looked at.
+    async fn unpublished_parts(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        max: usize,
+    ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
+        self.resident(Class::Foreground, |st| {
+            Ok(match st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))? {
+                Err(e) => Err(e),
+                Ok(found) => {
+                    let complete = if found.len() > max { found[max].lba } else { end };
+                    let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
+                    let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
+                    Ok((parts.collect(), complete))
+                }
+            })
+        })
+        .await?
+    }
+
     /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with what is not published yet over it.
     pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
-        let (over, complete) = self
-            .resident(Class::Foreground, |st| {
-                Ok(match st.index.overlapping(&st.buckets, volume, (lba, upto), max.saturating_add(1))? {
-                    Err(e) => Err(e),
-                    Ok(found) => {
-                        let complete = if found.len() > max { found[max].lba } else { upto };
-                        let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
-                        let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
-                        Ok((parts.collect::<Vec<_>>(), complete))
-                    }
-                })
-            })
-            .await??;
+        let (below, over, complete) = loop {
+            let published = self.state().index.published;
+            let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
+            let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
+            // What was published meanwhile may be in neither.
+            if self.state().index.published == published {
+                break (below, over, complete);
+            }
+        };
         let mut out: Vec<(Lba, u64)> = Vec::new();
         let mut push = |from: u64, to: u64| match out.last_mut() {
             Some((start, len)) if start.0 + *len == from => *len += to - from,

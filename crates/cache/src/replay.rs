@@ -246,8 +246,7 @@ pub(crate) async fn read_journal(
         for at in 0..buf.len() / BLOCK {
             let bytes = &buf[at * BLOCK..];
             let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
-            was_durable |=
-                decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence);
+            was_durable |= decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence);
         }
     }
     if was_durable {

@@ -44,6 +44,8 @@ struct Cut {
     epoch: Epoch,
     tree: Tree,
     taken_at: Instant,
+    /// Blocks of it for which the pool has promised room.
+    promised: u64,
     /// It was handed to the pool to be published; staging volumes may be gone.
     handed_over: bool,
 }
@@ -64,6 +66,8 @@ pub(crate) struct RoundState {
     pub bytes: u64,
     /// Blocks of the cut that were carried.
     pub carried: u64,
+    /// Promises that this try has used up, or that go on for blocks which stay dirty.
+    kept_promises: u64,
     pub meter: Meter,
     /// Holds writers to what write-back can do.
     pub writers: Pacer,
@@ -82,6 +86,7 @@ impl RoundState {
             failing_since: None,
             bytes: 0,
             carried: 0,
+            kept_promises: 0,
             meter: Meter::default(),
             writers: Pacer::new(),
         }
@@ -183,14 +188,24 @@ impl Cache {
     async fn round(&self) -> Result<()> {
         let _alone = self.0.round_lock.acquire(1).await;
         self.check_failed()?;
-        if self.0.round.borrow().cut.is_none() {
-            self.0.bypass.hold().await;
+        let left = self.0.round.borrow().cut.clone();
+        match &left {
+            None => self.0.bypass.hold().await,
+            // The pool has all of it, and publishes it with whichever commit ends well: to carry it again would need as much room once more.
+            Some(cut) if cut.handed_over => {
+                self.0.pool.commit().await?;
+                if self.0.pool.published() >= cut.epoch {
+                    return self.conclude(cut).await;
+                }
+            }
+            Some(_) => {}
         }
         let cut = self.take_cut();
         self.0.bypass.release();
         let round = self.0.pool.begin_round().await?;
         let blocks = self.state().buckets.dirty_blocks().1;
         self.0.round.borrow_mut().meter.begin(self.0.rt.now(), blocks, self.0.layout.data_blocks());
+        self.0.round.borrow_mut().kept_promises = 0;
         let mut outcome = self.carry(&round, &cut).await;
         if outcome.is_ok() {
             self.0.round.borrow_mut().meter.carried_all(self.0.rt.now());
@@ -220,13 +235,14 @@ impl Cache {
             return cut.clone();
         }
         let mut st = self.state_mut();
+        let promised = st.buckets.dirty_blocks().0;
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
         st.zeros = 0;
         st.journal.push(&Record::Epoch { epoch: open });
         let generation = st.index.generation;
         st.limbo.take_cut(generation);
-        let cut = Cut { epoch, tree: st.index.tree.clone(), taken_at: self.0.rt.now(), handed_over: false };
+        let cut = Cut { epoch, tree: st.index.tree.clone(), taken_at: self.0.rt.now(), promised, handed_over: false };
         round.cut = Some(cut.clone());
         cut
     }
@@ -387,7 +403,23 @@ impl Cache {
             }
         }
         for (data, crcs, lba) in good {
-            gone_is_fine(round.write(run.volume, lba, data, &crcs).await)?;
+            self.write_in(round, (run.volume, lba), data, &crcs).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks into the round, and uses their promises up; of a volume that was deleted meanwhile nothing is needed.
+    async fn write_in(
+        &self,
+        round: &Round,
+        (volume, lba): (VolumeId, Lba),
+        data: SliceList,
+        crcs: &[base::Crc],
+    ) -> Result<()> {
+        match round.write(volume, lba, data, crcs).await {
+            Ok(()) => self.0.round.borrow_mut().kept_promises += crcs.len() as u64,
+            Err(e) if e.kind == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
         }
         Ok(())
     }
@@ -398,30 +430,39 @@ impl Cache {
             let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
             if let Ok(data) = self.read_bucket(*addr, crcs, Class::Commit).await {
-                gone_is_fine(round.write(one.volume, one.lba, SliceList::from_iter([data]), crcs).await)?;
+                self.write_in(round, (one.volume, one.lba), SliceList::from_iter([data]), crcs).await?;
                 continue;
             }
             tracing::error!(cache = %self.0.path, "block {} of volume {} is bad in the cache and cannot be written back", one.lba, one.volume);
             let (bad, addr) = (one.clone(), *addr);
-            self.resident(Class::Commit, |st| {
-                let range = (bad.lba, bad.lba.plus(1));
-                let now = match st.index.overlapping(&st.buckets, bad.volume, range, 1)? {
-                    Ok(now) => now,
-                    Err(e) => return Ok(Err(e)),
-                };
-                let same = now.first().map(|e| e.cut(range.0.0, range.1.0)).is_some_and(|e| {
-                    matches!(e.body, Body::Data { addr: a, .. } if a == addr) && e.written.is_some_and(|w| w <= cut)
-                });
-                if !same {
-                    return Ok(Ok(()));
-                }
-                st.buckets.condemn(addr);
-                st.note_bad(bad.volume, bad.lba);
-                let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                Ok(st.change(bad.volume, range, &[again], false)?.map(|_| ()))
-            })
-            .await??;
-            // It stays promised: the round takes its block's promise only for what it writes.
+            let stays = self
+                .resident(Class::Commit, |st| {
+                    let range = (bad.lba, bad.lba.plus(1));
+                    let now = match st.index.overlapping(&st.buckets, bad.volume, range, 1)? {
+                        Ok(now) => now,
+                        Err(e) => return Ok(Err(e)),
+                    };
+                    let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
+                    let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
+                    match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
+                        Some(true) => {}
+                        // Entered again by an earlier try.
+                        Some(false) => return Ok(Ok(true)),
+                        None => {
+                            // Overwritten since: the pool's image will lack what the cut has there, until the next one.
+                            st.buckets.condemn(addr);
+                            st.stats.lost += 1;
+                            return Ok(Ok(false));
+                        }
+                    }
+                    st.buckets.condemn(addr);
+                    st.note_bad(bad.volume, bad.lba);
+                    let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
+                    Ok(st.change(bad.volume, range, &[again], false)?.map(|_| true))
+                })
+                .await??;
+            // What stays dirty stays promised.
+            self.0.round.borrow_mut().kept_promises += u64::from(stays);
         }
         Ok(())
     }
@@ -433,8 +474,15 @@ impl Cache {
             cut.handed_over = true;
         }
         round.publish(cut.epoch, cut.taken_at).await?;
+        self.conclude(cut).await
+    }
+
+    /// The cut is published: everything of it is clean.
+    async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
             let mut round = self.0.round.borrow_mut();
+            // Of volumes that were deleted or cut off meanwhile, less was written than was promised.
+            self.0.pool.unreserve(cut.promised.saturating_sub(round.kept_promises));
             round.cut = None;
             round.meter.published(self.0.rt.now());
             round.count += 1;

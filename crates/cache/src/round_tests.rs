@@ -1,7 +1,9 @@
 //! Rounds that take long, in simulation.
 
+use std::rc::Rc;
+
 use base::{Duration, Lba};
-use pool::Pool;
+use pool::{ErrorKind, Pool, PoolError};
 
 use crate::check::tests::{Lab, fill, settings};
 use crate::{Cache, Settings};
@@ -58,4 +60,50 @@ fn what_carries_no_data_waits_for_no_rate() {
         cache.close().await.unwrap();
         pool.close().await.unwrap();
     });
+}
+
+#[test]
+fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
+    let lab = Lab::new();
+    lab.with(|cache| async move { cache.publish_all().await.unwrap() });
+    lab.with(|cache| async move {
+        assert!(!cache.all_written_back());
+        cache.0.rt.sleep(Duration::from_secs(3600)).await;
+        assert!(cache.all_written_back());
+        // To move clean blocks, or to forget a volume, changes nothing of that.
+        cache.collect().await.unwrap();
+        assert!(cache.all_written_back());
+    });
+}
+
+/// The pool has merged a round, and its commit failed: it publishes the round with the next one, and nothing is carried again.
+#[test]
+fn a_round_whose_commit_failed_is_not_carried_again() {
+    let lab = Lab::new();
+    lab.with(move |cache| async move {
+        let a = cache.pool().find_volume("a").unwrap().id;
+        cache.publish_all().await.unwrap();
+        fill(&cache, a, 0, 1_000, 1).await;
+        let before = cache.pool().status().pool;
+        assert_eq!(before.promised_bytes, 1_000 * 4096);
+        {
+            let _alone = cache.0.round_lock.acquire(1).await;
+            let cut = cache.take_cut();
+            let round = cache.0.pool.begin_round().await.unwrap();
+            cache.carry(&round, &cut).await.unwrap();
+            let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
+            cache.pool().before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+            cache.finish(&round, &cut).await.unwrap_err();
+            round.abort().await;
+            cache.pool().before_commit(None);
+        }
+        // Room for the next cut is promised meanwhile.
+        fill(&cache, a, 2_000, 500, 2).await;
+        cache.0.rt.sleep(Duration::from_secs(2)).await;
+        assert!(cache.0.round.borrow().cut.is_none());
+        assert_eq!(cache.pool().status().pool.promised_bytes, 500 * 4096);
+        cache.publish_all().await.unwrap();
+        assert_eq!(cache.pool().status().pool.promised_bytes, 0);
+    });
+    assert!(lab.check().is_clean());
 }

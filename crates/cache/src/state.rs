@@ -84,7 +84,7 @@ impl State {
         if !clean {
             self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
             self.promotions.spoil(volume, lba, end);
-            if !new.is_empty() {
+            if new.iter().any(|e| e.written.is_some()) {
                 self.dirty_until.insert(volume, self.buckets.epoch());
             }
             for e in new {

@@ -37,6 +37,8 @@ pub struct PoolStatus {
     pub capacity_bytes: u64,
     /// Bytes taken, one copy counted.
     pub used_bytes: u64,
+    /// Bytes of dirty blocks of a cache for which room is kept.
+    pub promised_bytes: u64,
     /// The last commit.
     pub generation: u64,
     /// Its devices.
@@ -178,6 +180,7 @@ impl Pool {
             copies: st.copies,
             capacity_bytes: (used_groups + st.formable()) * group_bytes,
             used_bytes: st.used_blocks() * BLOCK_U64,
+            promised_bytes: st.reserved * BLOCK_U64,
             generation: st.committed.0,
             devices: devices.collect(),
         };

@@ -51,6 +51,11 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             Err(_) if env.errors_allowed() => return,
             Err(e) => env.fail(format!("publishing everything: {:?}: {e}", e.kind)),
         }
+        // Room is kept for what is dirty, and for nothing else.
+        let (promised, dirty) = (boot.volumes.pool().status().pool.promised_bytes, cache.status().dirty_bytes);
+        if promised != dirty && !cache.is_aside() {
+            env.fail(format!("{promised} bytes are promised for {dirty} dirty ones"));
+        }
     }
     if let Err(text) = env.model.borrow().check_space(&boot.volumes.list()) {
         if !env.errors_allowed() {

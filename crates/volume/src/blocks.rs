@@ -94,9 +94,10 @@ impl Blocks {
         Ok((inside, way))
     }
 
-    /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile.
+    /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile. Changes too that ended well: what they left
+    /// may be in the cache only, of which nobody asks any more.
     async fn or_pool<T>(&self, cache: &Cache, outcome: Result<T>, again: impl Future<Output = Result<T>>) -> Result<T> {
-        if outcome.is_err() && cache.is_aside() { again.await } else { outcome }
+        if cache.is_aside() { again.await } else { outcome }
     }
 
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
@@ -126,7 +127,7 @@ impl Blocks {
                 (c, outcome)
             }
         };
-        if outcome.is_ok() {
+        if !c.is_aside() {
             return outcome;
         }
         Box::pin(self.or_pool(&c, outcome, self.0.pool.write(volume, lba, data))).await
@@ -189,6 +190,9 @@ impl Blocks {
                 // The pool says the size, at once. What the cache has behind a new end is dropped after that, here or when it is opened; and what
                 // the last block has there, now or before the volume grows again.
                 let no_round = cache.between_rounds().await;
+                if new >= old {
+                    self.nothing_behind(&cache, volume, to).await?;
+                }
                 self.0.pool.resize_volume(volume, new, None).await?;
                 if new < old {
                     cache.forget_from(volume, from).await?;
@@ -204,11 +208,22 @@ impl Blocks {
                 // The new last block, if it changes, and what is behind it.
                 let behind = (Lba(if last.is_some() { new / BLOCK_U64 } else { from.0 }), to);
                 let _no_round = cache.between_rounds().await;
+                if new >= old {
+                    self.nothing_behind(&cache, volume, to).await?;
+                }
                 // The pool gives up blocks when it has committed the size: until then a crash leaves the old size, and all of the content.
                 let resize = self.0.pool.resize_volume(volume, new, last);
                 if new < old { cache.change_direct(volume, behind, resize).await } else { resize.await }
             }
         }
+    }
+
+    /// Before a volume grows: a shrink that failed half way may have left something in the cache behind `end`, where the volume ends. The pool makes that end
+    /// durable first, or a crash would find the one before, and less in front of it than was flushed.
+    async fn nothing_behind(&self, cache: &Cache, volume: VolumeId, end: Lba) -> Result<()> {
+        self.0.pool.commit().await?;
+        cache.forget_from(volume, end).await?;
+        cache.flush().await
     }
 
     /// Deletes a volume; nothing of it is carried to the pool any more.

@@ -95,7 +95,7 @@ impl Lab {
     }
 
     /// Opens the cache, does something with it, and closes it.
-    fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+    pub fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
         let (files, file) = (self.files(), self.file());
         self.boot(move |rt| async move {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
@@ -561,7 +561,11 @@ fn a_journal_that_ends_too_early() {
     assert!(sb.replay_sequence >= first);
     lab.rot(ring.offset + u64::from(sb.replay_position) * BLOCK as u64);
     let r = lab.check();
-    assert!(r.problems.iter().any(|p| p.severity == Severity::Error && p.what.contains("was durable")), "{:?}", r.problems);
+    assert!(
+        r.problems.iter().any(|p| p.severity == Severity::Error && p.what.contains("was durable")),
+        "{:?}",
+        r.problems
+    );
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
         let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();

@@ -1,0 +1,66 @@
+//! A shrink that fails half way, and a volume that grows after it: what was cut off does not come back, neither at once nor later.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{BLOCK, Slice};
+use cache::{Cache, CacheFile, CreateOptions, Settings};
+use pool::{CacheMode, DeviceFile, ErrorKind, Pool, PoolError};
+use rt::{Order, Rt};
+use sim::{DiskModel, World};
+use volume::{Volume, Volumes};
+
+const MIB: u64 = 1 << 20;
+
+fn blocks(value: u8, n: u64) -> Slice {
+    let mut buf = base::BufPool::new(0).take(n as usize * BLOCK);
+    buf.fill(value);
+    buf.freeze()
+}
+
+async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
+    let data = volume.read(from, end - from).await.expect("read");
+    let wrong = data.iter().flat_map(|s| s.iter()).position(|&b| b != value);
+    assert_eq!(wrong, None, "bytes from {from} on are not {value}");
+}
+
+async fn live(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMode) {
+    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    let (pool, _) = Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+    let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+    cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+    let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
+    a.write(0, blocks(1, 512)).await.expect("write");
+    a.flush().await.expect("flush");
+
+    let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
+    pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+    volumes.resize("a", MIB).await.expect_err("its commit fails");
+    pool.before_commit(None);
+    volumes.resize("a", MIB).await.expect("it has that size");
+    volumes.set_mode("a", mode).await.expect("the mode");
+    volumes.resize("a", 2 * MIB).await.expect("grow");
+    holds(&a, 0, MIB, 1).await;
+    holds(&a, MIB, 2 * MIB, 0).await;
+    rt.sleep(Duration::from_secs(60)).await;
+    cache.publish_all().await.expect("published");
+    holds(&a, MIB, 2 * MIB, 0).await;
+    assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
+}
+
+#[test]
+fn what_a_failed_shrink_cut_off_does_not_come_back() {
+    for mode in [CacheMode::WriteBack, CacheMode::WriteThrough] {
+        let world = World::new(9);
+        let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
+        let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
+        let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+        let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
+        let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
+        rt.block_on(live(rt.clone(), disk, file, mode)).expect("alive");
+        rt.kill();
+    }
+}
