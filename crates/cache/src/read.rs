@@ -199,8 +199,14 @@ impl Cache {
 
     /// Brings what reads of `[lba, end)` have to look up into memory.
     pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX))
-            .await??;
+        let mut at = lba;
+        while at < end {
+            let upto = at.plus(STEP_BLOCKS).min(end);
+            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX))
+                .await??;
+            at = upto;
+            self.0.rt.yield_now().await;
+        }
         self.0.pool.prefetch(volume, lba, end).await
     }
 
@@ -339,3 +345,44 @@ fn plan(
 }
 
 const _: () = assert!(STEP_BLOCKS * BLOCK_U64 <= 1 << 20);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use pool::Pool;
+
+    use super::*;
+    use crate::check::tests::{Lab, fill, settings};
+
+    #[test]
+    fn others_run_between_the_steps_of_a_prefetch() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            fill(&cache, a, 512, 16, 1).await;
+            let (from, end) = (Lba(0), Lba(160 * STEP_BLOCKS));
+            // Time stands still while somebody can run: nothing may have to be read.
+            cache.prefetch(a, from, end).await.unwrap();
+            let (turns, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+            let (r, count, until) = (rt.clone(), turns.clone(), ended.clone());
+            let other = rt.spawn(async move {
+                while !until.get() {
+                    count.set(count.get() + 1);
+                    r.yield_now().await;
+                }
+            });
+            cache.prefetch(a, from, end).await.unwrap();
+            ended.set(true);
+            assert!(other.await.is_some());
+            // Who is next is random; 160 would be the pool's steps alone.
+            assert!(turns.get() > 240, "{} turns", turns.get());
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+}
