@@ -350,8 +350,8 @@ impl Pool {
         *self.0.frozen.borrow_mut() = Some(frozen);
     }
 
-    /// A view of `len` zero bytes, at most as many as one step reads.
-    pub(crate) fn zero_block(&self, len: usize) -> Slice {
+    /// A view of `len` zero bytes, at most as many as one step reads, which takes no memory of its own.
+    pub fn zero_block(&self, len: usize) -> Slice {
         assert!(len <= ZEROS && len % BLOCK == 0);
         self.0.zeros.cut(0, len)
     }

@@ -209,7 +209,11 @@ impl Volume {
             } else {
                 self.fill(offset, from).await?;
                 let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64).await;
-                self.blocks.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                // Again: it may have grown meanwhile, and more have been written to what was its last block.
+                let to = to.min(self.whole_end(end) * BLOCK_U64);
+                if from < to {
+                    self.blocks.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                }
                 drop(lock);
                 self.fill(to.min(end), end).await?;
             }
@@ -224,12 +228,14 @@ impl Volume {
         while at < to {
             // Up to the next boundary, so that all pieces but the first and last are whole.
             let end = (at / ZERO_BYTES + 1).saturating_mul(ZERO_BYTES).min(to);
-            let zeros = self.pool.bufs().zeroed((end - at) as usize).freeze();
             let blocks = blocks_of(at, end - at);
             let _lock = self.locks.lock(blocks.clone()).await;
             self.check(at, end - at)?;
             let aligned = at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0;
-            let whole = if aligned { zeros } else { self.merge(&blocks, at, &zeros).await? };
+            // Those that are everybody's: what waits for its turn, however much, takes no memory.
+            let zeros = self.pool.zero_block((blocks.end - blocks.start) as usize * BLOCK);
+            let whole =
+                if aligned { zeros } else { self.merge(&blocks, at, &zeros.cut(0, (end - at) as usize)).await? };
             self.blocks.write(self.id, Lba(blocks.start), &whole).await?;
             at = end;
         }

@@ -220,3 +220,55 @@ fn a_full_pool_says_so_and_keeps_what_it_has() {
         v.write(0, written[0].1.clone()).await.expect("there is room again");
     });
 }
+
+#[test]
+fn zeroes_that_wait_take_no_memory() {
+    let bench = Bench::new(13);
+    bench.boot(true, |rt, volumes| async move {
+        let v = volumes.create("v", 4 * MIB, 512).await.expect("create");
+        let held = v.locks.lock(0..1024).await;
+        rt.settled().await;
+        let before = v.pool.bufs().outstanding();
+        let tasks: Vec<_> = (0..32)
+            .map(|i| {
+                let v = v.clone();
+                rt.spawn(async move { v.write_zeroes(i * 512, 2 * MIB, true).await })
+            })
+            .collect();
+        rt.settled().await;
+        assert_eq!(v.pool.bufs().outstanding(), before);
+        drop(held);
+        for t in tasks {
+            t.await.expect("ran").expect("zeroes");
+        }
+        assert!(bytes_of(&v, 0, 4 * MIB).await.iter().all(|&b| b == 0));
+        let parts = v.extents(0, 4 * MIB, 10).await.expect("extents");
+        assert!(parts[0].allocated && parts[0].len > 2 * MIB, "{parts:?}");
+    });
+}
+
+#[test]
+fn zeroes_up_to_an_old_end_spare_what_was_written_behind_it() {
+    let bench = Bench::new(15);
+    bench.boot(true, |rt, volumes| async move {
+        // The last whole block, and the last block alone.
+        for (name, offset) in [("a", 100), ("b", MIB - 100)] {
+            let v = volumes.create(name, MIB + 512, 512).await.expect("create");
+            v.write(0, random_slice(&v, &mut Prng::new(1), MIB as usize + 512)).await.expect("write");
+            let first = offset / BLOCK_U64;
+            let held = v.locks.lock(first..first + 1).await;
+            let z = v.clone();
+            let zeroes = rt.spawn(async move { z.write_zeroes(offset, MIB + 512 - offset, false).await });
+            rt.settled().await;
+            volumes.resize(name, 4 * MIB).await.expect("grow");
+            let data = random_slice(&v, &mut Prng::new(2), 1024);
+            v.write(MIB + 512, data.clone()).await.expect("write");
+            drop(held);
+            zeroes.await.expect("ran").expect("zeroes");
+            let got = bytes_of(&v, MIB - 4096, 4096 + 1536).await;
+            let from = if offset < MIB - 4096 { 0 } else { 4096 - 100 };
+            assert!(got[from..4096 + 512].iter().all(|&b| b == 0), "{name}");
+            assert_eq!(got[4096 + 512..], data[..], "{name}");
+        }
+    });
+}
