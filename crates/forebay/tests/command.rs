@@ -48,13 +48,18 @@ struct Up {
 
 impl Up {
     fn start(dir: &Path, more: &[&str]) -> Up {
-        let log = |name: &str| std::fs::File::create(dir.with_extension(name)).unwrap();
-        let child = Command::new(BIN)
+        let log = std::fs::File::create(dir.with_extension("err")).unwrap();
+        Up::start_as(Command::new(BIN), log.into(), dir, more)
+    }
+
+    /// Starts it by a command of which the arguments are still to be said.
+    fn start_as(mut command: Command, log: Stdio, dir: &Path, more: &[&str]) -> Up {
+        let child = command
             .args(["up", text(dir), "--size", "256M", "--volume-size", "64M"])
             .args(more)
             .stdin(Stdio::null())
-            .stdout(log("out"))
-            .stderr(log("err"))
+            .stdout(std::fs::File::create(dir.with_extension("out")).unwrap())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut up = Up { dir: dir.to_owned(), child };
@@ -317,6 +322,30 @@ fn create_asks_before_it_overwrites() {
     assert!(lines.len() >= 2 && lines.iter().any(|l| l["superblock"].is_object()), "{dumped}");
     refused(2, &["dump", "everything", "--device", text(&a)]);
     refused(1, &["check", text(&tmp.path().join("nowhere"))]);
+}
+
+#[test]
+fn a_creation_that_cannot_be_leaves_what_was_there() {
+    let (tmp, _) = dir();
+    let (a, b) = (tmp.path().join("a"), tmp.path().join("b"));
+    let mut image = vec![7u8; 8192];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    let file = |path: &Path, len: u64| {
+        std::fs::write(path, &image).unwrap();
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+    };
+    file(&a, 256 << 20);
+    file(&b, 1 << 20);
+    let both = ["create", "--force", "--device", text(&a), "--device", text(&b)];
+    assert!(refused(1, &both).contains("too small"));
+    let name = ["create", "--force", "--name", "a/b", "--device", text(&a)];
+    assert!(refused(1, &name).contains("name"));
+    for path in [&a, &b] {
+        let mut head = vec![0; image.len()];
+        std::fs::File::open(path).unwrap().read_exact(&mut head).unwrap();
+        assert!(head == image, "{} was changed", path.display());
+    }
+    fine(&["create", "--force", "--device", text(&a)]);
 }
 
 #[test]

@@ -20,9 +20,8 @@ const FIRST: Generation = Generation(1);
 /// Pages zeroed or written by one request.
 const PAGES_PER_WRITE: u64 = 64;
 
-/// Makes a pool named and shaped by `options` on `files`. What stood on them is lost: whoever calls has asked. `ids` are the pool's uuid and
-/// one for each device, from a source of true randomness.
-pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids: &[[u8; 16]]) -> Result<()> {
+/// Whether a pool named and shaped by `options` can be made on `files`; how, if it can: with so many chunks on each. Changes nothing.
+fn plan(files: &[DeviceFile], options: &CreateOptions) -> Result<(Geometry, Vec<u64>)> {
     check_name("pool", &options.name)?;
     let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
     let n = files.len();
@@ -40,20 +39,31 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
     {
         return invalid(format!("a block group of {b} bytes: 1 MiB to 1 GiB, a multiple of 256 KiB"));
     }
-    assert_eq!(ids.len(), n + 1, "a uuid for the pool and for each device");
     let sizes: Vec<u64> = files.iter().map(|f| f.size_bytes).collect();
     let geometry = Geometry::choose(&sizes, options.group_bytes);
-    let mut devices = Vec::with_capacity(n);
-    for (f, uuid) in files.iter().zip(&ids[1..]) {
-        let chunks = geometry.chunks_of(f.size_bytes).min(u64::from(geometry.group_capacity));
-        devices.push(DeviceRecord { uuid: *uuid, chunks, state: DeviceState::Online, failed_at: 0 });
-    }
-    let most: u64 = devices.iter().map(|d| d.chunks).sum();
-    let fitting = devices.iter().filter(|d| d.chunks > 0).count();
+    let chunks_of = |f: &DeviceFile| geometry.chunks_of(f.size_bytes).min(u64::from(geometry.group_capacity));
+    let chunks: Vec<u64> = files.iter().map(chunks_of).collect();
+    let most: u64 = chunks.iter().sum();
+    let fitting = chunks.iter().filter(|&&n| n > 0).count();
     if fitting < copies || most < 3 * copies as u64 {
         let need = (geometry.data_start() + 3 * geometry.group_bytes()) >> 20;
         return invalid(format!("the devices are too small for a pool of {copies} copies: at least {need} MiB each"));
     }
+    Ok((geometry, chunks))
+}
+
+/// Fails where [`create`] would, as far as that can be told without touching the devices.
+pub fn check_create(files: &[DeviceFile], options: &CreateOptions) -> Result<()> {
+    plan(files, options).map(drop)
+}
+
+/// Makes a pool named and shaped by `options` on `files`. What stood on them is lost: whoever calls has asked. `ids` are the pool's uuid and
+/// one for each device, from a source of true randomness.
+pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids: &[[u8; 16]]) -> Result<()> {
+    let (geometry, chunks) = plan(files, options)?;
+    assert_eq!(ids.len(), files.len() + 1, "a uuid for the pool and for each device");
+    let record = |(&chunks, &uuid)| DeviceRecord { uuid, chunks, state: DeviceState::Online, failed_at: 0 };
+    let devices: Vec<DeviceRecord> = chunks.iter().zip(&ids[1..]).map(record).collect();
     let digest = (0..geometry.table_pages()).fold(0u64, |sum, page| sum.wrapping_add(page_digest(page, FIRST)));
     for (i, f) in files.iter().enumerate() {
         let queue = f.queue(rt, queue::Limits::default());

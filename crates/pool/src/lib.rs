@@ -49,7 +49,7 @@ use rt::Rt;
 use rt::sync::Event;
 use rustc_hash::FxHashMap;
 
-pub use create::create;
+pub use create::{check_create, create};
 pub use device::DeviceErrors;
 pub use error::{ErrorKind, PoolError, Result};
 pub use format::page::CacheMode;

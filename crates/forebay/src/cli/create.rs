@@ -88,13 +88,14 @@ impl Create {
         let all: Vec<&DeviceFile> = files.iter().chain(&cache).collect();
         let found: Vec<_> = all.iter().map(|f| look(f)).collect::<Result<_>>()?;
         self.judge(&all, &found)?;
+        let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
+        pool::check_create(&files, &options)?;
         for (f, found) in all.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
             let wiped = OpenOptions::new().write(true).open(&f.path).and_then(|file| signatures::wipe(&file, found));
             wiped.map_err(|e| CommandError::failed(&f.path, e))?;
         }
         let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
         let uuid = uuid::Uuid::from_bytes(ids[0]).to_string();
-        let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
         let (rt, on, on_cache) = (world.rt.clone(), files.clone(), cache.clone());
         let created = world.rt.block_on(async move {
             pool::create(&rt, &on, &options, &ids).await?;
