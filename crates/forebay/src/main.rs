@@ -28,6 +28,7 @@ mod sockets;
 mod units;
 mod world;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
     match cli::Cli::parse().run() {
         Ok(status) => ExitCode::from(status),
         Err(e) => {
-            eprintln!("forebay: {e}");
+            // Its reader may have gone.
+            let _ = writeln!(std::io::stderr(), "forebay: {e}");
             ExitCode::from(e.exit_status())
         }
     }

@@ -1,7 +1,7 @@
 //! The binary as a person uses it: a pool in a directory of its own, served, asked, stopped.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -146,6 +146,43 @@ fn up_serves_and_answers_until_it_is_told_to_stop() {
     let again = Up::start(&dir, &["--io", "posix"]);
     assert_eq!(again.status()["server"]["io_backend"], "posix");
     again.stop("INT");
+}
+
+#[test]
+fn it_ends_well_though_nobody_reads_the_log_any_more() {
+    for signal in ["TERM", "INT"] {
+        let (_tmp, dir) = dir();
+        let mut up = Up::start_as(Command::new(BIN), Stdio::piped(), &dir, &["--log-level", "debug"]);
+        drop(up.child.stderr.take());
+        assert!(up.greets());
+        up.stop(signal);
+        // And its last words.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let words = ["volume", "list", "--socket", text(&dir)];
+        assert_eq!(Command::new(BIN).args(words).stderr(writer).status().unwrap().code(), Some(1));
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_though_the_log_is_full() {
+    let (_tmp, dir) = dir();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut up = Up::start_as(Command::new(BIN), writer.try_clone().unwrap().into(), &dir, &[]);
+    // No line fits any more, and nobody reads.
+    let fill = std::thread::Builder::new().spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {}).unwrap();
+    (0..10).for_each(|_| pause());
+    up.signal("TERM");
+    (0..10).for_each(|_| pause());
+    assert!(up.child.try_wait().unwrap().is_none());
+    up.signal("TERM");
+    let ended = (0..TRIES).any(|_| {
+        pause();
+        up.child.try_wait().unwrap().is_some()
+    });
+    assert!(ended);
+    drop(reader);
+    fill.join().unwrap();
 }
 
 #[test]
