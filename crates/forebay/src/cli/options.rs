@@ -95,7 +95,7 @@ pub struct CacheOptions {
     /// How much older than the volumes the pool's image may be: what losing the cache costs at most [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_lag: Option<Duration>,
-    /// Memory for the cache's index; the rest is read from the cache when needed [default: 64M]
+    /// Memory for the cache's index; the rest is read from the cache when needed [default: 48M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     index_memory: Option<u64>,
     /// The cache is lost: go on with the pool's image, which is older, and report how old. What was written since is lost
