@@ -12,16 +12,17 @@ use base::BLOCK;
 use cache::CacheFile;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::superblock::{self, Superblock};
-use posix::{Handles, OpenFile, sys};
+use posix::{Handles, OpenFile, Opened, sys};
 
 use crate::error::{CommandError, Result};
 use crate::signatures::{self, A_CACHE};
 use crate::units::human_bytes;
-use crate::world::{OpenError, open};
+use crate::world::{OpenError, open, open_unowned};
 
 /// Opens a cache's file or device that exists.
 pub fn open_existing(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    opened(handles, path, None)
+    let (file, info) = open(handles, path, &OpenFile { write: true, create_len: None, direct: true })?;
+    Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
 /// The same, for reading alone.
@@ -30,21 +31,16 @@ pub fn open_to_read(handles: &Handles, path: &Path) -> std::result::Result<Cache
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
-fn opened(handles: &Handles, path: &Path, create_len: Option<u64>) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) = open(handles, path, &OpenFile { write: true, create_len, direct: true })?;
-    Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
-}
-
 /// A place for a new cache.
 pub struct Place {
     /// The file or device, open.
-    pub file: CacheFile,
+    pub opened: Opened,
     /// It was not there before.
     pub is_new: bool,
 }
 
-/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file.
-pub fn open_place(handles: &Handles, path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
+/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks, for seconds if need be.
+pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let at = path.display();
     let meta = match path.metadata() {
@@ -85,8 +81,9 @@ pub fn open_place(handles: &Handles, path: &Path, size: Option<u64>, pool_uuid: 
             }
         }
     }
-    let file = opened(handles, path, create_len).map_err(|e| CommandError::Failed(e.to_string()))?;
-    Ok(Place { file, is_new })
+    let how = OpenFile { write: true, create_len, direct: true };
+    let opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+    Ok(Place { opened, is_new })
 }
 
 /// The file is sparse; but a cache that finds no space later fails with what it holds.
@@ -172,7 +169,9 @@ mod tests {
         let how = OpenFile { write: true, create_len: Some(320 << 20), direct: true };
         let (file, info) = open(&world.handles, &at, &how).unwrap();
         let device = DeviceChoice::from(at.clone()).opened(file, &info);
-        let cache = opened(&world.handles, &dir.join(name), Some(CACHE)).unwrap();
+        let on = dir.join(name);
+        let (cache, info) = open(&world.handles, &on, &OpenFile { create_len: Some(CACHE), ..how }).unwrap();
+        let cache = CacheFile { path: on.display().to_string(), file: cache, size_bytes: info.size_bytes };
         let files = [file, cache.file];
         let ids = [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()];
         let options = pool::CreateOptions { name: "p".into(), copies: 1, group_bytes: None };
@@ -192,10 +191,9 @@ mod tests {
     #[test]
     fn only_what_may_be_lost_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let world = World::new(IoChoice::Posix).unwrap();
         let foreign = pool_with_cache(dir.path(), "foreign");
         let own = pool_with_cache(dir.path(), "own");
-        let place = |name: &str, size| open_place(&world.handles, &dir.path().join(name), size, own);
+        let place = |name: &str, size| open_place(&dir.path().join(name), size, own);
         let refused = |name: &str, size, word: &str| {
             let before = std::fs::read(dir.path().join(name)).ok();
             let Err(e) = place(name, size) else { panic!("{name} was taken") };
@@ -205,7 +203,7 @@ mod tests {
         refused("none", None, "--size");
         refused("none", Some(1 << 60), "free");
         let new = place("none", Some(1 << 20)).unwrap();
-        assert!(new.is_new && new.file.size_bytes == 1 << 20);
+        assert!(new.is_new && new.opened.info.size_bytes == 1 << 20);
 
         refused("foreign", None, "another pool");
         refused("foreign", Some(2 * CACHE), "another pool");
@@ -218,7 +216,7 @@ mod tests {
 
         assert!(matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own));
         let again = place("own", Some(2 * CACHE)).unwrap();
-        assert!(!again.is_new && again.file.size_bytes == 2 * CACHE);
+        assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
 
         let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
         (0..SLOTS).for_each(|slot| file.write_all_at(b"x", CacheSuperblock::offset_of(slot) + 100).unwrap());

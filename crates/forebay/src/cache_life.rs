@@ -15,10 +15,11 @@ use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
 
-use crate::cache_file::{Held, cache_of_pool, look, open_existing, open_place};
+use crate::cache_file::{Held, Place, cache_of_pool, look, open_existing, open_place};
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
+use crate::mailbox::elsewhere;
 use crate::units::{human_bytes, human_seconds, utc};
 use crate::world::OpenError;
 
@@ -129,16 +130,20 @@ impl Caches {
 
     /// Makes a cache for a pool that has none.
     async fn make(&self, pool: &Pool, path: &Path, size: Option<u64>) -> Result<Cache> {
-        let place = open_place(&self.handles, path, size, pool.uuid())?;
-        match self.make_on(pool, &place.file).await {
+        let (at, uuid) = (path.to_owned(), pool.uuid());
+        let opening = elsewhere(&self.rt, &self.handles, move || open_place(&at, size, uuid));
+        let Place { opened, is_new } = opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
+        let size_bytes = opened.info.size_bytes;
+        let file = CacheFile { path: path.display().to_string(), file: self.handles.adopt_file(opened), size_bytes };
+        match self.make_on(pool, &file).await {
             Ok(cache) => {
-                self.file.set(Some(place.file.file));
-                tracing::info!(path = place.file.path, size_bytes = place.file.size_bytes, "cache made and attached");
+                self.file.set(Some(file.file));
+                tracing::info!(path = file.path, size_bytes, "cache made and attached");
                 Ok(cache)
             }
             Err(e) => {
-                self.close_file(place.file.file);
-                if place.is_new {
+                self.close_file(file.file);
+                if is_new {
                     let _ = std::fs::remove_file(path);
                 }
                 Err(e.into())

@@ -8,9 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
+use posix::Handles;
 use rt::{Op, Rt, SocketId};
-
-use crate::world::World;
 
 /// Messages that wait; who sends more waits.
 const CAPACITY: usize = 64;
@@ -36,13 +35,29 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-/// A mailbox of the shard that runs on `world`.
-pub fn mailbox<T>(world: &World) -> io::Result<(Sender<T>, Mailbox<T>)> {
+/// A mailbox of the shard that runs on `rt`.
+pub fn mailbox<T>(rt: &Rt, handles: &Handles) -> io::Result<(Sender<T>, Mailbox<T>)> {
     let (theirs, ours) = UnixStream::pair()?;
     theirs.set_nonblocking(true)?;
-    let bell = world.handles.adopt_socket(ours.into())?;
+    let bell = handles.adopt_socket(ours.into())?;
     let (sender, messages) = sync_channel(CAPACITY);
-    Ok((Sender { messages: sender, bell: Arc::new(theirs) }, Mailbox { rt: world.rt.clone(), bell, messages }))
+    Ok((Sender { messages: sender, bell: Arc::new(theirs) }, Mailbox { rt: rt.clone(), bell, messages }))
+}
+
+/// Does work that may block in a thread of its own; the shard goes on meanwhile.
+pub async fn elsewhere<T: Send + 'static>(
+    rt: &Rt,
+    handles: &Handles,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (sender, mut mailbox) = mailbox(rt, handles)?;
+    let spawned = std::thread::Builder::new().name("elsewhere".into()).spawn(move || sender.send(work()).is_ok());
+    let done = match spawned {
+        Ok(_) => mailbox.next().await.ok_or_else(|| io::Error::other("the thread ended early")),
+        Err(e) => Err(e),
+    };
+    rt.op(Op::Close { socket: mailbox.bell }).await;
+    done
 }
 
 impl<T> Sender<T> {
@@ -78,13 +93,15 @@ impl<T> Mailbox<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::world::IoChoice;
+    use crate::world::{IoChoice, World};
 
     #[test]
     fn messages_arrive_in_order_from_another_thread() {
         let world = World::new(IoChoice::Posix).unwrap();
-        let (sender, mut mailbox) = mailbox(&world).unwrap();
+        let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).unwrap();
         let thread = std::thread::Builder::new().spawn(move || (0..10_000).all(|i| sender.send(i).is_ok())).unwrap();
         let got = world.rt.block_on(async move {
             let mut got = Vec::new();
@@ -100,8 +117,29 @@ mod tests {
     #[test]
     fn a_shard_that_has_ended_gives_messages_back() {
         let world = World::new(IoChoice::Posix).unwrap();
-        let (sender, mailbox) = mailbox(&world).unwrap();
+        let (sender, mailbox) = mailbox(&world.rt, &world.handles).unwrap();
         drop(mailbox);
         assert_eq!(sender.send(5), Err(5));
+    }
+
+    #[test]
+    fn what_is_done_elsewhere_holds_nothing_up() {
+        for io in [IoChoice::Auto, IoChoice::Posix] {
+            let world = World::new(io).unwrap();
+            let (go, wait) = sync_channel::<u32>(1);
+            let (rt, handles) = (world.rt.clone(), world.handles.clone());
+            let done = world.rt.block_on(async move {
+                let r = rt.clone();
+                drop(rt.spawn(async move {
+                    r.sleep(Duration::from_millis(1)).await;
+                    go.send(7).unwrap();
+                }));
+                let waits = move || wait.recv_timeout(Duration::from_secs(10));
+                let first = elsewhere(&rt, &handles, waits).await.unwrap();
+                let panics = elsewhere::<u32>(&rt, &handles, || panic!("as it should")).await;
+                (first, panics.is_err())
+            });
+            assert_eq!(done, Some((Ok(7), true)));
+        }
     }
 }

@@ -58,7 +58,7 @@ pub struct NewPool {
 /// Serves until it is told to stop.
 pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
-    let (sender, mailbox) = mailbox(&world).map_err(failed)?;
+    let (sender, mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     signals::watch(sender.clone())?;
 
     let mut listeners = Vec::new();

@@ -100,9 +100,17 @@ impl World {
 
 /// Opens and locks one file or block device.
 pub fn open(handles: &Handles, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
-    let (file, info) = handles.open_file(path, how).map_err(|e| OpenError::of(path, &e))?;
+    let opened = open_unowned(path, how)?;
+    let info = opened.info;
+    Ok((handles.adopt_file(opened), info))
+}
+
+/// The same for a shard that takes it over later; in any thread.
+pub fn open_unowned(path: &Path, how: &OpenFile) -> std::result::Result<posix::Opened, OpenError> {
+    let opened = posix::open::open(path, how).map_err(|e| OpenError::of(path, &e))?;
+    let info = &opened.info;
     tracing::debug!(path = %path.display(), size_bytes = info.size_bytes, direct = info.direct, "opened");
-    Ok((file, info))
+    Ok(opened)
 }
 
 /// The devices of a pool, as far as they are there.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use base::IoError;
 use rt::{FileId, OpId, SocketId};
 
-use crate::open::{FileInfo, OpenFile, open};
+use crate::open::{FileInfo, OpenFile, Opened, open};
 use crate::sys::{self, NO_SUCH};
 
 /// Bytes that a local socket may hold for its peer; the kernel takes less if its administrator says so.
@@ -73,9 +73,15 @@ impl Handles {
     /// a second of trying.
     pub fn open_file(&self, path: impl AsRef<Path>, how: &OpenFile) -> io::Result<(FileId, FileInfo)> {
         let opened = open(path.as_ref(), how)?;
+        let info = opened.info;
+        Ok((self.adopt_file(opened), info))
+    }
+
+    /// Takes over a file that was opened elsewhere.
+    pub fn adopt_file(&self, opened: Opened) -> FileId {
         let files = &mut self.0.borrow_mut().files;
         files.push(File { fd: opened.fd, in_memory: opened.in_memory });
-        Ok((FileId(files.len() as u32 - 1), opened.info))
+        FileId(files.len() as u32 - 1)
     }
 
     /// Closes a file, and so unlocks it. Its number stays taken, and so does the descriptor's: an operation that comes too late fails with EBADF and

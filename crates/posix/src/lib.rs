@@ -19,4 +19,4 @@ mod workers;
 
 pub use backend::Posix;
 pub use handles::{FileHandle, Handles};
-pub use open::{FileInfo, OpenFile};
+pub use open::{FileInfo, OpenFile, Opened};

@@ -48,15 +48,16 @@ pub struct FileInfo {
 }
 
 /// An open file, locked until it is closed.
-pub(crate) struct Opened {
-    pub fd: OwnedFd,
+pub struct Opened {
+    pub(crate) fd: OwnedFd,
+    /// What it is.
     pub info: FileInfo,
     /// It has no device below: transfers only copy memory.
-    pub in_memory: bool,
+    pub(crate) in_memory: bool,
 }
 
 /// Opens and locks. Blocks, for up to a second if somebody else has the lock.
-pub(crate) fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
+pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     for _ in 1..LOCK_TRIES {
         match open_now(path, how) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {

@@ -142,7 +142,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let world = World::new(IoChoice::Posix).unwrap();
-        let (sender, shard) = mailbox(&world).unwrap();
+        let (sender, shard) = mailbox(&world.rt, &world.handles).unwrap();
         let server = ControlServer::start(UnixListener::bind(&path).unwrap(), sender).unwrap();
         drop(shard);
         let mut stream = UnixStream::connect(&path).unwrap();
