@@ -13,6 +13,7 @@ use cache::Cache;
 use nbd::Server;
 use pool::status::KindStatus;
 use pool::{CreateOptions, DeviceFile, Pool};
+use posix::sys;
 use queue::KindStats;
 use rt::Rt;
 use rt::sync::Event;
@@ -34,6 +35,8 @@ use crate::{announce, signals};
 const GRACE: Duration = Duration::from_secs(10);
 /// How long commands that wait for an answer are given to receive it, then.
 const REPLY_GRACE: Duration = Duration::from_secs(1);
+/// Descriptors that are not clients': devices, sockets, control connections.
+const OWN_FILES: u64 = 64;
 
 /// The pool that is served.
 pub enum Source {
@@ -60,6 +63,7 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     signals::watch(sender.clone())?;
+    raise_open_files(config.limits.max_connections);
 
     let mut listeners = Vec::new();
     for &address in &config.nbd_listen {
@@ -300,6 +304,18 @@ impl Shard {
         self.volumes.pool().close().await.map_err(|e| CommandError::failed("the last commit failed", e))?;
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// May this process have too few descriptors for all clients, it says so: those that come then are not accepted.
+fn raise_open_files(max_connections: usize) {
+    let needed = max_connections as u64 + OWN_FILES;
+    match sys::raise_open_files() {
+        Ok(limit) if limit < needed => tracing::warn!(
+            "at most {limit} files can be open, and {max_connections} connections need {needed}: raise the hard limit (ulimit -Hn), or lower max_connections"
+        ),
+        Ok(_) => {}
+        Err(e) => tracing::warn!("how many files can be open is not known: {e}"),
     }
 }
 

@@ -186,6 +186,26 @@ fn a_second_signal_ends_it_though_the_log_is_full() {
 }
 
 #[test]
+fn as_many_files_as_are_allowed_can_be_open() {
+    let limited = |soft: u32, hard: u32| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec \"$0\" \"$@\""), BIN]);
+        command
+    };
+    for (hard, warned) in [(200, true), (320, false)] {
+        let (_tmp, dir) = dir();
+        let log = std::fs::File::create(dir.with_extension("err")).unwrap();
+        let up = Up::start_as(limited(100, hard), log.into(), &dir, &[]);
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", up.child.id())).unwrap();
+        let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        assert_eq!(files.split_whitespace().nth(3), Some(hard.to_string().as_str()), "{files}");
+        let log = up.log("err");
+        assert_eq!(log.contains("at most 200 files can be open, and 256 connections need 320"), warned, "{log}");
+        up.stop("TERM");
+    }
+}
+
+#[test]
 fn volumes_come_change_and_go() {
     let (_tmp, dir) = dir();
     let up = Up::start(&dir, &[]);

@@ -19,6 +19,13 @@ use crate::sys::{self, NO_SUCH};
 /// Bytes that a local socket may hold for its peer; the kernel takes less if its administrator says so.
 const LOCAL_SEND_BYTES: i32 = 512 << 10;
 
+/// A peer over TCP that says nothing for so many seconds is asked whether it is still there,
+const KEEPALIVE_IDLE: i32 = 60;
+/// again after so many,
+const KEEPALIVE_PAUSE: i32 = 10;
+/// and is gone when it has not answered so often.
+const KEEPALIVE_PROBES: i32 = 6;
+
 /// The table. Files stay open until the last clone is gone.
 #[derive(Clone)]
 pub struct Handles(Rc<RefCell<Tables>>);
@@ -101,8 +108,21 @@ impl Handles {
     pub fn adopt_socket(&self, fd: OwnedFd) -> io::Result<SocketId> {
         // A reply is sent whole: waiting for more to send with it would only delay it. Where there is no such option it is a local socket, whose
         // room the kernel does not adapt: with little of it a large reply waits for the client again and again.
-        if sys::set_option(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).is_err() {
-            let _ = sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_SEND_BYTES);
+        let set = |level, name, value| sys::set_option(fd.as_raw_fd(), level, name, value);
+        if set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).is_ok() {
+            // A client whose machine or network went away says nothing any more, and would keep its place for ever.
+            for (level, name, value) in [
+                (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_IDLE),
+                (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_PAUSE),
+                (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES),
+                (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            ] {
+                if let Err(e) = set(level, name, value) {
+                    tracing::debug!("a TCP connection without a watch for lost peers: {e}");
+                }
+            }
+        } else {
+            let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_SEND_BYTES);
         }
         self.adopt(fd)
     }
@@ -191,6 +211,7 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -209,6 +230,23 @@ mod tests {
         let (again, _) = one.open_file(&path, &how).unwrap();
         assert!(again != file && one.file(again).unwrap().fd != fd);
         assert!(one.close_file(FileId(9)).is_err());
+    }
+
+    #[test]
+    fn a_lost_peer_is_noticed_over_tcp() {
+        let handles = Handles::new(true);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = handles.adopt_socket(listener.accept().unwrap().0.into()).unwrap();
+        let fd = handles.hold(socket).unwrap();
+        let get = |level, name| sys::option(fd, level, name).unwrap();
+        assert_eq!(get(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+        assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), KEEPALIVE_IDLE);
+        assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL), KEEPALIVE_PAUSE);
+        assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_KEEPCNT), KEEPALIVE_PROBES);
+        let (local, _peer) = UnixStream::pair().unwrap();
+        let local = handles.adopt_socket(local.into()).unwrap();
+        assert_eq!(sys::option(handles.hold(local).unwrap(), libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap(), 0);
     }
 
     #[test]

@@ -129,6 +129,33 @@ pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// An option of a socket that is a number.
+#[cfg(test)]
+pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
+    let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
+    // SAFETY: `value` is a live number of the size that is given, and so is its size.
+    let r = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast::<libc::c_void>(), &raw mut len) };
+    if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Raises the number of descriptors that this process may have as far as it is allowed to; returns it.
+pub fn raise_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is live and of the right type in both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        // What there is is better than nothing.
+        if soft < limit.rlim_max && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
+            limit.rlim_cur = soft;
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// Closes what is behind a descriptor and leaves the number taken, by something that nothing can be read from or written to.
 pub(crate) fn close_in_place(fd: RawFd) -> io::Result<()> {
     let nothing = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/")?;
