@@ -71,7 +71,7 @@ impl Blocks {
             return Ok(gate.clone());
         }
         let Some(status) = self.0.pool.volume(volume) else {
-            return Err(PoolError::new(ErrorKind::NotFound, format!("there is no volume {volume} any more")));
+            return Err(is_gone(volume));
         };
         let gate = Gate::new(status.cache_mode);
         if let Some(shut) = &mut *self.0.born_shut.borrow_mut() {
@@ -83,7 +83,7 @@ impl Blocks {
 
     async fn enter(&self, volume: VolumeId) -> Result<(Inside, Way)> {
         let gate = self.gate(volume)?;
-        let inside = gate.enter().await;
+        let inside = gate.enter().await.ok_or_else(|| is_gone(volume))?;
         let cache = self.0.cache.borrow().clone().filter(|c| !c.is_aside());
         let way = match (cache, gate.mode()) {
             (None, _) | (_, CacheMode::None) => Way::Pool,
@@ -226,11 +226,12 @@ impl Blocks {
         cache.flush().await
     }
 
-    /// Deletes a volume; nothing of it is carried to the pool any more.
+    /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end first, or they would leave in the cache what is of no volume.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
+        let gate = self.gate(volume)?;
+        let _shut = gate.shut().await;
         let outcome = async {
-            let (_inside, way) = self.enter(volume).await?;
-            let (Way::Back(cache) | Way::Direct(cache, _)) = way else {
+            let Some(cache) = self.cache().filter(|c| !c.is_aside() && gate.mode() != CacheMode::None) else {
                 return self.0.pool.delete_volume(volume).await;
             };
             let _no_round = cache.between_rounds().await;
@@ -239,6 +240,7 @@ impl Blocks {
         }
         .await;
         if self.0.pool.volume(volume).is_none() {
+            gate.set_gone();
             self.0.gates.borrow_mut().remove(&volume);
         }
         outcome
@@ -330,4 +332,8 @@ impl Blocks {
         }
         all
     }
+}
+
+fn is_gone(volume: VolumeId) -> PoolError {
+    PoolError::new(ErrorKind::NotFound, format!("there is no volume {volume} any more"))
 }

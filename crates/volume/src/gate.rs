@@ -14,6 +14,8 @@ struct Inner {
     mode: Cell<CacheMode>,
     inside: Cell<u64>,
     shut: Cell<bool>,
+    /// The volume was deleted.
+    gone: Cell<bool>,
     /// Nobody is inside any more, or the gate is open again.
     changed: Event,
 }
@@ -26,8 +28,8 @@ pub(crate) struct Shut(Gate);
 
 impl Gate {
     pub fn new(mode: CacheMode) -> Gate {
-        let (inside, shut) = (Cell::new(0), Cell::new(false));
-        Gate(Rc::new(Inner { mode: Cell::new(mode), inside, shut, changed: Event::new() }))
+        let (inside, shut, gone) = (Cell::new(0), Cell::new(false), Cell::new(false));
+        Gate(Rc::new(Inner { mode: Cell::new(mode), inside, shut, gone, changed: Event::new() }))
     }
 
     /// What a cache does for the volume. Read it inside.
@@ -40,13 +42,21 @@ impl Gate {
         self.0.mode.set(mode);
     }
 
-    /// Goes in; waits while the gate is shut.
-    pub async fn enter(&self) -> Inside {
+    /// Nobody goes in any more. To be done while the gate is shut.
+    pub fn set_gone(&self) {
+        self.0.gone.set(true);
+    }
+
+    /// Goes in; waits while the gate is shut. `None`: the volume was deleted.
+    pub async fn enter(&self) -> Option<Inside> {
         while self.0.shut.get() {
             self.0.changed.wait().await;
         }
+        if self.0.gone.get() {
+            return None;
+        }
         self.0.inside.set(self.0.inside.get() + 1);
-        Inside(self.clone())
+        Some(Inside(self.clone()))
     }
 
     /// Shuts a gate that nobody has seen yet.
