@@ -7,8 +7,9 @@
 //! 4. When all that is written, all devices are flushed; then the superblocks are written and flushed. From now on this state is the pool.
 //! 5. What it freed may be used again as soon as no read is about it any more, and all who waited are told.
 //!
-//! A commit that fails keeps its frozen transaction and is tried again as a whole at the next request; until then nothing of it counts. A
-//! failed flush of a device that the pool cannot do without ends all commits: what that device lost cannot be known.
+//! A commit that fails keeps its frozen transaction and is tried again at the next request; until then nothing of it counts. Up to the flush as a whole; from
+//! then on with the superblocks alone: one that got to a device may name the pages, and they must stay what they are. A failed flush of a device that the
+//! pool cannot do without ends all commits: what that device lost cannot be known.
 //!
 //! One commit at a time; whoever asks while one runs shares the next.
 
@@ -51,6 +52,8 @@ pub(crate) struct Frozen {
     /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not the committed one.
     bitmap_pages: Vec<(GroupId, u32)>,
     table_pages: BTreeSet<u32>,
+    /// All that is durable on every device in use: nothing but superblocks may be written any more, of which there may be some already.
+    flushed: bool,
 }
 
 impl Frozen {
@@ -67,6 +70,7 @@ impl Frozen {
             touched_groups: BTreeSet::new(),
             bitmap_pages: Vec::new(),
             table_pages: BTreeSet::new(),
+            flushed: false,
         }
     }
 
@@ -140,11 +144,14 @@ impl Pool {
             };
             writes.add(self.rt().spawn(marked)).await;
         }
-        let sent = self.send_frozen(frozen, &mut writes).await;
+        let sent = if frozen.flushed { Ok(()) } else { self.send_frozen(frozen, &mut writes).await };
         // Also after a failure: what is under way must end before anything is tried again.
         let written = writes.finish().await;
         sent.and(written)?;
-        self.flush_devices().await?;
+        if !frozen.flushed {
+            self.flush_devices().await?;
+            frozen.flushed = true;
+        }
         self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
     }
 
@@ -290,7 +297,8 @@ impl Pool {
             let Some((place, cancelled)) = st.volumes.get(id).map(|v| (v.place, v.gone && root.is_none())) else {
                 continue;
             };
-            // A volume whose creation was reported as failed, in the first try of this commit, must not come to be by the second.
+            // A volume whose creation was reported as failed, in the first try of this commit, must not come to be by the second. Where that may only
+            // write superblocks, the next commit takes it out again.
             st.places[place as usize] =
                 (!gone && !cancelled).then(|| VolumeRecord { mapping: *root, ..record.clone() });
             frozen.table_pages.insert(place / format::page::VOLUMES_PER_PAGE);

@@ -1,0 +1,85 @@
+//! A backend whose answers a test may replace by errors.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Instant, IoError};
+use rt::{Backend, Completion, FileId, Op, OpId, Payload};
+
+/// What an operation is answered by instead, if anything; it is done or not, as the second says.
+pub type Rule = Box<dyn Fn(&Op) -> Option<(IoError, Done)>>;
+
+/// Whether an operation that is answered by an error is done all the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    Yes,
+    No,
+}
+
+/// The rule in force, if any; clones are the same.
+#[derive(Clone, Default)]
+pub struct Rules(Rc<RefCell<Option<Rule>>>);
+
+impl Rules {
+    pub fn set(&self, rule: impl Fn(&Op) -> Option<(IoError, Done)> + 'static) {
+        *self.0.borrow_mut() = Some(Box::new(rule));
+    }
+
+    pub fn clear(&self) {
+        *self.0.borrow_mut() = None;
+    }
+
+    pub fn over(&self, inner: Box<dyn Backend>) -> Box<dyn Backend> {
+        Box::new(Ruled { inner, rules: self.clone(), refused: Vec::new(), told: Vec::new() })
+    }
+}
+
+struct Ruled {
+    inner: Box<dyn Backend>,
+    rules: Rules,
+    refused: Vec<Completion>,
+    told: Vec<(OpId, IoError)>,
+}
+
+impl Backend for Ruled {
+    fn submit(&mut self, id: OpId, op: Op) {
+        let verdict = self.rules.0.borrow().as_ref().and_then(|rule| rule(&op));
+        match verdict {
+            None => self.inner.submit(id, op),
+            Some((e, Done::Yes)) => {
+                self.told.push((id, e));
+                self.inner.submit(id, op);
+            }
+            Some((e, Done::No)) => {
+                let payload = match op {
+                    Op::Read { bufs, .. } => Payload::Bufs(bufs),
+                    Op::Write { data, .. } => Payload::Data(data),
+                    _ => Payload::None,
+                };
+                self.refused.push(Completion { id, result: Err(e), payload });
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        let from = done.len();
+        let now = self.inner.now();
+        done.append(&mut self.refused);
+        let now = self.inner.wait(if done.len() > from { Some(now) } else { until }, done);
+        for c in &mut done[from..] {
+            if let Some(at) = self.told.iter().position(|(id, _)| *id == c.id) {
+                c.result = Err(self.told.swap_remove(at).1);
+            }
+        }
+        now
+    }
+
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+}
+
+/// A write to `file`.
+pub fn writes_to(op: &Op, file: FileId) -> bool {
+    matches!(op, Op::Write { file: f, .. } if *f == file)
+}

@@ -1,0 +1,105 @@
+//! What the pool does again after an error, and what it must not: with devices that answer so while they may have done it.
+
+use std::future::Future;
+
+use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
+use rt::{Op, Order, Rt};
+use sim::{DiskModel, World};
+
+mod common;
+
+use common::{Done, Rules, writes_to};
+
+const MIB: u64 = 1 << 20;
+
+struct Bench {
+    world: World,
+    files: Vec<DeviceFile>,
+    rules: Rules,
+    volume: VolumeId,
+}
+
+impl Bench {
+    /// A pool of two copies on two disks, with a volume whose first 100 blocks hold `1`.
+    fn new(seed: u64) -> Bench {
+        let world = World::new(seed);
+        let disk = |i| {
+            let file = world.add_disk(DiskModel::nvme(32 * MIB));
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB, emulate: None }
+        };
+        let files: Vec<_> = (0..2).map(disk).collect();
+        let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };
+        bench.volume = bench.run(|rt, files| async move {
+            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            let pool = open(&rt, files).await;
+            let id = pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
+            put(&pool, id, 0, 100).await;
+            pool.commit().await.expect("commit");
+            pool.close().await.expect("close");
+            id
+        });
+        bench
+    }
+
+    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
+        let rt = Rt::new(self.rules.over(self.world.backend()), Order::Seeded(self.world.history_hash()), 256);
+        let out = rt.block_on(body(rt.clone(), self.files.clone()));
+        rt.kill();
+        out.expect("alive")
+    }
+}
+
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
+    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
+    Pool::open(rt, files, settings).await.expect("open").0
+}
+
+async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64) {
+    let mut data = pool.bufs().take(blocks as usize * BLOCK);
+    data.fill(1);
+    pool.write(id, Lba(lba), &data.freeze()).await.expect("write");
+}
+
+/// A superblock may have got to a device though its write failed: it names table pages, which must stay what they are until the next commit.
+#[test]
+fn what_a_superblock_may_name_is_not_written_again() {
+    for done in [Done::Yes, Done::No] {
+        let bench = Bench::new(1);
+        let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files.clone()).await;
+            let second = files[1].file;
+            rules.set(move |op| match op {
+                Op::Write { fua: true, .. } if writes_to(op, second) => Some((IoError::NO_SPACE, done)),
+                _ => None,
+            });
+            let e = pool.create_volume("w", MIB, 4096).await.expect_err("no superblock");
+            assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
+            // The creation was given up; and a group is formed.
+            put(&pool, id, 1000, 400).await;
+            // The volume table's first page and the group table's first: in which slot of each is the version that is newest now?
+            let volume_pages = 2;
+            let slots = |page: u64| [MIB + page * 2 * BLOCK_U64, MIB + (page * 2 + 1) * BLOCK_U64];
+            let generation = |at: u64| world.contents(files[0].file, at + 16, 8);
+            let newest = |page: u64| {
+                slots(page).into_iter().max_by_key(|&at| u64::from_le_bytes(generation(at).try_into().expect("eight")))
+            };
+            let places = [newest(0), newest(volume_pages)].map(|at| at.expect("two slots"));
+            let disks = [files[0].file, second];
+            let pages = || places.map(|at| disks.map(|disk| world.contents(disk, at, BLOCK)));
+            let before = pages();
+            rules.clear();
+            pool.commit().await.expect("commit");
+            assert!(pages() == before, "what a superblock names was written again");
+            assert!(pool.find_volume("w").is_none());
+            pool.close().await.expect("close");
+        });
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            assert!(pool.find_volume("w").is_none(), "its creation had failed");
+            pool.close().await.expect("close");
+        });
+    }
+}
