@@ -390,7 +390,7 @@ impl Pool {
         for (d, t) in tasks {
             outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
         }
-        self.judge(outcomes, "flush").inspect_err(|e| {
+        self.drop_failed(outcomes, "flush").inspect_err(|e| {
             let mut st = self.state_mut();
             let what = format!(
                 "a device could not make its writes durable and the pool cannot do without it: {e}; restart forebay"

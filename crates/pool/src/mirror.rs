@@ -99,7 +99,12 @@ impl Pool {
             Ok(()) => self.state_mut().devices[d].errors.healed += 1,
             Err(e) => {
                 tracing::error!(offset, "a bad block could not be rewritten: {e}");
-                self.state_mut().fail_device(d, "failed");
+                let mut st = self.state_mut();
+                st.devices[d].errors.write += 1;
+                // Space may come back.
+                if !e.is_no_space() {
+                    st.fail_device(d, "failed");
+                }
             }
         }
     }
@@ -164,7 +169,6 @@ impl Pool {
 
     /// What several devices' outcomes mean for the whole: devices that failed are dropped if the pool can do without them.
     pub(crate) fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>, what: &str) -> Result<()> {
-        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
         // Space may come back: whatever befell the others, that is what to say, and no reason to drop anyone.
         for (d, outcome) in &outcomes {
             let mut st = self.state_mut();
@@ -177,6 +181,16 @@ impl Pool {
                 return Err(PoolError::from_io(*e, format!("no space under {device}; free some there")));
             }
         }
+        self.drop_failed(outcomes, what)
+    }
+
+    /// As [`Pool::judge`], where want of space is a failure as any other: what a flush had to write, the device may have forgotten.
+    pub(crate) fn drop_failed(
+        &self,
+        outcomes: Vec<(usize, std::result::Result<(), IoError>)>,
+        what: &str,
+    ) -> Result<()> {
+        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
         for (d, outcome) in outcomes {
             let Err(e) = outcome else { continue };
             let mut st = self.state_mut();

@@ -5,7 +5,7 @@ use std::future::Future;
 use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
 use rt::{Op, Order, Rt};
-use sim::{DiskModel, World};
+use sim::{DiskModel, Fault, World};
 
 mod common;
 
@@ -102,4 +102,49 @@ fn what_a_superblock_may_name_is_not_written_again() {
             pool.close().await.expect("close");
         });
     }
+}
+
+/// A flush for which there is no space has lost what it cannot say: that device is dropped, and the pool goes on.
+#[test]
+fn a_flush_without_space_drops_the_device_and_not_the_pool() {
+    let bench = Bench::new(2);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        let second = files[1].file;
+        rules.set(move |op| match op {
+            Op::Flush { file } if *file == second => Some((IoError::NO_SPACE, Done::No)),
+            _ => None,
+        });
+        put(&pool, id, 1000, 10).await;
+        pool.commit().await.expect("without the second");
+        let status = pool.status().pool;
+        assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
+        pool.close().await.expect("close");
+    });
+}
+
+/// A bad block that cannot be rewritten for want of space is counted, and read from the other copy.
+#[test]
+fn a_heal_without_space_drops_nothing() {
+    let bench = Bench::new(3);
+    let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        let first = files[0].file;
+        assert!(world.inject(first, Fault::LoseNextWrite));
+        put(&pool, id, 1000, 1).await;
+        pool.commit().await.expect("commit");
+        rules.set(move |op| writes_to(op, first).then_some((IoError::NO_SPACE, Done::No)));
+        // Reads go to either disk.
+        for _ in 0..40 {
+            pool.read(id, Lba(1000), 1).await.expect("the other copy is good");
+            rt.sleep(Duration::from_millis(5)).await;
+        }
+        let device = pool.status().pool.devices.swap_remove(0);
+        assert!(device.errors.checksum > 0 && device.errors.write > 0, "{device:?}");
+        assert_eq!((device.state, device.errors.healed), ("online", 0));
+        rules.clear();
+        pool.close().await.expect("close");
+    });
 }
