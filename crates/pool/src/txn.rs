@@ -146,9 +146,14 @@ impl Volume {
         !self.gone && self.record.state == VolumeState::Live
     }
 
-    /// True if it is a volume for its users: neither deleted nor a staging volume.
-    pub fn is_served(&self) -> bool {
+    /// True if it has its name: neither deleted nor a staging volume.
+    pub fn is_named(&self) -> bool {
         self.is_live() && self.record.staged.is_none()
+    }
+
+    /// True if it is a volume for its users: one with a name, that a commit has. Until then it may be given up, and nothing may be in it.
+    pub fn is_served(&self) -> bool {
+        self.is_named() && !self.creating
     }
 
     /// True of a staging volume whose cut is being carried: what would change it comes too late for that cut.

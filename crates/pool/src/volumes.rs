@@ -1,6 +1,6 @@
 //! Volumes: create, list, resize, delete.
 
-use base::{BLOCK_U64, Generation, Lba, Slice, VolumeId};
+use base::{BLOCK_U64, Duration, Generation, Lba, Slice, VolumeId};
 use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeRecord, VolumeState};
 use format::superblock::MAX_NAME;
@@ -10,6 +10,9 @@ use crate::error::{ErrorKind, PoolError, Result};
 use crate::io::END_OF_SPACE;
 use crate::state::no_such_volume;
 use crate::txn::Volume;
+
+/// How long freeing what a deleted volume holds pauses after an error.
+const REAP_AGAIN: Duration = Duration::from_secs(1);
 
 /// A volume as its users see it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -96,7 +99,7 @@ impl Pool {
             if let Some(e) = &st.failed {
                 return Err(e.clone());
             }
-            if st.volumes.values().any(|v| v.is_served() && v.record.name == name) {
+            if st.volumes.values().any(|v| v.is_named() && v.record.name == name) {
                 return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
             }
             let Some(place) = st.free_place().0 else {
@@ -180,10 +183,11 @@ impl Pool {
             st.edit_volume(id)?.record.state = VolumeState::Deleting;
             st.end_stagings(|s| s.volume == id)
         };
-        self.commit().await?;
+        let outcome = self.commit().await;
+        // Also if the commit fails: it is tried again, and then the volume is deleted.
         ended.push(id);
         self.reap_each(ended);
-        Ok(())
+        outcome
     }
 
     /// Frees, in the background, what a deletion or a shrink before the pool was last closed, or lost power, had not freed yet.
@@ -212,18 +216,28 @@ impl Pool {
     fn reap(&self, id: VolumeId) {
         let pool = self.clone();
         self.rt().detach(async move {
-            pool.left_by_round(id).await;
-            let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
-                Ok(()) => pool.forget_volume(id).await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = outcome
-                && !pool.is_closed()
-            {
-                tracing::warn!(
-                    volume = id.0,
-                    "freeing a deleted volume stopped, it goes on when the pool is opened again: {e}"
-                );
+            let mut told = false;
+            loop {
+                pool.left_by_round(id).await;
+                let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
+                    Ok(()) => pool.forget_volume(id).await,
+                    // All is freed, but the commit of that failed.
+                    Err(e) if e.kind == ErrorKind::NotFound => pool.commit().await,
+                    Err(e) => Err(e),
+                };
+                let Err(e) = outcome else { return };
+                if pool.is_closed() {
+                    return;
+                }
+                if pool.state().failed.is_some() {
+                    let text = "freeing a deleted volume stopped, it goes on when the pool is opened again";
+                    tracing::warn!(volume = id.0, "{text}: {e}");
+                    return;
+                }
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(volume = id.0, "freeing a deleted volume is tried again and again: {e}");
+                }
+                pool.rt().sleep(REAP_AGAIN).await;
             }
         });
     }

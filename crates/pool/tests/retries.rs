@@ -4,7 +4,7 @@ use std::future::Future;
 
 use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
-use rt::{Op, Order, Rt};
+use rt::{FileId, Op, Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 mod common;
@@ -145,6 +145,80 @@ fn a_heal_without_space_drops_nothing() {
         assert!(device.errors.checksum > 0 && device.errors.write > 0, "{device:?}");
         assert_eq!((device.state, device.errors.healed), ("online", 0));
         rules.clear();
+        pool.close().await.expect("close");
+    });
+}
+
+/// No superblock gets to `disk`.
+fn no_superblock(rules: &Rules, disk: FileId) {
+    rules.set(move |op| match op {
+        Op::Write { fua: true, .. } if writes_to(op, disk) => Some((IoError::NO_SPACE, Done::No)),
+        _ => None,
+    });
+}
+
+/// Until what a deleted volume held is free.
+async fn expect_freed(rt: &Rt, pool: &Pool) {
+    for _ in 0..40 {
+        rt.sleep(Duration::from_millis(100)).await;
+        if pool.status().pool.used_bytes < 50 * BLOCK_U64 {
+            return;
+        }
+    }
+    panic!("{} bytes are still in use", pool.status().pool.used_bytes);
+}
+
+#[test]
+fn a_deletion_whose_commit_failed_frees_what_it_deletes() {
+    let bench = Bench::new(4);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        no_superblock(&rules, files[1].file);
+        pool.delete_volume(id).await.expect_err("no superblock");
+        rules.clear();
+        pool.commit().await.expect("commit");
+        expect_freed(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn an_error_that_passes_does_not_end_the_freeing() {
+    let bench = Bench::new(5);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.delete_volume(id).await.expect("delete");
+        // The root of its mapping is not in memory.
+        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Done::No)));
+        rt.sleep(Duration::from_millis(20)).await;
+        assert!(pool.status().pool.devices[0].errors.read > 0);
+        rules.clear();
+        expect_freed(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+}
+
+/// Nobody finds a volume that may still be given up: what was written to it then would never be freed.
+#[test]
+fn a_volume_is_found_when_it_is_durable() {
+    let bench = Bench::new(6);
+    let rules = bench.rules.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        no_superblock(&rules, files[1].file);
+        for fails in [true, false] {
+            let p = pool.clone();
+            let creating = rt.spawn(async move { p.create_volume("w", MIB, 4096).await });
+            rt.settled().await;
+            let e = pool.create_volume("w", MIB, 4096).await.expect_err("its name is taken");
+            assert_eq!(e.kind, ErrorKind::Exists);
+            assert!(pool.find_volume("w").is_none() && pool.volumes().len() == 1);
+            assert_eq!(creating.await.expect("alive").is_err(), fails);
+            assert_eq!(pool.find_volume("w").is_none(), fails);
+            rules.clear();
+        }
         pool.close().await.expect("close");
     });
 }
