@@ -7,6 +7,9 @@ use crate::Pool;
 use crate::device::DeviceErrors;
 use crate::volumes::VolumeInfo;
 
+/// Freed runs that a look at the pool makes available; the others are seen by the next.
+const STATUS_DRAINS: usize = 256;
+
 /// Everything `forebay status` shows of a pool.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Status {
@@ -157,7 +160,7 @@ impl Pool {
     /// The pool as it is now.
     pub fn status(&self) -> Status {
         // What no read is about any more is free, though nobody needed it yet.
-        self.state_mut().drain_limbo(usize::MAX);
+        self.state_mut().drain_limbo(STATUS_DRAINS);
         let st = self.state();
         let group_bytes = st.geometry.group_bytes();
         let used_groups = (st.groups.len() - st.free_groups.len()) as u64;
