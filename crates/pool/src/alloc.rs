@@ -142,8 +142,8 @@ impl State {
         assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
         g.record = GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
         g.busy_count = 0;
-        g.maps =
-            Some(Box::new(Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] }));
+        let maps = Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] };
+        self.set_maps(id, Some(Box::new(maps)));
         self.open.groups.insert(id);
         self.index_group(id);
         Some(id)
@@ -170,9 +170,31 @@ impl State {
             let Some(id) = self.maybe_empty.pop_first() else { return };
             let g = self.group(id);
             // A round that has a group looks at it again when it ends.
-            if g.record.kind != GroupKind::Free && g.busy_count == 0 && g.record.used == 0 && g.round.is_none() {
+            if !g.unreadable
+                && g.record.kind != GroupKind::Free
+                && g.busy_count == 0
+                && g.record.used == 0
+                && g.round.is_none()
+            {
                 self.dissolve_group(id);
             }
+        }
+    }
+
+    /// Nothing is taken from a group whose bitmaps cannot be read, unless they can be when a commit needs them.
+    pub fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
+        if self.group(id).unreadable == unreadable {
+            return;
+        }
+        self.group_mut(id).unreadable = unreadable;
+        if !unreadable {
+            return self.index_group(id);
+        }
+        self.unindex_group(id);
+        if let Some(r) = &mut self.round
+            && r.cursor.is_some_and(|c| c.0 == id)
+        {
+            r.cursor = None;
         }
     }
 
@@ -200,3 +222,7 @@ fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u
     }
     lo
 }
+
+#[cfg(test)]
+#[path = "alloc_tests.rs"]
+mod tests;

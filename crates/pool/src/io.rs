@@ -25,6 +25,11 @@ const STEP_BLOCKS: u64 = 256;
 pub(crate) const END_OF_SPACE: Lba = Lba(format::MAX_VOLUME_BYTES / BLOCK_U64);
 /// Extents that a discard unmaps in one step.
 const STEP_EXTENTS: usize = 128;
+/// Freed runs that become available before other tasks get a turn.
+const DRAIN: usize = 256;
+/// What reads are still about is looked at so often, and so many times, before the pool is full.
+const AFTER_READ: base::Duration = base::Duration::from_millis(10);
+const READ_LOOKS: u32 = 5;
 /// What must wait for a round's end looks for it so often.
 const AFTER_ROUND: base::Duration = base::Duration::from_millis(10);
 
@@ -214,7 +219,7 @@ impl Pool {
     async fn take_blocks(&self, blocks: u32) -> Result<SmallVec<[Run; 1]>> {
         let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
         let mut missing = blocks;
-        let mut tried_commit = false;
+        let (mut tried_commit, mut tried_limbo) = (false, false);
         while missing > 0 {
             let got = {
                 let mut st = self.state_mut();
@@ -231,10 +236,18 @@ impl Pool {
                     runs.push(run);
                     Ok(())
                 }
-                Alloc::NeedMaps(id) => self.load_maps(id).await,
+                Alloc::NeedMaps(id) => {
+                    self.load_maps_to_take(id).await;
+                    Ok(())
+                }
                 Alloc::Full if !tried_commit && self.state().gives_back() => {
                     tried_commit = true;
                     self.commit().await
+                }
+                Alloc::Full if !tried_limbo => {
+                    tried_limbo = true;
+                    self.empty_limbo().await;
+                    Ok(())
                 }
                 Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "the pool is full")),
             };
@@ -340,6 +353,33 @@ impl Pool {
             }
             tries += u32::from(!fits);
             self.commit().await?;
+            if !fits {
+                self.empty_limbo().await;
+            }
+        }
+    }
+
+    /// Frees, in slices, what commits have freed, waits for reads that are still about it, but not for long, and gives up groups that are empty then.
+    async fn empty_limbo(&self) {
+        for _ in 0..READ_LOOKS {
+            while self.state_mut().drain_limbo(DRAIN) {
+                self.rt().yield_now().await;
+            }
+            if self.state().limbo.is_empty() {
+                break;
+            }
+            self.rt().sleep(AFTER_READ).await;
+        }
+        loop {
+            {
+                let mut st = self.state_mut();
+                // What a commit writes of groups must not know of chunks that it does not say are free.
+                if st.committing.is_some() || st.maybe_empty.is_empty() {
+                    return;
+                }
+                st.dissolve_empty(DRAIN);
+            }
+            self.rt().yield_now().await;
         }
     }
 }

@@ -75,7 +75,7 @@ impl<'w> NodeWriter<'w> {
             let got = self.pool.state_mut().alloc(GroupKind::Metadata, want);
             match got {
                 Alloc::Got(run) => return Ok(run),
-                Alloc::NeedMaps(id) => self.pool.load_maps(id).await?,
+                Alloc::NeedMaps(id) => self.pool.load_maps_to_take(id).await,
                 Alloc::Full => {
                     return Err(PoolError::new(
                         ErrorKind::NoSpace,

@@ -70,16 +70,29 @@ impl Pool {
         let outcome = self.read_maps(id).await;
         self.loading_maps().borrow_mut().remove(&id);
         event.notify();
-        let maps = outcome?;
         let mut st = self.state_mut();
-        let used = maps.durable.count() as u32;
-        let g = st.group(id);
-        if used != g.record.used {
-            let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {}", g.record.used);
-            return Err(PoolError::new(ErrorKind::Damaged, what));
-        }
-        st.set_maps(id, Some(Box::new(maps)));
+        let maps = outcome.and_then(|maps| {
+            let (used, want) = (maps.durable.count() as u32, st.group(id).record.used);
+            if used != want {
+                let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {want}");
+                return Err(PoolError::new(ErrorKind::Damaged, what));
+            }
+            Ok(maps)
+        });
+        let readable = maps.is_ok();
+        st.set_unreadable(id, !readable);
+        st.set_maps(id, Some(Box::new(maps?)));
         Ok(())
+    }
+
+    /// As [`Pool::load_maps`], to take blocks from the group: if they cannot be read, others are taken from now on.
+    pub(crate) async fn load_maps_to_take(&self, id: GroupId) {
+        if let Err(e) = self.load_maps(id).await {
+            tracing::error!(
+                group = id.0,
+                "nothing is taken from a block group any more, its bitmap cannot be read: {e}"
+            );
+        }
     }
 
     /// Reads a group's bitmap pages: of each, the slot with exactly the generation that the group's record names.

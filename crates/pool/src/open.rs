@@ -424,6 +424,7 @@ fn assemble(
             busy_count: record.used,
             checksums: LiveTree::open(checksum_tree_id(id), record.checksums),
             round: None,
+            unreadable: false,
             writing: 0,
             record,
             maps: None,

@@ -33,6 +33,8 @@ pub(crate) struct Group {
     pub checksums: LiveTree,
     /// The open round's own version of them.
     pub round: Option<btree::Tree>,
+    /// Its bitmaps could not be read: it is not in the index of free space.
+    pub unreadable: bool,
     /// Runs of it that direct writes have taken and not entered yet: no round may begin to edit its checksums, they will.
     pub writing: u32,
 }

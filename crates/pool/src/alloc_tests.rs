@@ -1,0 +1,156 @@
+//! What allocation finds, and what it does without.
+
+use std::future::Future;
+
+use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
+use rt::{Order, Rt};
+use sim::{DiskModel, Fault, World};
+
+use super::*;
+use crate::{CreateOptions, DeviceFile, Pool, Settings};
+
+const MIB: u64 = 1 << 20;
+const DISK: u64 = 16 * MIB;
+
+/// A world with a pool of one copy on one disk, with an empty volume.
+fn bench() -> (World, Vec<DeviceFile>) {
+    let world = World::new(1);
+    let file = world.add_disk(DiskModel::nvme(DISK));
+    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: DISK, emulate: None }];
+    run(&world, &files, |rt, files| async move {
+        let options = CreateOptions { name: "tank".into(), copies: 1, group_bytes: Some(MIB) };
+        crate::create(&rt, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
+        let pool = open(&rt, files).await;
+        assert_eq!(pool.create_volume("v", 1 << 30, 4096).await.expect("volume"), VolumeId(1));
+        pool.close().await.expect("close");
+    });
+    (world, files)
+}
+
+fn run<T: 'static, F: Future<Output = T> + 'static>(
+    world: &World,
+    files: &[DeviceFile],
+    body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+) -> T {
+    let rt = Rt::new(world.backend(), Order::Seeded(world.history_hash()), 256);
+    let out = rt.block_on(body(rt.clone(), files.to_vec()));
+    rt.kill();
+    out.expect("alive")
+}
+
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
+    let settings = Settings { loaded_groups: 2, ..Settings::default() };
+    Pool::open(rt, files, settings).await.expect("open").0
+}
+
+async fn put(pool: &Pool, lba: u64, blocks: u64) -> crate::Result<()> {
+    let data = pool.bufs().zeroed(blocks as usize * BLOCK).freeze();
+    pool.write(VolumeId(1), Lba(lba), &data).await
+}
+
+/// As much as there is room for; so many blocks were written.
+async fn fill(pool: &Pool) -> u64 {
+    let mut at = 0;
+    while put(pool, at, 64).await.is_ok() {
+        at += 64;
+    }
+    at
+}
+
+#[test]
+fn bitmaps_of_groups_that_were_formed_are_unloaded() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 0, 6 * MIB / BLOCK_U64).await.expect("write");
+        pool.commit().await.expect("commit");
+        rt.sleep(Duration::from_secs(1)).await;
+        let loaded = pool.state().groups.iter().filter(|g| g.maps.is_some()).count();
+        // Two, and those that the cursors are in.
+        assert!(loaded <= 4, "{loaded}");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        // So that there is a promise to be kept.
+        pool.reserve(1).expect("room");
+        let blocks = fill(&pool).await;
+        for ended in [true, false] {
+            pool.commit().await.expect("commit");
+            let pin = pool.state().pin.clone();
+            pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
+            pool.commit().await.expect("commit");
+            rt.sleep(Duration::from_secs(1)).await;
+            assert!(!pool.state().limbo.is_empty());
+            if ended {
+                drop(pin);
+            } else {
+                // It ends in a moment.
+                let r = rt.clone();
+                rt.detach(async move {
+                    r.sleep(Duration::from_millis(25)).await;
+                    drop(pin);
+                });
+            }
+            assert!(fill(&pool).await >= blocks / 2, "there was room");
+        }
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
+    let (world, files) = bench();
+    let pages = run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 0, 10).await.expect("write");
+        pool.close().await.expect("close");
+        let st = pool.state();
+        let data = st.groups.iter().position(|g| g.record.kind == GroupKind::Data).expect("a data group");
+        let page = st.geometry.bitmap_page(GroupId(data as u32), 0);
+        [0, 1].map(|slot| st.geometry.page_offset(page, slot))
+    });
+    for offset in pages {
+        world.inject(files[0].file, Fault::ReadError { offset, len: BLOCK_U64 });
+    }
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 1000, 10).await.expect("another group");
+        pool.commit().await.expect("commit");
+        let st = pool.state();
+        let free = |kind: GroupKind| {
+            let groups = st.groups.iter().filter(|g| g.record.kind == kind && !g.unreadable);
+            groups.map(|g| u64::from(st.geometry.group_blocks - g.busy_count)).sum::<u64>()
+        };
+        assert_eq!(st.groups.iter().filter(|g| g.unreadable).count(), 1);
+        assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
+    });
+}
+
+#[test]
+fn a_look_at_the_pool_frees_a_little() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 0, 2000).await.expect("write");
+        pool.commit().await.expect("commit");
+        let pin = pool.state().pin.clone();
+        for lba in (0..2000).step_by(2) {
+            pool.discard(VolumeId(1), Lba(lba), Lba(lba + 1)).await.expect("discard");
+        }
+        pool.commit().await.expect("commit");
+        rt.sleep(Duration::from_secs(1)).await;
+        drop(pin);
+        let looks = (0..100).take_while(|_| {
+            pool.status();
+            !pool.state().limbo.is_empty()
+        });
+        assert!((2..50).contains(&looks.count()));
+        pool.close().await.expect("close");
+    });
+}
