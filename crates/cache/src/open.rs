@@ -251,6 +251,15 @@ impl Cache {
         self.0.pool.set_cache_uuid(None).await
     }
 
+    /// Takes a cache that nobody has used out of the pool, whatever fails: the next commit says so.
+    pub async fn abandon(&self) {
+        self.0.aside.set(true);
+        self.0.pool.drop_cache();
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is given up: {e}");
+        }
+    }
+
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
     pub async fn close(&self) -> Result<()> {
         if self.0.closed.get() {

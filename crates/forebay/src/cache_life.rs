@@ -223,8 +223,9 @@ impl Caches {
         }
         let cache = self.make(volumes.pool(), path, size).await?;
         if let Err(e) = volumes.attach(cache.clone()).await {
-            let _ = cache.detach().await;
+            cache.abandon().await;
             self.let_go();
+            let _ = volumes.pool().commit().await;
             return Err(e.into());
         }
         Ok(())

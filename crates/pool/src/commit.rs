@@ -112,6 +112,8 @@ impl Pool {
                 self.metrics_mut().failed += 1;
                 self.keep_frozen(frozen);
                 self.give_up_creations();
+                // The clock tries it again.
+                self.0.dirtied.notify();
                 Err(e)
             }
         }

@@ -222,3 +222,23 @@ fn a_volume_is_found_when_it_is_durable() {
         pool.close().await.expect("close");
     });
 }
+
+#[test]
+fn a_commit_that_failed_is_tried_again_by_itself() {
+    let bench = Bench::new(9);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, id, 1000, 10).await;
+        rules.set(|op| match op {
+            Op::Write { fua: true, .. } => Some((IoError::NO_SPACE, Done::No)),
+            _ => None,
+        });
+        pool.commit().await.expect_err("no superblock");
+        rules.clear();
+        let before = pool.committed();
+        rt.sleep(Duration::from_secs(30)).await;
+        assert!(pool.committed() > before, "nobody tried it again");
+        pool.close().await.expect("close");
+    });
+}

@@ -1,10 +1,11 @@
 //! A detach that fails at the very end, when the pool is to say that it has no cache: the cache is closed by then, and nobody may ask anything of it.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Slice};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, Pool};
+use pool::{DeviceFile, ErrorKind, Pool, PoolError};
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 use volume::{Volume, Volumes};
@@ -90,5 +91,46 @@ fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
     let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
     let rt = Rt::new(world.backend(), Order::Seeded(7), 1024);
     rt.block_on(live(rt.clone(), world.clone(), disk, file)).expect("alive");
+    rt.kill();
+}
+
+/// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
+async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
+    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    let (pool, _) = Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+    let volumes = Volumes::with_cache(&pool, None);
+    let a = volumes.create("a", MIB, 4096).await.expect("create");
+    for uuid in [[3; 16], [4; 16]] {
+        let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+        cache::create(&rt, &file, &pool, &options, uuid).await.expect("create the cache");
+        let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+        if uuid == [3; 16] {
+            write(&a, 0, MIB, 1).await;
+            let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
+            pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+            volumes.attach(cache.clone()).await.expect_err("its commit fails");
+            cache.abandon().await;
+            assert!(pool.cache_uuid().is_none() && volumes.cache().is_none());
+            pool.before_commit(None);
+        } else {
+            volumes.attach(cache.clone()).await.expect("attach");
+            assert!(volumes.cache().is_some());
+        }
+    }
+    holds(&a, 0, MIB, 1).await;
+    volumes.detach().await.expect("detach");
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn an_attach_that_fails_leaves_a_pool_that_takes_another() {
+    let world = World::new(10);
+    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
+    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
+    let rt = Rt::new(world.backend(), Order::Seeded(10), 1024);
+    rt.block_on(attach_in_vain(rt.clone(), disk, file)).expect("alive");
     rt.kill();
 }
