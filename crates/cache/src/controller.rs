@@ -144,20 +144,26 @@ impl Pacer {
         Pacer::default()
     }
 
-    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once. What went before at a higher
-    /// rate is paid for at that: a rate that falls makes nobody wait for it. One that rises pays for all that is left.
+    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once.
     pub fn take(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
-        if rate < self.rate && self.debt > 0.0 {
-            self.debt *= rate / self.rate;
-        }
-        self.rate = rate;
         let earned = now.since(self.last).as_secs_f64() * rate;
         self.last = self.last.max(now);
         self.debt = (self.debt - earned).max(-rate * BURST.as_secs_f64());
         let wait = Duration::try_from_secs_f64(self.debt.max(0.0) / rate).unwrap_or(Duration::MAX);
         self.debt += bytes as f64;
+        self.rate = rate;
         wait
+    }
+
+    /// The same, where a rate that falls far at once must not make anybody wait for what went before it: that is paid for at the rate at which it was taken.
+    /// A rate that swings is charged as its highest, so this is not for one that must be kept on average.
+    pub fn take_anew(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
+        let falls_to = rate.max(1) as f64;
+        if falls_to < self.rate && self.debt > 0.0 {
+            self.debt *= falls_to / self.rate;
+        }
+        self.take(now, bytes, rate)
     }
 }
 

@@ -338,7 +338,7 @@ impl Cache {
             // Where writers are slowed, write-back is as fast as it may.
             let crowded = if is_short { 1.0 } else { load.urgency() };
             let rate = rate.max(in_time as u64).max((max as f64 * crowded) as u64).min(max);
-            let wait = round.pacer.take(now, bytes, rate);
+            let wait = round.pacer.take_anew(now, bytes, rate);
             round.meter.carried(bytes / BLOCK_U64, wait);
             wait
         };
