@@ -24,7 +24,7 @@ def measure(server, seconds, depth=32):
             "--time_based", f"--runtime={seconds + 1}", "--output-format=json+", "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={logs}/log",
             f"--write_lat_log={logs}/log", "--log_avg_msec=1000", "--bwavgtime=1000", "--log_max_value=1",
         ])
-        rates = by_second(pathlib.Path(logs, "log_bw.1.log"), seconds)
+        rates = by_second(pathlib.Path(logs, "log_bw.1.log"), seconds, min)
         worst = by_second(pathlib.Path(logs, "log_clat.1.log"), seconds)
     side = job["write"]
     percentile = side["clat_ns"]["percentile"]
@@ -68,15 +68,21 @@ class Watch:
             })
 
 
-def by_second(path, seconds):
-    """One value for each whole second of a log of fio (time in ms, value, ...). It says nothing of a second in which nothing was done: 0."""
-    values = collections.defaultdict(float)
+def by_second(path, seconds, together=max):
+    """One value for each whole second of a log of fio (time in ms, value, ...), whose entries are each of the time since the one before, a second and some
+    milliseconds. A second is worth what `together` makes of the entries that cover a quarter of it or more; 0 without any."""
+    entries, began = [], 0
     for line in path.read_text().splitlines():
         fields = line.split(",")
-        # An entry is made at the end of its second, give or take some milliseconds.
-        second = max(0, round(int(fields[0]) / 1000) - 1)
-        values[second] = max(values[second], float(fields[1]))
-    return [values.get(second, 0.0) for second in range(int(seconds))]
+        ended = int(fields[0])
+        entries.append((began, ended, float(fields[1])))
+        began = ended
+    covering = collections.defaultdict(list)
+    for began, ended, value in entries:
+        for second in range(began // 1000, ended // 1000 + 1):
+            if min(ended, (second + 1) * 1000) - max(began, second * 1000) >= 250:
+                covering[second].append(value)
+    return [together(covering[second]) if covering[second] else 0.0 for second in range(int(seconds))]
 
 
 def picture(result, path, about):
