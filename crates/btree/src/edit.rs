@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use base::Generation;
+use base::{Generation, PoolAddr};
 use format::node::{self, BODY, Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodePage, Split};
 
 use crate::node::{Bounds, Freed, NO_SLOT, Node, Place};
@@ -95,6 +95,31 @@ impl Tree {
         Ok(true)
     }
 
+    /// Has the nodes on the way to `key` written anew, as far down as one of them has a block that `moves` names; returns how many of them were not
+    /// changed already. On a fault nothing was changed.
+    pub fn rewrite(&mut self, edit: &mut Edit<'_>, key: &[u8], moves: impl Fn(PoolAddr) -> bool) -> Result<u64, Fault> {
+        let path = self.path(edit.cache, key)?;
+        let Some(mut node) = self.root_node(edit.cache)? else { return Ok(0) };
+        let mut lowest = None;
+        loop {
+            let level = node.page.level();
+            if node.ptr().is_some_and(|ptr| moves(ptr.addr)) {
+                lowest = Some(level);
+            }
+            if level == 0 {
+                break;
+            }
+            node = self.child_node(edit.cache, node, usize::from(path.at[usize::from(level)]))?;
+        }
+        let (Some(lowest), settled) = (lowest, self.settled) else { return Ok(0) };
+        let Some(root) = self.root.take() else { return Ok(0) };
+        let before = edit.dirty.0;
+        let mut root = edit.own_root(root, settled);
+        edit.own_below(Rc::make_mut(&mut root), &path, lowest, settled);
+        self.root = Some(Link::Mem(root));
+        Ok((edit.dirty.0 - before) as u64)
+    }
+
     /// Removes `key`; false if it was not there. On a fault nothing was changed.
     pub fn remove(&mut self, edit: &mut Edit<'_>, key: &[u8]) -> Result<bool, Fault> {
         let path = self.path(edit.cache, key)?;
@@ -178,6 +203,15 @@ impl Edit<'_> {
             }
         }
         Rc::new(node)
+    }
+
+    /// Makes the nodes of a path its own, down to a level.
+    fn own_below(&mut self, node: &mut Node, path: &Path, lowest: u8, settled: Generation) {
+        let level = node.page.level();
+        if level > lowest {
+            let child = self.own_child(node, usize::from(path.at[usize::from(level)]), settled);
+            self.own_below(child, path, lowest, settled);
+        }
     }
 
     /// Inserts below `node`; returns what it was split off, and the first key that belongs there.

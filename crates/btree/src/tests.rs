@@ -142,6 +142,14 @@ impl World {
         assert_eq!(first, want[..limit]);
     }
 
+    /// Has nodes written elsewhere; none that is named is left on the way.
+    fn rewrite(&mut self, key: &[u8], moves: impl Fn(PoolAddr) -> bool + Copy) {
+        let before = self.dirty.get();
+        let moved = self.run(|t, e| t.rewrite(e, key, moves));
+        assert_eq!(self.dirty.get() - before, moved as usize);
+        assert_eq!(self.run(|t, e| t.rewrite(e, key, moves)), 0);
+    }
+
     /// Prepares a range, then edits all over it without a fault.
     fn edit_range(&mut self, keys: &[Vec<u8>], value: &[u8]) {
         let (Some(from), Some(to)) = (keys.first(), keys.last()) else { return };
@@ -277,6 +285,7 @@ enum Op {
     Run { start: u16, n: u16, step: u16, size: u16 },
     Remove { start: u16, n: u16, step: u16 },
     Range { start: u16, n: u16, size: u16 },
+    Move { start: u16, n: u16, of: u64 },
     Look(u16),
     Scan(u16, u16),
     Snapshot,
@@ -302,6 +311,7 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (start.clone(), 1u16..800, prop_oneof![Just(1u16), Just(1), 2u16..10, Just(2711)])
             .prop_map(|(start, n, step)| Op::Remove { start, n, step }),
         2 => (start.clone(), 1u16..200, 0u16..1024).prop_map(|(start, n, size)| Op::Range { start, n, size }),
+        2 => (start.clone(), 1u16..400, 1u64..4).prop_map(|(start, n, of)| Op::Move { start, n, of }),
         4 => start.clone().prop_map(Op::Look),
         2 => (start.clone(), start).prop_map(|(a, b)| Op::Scan(a, b)),
         1 => Just(Op::Snapshot),
@@ -332,6 +342,11 @@ fn run(ops: Vec<Op>, limit: usize) {
                 let mut keys: Vec<_> = (start..start + n).map(key_of).collect();
                 keys.sort();
                 w.edit_range(&keys, &vec![count as u8; usize::from(size)]);
+            }
+            Op::Move { start, n, of } => {
+                for i in 0..n {
+                    w.rewrite(&key_of(start + i), |addr| addr.0 % of == 0);
+                }
             }
             Op::Look(k) => w.look(&key_of(k)),
             Op::Scan(a, b) => w.scan(&key_of(a), &key_of(b)),
@@ -531,4 +546,20 @@ fn what_is_older_is_passed_over_unread() {
     assert_eq!(changed, [3u64, 9_000, 9_001, 19_999].map(|n| n.to_be_bytes().to_vec()));
     let read = w.cache.stats().misses - before;
     assert!((4..12).contains(&read), "{read} nodes were read");
+}
+
+#[test]
+fn nodes_are_written_elsewhere_where_they_are_told_to() {
+    let mut w = ascending(20_000);
+    commit(&mut w);
+    let old = w.live.clone();
+    let half = |addr: PoolAddr| addr.0 % 2 == 0;
+    for i in 0..20_000u64 {
+        w.rewrite(&i.to_be_bytes(), half);
+    }
+    // Not the others, but for those above.
+    assert!((old.len() / 2..old.len() / 2 + 3).contains(&w.dirty.get()), "{} of {}", w.dirty.get(), old.len());
+    commit(&mut w);
+    assert!(old.iter().filter(|addr| half(**addr)).all(|addr| !w.live.contains(addr)));
+    w.scan(&[0], &[255]);
 }

@@ -49,7 +49,7 @@ impl Cache {
                 })
                 .await??;
             self.0.pool.unreserve(over);
-            self.room_for_records().await?;
+            self.room_between_rounds().await?;
             at = upto;
             self.after_write();
             self.0.rt.yield_now().await;

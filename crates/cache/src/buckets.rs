@@ -496,10 +496,11 @@ impl Buckets {
         !self.published.is_empty()
     }
 
-    /// Most of the bucket of `addr` is not needed any more, and what is left can be moved.
+    /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can be moved.
     pub fn is_sparse(&self, addr: CacheAddr) -> bool {
         let b = &self.all[self.of(addr).0 as usize];
-        b.life == Life::Sealed && b.kind == Kind::Data && u32::from(b.live) * 8 <= self.blocks
+        let least = if b.kind == Kind::Nodes { 2 } else { 8 };
+        b.life == Life::Sealed && u32::from(b.live) * least <= self.blocks
     }
 
     /// A stale key was dropped that named `len` blocks.
@@ -577,9 +578,10 @@ impl Buckets {
         (0..self.count()).map(|i| self.facts(BucketId(i))).collect()
     }
 
-    /// True if blocks of `stream` can be had without a new bucket.
-    pub fn has_open(&self, stream: Stream) -> bool {
-        self.open[stream as usize].as_ref().is_some_and(|open| self.all[open.id.0 as usize].errors == 0)
+    /// Blocks of `stream` that can be had without a new bucket.
+    pub fn left_open(&self, stream: Stream) -> u32 {
+        let open = self.open[stream as usize].as_ref().filter(|open| self.all[open.id.0 as usize].errors == 0);
+        open.map_or(0, |open| self.blocks - open.filled)
     }
 }
 

@@ -73,18 +73,27 @@ impl Cache {
     pub(crate) async fn checkpointer(&self) {
         while !self.0.closed.get() {
             let wait = self.0.checkpoint_wanted.wait();
-            if !self.journal_is_crowded() && !self.much_changed() {
+            if !self.journal_is_crowded() && !self.much_changed() && !self.would_give_back() {
                 wait.await;
                 continue;
             }
-            if self.checkpoint_now().await.is_err() {
-                return;
+            if let Err(e) = self.checkpoint_now().await {
+                if self.check_failed().is_err() {
+                    return;
+                }
+                tracing::warn!(cache = %self.0.path, "a checkpoint has no room yet: {e}");
+                self.0.rt.sleep(AGAIN).await;
             }
         }
     }
 
     fn much_changed(&self) -> bool {
         self.state().index.dirty.get() as u64 >= self.0.settings.dirty_nodes
+    }
+
+    /// Room for nodes is short, and a checkpoint would give back what it replaces.
+    fn would_give_back(&self) -> bool {
+        self.wants_node_room() && self.state().index.dirty.get() > 0
     }
 
     /// A checkpoint that begins now, or when the running one has ended.
@@ -98,9 +107,13 @@ impl Cache {
             }
             wait.await;
         }
-        let outcome = self.checkpoint().await;
+        let room = self.room_for_checkpoint().await;
+        let outcome = match &room {
+            Ok(()) => self.checkpoint().await,
+            Err(e) => Err(e.clone()),
+        };
         self.0.checkpointer.borrow_mut().running = false;
-        if let Err(e) = &outcome {
+        if let (Ok(()), Err(e)) = (&room, &outcome) {
             self.fail(e);
         }
         self.0.checkpoint_moved.notify();
@@ -124,6 +137,7 @@ impl Cache {
             self.0.rt.spawn(async move { cache.commit_staged().await })
         });
         let mut st = self.state_mut();
+        let st = &mut *st;
         let (place, records) = (st.journal.next_place(), st.journal.pushed());
         let facts = st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
@@ -131,7 +145,7 @@ impl Cache {
         let index = &mut st.index;
         let generation = index.generation;
         index.generation = generation.next();
-        index.dirty = Default::default();
+        st.nodes_left = std::mem::take(&mut index.dirty).get() as u64;
         Frozen {
             tree: index.tree.clone(),
             generation,
@@ -180,30 +194,25 @@ impl Cache {
         let mut out = WriteOut::new(&frozen.tree, frozen.generation);
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
-            let taken = self.take(Stream::Nodes, SLICE as u32).await?;
-            let mut done = false;
+            let left = self.state().nodes_left;
+            if left == 0 {
+                return Ok(out.root());
+            }
+            let taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             let mut writes = Vec::new();
             for t in &taken {
                 let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
                 let mut filled = 0u32;
-                while filled < t.len && !done {
+                while filled < t.len {
                     let next = PoolAddr(t.addr.0 + u64::from(filled));
                     let from = filled as usize * BLOCK;
                     let mut st = self.state_mut();
                     let written = out.next(&mut st.index.cache, &mut || Some(next), &mut buf[from..from + BLOCK]);
-                    match written {
-                        Ok(None) => done = true,
-                        Ok(Some(addr)) if addr == next => {
-                            st.buckets.add_node(node_addr(addr));
-                            filled += 1;
-                        }
-                        Ok(Some(_)) | Err(_) => unreachable!("each node is written once, where it was offered"),
-                    }
+                    assert_eq!(written, Ok(Some(next)), "each changed node is written once, where it was offered");
+                    st.buckets.add_node(node_addr(next));
+                    filled += 1;
                 }
-                if filled > 0 {
-                    buf.truncate(filled as usize * BLOCK);
-                    writes.push(self.write_at(self.offset_of(t.addr), buf));
-                }
+                writes.push(self.write_at(self.offset_of(t.addr), buf));
             }
             let mut outcome = Ok(());
             for w in writes {
@@ -211,9 +220,7 @@ impl Cache {
             }
             self.give_up_pins(&taken);
             outcome.map_err(|e| self.broken("write of the index", e))?;
-            if done {
-                return Ok(out.root());
-            }
+            self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
             self.0.rt.yield_now().await;
         }
     }

@@ -26,6 +26,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The first pass after an open comes then: what an earlier life left is not known before.
 const FIRST: Duration = Duration::from_secs(60);
+/// Nodes are moved together when their buckets have so many times their blocks.
+const SPARSE: u64 = 3;
 /// Buckets compared in one go.
 const COMPARED: usize = 4096;
 
@@ -42,6 +44,7 @@ pub(crate) struct GcStats {
     /// Dead keys that the last pass met.
     pub dead_last: u64,
     pub merged_nodes: u64,
+    pub moved_nodes: u64,
     pub moved_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,
@@ -93,12 +96,21 @@ impl Cache {
         }
     }
 
-    fn gc_is_due(&self) -> bool {
+    pub(crate) fn gc_is_due(&self) -> bool {
         let gc = self.0.gc.borrow();
         if gc.ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
             return true;
         }
-        self.state().buckets.stale_blocks() * 8 > self.0.layout.data_blocks()
+        let st = self.state();
+        if (st.buckets.stale_blocks() + st.dead_zeros) * 8 > self.0.layout.data_blocks() {
+            return true;
+        }
+        // Nodes are written next to each other and go one by one: their buckets are mostly empty in the end.
+        let census = st.buckets.census();
+        let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
+        let much = census.metadata > self.0.layout.node_reserve() && held > SPARSE * st.buckets.node_blocks();
+        drop(st);
+        much || census.metadata > 1 && self.wants_node_room()
     }
 
     /// Collects now, as fast as slices allow; whoever asks while a pass runs waits for a pass of its own.
@@ -114,6 +126,7 @@ impl Cache {
         {
             let mut st = self.state_mut();
             st.index.audit = Some(Audit::new(st.buckets.count()));
+            st.dead_zeros = 0;
         }
         let outcome = match self.walk(asked).await {
             Ok(()) => self.compare().await,
@@ -168,8 +181,15 @@ impl Cache {
                     })
                     .await?;
                 self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
+                let moved = self
+                    .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        st.index.leave_sparse(&st.buckets, volume, lba)
+                    })
+                    .await?;
+                self.0.gc.borrow_mut().moved_nodes += moved;
             }
-            self.room_for_records().await?;
+            self.room_for_upkeep().await?;
             for e in leaf.sparse {
                 self.move_extent(e).await?;
             }

@@ -408,6 +408,18 @@ impl Index {
         self.tree.merge_thin(&mut edit, &index_key(volume, lba))
     }
 
+    /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a bucket that is mostly empty. Returns how many.
+    pub fn leave_sparse(&mut self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<u64> {
+        let mut edit = Edit {
+            cache: &mut self.cache,
+            generation: self.generation,
+            freed: &mut self.freed,
+            dirty: &mut self.dirty,
+        };
+        let sparse = |addr| buckets.is_sparse(node_addr(addr));
+        self.tree.rewrite(&mut edit, &index_key(volume, lba), sparse)
+    }
+
     fn insert(&mut self, e: &Extent) -> Step<()> {
         let mut value = std::mem::take(&mut self.scratch);
         e.encode(&mut value);

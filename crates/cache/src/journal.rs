@@ -158,6 +158,11 @@ impl Journal {
         }
     }
 
+    /// True if something was pushed and not written yet.
+    pub fn gathers(&self) -> bool {
+        !self.current.is_empty() || !self.full.is_empty()
+    }
+
     /// Entries that wait to be written.
     pub fn waiting(&self) -> usize {
         self.full.len()

@@ -32,6 +32,7 @@ mod gc;
 mod index;
 mod journal;
 mod limbo;
+mod node_room;
 mod nodes;
 mod open;
 mod promote;

@@ -137,6 +137,9 @@ impl Cache {
             stats: Default::default(),
             // There may be some; and only a round says that all is written back.
             zeros: u64::from(!empty),
+            zeros_of_cut: 0,
+            dead_zeros: 0,
+            nodes_left: 0,
             bad: Vec::new(),
             value: Vec::new(),
             failed: None,
@@ -175,18 +178,32 @@ impl Cache {
             closed: Cell::new(false),
         }));
         cache.recover(&replayed, began).await?;
-        // A crash may have come between a shrink in the pool and here.
-        for v in pool.volumes() {
-            cache.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
-        }
+        let no_round = cache.between_rounds().await;
         cache.start();
-        Ok(cache)
+        let outcome = cache.forget_behind_ends().await;
+        drop(no_round);
+        match outcome {
+            Ok(()) => Ok(cache),
+            Err(e) => {
+                pool.before_commit(None);
+                cache.stop();
+                Err(e)
+            }
+        }
+    }
+
+    /// A crash may have come between a shrink in the pool and here.
+    async fn forget_behind_ends(&self) -> Result<()> {
+        for v in self.0.pool.volumes() {
+            self.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
+        }
+        Ok(())
     }
 
     async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
         let (open, _) = self.state().buckets.dirty_blocks();
         self.0.pool.take_over(open);
-        self.make_room_for_nodes();
+        self.make_room_for_nodes()?;
         self.checkpoint_now().await?;
         let Replayed { entries, records, dropped, .. } = *replayed;
         let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
@@ -196,16 +213,6 @@ impl Cache {
         );
         self.0.replay.set(replay);
         Ok(())
-    }
-
-    /// Before the first checkpoint the journal cannot tell of evictions. A clean bucket may go without: after a crash its blocks fail their checksums and are
-    /// read from the pool.
-    fn make_room_for_nodes(&self) {
-        let mut st = self.state_mut();
-        while st.buckets.free() < self.0.layout.node_reserve() && st.buckets.evict(0).is_some() {
-            st.buckets.journal_durable(0);
-        }
-        st.journal_raised();
     }
 
     fn start(&self) {
@@ -275,13 +282,18 @@ impl Cache {
             // Else no commit may get ahead of the journal any more.
             self.0.pool.before_commit(None);
         }
+        self.stop();
+        let _alone = self.0.round_lock.acquire(1).await;
+        self.0.device.close();
+        outcome
+    }
+
+    /// Ends the background work.
+    fn stop(&self) {
         self.0.closed.set(true);
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
         self.0.round_wanted.notify();
-        let _alone = self.0.round_lock.acquire(1).await;
-        self.0.device.close();
-        outcome
     }
 
     async fn settle(&self) -> Result<()> {

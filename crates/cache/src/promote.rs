@@ -178,7 +178,7 @@ impl Cache {
             self.0.hungry.notify();
             return Ok(());
         }
-        if self.is_crowded() {
+        if self.is_crowded(Some(self.0.layout.node_margin())) {
             self.0.checkpoint_wanted.notify();
             return Ok(());
         }

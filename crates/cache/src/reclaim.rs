@@ -18,13 +18,12 @@ impl Cache {
     /// Fewer buckets are free, or soon will be, than should be.
     pub(crate) fn is_short(&self) -> bool {
         let st = self.state();
-        st.buckets.free() + st.buckets.pending() < self.0.layout.free_target()
+        st.buckets.free() + st.buckets.pending() < self.free_target()
     }
 
     /// It is short; or of those that writers may take, fewer than half are free now.
     pub(crate) fn is_hungry(&self) -> bool {
-        let (reserve, target) = (self.0.layout.node_reserve(), self.0.layout.free_target());
-        self.is_short() || self.state().buckets.free() < reserve + (target - reserve) / 2
+        self.is_short() || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
     }
 
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
@@ -37,10 +36,10 @@ impl Cache {
             }
             let mut evicted = 0;
             {
+                // Somewhat more than the least, so that it is not short again with the next bucket.
+                let enough = self.free_target() + self.free_target() / 4 + 1;
                 let mut st = self.state_mut();
                 let pushed = st.journal.pushed();
-                // Somewhat more than the least, so that it is not short again with the next bucket.
-                let enough = self.0.layout.free_target() + self.0.layout.free_target() / 4 + 1;
                 while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
                     // Each is told by one record, in this order.
                     let Some(id) = st.buckets.evict(pushed + evicted as u64 + 1) else { break };
@@ -92,17 +91,34 @@ impl Cache {
 
     /// Waits until there is room for the records of one more request.
     pub(crate) async fn room_for_records(&self) -> Result<()> {
+        self.room_beside(Some(self.0.layout.node_margin())).await
+    }
+
+    /// The same for who may go on when clients may not: what it does makes room in the end.
+    pub(crate) async fn room_for_upkeep(&self) -> Result<()> {
+        self.room_beside(Some(self.0.layout.node_margin() / 2)).await
+    }
+
+    /// The same for who keeps rounds away: they might be what makes room for nodes, so that is not waited for.
+    pub(crate) async fn room_between_rounds(&self) -> Result<()> {
+        self.room_beside(None).await
+    }
+
+    async fn room_beside(&self, nodes: Option<u64>) -> Result<()> {
         self.check_failed()?;
-        if self.is_crowded() {
-            Box::pin(self.uncrowd()).await?;
+        if self.is_crowded(nodes) {
+            Box::pin(self.uncrowd(nodes)).await?;
         }
         Ok(())
     }
 
-    /// More has changed than checkpoints and the journal keep up with.
-    pub(crate) fn is_crowded(&self) -> bool {
+    /// More has changed than checkpoints and the journal keep up with, or than there is room for if `nodes` more change.
+    pub(crate) fn is_crowded(&self, nodes: Option<u64>) -> bool {
         let much_changed = self.state().index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes;
-        much_changed || self.state().journal.waiting() > JOURNAL_WAITING || self.ring_is_short()
+        much_changed
+            || self.state().journal.waiting() > JOURNAL_WAITING
+            || self.ring_is_short()
+            || nodes.is_some_and(|nodes| self.lacks_node_room(nodes))
     }
 
     /// The journal's ring is nearly full: commits of the pool wait for records that must find room without a checkpoint.
@@ -113,13 +129,27 @@ impl Cache {
     }
 
     /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
-    async fn uncrowd(&self) -> Result<()> {
-        while self.is_crowded() {
+    async fn uncrowd(&self, nodes: Option<u64>) -> Result<()> {
+        let (rounds, since) = (self.rounds(), self.0.rt.now());
+        while self.is_crowded(nodes) {
             self.check_failed()?;
             let wait = self.0.checkpoint_moved.wait();
-            if self.state().journal.waiting() > JOURNAL_WAITING {
+            // What is in the ring already is freed by a checkpoint, what is not has to be written first.
+            if self.state().journal.waiting() > JOURNAL_WAITING
+                || self.ring_is_short() && self.state().journal.gathers()
+            {
                 let target = self.state_mut().journal.close();
                 self.durable(target, Class::Foreground).await?;
+                continue;
+            }
+            if self.lacks_node_room(nodes.unwrap_or(0)) {
+                if nodes.is_none() {
+                    // No checkpoint can begin.
+                    break;
+                }
+                self.check_hopeful(rounds)?;
+                Box::pin(self.check_worn(since)).await?;
+                self.wait_for_node_room().await;
                 continue;
             }
             if self.ring_is_short() {
@@ -148,10 +178,11 @@ impl Cache {
         let layout = &self.0.layout;
         let (low, high) =
             Load::band(layout.data_blocks(), self.0.settings.dirty_target_percent, self.0.settings.dirty_limit_percent);
+        let reserve = self.node_reserve();
         let st = self.state();
         let (open, cut) = st.buckets.dirty_blocks();
         let census = st.buckets.census();
-        let room = (census.free + census.clean).saturating_sub(layout.node_reserve());
+        let room = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(room) * u64::from(layout.bucket_blocks);
         let round = self.0.round.borrow();
         let carried = round.meter.done(cut, round.carried, self.0.rt.now());

@@ -153,7 +153,7 @@ impl Cache {
     fn due_in(&self) -> Option<Duration> {
         let (open, _) = self.state().buckets.dirty_blocks();
         let (any, cut) = self.state().buckets.unpublished_blocks();
-        let much = self.much_is_dirty() || self.round_wanted_by_staged();
+        let much = self.much_is_dirty() || self.round_wanted_by_staged() || self.wants_node_room();
         let mut round = self.0.round.borrow_mut();
         if any + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
             round.dirty_since = None;
@@ -166,6 +166,11 @@ impl Cache {
         }
         // The cut is taken at half of the lag that is allowed, and carried in the other half.
         Some((self.0.settings.max_lag / 2).saturating_sub(now.since(since)))
+    }
+
+    /// Rounds that were published.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.0.round.borrow().count
     }
 
     fn zeros_are_due(&self) -> bool {
@@ -238,7 +243,7 @@ impl Cache {
         let promised = st.buckets.dirty_blocks().0;
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
-        st.zeros = 0;
+        st.zeros_of_cut = std::mem::take(&mut st.zeros);
         st.journal.push(&Record::Epoch { epoch: open });
         let generation = st.index.generation;
         st.limbo.take_cut(generation);
@@ -494,6 +499,7 @@ impl Cache {
             st.index.published = cut.epoch;
             st.buckets.publish();
             st.limbo.cut_published();
+            st.dead_zeros += std::mem::take(&mut st.zeros_of_cut);
         }
         loop {
             let more = {

@@ -51,8 +51,12 @@ pub(crate) struct State {
     /// And of all volumes', as the cache was opened.
     pub dirty_at_open: Epoch,
     pub stats: HitStats,
-    /// Discards since the last cut.
+    /// Discards since the last cut, in the cut, and published since garbage was collected last.
     pub zeros: u64,
+    pub zeros_of_cut: u64,
+    pub dead_zeros: u64,
+    /// Nodes that the running checkpoint has yet to write.
+    pub nodes_left: u64,
     /// Dirty blocks that are bad, as volume and block, the first so many.
     pub bad: Vec<(VolumeId, Lba)>,
     /// A value that is being encoded.

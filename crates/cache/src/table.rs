@@ -97,14 +97,19 @@ impl Layout {
         (self.data_blocks() / 4).min(256) as usize
     }
 
-    /// Buckets that only nodes may take.
+    /// Buckets that only nodes may take, at least.
     pub fn node_reserve(&self) -> u32 {
         (self.buckets / 32).max(2)
     }
 
-    /// Buckets that are to be free.
-    pub fn free_target(&self) -> u32 {
-        self.node_reserve() + (self.buckets / 64).clamp(LEAST_FREE, 256)
+    /// Blocks for nodes that requests under way may change.
+    pub fn node_margin(&self) -> u64 {
+        u64::from(self.bucket_blocks) * u64::from(1 + self.node_reserve() / 8)
+    }
+
+    /// Buckets that are to be free beyond the reserve for nodes.
+    pub fn free_band(&self) -> u32 {
+        (self.buckets / 64).clamp(LEAST_FREE, 256)
     }
 }
 

@@ -108,7 +108,7 @@ impl Cache {
             Stream::Writes => Some(self.0.taking.acquire(1).await),
             _ => None,
         };
-        let (rounds, since) = (self.0.round.borrow().count, self.0.rt.now());
+        let (rounds, since) = (self.rounds(), self.0.rt.now());
         loop {
             missing -= self.take_some(stream, missing, &mut taken);
             if missing == 0 {
@@ -135,21 +135,21 @@ impl Cache {
         Ok(taken)
     }
 
-    /// Sets the cache aside if a writer has waited for buckets since, and there is nothing that a round or an eviction could free.
-    async fn check_worn(&self, waited_since: Instant) -> Result<()> {
+    /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a round or an eviction could free.
+    pub(crate) async fn check_worn(&self, waited_since: Instant) -> Result<()> {
         if self.0.rt.now().since(waited_since) <= PATIENCE {
             return Ok(());
         }
-        let (retired, all) = {
+        let (retired, nodes, all) = {
             let (st, census) = (self.state(), self.state().buckets.census());
             let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros > 0;
             if dirty || st.buckets.pending() > 0 || census.clean > 0 {
                 return Ok(());
             }
-            (census.retired, st.buckets.count())
+            (census.retired, census.metadata, st.buckets.count())
         };
         let what = format!(
-            "no bucket can be written to any more: {retired} of {all} had errors and are not used; replace the device"
+            "no bucket can be written to any more: {retired} of {all} had errors and are not used, {nodes} hold the index; replace the device, or attach a larger one"
         );
         let e = PoolError::new(ErrorKind::Io, what);
         // The pool has all that counts; this says so.
@@ -159,7 +159,7 @@ impl Cache {
     }
 
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
-    fn check_hopeful(&self, rounds: u64) -> Result<()> {
+    pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
         let round = self.0.round.borrow();
         if let (Some(since), Some(e)) = (round.failing_since, &round.last_error)
             && self.0.rt.now().since(since) > PATIENCE
@@ -176,14 +176,13 @@ impl Cache {
 
     /// Takes and pins up to `blocks` blocks, as many as there are now; returns how many.
     pub(crate) fn take_some(&self, stream: Stream, blocks: u32, taken: &mut SmallVec<[Taken; 1]>) -> u32 {
+        let reserve = self.node_reserve();
         let mut st = self.state_mut();
         let mut got = 0;
         while got < blocks {
             let journal = st.journal.pushed();
             // The last buckets are for the index's nodes: without them nothing ever becomes free.
-            let spare = stream == Stream::Nodes
-                || st.buckets.free() > self.0.layout.node_reserve()
-                || st.buckets.has_open(stream);
+            let spare = stream == Stream::Nodes || st.buckets.free() > reserve || st.buckets.left_open(stream) > 0;
             let next = if spare { st.buckets.append(stream, blocks - got, journal) } else { None };
             let Some((addr, len, generation)) = next else { break };
             taken.push(Taken { addr, len, generation });

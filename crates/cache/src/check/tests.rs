@@ -1,6 +1,8 @@
 //! A cache is made in simulation, damaged at a known place, and checked: exactly that must be found.
 
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
@@ -93,6 +95,34 @@ impl Lab {
         let out = rt.block_on(f(rt.clone())).expect("not killed");
         rt.kill();
         out
+    }
+
+    /// Runs `test` with the open cache and its volume of 4096 blocks, for an hour; it must end by then.
+    pub fn within_an_hour<F: Future<Output = ()> + 'static>(
+        &self,
+        settings: Settings,
+        test: impl FnOnce(Cache, VolumeId) -> F + 'static,
+    ) {
+        let (files, file) = (self.files(), self.file());
+        self.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let ended = Rc::new(Cell::new(false));
+            let (test, mark) = (test(cache.clone(), a), ended.clone());
+            rt.spawn(async move {
+                test.await;
+                mark.set(true);
+            });
+            for _ in 0..3600 {
+                if !ended.get() {
+                    rt.sleep(Duration::from_secs(1)).await;
+                }
+            }
+            assert!(ended.get(), "it hangs: {:?}", cache.status());
+            cache.close().await.ok();
+            pool.close().await.unwrap();
+        });
     }
 
     /// Opens the cache, does something with it, and closes it.
