@@ -23,6 +23,8 @@ pub use crate::facts::{Census, Facts, Kind, Stream};
 use crate::replacement::{Policy, Replacement};
 use crate::staged::StagedBlocks;
 
+mod frozen;
+
 /// Where a bucket is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Life {
@@ -43,6 +45,8 @@ enum Life {
 struct Bucket {
     generation: BucketGen,
     live: u16,
+    /// Live nodes in it that checkpoints have replaced: somebody may be reading them.
+    replaced: u16,
     /// Unpublished blocks by the parity of their epoch, and the epoch each is about.
     dirty: [u16; 2],
     epoch: [Epoch; 2],
@@ -88,6 +92,7 @@ pub struct Buckets {
     stale_blocks: u64,
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
+    frozen: Option<frozen::Frozen>,
     /// What is in no bucket.
     pub(crate) staged: StagedBlocks,
 }
@@ -116,6 +121,7 @@ impl Buckets {
             stale_blocks: 0,
             raised: Vec::new(),
             freezes: 0,
+            frozen: None,
             staged: StagedBlocks::default(),
         }
     }
@@ -241,6 +247,7 @@ impl Buckets {
                 }
                 _ => self.free.pop_back()?,
             };
+            self.keep_frozen(id);
             let b = &mut self.all[id.0 as usize];
             b.life = Life::Open;
             b.kind = stream.kind();
@@ -303,6 +310,7 @@ impl Buckets {
         let id = self.of(addr);
         let e = self.epoch;
         let p = parity(e);
+        self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         b.live += len as u16;
         if b.kind == Kind::Free {
@@ -336,6 +344,7 @@ impl Buckets {
             return;
         }
         let class = written.map(|e| self.class_of(e));
+        self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         assert!(u32::from(b.live) >= len, "{id:?} has fewer live blocks than are removed");
         b.live -= len as u16;
@@ -363,6 +372,7 @@ impl Buckets {
     /// A node of the index at `addr` was written; or is needed no more.
     pub fn add_node(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
+        self.keep_frozen(id);
         self.all[id.0 as usize].live += 1;
         self.node_blocks += 1;
     }
@@ -370,8 +380,10 @@ impl Buckets {
     /// A node of the index is needed no more.
     pub fn remove_node(&mut self, addr: CacheAddr, journal: u64) {
         let id = self.of(addr);
+        self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
-        assert!(b.live > 0 && b.kind == Kind::Nodes, "{id:?} has no nodes");
+        assert!(b.replaced > 0 && b.kind == Kind::Nodes, "{id:?} has no nodes that were replaced");
+        b.replaced -= 1;
         b.live -= 1;
         self.node_blocks -= 1;
         self.look_at(id, journal, false);
@@ -400,6 +412,7 @@ impl Buckets {
             self.replacement.remove(id.0);
             self.candidates -= 1;
         }
+        self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         if b.kind == Kind::Nodes {
             self.nodes -= 1;
@@ -420,6 +433,7 @@ impl Buckets {
         let all = &self.all;
         let id = BucketId(self.replacement.victim(|id| all[id as usize].pins == 0)?);
         self.candidates -= 1;
+        self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         self.live_blocks -= u64::from(b.live);
         self.stale_blocks += u64::from(b.live);
@@ -500,7 +514,7 @@ impl Buckets {
     pub fn is_sparse(&self, addr: CacheAddr) -> bool {
         let b = &self.all[self.of(addr).0 as usize];
         let least = if b.kind == Kind::Nodes { 2 } else { 8 };
-        b.life == Life::Sealed && u32::from(b.live) * least <= self.blocks
+        b.life == Life::Sealed && u32::from(b.live - b.replaced) * least <= self.blocks
     }
 
     /// A stale key was dropped that named `len` blocks.
@@ -557,25 +571,6 @@ impl Buckets {
             metadata: self.nodes,
             retired: self.retired,
         }
-    }
-
-    /// What one bucket says.
-    pub fn facts(&self, id: BucketId) -> Facts {
-        let b = &self.all[id.0 as usize];
-        let of = |e: Epoch| if b.epoch[parity(e)] == e { b.dirty[parity(e)] } else { 0 };
-        Facts {
-            generation: b.generation,
-            kind: b.kind,
-            live: b.live,
-            dirty_open: of(self.epoch),
-            dirty_cut: self.cut.map_or(0, |cut| of(cut) - if b.retained_of == cut { b.retained } else { 0 }),
-        }
-    }
-
-    /// Facts are frozen for a checkpoint: what becomes free from now on is not for its nodes.
-    pub fn freeze(&mut self) -> Vec<Facts> {
-        self.freezes += 1;
-        (0..self.count()).map(|i| self.facts(BucketId(i))).collect()
     }
 
     /// Blocks of `stream` that can be had without a new bucket.

@@ -1,6 +1,6 @@
 //! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any more.
 //!
-//! 1. *Freeze*: the tree is cloned, the buckets' facts are copied, the journal's next place is noted; the next generation opens.
+//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' facts are kept from then on, the journal's next place is noted; the next generation opens.
 //! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
 //! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, BucketId, Buf, Generation, PoolAddr, SliceList};
+use base::{BLOCK, Buf, Generation, PoolAddr, SliceList};
 use btree::{Freed, NodePtr, Tree, WriteOut};
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
@@ -22,13 +22,15 @@ use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::{Facts, Kind, Stream};
+use crate::buckets::{Facts, Stream};
 use crate::index::node_addr;
 use crate::journal::Place;
-use crate::table::{buckets_of, encode_page};
+use crate::table::encode_page;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
+/// Pages of the bucket table compared before others get a turn.
+const COMPARED: u32 = 4;
 /// Blocks of replaced nodes given back in one go.
 const GIVEN_BACK: usize = 256;
 /// For so long the pool may fail to commit before a checkpoint does.
@@ -59,7 +61,6 @@ struct Frozen {
     tree: Tree,
     generation: Generation,
     freed: Freed,
-    facts: Vec<Facts>,
     place: Place,
     records: u64,
     epochs: (base::Epoch, base::Epoch),
@@ -139,7 +140,7 @@ impl Cache {
         let mut st = self.state_mut();
         let st = &mut *st;
         let (place, records) = (st.journal.next_place(), st.journal.pushed());
-        let facts = st.buckets.freeze();
+        st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();
         let index = &mut st.index;
@@ -150,7 +151,6 @@ impl Cache {
             tree: index.tree.clone(),
             generation,
             freed: std::mem::take(&mut index.freed),
-            facts,
             place,
             records,
             epochs,
@@ -164,7 +164,7 @@ impl Cache {
         self.0.checkpoint_moved.notify();
         let root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
-        let pages = self.changed_pages(&mut frozen, &freed);
+        let pages = self.changed_pages(&freed).await;
         self.write_pages(&frozen, &pages).await?;
         self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
         if let Some(committed) = frozen.committed.take() {
@@ -172,9 +172,10 @@ impl Cache {
         }
         self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
-        self.complete(frozen, &pages, freed);
+        let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+        self.complete(frozen, pages, freed);
         self.give_back_nodes().await;
-        self.write_again(generation, &pages).await
+        self.write_again(generation, &written).await
     }
 
     /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a halt, though, and then it has failed.
@@ -230,51 +231,42 @@ impl Cache {
         self.0.rt.spawn(async move { device.write(Class::Commit, offset, data).await })
     }
 
-    /// The pages that say something else than on the device. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it replaced
-    /// do not.
-    fn changed_pages(&self, frozen: &mut Frozen, freed: &[NodePtr]) -> Vec<u32> {
-        let st = self.state();
-        for i in 0..st.buckets.count() {
-            let now = st.buckets.facts(BucketId(i));
-            let then = &mut frozen.facts[i as usize];
-            if now.kind == Kind::Nodes {
-                *then = now;
-            } else if then.kind == Kind::Nodes {
-                // Emptied meanwhile; what it holds now, the journal says.
-                *then = Facts { generation: then.generation, ..Facts::default() };
+    /// The pages that say something else than on the device, and what. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it
+    /// replaced do not.
+    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<Facts>)> {
+        for part in freed.chunks(GIVEN_BACK) {
+            let mut st = self.state_mut();
+            for node in part {
+                let id = st.buckets.of(node_addr(node.addr));
+                st.buckets.replace_node(id);
+            }
+            drop(st);
+            self.0.rt.yield_now().await;
+        }
+        let mut changed = Vec::new();
+        for page in 0..self.0.layout.pages() {
+            let facts = self.state().buckets.frozen_page(page);
+            if facts != self.0.checkpointer.borrow().pages[page as usize].facts {
+                changed.push((page, facts));
+            }
+            if page % COMPARED == COMPARED - 1 {
+                self.0.rt.yield_now().await;
             }
         }
-        // What earlier checkpoints replaced and somebody may still be reading does not count either.
-        for node in freed.iter().chain(st.limbo.nodes()) {
-            let facts = &mut frozen.facts[st.buckets.of(node_addr(node.addr)).0 as usize];
-            facts.live = facts.live.saturating_sub(1);
-            if facts.live == 0 {
-                // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
-                *facts = Facts { generation: facts.generation, ..Facts::default() };
-            }
-        }
-        let cp = self.0.checkpointer.borrow();
-        (0..self.0.layout.pages())
-            .filter(|&page| {
-                let new = buckets_of(&self.0.layout, page).map(|id| &frozen.facts[id.0 as usize]);
-                !new.eq(cp.pages[page as usize].facts.iter())
-            })
-            .collect()
+        self.state_mut().buckets.thaw();
+        changed
     }
 
-    async fn write_pages(&self, frozen: &Frozen, pages: &[u32]) -> Result<()> {
+    async fn write_pages(&self, frozen: &Frozen, pages: &[(u32, Vec<Facts>)]) -> Result<()> {
         for part in pages.chunks(SLICE) {
             let mut writes = Vec::with_capacity(part.len());
-            for &page in part {
+            for (page, facts) in part {
                 let (slot, uuid) = {
                     let cp = self.0.checkpointer.borrow();
-                    (1 - cp.pages[page as usize].slot, cp.superblock.uuid)
+                    (1 - cp.pages[*page as usize].slot, cp.superblock.uuid)
                 };
-                let ids: Vec<_> = buckets_of(&self.0.layout, page).collect();
-                let (first, last) = (ids[0].0 as usize, ids[ids.len() - 1].0 as usize);
-                let facts = &frozen.facts[first..=last];
-                let block = encode_page((uuid, page, slot), facts, frozen.generation, self.0.rt.bufs());
-                writes.push(self.write_at(self.0.layout.page_offset(page, slot), block));
+                let block = encode_page((uuid, *page, slot), facts, frozen.generation, self.0.rt.bufs());
+                writes.push(self.write_at(self.0.layout.page_offset(*page, slot), block));
             }
             let mut outcome = Ok(());
             for w in writes {
@@ -287,10 +279,15 @@ impl Cache {
     }
 
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it says is not lost.
-    async fn write_superblock(&self, frozen: &Frozen, root: Option<RootPtr>, pages: &[u32]) -> Result<()> {
+    async fn write_superblock(
+        &self,
+        frozen: &Frozen,
+        root: Option<RootPtr>,
+        pages: &[(u32, Vec<Facts>)],
+    ) -> Result<()> {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
-            let generation_of = |page: usize| match pages.binary_search(&(page as u32)) {
+            let generation_of = |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
                 Ok(_) => frozen.generation,
                 Err(_) => cp.pages[page].generation,
             };
@@ -320,11 +317,10 @@ impl Cache {
         Ok(())
     }
 
-    fn complete(&self, frozen: Frozen, pages: &[u32], freed: Vec<NodePtr>) {
+    fn complete(&self, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
-            for &page in pages {
-                let facts = buckets_of(&self.0.layout, page).map(|id| frozen.facts[id.0 as usize]).collect();
+            for (page, facts) in pages {
                 let at = &mut cp.pages[page as usize];
                 *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, facts };
             }

@@ -74,6 +74,7 @@ impl Limbo {
     }
 
     /// All that are in here.
+    #[cfg(test)]
     pub fn nodes(&self) -> impl Iterator<Item = &NodePtr> {
         self.waiting.iter().flat_map(|(_, nodes)| nodes).chain(&self.held)
     }

@@ -3,6 +3,7 @@
 //! What the device says is found out by [`crate::replay`]. The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ use crate::state::State;
 use crate::streams::Streams;
 use crate::table::read_page;
 use crate::{Cache, Inner};
+
+/// Pages of the bucket table that are read at once.
+const TABLE_READS: usize = 32;
 
 /// A cache's file or block device that the backend has opened.
 #[derive(Clone, Debug)]
@@ -85,8 +89,18 @@ impl Cache {
         let mut facts = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
         let mut digest = 0u64;
+        let mut reads = VecDeque::new();
+        let mut next = 0;
         for page in 0..layout.pages() {
-            let found = read_page(device, rt.bufs(), (&layout, sb.uuid), page, sb.generation).await?;
+            while next < layout.pages() && reads.len() < TABLE_READS {
+                let (r, device, number, uuid, generation) = (rt.clone(), device.clone(), next, sb.uuid, sb.generation);
+                reads.push_back(
+                    rt.spawn(async move { read_page(&device, r.bufs(), (&layout, uuid), number, generation).await }),
+                );
+                next += 1;
+            }
+            let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
+            let found = found.await.unwrap_or_else(|| Err(crate::read::ended()))?;
             facts.extend(found.facts.iter().map(|f| facts_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
             let facts = if found.renew { Vec::new() } else { found.facts };

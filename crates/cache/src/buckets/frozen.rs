@@ -1,0 +1,196 @@
+//! What all buckets said at a moment, for a checkpoint. Taking it is O(1): a page of them is copied when the first of it changes after that moment, or when
+//! the checkpoint comes to it.
+
+use base::{BucketGen, BucketId, Epoch};
+
+use super::{Bucket, Buckets, Facts, Kind, parity};
+
+/// Buckets are copied in pages of so many: those that stand in one page of the table.
+const PAGE: usize = format::cache::bucket::RECORDS_PER_PAGE;
+
+/// The moment, and what was copied of it.
+pub(super) struct Frozen {
+    epoch: Epoch,
+    cut: Option<Epoch>,
+    pages: Vec<Option<Box<[Facts]>>>,
+}
+
+impl Bucket {
+    fn facts_at(&self, epoch: Epoch, cut: Option<Epoch>) -> Facts {
+        let of = |e: Epoch| if self.epoch[parity(e)] == e { self.dirty[parity(e)] } else { 0 };
+        Facts {
+            generation: self.generation,
+            kind: self.kind,
+            live: self.live,
+            dirty_open: of(epoch),
+            dirty_cut: cut.map_or(0, |cut| of(cut) - if self.retained_of == cut { self.retained } else { 0 }),
+        }
+    }
+}
+
+impl Buckets {
+    /// What one bucket says.
+    pub fn facts(&self, id: BucketId) -> Facts {
+        self.all[id.0 as usize].facts_at(self.epoch, self.cut)
+    }
+
+    /// Facts are frozen for a checkpoint: what becomes free from now on is not for its nodes.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.is_none(), "one checkpoint at a time");
+        self.freezes += 1;
+        let pages = std::iter::repeat_with(|| None).take(self.all.len().div_ceil(PAGE)).collect();
+        self.frozen = Some(Frozen { epoch: self.epoch, cut: self.cut, pages });
+    }
+
+    /// The checkpoint has what it needs.
+    pub fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// A bucket is about to change.
+    pub(super) fn keep_frozen(&mut self, id: BucketId) {
+        let i = id.0 as usize;
+        if let Some(frozen) = &mut self.frozen {
+            let (epoch, cut) = (frozen.epoch, frozen.cut);
+            let page = &mut frozen.pages[i / PAGE];
+            if page.is_none() {
+                let from = i / PAGE * PAGE;
+                let to = self.all.len().min(from + PAGE);
+                *page = Some(self.all[from..to].iter().map(|b| b.facts_at(epoch, cut)).collect());
+            }
+        }
+    }
+
+    /// A node at this bucket is of no checkpoint to come; it goes when nobody reads it.
+    pub fn replace_node(&mut self, id: BucketId) {
+        self.all[id.0 as usize].replaced += 1;
+    }
+
+    /// What a page of the table is to say: what was frozen, but for buckets of nodes, which are as the checkpoint leaves them. Its own nodes count, those that
+    /// were replaced do not, though somebody may still be reading them.
+    pub fn frozen_page(&self, page: u32) -> Vec<Facts> {
+        let from = page as usize * PAGE;
+        let to = self.all.len().min(from + PAGE);
+        let frozen = self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
+        let copied = frozen.pages[page as usize].as_deref();
+        let empty = |generation: BucketGen| Facts { generation, ..Facts::default() };
+        let one = |(i, now): (usize, &Bucket)| {
+            let then = copied.map_or_else(|| now.facts_at(frozen.epoch, frozen.cut), |copied| copied[i]);
+            let nodes = now.live - now.replaced;
+            match (now.kind, then.kind) {
+                (Kind::Nodes, _) if nodes > 0 => Facts { live: nodes, ..now.facts_at(frozen.epoch, frozen.cut) },
+                // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
+                (Kind::Nodes, _) => empty(now.generation),
+                (_, Kind::Nodes) => empty(then.generation),
+                _ => then,
+            }
+        };
+        self.all[from..to].iter().enumerate().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::CacheAddr;
+
+    use super::*;
+    use crate::buckets::Stream;
+    use crate::replacement::Policy;
+
+    /// A source of numbers that is the same each time.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % n
+        }
+    }
+
+    /// Buckets with blocks that an index would name.
+    struct World {
+        buckets: Buckets,
+        dice: Dice,
+        published: Epoch,
+        data: Vec<(CacheAddr, BucketGen, Option<Epoch>)>,
+        nodes: Vec<CacheAddr>,
+        replaced: Vec<CacheAddr>,
+    }
+
+    impl World {
+        fn change(&mut self) {
+            let b = &mut self.buckets;
+            match self.dice.below(20) {
+                0..9 => {
+                    let stream = [Stream::Writes, Stream::Promoted, Stream::Moved][self.dice.below(3)];
+                    let Some((addr, _, generation)) = b.append(stream, 1, 0) else { return };
+                    let dirty = stream == Stream::Writes;
+                    b.add(addr, 1, dirty);
+                    b.unpin(addr, 0);
+                    self.data.push((addr, generation, dirty.then_some(b.epoch())));
+                }
+                9..15 if !self.data.is_empty() => {
+                    let (addr, generation, written) = self.data.swap_remove(self.dice.below(self.data.len()));
+                    b.remove(addr, generation, 1, written.filter(|e| *e > self.published), 0);
+                }
+                15 => drop(b.evict(0)),
+                16 if b.cut().is_none() => drop(b.take_cut()),
+                17 => {
+                    self.published = b.cut().unwrap_or(self.published);
+                    b.publish();
+                    while b.tidy(3, 0) {}
+                }
+                18 if !self.replaced.is_empty() => {
+                    b.remove_node(self.replaced.swap_remove(self.dice.below(self.replaced.len())), 0);
+                }
+                _ => drop(b.journal_durable(0)),
+            }
+        }
+
+        fn all(&self) -> Vec<Facts> {
+            (0..self.buckets.count()).map(|i| self.buckets.facts(BucketId(i))).collect()
+        }
+    }
+
+    #[test]
+    fn what_was_frozen_stays_while_everything_changes() {
+        // Three pages, the last of them not full.
+        let buckets = Buckets::new(2 * PAGE as u32 + 40, 4, Policy::Fifo, 1, Epoch(1));
+        let (data, nodes, replaced) = (Vec::new(), Vec::new(), Vec::new());
+        let mut w = World { buckets, dice: Dice(7), published: Epoch(0), data, nodes, replaced };
+        let mut differed = 0;
+        for round in 0..200 {
+            (0..w.dice.below(400)).for_each(|_| w.change());
+            let then = w.all();
+            w.buckets.freeze();
+            (0..w.dice.below(400)).for_each(|_| w.change());
+            // The checkpoint writes nodes, and replaces some of those that were there.
+            while w.nodes.len() < 30
+                && let Some((addr, ..)) = w.buckets.append(Stream::Nodes, 1, 0)
+            {
+                w.buckets.add_node(addr);
+                w.buckets.unpin(addr, 0);
+                w.nodes.push(addr);
+            }
+            for _ in 0..w.dice.below(20).min(w.nodes.len()) {
+                let addr = w.nodes.swap_remove(w.dice.below(w.nodes.len()));
+                w.buckets.replace_node(w.buckets.of(addr));
+                w.replaced.push(addr);
+            }
+            (0..w.dice.below(400)).for_each(|_| w.change());
+            let found: Vec<Facts> = (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
+            w.buckets.thaw();
+            differed += u32::from(found != w.all());
+            assert_eq!(found.len(), then.len());
+            for (i, (found, then)) in found.iter().zip(&then).enumerate() {
+                let nodes = w.nodes.iter().filter(|addr| w.buckets.of(**addr).0 as usize == i).count();
+                match nodes {
+                    0 if then.kind == Kind::Nodes => assert_eq!((found.kind, found.live), (Kind::Free, 0)),
+                    0 => assert_eq!(found, then, "bucket {i} in round {round}"),
+                    n => assert_eq!((found.kind, found.live), (Kind::Nodes, n as u16), "bucket {i} in round {round}"),
+                }
+            }
+        }
+        assert!(differed > 150, "{differed} of 200 times was it anything but what is now");
+    }
+}
