@@ -235,12 +235,13 @@ impl Cache {
     /// replaced do not.
     async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<Facts>)> {
         for part in freed.chunks(GIVEN_BACK) {
-            let mut st = self.state_mut();
-            for node in part {
-                let id = st.buckets.of(node_addr(node.addr));
-                st.buckets.replace_node(id);
+            {
+                let mut st = self.state_mut();
+                for node in part {
+                    let id = st.buckets.of(node_addr(node.addr));
+                    st.buckets.replace_node(id);
+                }
             }
-            drop(st);
             self.0.rt.yield_now().await;
         }
         let mut changed = Vec::new();
