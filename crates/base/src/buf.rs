@@ -128,6 +128,12 @@ impl Buf {
         self.len = len as u32;
     }
 
+    /// Lengthens to `len` bytes; what is added has unspecified contents. Panics if that exceeds the capacity, or would shorten.
+    pub fn lengthen(&mut self, len: usize) {
+        assert!(len >= self.len as usize && len <= size_of_class(self.class as usize));
+        self.len = len as u32;
+    }
+
     /// A shared view of the whole; no copy.
     pub fn freeze(self) -> Slice {
         let len = self.len;
@@ -225,6 +231,23 @@ mod tests {
         drop(tail);
         assert_eq!(pool.outstanding(), 0);
         assert_eq!(pool.take(8192).as_ptr(), first, "the same memory again");
+    }
+
+    #[test]
+    fn what_was_cut_off_a_buffer_comes_back() {
+        let mut b = BufPool::new(0).copy_of(b"abcdef");
+        b.truncate(2);
+        assert_eq!(&b[..], b"ab");
+        b.lengthen(6);
+        assert_eq!(&b[..], b"abcdef");
+        b.lengthen(BLOCK);
+        assert_eq!(b.len(), BLOCK);
+    }
+
+    #[test]
+    #[should_panic(expected = "size_of_class")]
+    fn a_buffer_is_not_lengthened_beyond_its_memory() {
+        BufPool::new(0).take(5000).lengthen(8193);
     }
 
     #[test]

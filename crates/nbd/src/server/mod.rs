@@ -10,7 +10,9 @@
 //!   reply is sent. Who waits for bytes holds none for that request, so all who hold some can go on.
 //!
 //! A peer that neither sends the payload it announced nor reads its replies would keep bytes from others for as long as it likes:
-//! where somebody has waited for [`Limits::stall_timeout`], connections that have stood still for as long are closed.
+//! where somebody has waited for [`Limits::stall_timeout`], connections that have stood still for as long are closed. So are those that
+//! merely trickle: a slow client is one that moves 512 KiB in that time, or all that is left of its payload or replies. At the default
+//! that is 17 KiB/s, so the largest request holds its bytes for about half an hour at most.
 
 mod connection;
 mod execute;
@@ -43,8 +45,8 @@ pub struct Limits {
     pub max_payload_bytes: u64,
     /// A client that has not come to an export in this time is closed.
     pub handshake_timeout: Duration,
-    /// After so long without progress in the middle of a payload or a reply a connection may be closed in favour of others that
-    /// wait for its bytes.
+    /// After so long without progress in the middle of a payload or of replies a connection may be closed in favour of others that
+    /// wait for its bytes. Progress is 512 KiB, or all that is left.
     pub stall_timeout: Duration,
 }
 

@@ -124,6 +124,78 @@ fn who_stands_still_is_closed_when_others_wait() {
 }
 
 #[test]
+fn who_is_slow_is_not_closed_though_others_wait() {
+    let limits = Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
+    run(6, limits, |bed| async move {
+        smooth(&bed);
+        bed.exports.rw.0.size.set(1 << 30);
+        let good = bed.client("rw").await;
+        // 4 Mbit/s: more than a minute for the largest request.
+        let part = vec![1; 64 << 10];
+        let mut slow = into_transmission(&bed).await;
+        slow.send(&header(Command::Write, 0, 32 << 20)).await;
+        bed.sleep(10).await;
+        let waiting = bed.rt.spawn({
+            let good = good.clone();
+            async move { good.read(0, 512, 0).await }
+        });
+        for _ in 0..512 {
+            bed.sleep(131).await;
+            slow.send(&part).await;
+        }
+        assert_eq!(waiting.await, Some(Ok(vec![1; 512])));
+        assert_eq!(slow.expect(16).await[4..8], [0; 4]);
+        slow.send(&header(Command::Read, 0, 32 << 20)).await;
+        bed.sleep(100).await;
+        let waiting = bed.rt.spawn(async move { good.write(0, &vec![2; 65536], 0).await });
+        slow.expect(16).await;
+        for _ in 0..512 {
+            bed.sleep(131).await;
+            slow.expect(64 << 10).await;
+        }
+        assert_eq!(waiting.await, Some(Ok(())));
+        assert_eq!(bed.server.status().stalled, 0);
+        slow.link.close();
+    });
+}
+
+#[test]
+fn a_trickle_is_no_progress() {
+    let limits = Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
+    run(7, limits, |bed| async move {
+        smooth(&bed);
+        bed.exports.rw.0.size.set(1 << 30);
+        let good = bed.client("rw").await;
+        for command in [Command::Write, Command::Read] {
+            let mut lazy = into_transmission(&bed).await;
+            lazy.send(&header(command, 0, 32 << 20)).await;
+            bed.sleep(100).await;
+            let link = lazy.link.clone();
+            let trickling = bed.rt.spawn({
+                let bed = bed.clone();
+                async move {
+                    // 4 KiB a second.
+                    while !lazy.link.is_closed() && bed.server.status().connections == 2 {
+                        bed.sleep(1000).await;
+                        match command {
+                            Command::Write => lazy.send(&[1; 4096]).await,
+                            _ => drop(lazy.receiver.at_least(4096).await.map(|()| lazy.receiver.consume(4096))),
+                        }
+                    }
+                }
+            });
+            let start = bed.rt.now();
+            assert_eq!(good.read(0, 512, 0).await, Ok(vec![0; 512]));
+            let waited = bed.rt.now().since(start);
+            assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(11), "{command:?}: {waited:?}");
+            trickling.await;
+            link.close();
+        }
+        assert_eq!(bed.server.status().stalled, 2);
+    });
+}
+
+#[test]
 fn a_client_that_reads_nothing_is_not_read_for_ever() {
     let limits = Limits { max_in_flight_requests: 8, ..Limits::default() };
     run(5, limits, |bed| async move {
