@@ -33,8 +33,8 @@ const LEAST_JOURNAL: u64 = 1 << 20;
 /// Pages written by one request.
 const PAGES: u32 = 64;
 
-/// Makes an empty cache for `pool` on `file`, and attaches it. What stood there is lost: whoever calls has asked. `uuid` is from a source of true randomness.
-pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOptions, uuid: [u8; 16]) -> Result<()> {
+/// How a cache of `size_bytes` is laid out, if there can be one. Changes nothing.
+fn plan(size_bytes: u64, options: &CreateOptions) -> Result<Layout> {
     let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
     let bucket = options.bucket_bytes;
     if !bucket.is_power_of_two() || !(16 * BLOCK_U64..=8 << 20).contains(&bucket) {
@@ -45,7 +45,17 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
     {
         return invalid(format!("a journal of {j} bytes: 1 MiB to 1 GiB"));
     }
-    let layout = Layout::choose(file.size_bytes, bucket, options.journal_bytes)?;
+    Layout::choose(size_bytes, bucket, options.journal_bytes)
+}
+
+/// Fails where [`create`] would, on a file or device of this size, as far as that can be told without touching it.
+pub fn check_create(size_bytes: u64, options: &CreateOptions) -> Result<()> {
+    plan(size_bytes, options).map(drop)
+}
+
+/// Makes an empty cache for `pool` on `file`, and attaches it. What stood there is lost: whoever calls has asked. `uuid` is from a source of true randomness.
+pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOptions, uuid: [u8; 16]) -> Result<()> {
+    let layout = plan(file.size_bytes, options)?;
     let sb = CacheSuperblock {
         uuid,
         pool_uuid: pool.uuid(),

@@ -60,7 +60,7 @@ use rt::Rt;
 use rt::sync::{Event, Semaphore};
 use rustc_hash::FxHashMap;
 
-pub use create::{CreateOptions, create};
+pub use create::{CreateOptions, check_create, create};
 pub use open::CacheFile;
 pub use replacement::Policy;
 pub use settings::{Promote, Settings};

@@ -39,8 +39,21 @@ pub struct Place {
     pub is_new: bool,
 }
 
-/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks, for seconds if need be.
-pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
+/// What becomes of a place when it is opened.
+struct Plan {
+    is_new: bool,
+    /// The old cache there is emptied.
+    empty: bool,
+    create_len: Option<u64>,
+}
+
+/// Whether a cache for a pool that is yet to be made can be made at `path`, as far as that can be told. Changes nothing.
+pub fn check_place(path: &Path, size: Option<u64>) -> Result<()> {
+    plan(path, size, None).map(drop)
+}
+
+/// Whether and how there can be a new cache at `path`. A pool that is yet to be made has no uuid.
+fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<Plan> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let at = path.display();
     let meta = match path.metadata() {
@@ -54,14 +67,16 @@ pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result
         return Err(CommandError::Failed(format!("{at} holds {what}; it was left as it is: name another place")));
     }
     if let Held::Cache(sb) = &held
-        && sb.pool_uuid != pool_uuid
+        && Some(sb.pool_uuid) != pool_uuid
     {
         return Err(CommandError::Failed(format!("{at} holds the cache of another pool; it was left as it is")));
     }
-    let mut create_len = None;
+    let mut plan = Plan { is_new, empty: false, create_len: None };
+    let bytes;
     if meta.as_ref().is_none_or(Metadata::is_file) {
         let len = meta.as_ref().map_or(0, Metadata::len);
-        let own = matches!(&held, Held::Cache(sb) if sb.pool_uuid == pool_uuid);
+        let own = matches!(&held, Held::Cache(_));
+        bytes = size.unwrap_or(len);
         match size {
             None if len == 0 => {
                 return Err(CommandError::Failed(format!("say with --size how large {at} is to be")));
@@ -73,13 +88,24 @@ pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result
                     return Err(CommandError::Failed(text));
                 }
                 check_room(path, size, meta.as_ref())?;
-                if len != size && len > 0 {
-                    // An old cache of this pool: nothing in it counts.
-                    OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(0)).map_err(failed)?;
-                }
-                create_len = Some(size);
+                // An old cache of this pool: nothing in it counts.
+                plan.empty = len != size && len > 0;
+                plan.create_len = Some(size);
             }
         }
+    } else {
+        bytes = File::open(path).and_then(|mut f| f.seek(SeekFrom::End(0))).map_err(failed)?;
+    }
+    cache::check_create(bytes, &cache::CreateOptions::default()).map_err(|e| CommandError::failed(at, e))?;
+    Ok(plan)
+}
+
+/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks, for seconds if need be.
+pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
+    let Plan { is_new, empty, create_len } = plan(path, size, Some(pool_uuid))?;
+    if empty {
+        let emptied = OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(0));
+        emptied.map_err(|e| CommandError::failed(path.display(), e))?;
     }
     let how = OpenFile { write: true, create_len, direct: true };
     let opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
@@ -202,8 +228,9 @@ mod tests {
         };
         refused("none", None, "--size");
         refused("none", Some(1 << 60), "free");
-        let new = place("none", Some(1 << 20)).unwrap();
-        assert!(new.is_new && new.opened.info.size_bytes == 1 << 20);
+        refused("none", Some(1 << 20), "larger");
+        let new = place("none", Some(CACHE)).unwrap();
+        assert!(new.is_new && new.opened.info.size_bytes == CACHE);
 
         refused("foreign", None, "another pool");
         refused("foreign", Some(2 * CACHE), "another pool");
@@ -214,6 +241,11 @@ mod tests {
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         refused("dir", Some(1 << 20), "regular file");
 
+        refused("own", Some(1 << 20), "larger");
+        assert!(
+            check_place(&dir.path().join("own"), Some(CACHE)).is_err(),
+            "not the cache of a pool that is yet to be made"
+        );
         assert!(matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own));
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);

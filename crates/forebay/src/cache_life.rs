@@ -15,7 +15,7 @@ use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
 
-use crate::cache_file::{Held, Place, cache_of_pool, look, open_existing, open_place};
+use crate::cache_file::{Held, Place, cache_of_pool, check_place, look, open_existing, open_place};
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
@@ -27,6 +27,14 @@ use crate::world::OpenError;
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Volumes that are named in a list.
 const LISTED: usize = 10;
+
+/// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can be told. Looks only.
+pub fn foresee_made(config: &CacheConfig) -> Result<()> {
+    match (&config.path, config.size_bytes) {
+        (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
+        _ => Ok(()),
+    }
+}
 
 /// What is needed to open and make caches.
 pub struct Caches {

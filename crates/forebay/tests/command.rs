@@ -397,12 +397,31 @@ fn a_creation_that_cannot_be_leaves_what_was_there() {
     assert!(refused(1, &both).contains("too small"));
     let name = ["create", "--force", "--name", "a/b", "--device", text(&a)];
     assert!(refused(1, &name).contains("name"));
+    let cache = ["create", "--force", "--device", text(&a), "--cache", text(&b)];
+    assert!(refused(1, &cache).contains("larger"));
+    let new = tmp.path().join("new");
+    let cache = ["create", "--force", "--device", text(&a), "--cache", text(&new), "--cache-size", "1M"];
+    assert!(refused(1, &cache).contains("larger") && !new.exists());
     for path in [&a, &b] {
         let mut head = vec![0; image.len()];
         std::fs::File::open(path).unwrap().read_exact(&mut head).unwrap();
         assert!(head == image, "{} was changed", path.display());
     }
     fine(&["create", "--force", "--device", text(&a)]);
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_refused_before_a_pool_is_made() {
+    let (tmp, dir) = dir();
+    let (small, foreign) = (tmp.path().join("small"), tmp.path().join("foreign"));
+    std::fs::write(&small, vec![0; 1 << 20]).unwrap();
+    std::fs::write(&foreign, b"QFI\xfb").unwrap();
+    let up = ["up", text(&dir), "--size", "256M", "--cache-size", "1M"];
+    assert!(refused(1, &up).contains("larger"));
+    assert!(refused(1, &[&up[..], &["--cache", text(&small)]].concat()).contains("larger"));
+    assert!(refused(1, &[&up[..], &["--cache", text(&foreign)]].concat()).contains("qcow2"));
+    assert!(!dir.exists(), "something was made");
+    Up::start(&dir, &["--cache-size", "64M"]).stop("TERM");
 }
 
 #[test]

@@ -90,6 +90,10 @@ impl Create {
         self.judge(&all, &found)?;
         let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
         pool::check_create(&files, &options)?;
+        if let Some(f) = &cache {
+            let fits = cache::check_create(f.size_bytes, &cache::CreateOptions::default());
+            fits.map_err(|e| CommandError::failed(&f.path, e))?;
+        }
         for (f, found) in all.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
             let wiped = OpenOptions::new().write(true).open(&f.path).and_then(|file| signatures::wipe(&file, found));
             wiped.map_err(|e| CommandError::failed(&f.path, e))?;

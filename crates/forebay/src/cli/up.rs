@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use queue::Emulate;
 
+use crate::cache_life::foresee_made;
 use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
 use crate::config::{ConfigFile, LogSection, ServeConfig};
 use crate::devices::DeviceChoice;
@@ -62,7 +63,7 @@ impl Up {
             Source::Devices(world.open_devices(&config.devices, true)?.files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match home.stage(&world, self.size, self.emulate) {
+            match foresee_made(&config.cache).and_then(|()| home.stage(&world, self.size, self.emulate)) {
                 Ok(staged) => {
                     let options = pool::CreateOptions { name: POOL_NAME.into(), copies: COPIES, group_bytes: None };
                     Source::New(NewPool { home, staged, options, volume: (VOLUME_NAME.into(), self.volume_size) })
