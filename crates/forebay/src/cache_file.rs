@@ -19,13 +19,12 @@ use crate::signatures::{self, A_CACHE};
 use crate::units::human_bytes;
 use crate::world::{OpenError, open, open_unowned};
 
-/// Opens a cache's file or device that exists.
-pub fn open_existing(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) = open(handles, path, &OpenFile { write: true, create_len: None, direct: true })?;
-    Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
+/// Opens a cache's file or device that exists. Blocks, for seconds if need be.
+pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
+    open_unowned(path, &OpenFile { write: true, create_len: None, direct: true })
 }
 
-/// The same, for reading alone.
+/// The same, for reading alone, and for use.
 pub fn open_to_read(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
     let (file, info) = open(handles, path, &OpenFile { write: false, create_len: None, direct: true })?;
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })

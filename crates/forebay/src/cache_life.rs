@@ -83,10 +83,14 @@ impl Caches {
         }
         let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
         let Some(path) = &self.config.path else { return Err(missing(uuid, "is not named".into())) };
-        let file = open_existing(&self.handles, path).map_err(|e| match e {
+        let at = path.clone();
+        let opening = elsewhere(&self.rt, &self.handles, move || open_existing(&at));
+        let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(|e| match e {
             OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
             OpenError::Refused(e) => e,
         })?;
+        let size_bytes = opened.info.size_bytes;
+        let file = CacheFile { path: path.display().to_string(), file: self.handles.adopt_file(opened), size_bytes };
         self.file.set(Some(file.file));
         let opened = Cache::open(&self.rt, &file, pool, self.config.settings.clone()).await;
         let cache = opened.map_err(|e| missing(uuid, format!("cannot be opened ({e})")))?;

@@ -3,13 +3,17 @@
 //! The byte is sent after the message, so whoever has received it finds the message. A full pair of sockets holds bytes enough to
 //! wake the shard already.
 
+use std::collections::VecDeque;
+use std::future::{Future, pending, poll_fn};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::task::Poll;
 
 use posix::Handles;
-use rt::{Op, Rt, SocketId};
+use rt::{Completion, Op, Rt, SocketId};
 
 /// Messages that wait; who sends more waits.
 const CAPACITY: usize = 64;
@@ -21,6 +25,10 @@ pub struct Mailbox<T> {
     rt: Rt,
     bell: SocketId,
     messages: Receiver<T>,
+    /// Messages that somebody who waited for another one has passed over.
+    kept: VecDeque<T>,
+    /// The receive of a byte that is under way: it stays so though nobody waits for it any more.
+    ring: Option<Pin<Box<dyn Future<Output = Completion>>>>,
 }
 
 /// The other threads' end.
@@ -41,7 +49,8 @@ pub fn mailbox<T>(rt: &Rt, handles: &Handles) -> io::Result<(Sender<T>, Mailbox<
     theirs.set_nonblocking(true)?;
     let bell = handles.adopt_socket(ours.into())?;
     let (sender, messages) = sync_channel(CAPACITY);
-    Ok((Sender { messages: sender, bell: Arc::new(theirs) }, Mailbox { rt: rt.clone(), bell, messages }))
+    let mailbox = Mailbox { rt: rt.clone(), bell, messages, kept: VecDeque::new(), ring: None };
+    Ok((Sender { messages: sender, bell: Arc::new(theirs) }, mailbox))
 }
 
 /// Does work that may block in a thread of its own; the shard goes on meanwhile.
@@ -75,15 +84,45 @@ impl<T> Sender<T> {
 impl<T> Mailbox<T> {
     /// The next message; `None` when nobody can send any more.
     pub async fn next(&mut self) -> Option<T> {
+        match self.kept.pop_front() {
+            Some(message) => Some(message),
+            None => self.newest().await,
+        }
+    }
+
+    /// The result of `future`, unless a message for which `ends` holds comes first: then it is dropped. Other messages are kept.
+    pub async fn unless<R>(&mut self, ends: impl Fn(&T) -> bool, future: impl Future<Output = R>) -> Option<R> {
+        let mut future = pin!(future);
+        let mut told = pin!(async {
+            while let Some(message) = self.newest().await {
+                if ends(&message) {
+                    return;
+                }
+                self.kept.push_back(message);
+            }
+            pending().await
+        });
+        poll_fn(|cx| match told.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => future.as_mut().poll(cx).map(Some),
+        })
+        .await
+    }
+
+    /// The next message that was not received yet.
+    async fn newest(&mut self) -> Option<T> {
         loop {
             match self.messages.try_recv() {
                 Ok(message) => return Some(message),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
             }
-            let buf = self.rt.bufs().take(BELL_BYTES);
-            let bufs = [buf].into_iter().collect();
-            let rung = self.rt.op(Op::Recv { socket: self.bell, buf: bufs, start: 0, fill: false }).await;
+            let rung = self.ring.get_or_insert_with(|| {
+                let bufs = [self.rt.bufs().take(BELL_BYTES)].into_iter().collect();
+                Box::pin(self.rt.op(Op::Recv { socket: self.bell, buf: bufs, start: 0, fill: false }))
+            });
+            let rung = rung.await;
+            self.ring = None;
             if !matches!(rung.result, Ok(n) if n > 0) {
                 return self.messages.try_recv().ok();
             }
@@ -112,6 +151,28 @@ mod tests {
         });
         assert!(thread.join().unwrap());
         assert_eq!(got, Some((0..10_000).collect::<Vec<i32>>()));
+    }
+
+    #[test]
+    fn who_waits_for_one_message_keeps_the_others() {
+        for io in [IoChoice::Auto, IoChoice::Posix] {
+            let world = World::new(io).unwrap();
+            let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).unwrap();
+            let rt = world.rt.clone();
+            let got = world.rt.block_on(async move {
+                let soon = mailbox.unless(|&i| i == 9, rt.sleep(Duration::from_millis(1))).await;
+                let sending = move || [1, 2, 9, 3].into_iter().all(|i| sender.send(i).is_ok());
+                let thread = std::thread::Builder::new().spawn(sending).unwrap();
+                let never = mailbox.unless(|&i| i == 9, pending::<()>()).await;
+                let mut got = Vec::new();
+                while let Some(i) = mailbox.next().await {
+                    got.push(i);
+                }
+                assert!(thread.join().unwrap());
+                (soon, never, got)
+            });
+            assert_eq!(got, Some((Some(()), None, vec![1, 2, 3])));
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A running server: the shard with its pool, volumes and NBD server on this thread, and its clean end.
 //!
 //! Fault model: ends cleanly on [`Message::Stop`]: no new requests, those in flight are finished for a while, everything is
-//! committed. A process that is killed instead loses nothing that was flushed.
+//! committed. A process that is killed instead loses nothing that was flushed. While it starts it ends at once, as if it were killed:
+//! nobody has written anything yet, and a device may never answer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use rt::sync::Event;
 use serde_json::{Value, json};
 use volume::Volumes;
 
+use crate::announce;
 use crate::cache_life::Caches;
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
@@ -27,9 +29,9 @@ use crate::control::{Answer, Request, RequestError};
 use crate::error::{CommandError, Result};
 use crate::home::{Home, Staged};
 use crate::mailbox::{Mailbox, mailbox};
+use crate::signals::{self, Ending, Step};
 use crate::sockets::{UnixSocket, bind_tcp};
 use crate::world::World;
-use crate::{announce, signals};
 
 /// How long requests in flight may take when the server ends.
 const GRACE: Duration = Duration::from_secs(10);
@@ -61,8 +63,15 @@ pub struct NewPool {
 /// Serves until it is told to stop.
 pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
-    let (sender, mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
-    signals::watch(sender.clone())?;
+    let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
+    let places = announce::Places::of(&config);
+    let caches = Caches::new(&world.rt, &world.handles, config.cache);
+    if let Source::Devices(files) = &source {
+        // This thread may wait for a device: for as long as it does, a signal ends the process as it ends any other.
+        caches.foresee(files)?;
+    }
+    let ending = Ending::default();
+    signals::watch(sender.clone(), ending.clone())?;
     raise_open_files(config.limits.max_connections);
 
     let mut listeners = Vec::new();
@@ -72,30 +81,24 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
         }
         listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
     }
-    let places = announce::Places::of(&config);
     let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
     let outcome = UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
         let outcome = (|| {
             listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
-            let caches = Caches::new(&world.rt, &world.handles, config.cache);
-            let engine =
-                Starting { rt: world.rt.clone(), backend: world.backend, limits: config.limits, listeners, caches };
+            let (rt, backend, limits) = (world.rt.clone(), world.backend, config.limits);
+            let engine = Starting { rt, backend, limits, listeners, caches, ending };
             let control = ControlServer::start(control_socket, sender).map_err(failed)?;
             let served = world.rt.block_on(async move {
-                if let Source::Devices(files) = &source {
-                    engine.caches.foresee(files)?;
-                }
                 let unix_time_at_zero = unix_time_at_zero(&engine.rt);
                 let settings = pool::Settings { unix_time_at_zero, ..config.settings };
-                let (pool, mut heard) = engine.open_pool(source, settings).await?;
-                heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
-                let cache = match engine.caches.open(&pool, &mut heard).await {
-                    Ok(cache) => cache,
-                    Err(e) => {
-                        pool.close().await?;
-                        return Err(e);
-                    }
+                let stops = |m: &Message| matches!(m, Message::Stop);
+                let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await else {
+                    // Nobody waits for what is under way on devices.
+                    std::mem::forget(engine.rt.clone());
+                    tracing::info!("stopped before anything was served");
+                    return Ok(());
                 };
+                let (pool, cache, heard) = opened?;
                 engine.run(pool, cache, mailbox, |status| announce::announce(&places, status, &heard)).await
             });
             control.drain(REPLY_GRACE);
@@ -116,24 +119,43 @@ struct Starting {
     limits: nbd::Limits,
     listeners: Vec<rt::SocketId>,
     caches: Caches,
+    ending: Ending,
+}
+
+/// Takes back what was made of a new pool, unless it is whole.
+struct Unmade<'a>(Option<&'a Home>);
+
+impl Drop for Unmade<'_> {
+    fn drop(&mut self) {
+        if let Some(home) = self.0 {
+            home.unstage();
+        }
+    }
 }
 
 impl Starting {
+    /// The pool, its cache, and what the user should hear. May be dropped at any time: then nothing is closed, as after a loss of power.
+    async fn open(&self, source: Source, settings: pool::Settings) -> Result<(Pool, Option<Cache>, Vec<String>)> {
+        let (pool, mut heard) = self.open_pool(source, settings).await?;
+        heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
+        match self.caches.open(&pool, &mut heard).await {
+            Ok(cache) => Ok((pool, cache, heard)),
+            Err(e) => {
+                pool.close().await?;
+                Err(e)
+            }
+        }
+    }
+
     async fn open_pool(&self, source: Source, settings: pool::Settings) -> Result<(Pool, Vec<String>)> {
         match source {
             Source::Devices(files) => Ok(Pool::open(&self.rt, files, settings).await?),
             Source::New(new) => {
-                let made = make_pool(&self.rt, &new, settings).await;
-                match made {
-                    Ok(pool) => {
-                        new.staged.publish()?;
-                        Ok((pool, Vec::new()))
-                    }
-                    Err(e) => {
-                        new.home.unstage();
-                        Err(e)
-                    }
-                }
+                let mut unmade = Unmade(Some(&new.home));
+                let pool = make_pool(&self.rt, &new, settings).await?;
+                unmade.0 = None;
+                new.staged.publish()?;
+                Ok((pool, Vec::new()))
             }
         }
     }
@@ -155,10 +177,12 @@ impl Starting {
             volumes,
             caches: self.caches,
             nbd,
+            ending: self.ending,
             busy: Cell::new(0),
             answered: Event::new(),
         });
         tracing::info!(io = shard.backend, "serving");
+        shard.ending.waits_for(Step::Clients);
         ready(&shard.status())?;
         while let Some(Message::Request(request, reply)) = mailbox.next().await {
             shard.start(request, reply);
@@ -193,6 +217,7 @@ struct Shard {
     volumes: Volumes,
     caches: Caches,
     nbd: Server<Volumes>,
+    ending: Ending,
     /// Control requests being carried out.
     busy: Cell<usize>,
     answered: Event,
@@ -288,6 +313,7 @@ impl Shard {
         if !self.nbd.shutdown(GRACE).await {
             tracing::warn!("some requests did not end in time");
         }
+        self.ending.waits_for(Step::Commands);
         let deadline = self.rt.now().after(GRACE);
         while self.busy.get() > 0 && self.rt.now() < deadline {
             let answered = self.answered.wait();
@@ -298,14 +324,16 @@ impl Shard {
             }));
             answered.await;
         }
-        close(&self.volumes).await?;
+        close(&self.volumes, &self.ending).await?;
+        self.ending.waits_for(Step::Devices);
         tracing::info!("stopped");
         Ok(())
     }
 }
 
 /// Makes everything durable, and closes the cache and then the pool.
-async fn close(volumes: &Volumes) -> Result<()> {
+async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
+    ending.waits_for(Step::Cache);
     if let Some(cache) = volumes.cache() {
         match cache.close().await {
             // The pool goes on alone, and has what was written since.
@@ -314,6 +342,7 @@ async fn close(volumes: &Volumes) -> Result<()> {
             outcome => outcome.map_err(|e| CommandError::failed("closing the cache failed", e))?,
         }
     }
+    ending.waits_for(Step::Pool);
     volumes.pool().close().await.map_err(|e| CommandError::failed("the last commit failed", e))
 }
 
@@ -384,7 +413,7 @@ mod tests {
             if !dirty {
                 v.write(0, block(3)).await.unwrap();
             }
-            let well = close(&volumes).await.is_ok();
+            let well = close(&volumes, &Ending::default()).await.is_ok();
             drop((v, volumes, cache));
             let opened = Pool::open(&r, vec![disk], settings).await;
             let Ok((pool, _)) = opened else { return (well, None) };

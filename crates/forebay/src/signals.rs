@@ -1,10 +1,12 @@
 //! SIGINT and SIGTERM: the first asks the shard to end cleanly, the second ends the process at once, as a loss of power would: what
 //! was flushed is safe.
 //!
-//! Fault model: nobody may read the log any more, or so slowly that a line waits. Nothing here depends on a line being written.
+//! Fault model: nobody may read the log any more, or so slowly that a line waits. Nothing here depends on a line being written. A device may never answer:
+//! what an end waits for is told by a thread of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
@@ -15,8 +17,61 @@ use crate::control::server::Message;
 use crate::error::{CommandError, Result};
 use crate::mailbox::Sender;
 
+/// How often an end that takes long says what it waits for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far an end is, for those who wait for it.
+#[derive(Clone, Default)]
+pub struct Ending(Arc<AtomicU8>);
+
+/// What an end waits for.
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// The start, which is given up.
+    Start,
+    /// Requests of clients.
+    Clients,
+    /// Requests on the control socket.
+    Commands,
+    /// The cache.
+    Cache,
+    /// The pool.
+    Pool,
+    /// What is under way on devices, though nobody needs it.
+    Devices,
+}
+
+impl Ending {
+    /// It waits for this now.
+    pub fn waits_for(&self, step: Step) {
+        self.0.store(step as u8, Ordering::Release);
+    }
+
+    fn text(&self) -> &'static str {
+        const TEXTS: [(Step, &str); 6] = [
+            (Step::Start, "the start, which is given up"),
+            (Step::Clients, "requests of clients that are under way"),
+            (Step::Commands, "commands that are being carried out"),
+            (Step::Cache, "the cache to write what it needs for the next start"),
+            (Step::Pool, "the pool's last commit"),
+            (Step::Devices, "requests to devices that do not answer"),
+        ];
+        let step = self.0.load(Ordering::Acquire);
+        TEXTS.iter().find(|(s, _)| *s as u8 == step).map_or("nothing", |t| t.1)
+    }
+
+    /// Says again and again what the end waits for, until the process has ended.
+    fn tell(&self) {
+        loop {
+            #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+            std::thread::sleep(PATIENCE);
+            tracing::warn!("still stopping, waiting for {}; another signal ends it at once", self.text());
+        }
+    }
+}
+
 /// Handles signals in a thread of its own from now on.
-pub fn watch(shard: Sender<Message>) -> Result<()> {
+pub fn watch(shard: Sender<Message>, ending: Ending) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("handling signals", e);
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -25,9 +80,14 @@ pub fn watch(shard: Sender<Message>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let handle = move || {
         for signal in signals.forever() {
-            asked.store(true, Ordering::Release);
+            if asked.swap(true, Ordering::AcqRel) {
+                continue;
+            }
             // A shard that takes no more messages is ending already.
             let _ = shard.send(Message::Stop);
+            let ending = ending.clone();
+            // Without it only the log says less.
+            let _ = std::thread::Builder::new().name("ending".into()).spawn(move || ending.tell());
             tracing::info!("stopping on {}; another signal ends it at once", signal_name(signal).unwrap_or("a signal"));
         }
     };

@@ -98,8 +98,13 @@ impl Up {
     }
 
     /// Ends it as a user does; it must end well.
-    fn stop(mut self, signal: &str) {
+    fn stop(self, signal: &str) {
         self.signal(signal);
+        self.stopped();
+    }
+
+    /// It has been told to stop, and must end well.
+    fn stopped(mut self) {
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{}", self.log("err"));
         assert!(!self.path("nbd.sock").exists() && !self.path("control.sock").exists());
     }
@@ -183,6 +188,57 @@ fn a_second_signal_ends_it_though_the_log_is_full() {
     assert!(ended);
     drop(reader);
     fill.join().unwrap();
+}
+
+#[test]
+fn a_signal_while_it_starts_ends_it_before_it_serves() {
+    for signal in ["TERM", "INT"] {
+        let (_tmp, dir) = dir();
+        // To make such a pool takes seconds on such disks.
+        let child = Command::new(BIN)
+            .args(["up", text(&dir), "--size", "15T", "--emulate", "hdd"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(dir.with_extension("err")).unwrap())
+            .spawn()
+            .unwrap();
+        let up = Up { dir: dir.clone(), child };
+        assert!((0..TRIES).any(|_| {
+            pause();
+            up.path("control.sock").exists()
+        }));
+        up.signal(signal);
+        let log = dir.with_extension("err");
+        up.stopped();
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains("before anything was served") && !log.contains("INFO serving"), "{log}");
+        assert!(["pool0.img", "pool0.img.new", "cache.img"].iter().all(|name| !dir.join(name).exists()));
+        Up::start(&dir, &[]).stop(signal);
+    }
+}
+
+#[test]
+fn an_end_that_takes_long_says_what_it_waits_for() {
+    let (_tmp, dir) = dir();
+    let up = Up::start(&dir, &[]);
+    let mut client = UnixStream::connect(up.path("nbd.sock")).unwrap();
+    // The greeting; flags and EXPORT_NAME; size and flags. Then a WRITE of which the data never comes.
+    let say = |client: &mut UnixStream, parts: &[&[u8]]| client.write_all(&parts.concat()).unwrap();
+    client.read_exact(&mut [0; 18]).unwrap();
+    say(&mut client, &[&3u32.to_be_bytes(), b"IHAVEOPT", &1u32.to_be_bytes(), &4u32.to_be_bytes(), b"vol0"]);
+    client.read_exact(&mut [0; 10]).unwrap();
+    say(&mut client, &[&0x2560_9513u32.to_be_bytes(), &1u32.to_be_bytes(), &[0; 16], &(1u32 << 20).to_be_bytes()]);
+    while up.status()["server"]["requests_in_flight"] != 1 {
+        pause();
+    }
+    up.signal("TERM");
+    let said = "still stopping, waiting for requests of clients that are under way; another signal ends it at once";
+    assert!((0..TRIES).any(|_| {
+        pause();
+        up.log("err").contains(said)
+    }));
+    // It waits for ten seconds.
+    up.stopped();
 }
 
 #[test]
