@@ -103,8 +103,8 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
     });
 }
 
-#[test]
-fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
+/// A pool with some data, of which the bitmap of the data group cannot be read.
+fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
     let (world, files) = bench();
     let pages = run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
@@ -118,17 +118,46 @@ fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
     for offset in pages {
         world.inject(files[0].file, Fault::ReadError { offset, len: BLOCK_U64 });
     }
+    (world, files)
+}
+
+/// One group is not counted among those from which something can be taken.
+fn assert_one_is_passed_over(pool: &Pool) {
+    let st = pool.state();
+    let free = |kind: GroupKind| {
+        let groups = st.groups.iter().filter(|g| g.record.kind == kind && !g.unreadable);
+        groups.map(|g| u64::from(st.geometry.group_blocks - g.busy_count)).sum::<u64>()
+    };
+    assert_eq!(st.groups.iter().filter(|g| g.unreadable).count(), 1);
+    assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
+}
+
+#[test]
+fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
+    let (world, files) = bench_with_an_unreadable_bitmap();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
         put(&pool, 1000, 10).await.expect("another group");
         pool.commit().await.expect("commit");
-        let st = pool.state();
-        let free = |kind: GroupKind| {
-            let groups = st.groups.iter().filter(|g| g.record.kind == kind && !g.unreadable);
-            groups.map(|g| u64::from(st.geometry.group_blocks - g.busy_count)).sum::<u64>()
-        };
-        assert_eq!(st.groups.iter().filter(|g| g.unreadable).count(), 1);
-        assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
+        assert_one_is_passed_over(&pool);
+    });
+}
+
+#[test]
+fn a_round_passes_it_over_too() {
+    let (world, files) = bench_with_an_unreadable_bitmap();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let data = pool.bufs().zeroed(10 * BLOCK);
+        let crcs: Vec<_> = data.chunks(BLOCK).map(base::crc32c).collect();
+        let round = pool.begin_round().await.expect("round");
+        round.write(VolumeId(1), Lba(1000), [data.freeze()].into_iter().collect(), &crcs).await.expect("another group");
+        assert_one_is_passed_over(&pool);
+        round.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
+        for lba in [0, 1000] {
+            pool.read(VolumeId(1), Lba(lba), 10).await.expect("read");
+        }
+        pool.close().await.expect("close");
     });
 }
 

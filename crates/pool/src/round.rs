@@ -222,7 +222,10 @@ impl Round {
                     runs.push(run);
                     Ok(())
                 }
-                Alloc::NeedMaps(id) => self.0.load_maps(id).await,
+                Alloc::NeedMaps(id) => {
+                    self.0.load_maps_to_take(id).await;
+                    Ok(())
+                }
                 Alloc::Full if commits < 3 => {
                     commits += 1;
                     self.commit_direct().await
@@ -350,7 +353,7 @@ impl Round {
             let got = self.0.state_mut().alloc(GroupKind::Metadata, SLICE as u32);
             match got {
                 Alloc::Got(run) => return Ok(run),
-                Alloc::NeedMaps(id) => self.0.load_maps(id).await?,
+                Alloc::NeedMaps(id) => self.0.load_maps_to_take(id).await,
                 Alloc::Full => {
                     return Err(PoolError::new(ErrorKind::NoSpace, "write-back: no room for metadata in the pool"));
                 }
