@@ -474,7 +474,9 @@ impl Pool {
         }
         for (id, _, gone, tree) in &frozen.volumes {
             if *gone {
-                st.volumes.remove(id);
+                if let Some(v) = st.volumes.remove(id) {
+                    st.held.remove(&v);
+                }
                 continue;
             }
             if let Some(v) = st.volumes.get_mut(id) {

@@ -461,7 +461,7 @@ fn map(
     for run in runs {
         let (group, offset) = st.geometry.split(run.addr);
         let from = lba.plus(at);
-        let State { cache, groups, volumes, geometry, open: txn, .. } = st;
+        let State { cache, groups, volumes, geometry, open: txn, held, .. } = st;
         let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
         let g = &mut groups[group.0 as usize];
         g.checksums.begin_edit(open, committing);
@@ -476,7 +476,7 @@ fn map(
         match unmapped {
             Ok(n) => {
                 let more = v.record.allocated_blocks.saturating_add(u64::from(run.len));
-                v.record.allocated_blocks = more.saturating_sub(u64::from(n));
+                held.change(v, |v| v.record.allocated_blocks = more.saturating_sub(u64::from(n)));
             }
             Err(e) => return Ok(Err(e)),
         }
@@ -507,14 +507,16 @@ fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> std::result::R
     let upto = Lba(last.end().min(end.0));
     mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (from, upto))?;
     let (open, committing) = (st.open.generation, st.committing);
-    let State { cache, volumes, geometry, open: txn, .. } = st;
+    let State { cache, volumes, geometry, open: txn, held, .. } = st;
     let Some(v) = volumes.get_mut(&volume) else { return Ok(Ok(end)) };
     v.begin_edit(open, committing);
     txn.volumes.insert(volume);
     let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
     let mut freed = Vec::new();
     match mapping::replace(&mut v.mapping.tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
-        Ok(n) => v.record.allocated_blocks = v.record.allocated_blocks.saturating_sub(u64::from(n)),
+        Ok(n) => held.change(v, |v| {
+            v.record.allocated_blocks = v.record.allocated_blocks.saturating_sub(u64::from(n));
+        }),
         Err(e) => return Ok(Err(e)),
     }
     freed.into_iter().for_each(|r| st.note_free(r));

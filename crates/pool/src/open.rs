@@ -462,6 +462,7 @@ fn assemble(
         tables_digest: best.tables_digest,
         devices,
         cache: NodeCache::new(settings.cached_nodes),
+        held: crate::promises::Held::by(volumes.values()),
         volumes,
         stagings,
         places,

@@ -5,12 +5,53 @@
 use crate::Pool;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::state::State;
+use crate::txn::Volume;
 
 /// A leaf of a tree holds so many records at least, but for a few.
 const RECORDS_PER_LEAF: u64 = 40;
 
 /// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst: they came in large requests.
 const STAGED_PER_LEAF: u64 = 4;
+
+/// Blocks that volumes have, by what their records say: kept up to date with every change, as each write asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Held {
+    /// Of all volumes, deleted ones too.
+    all: u64,
+    /// Of staging volumes that are not deleted.
+    staged: u64,
+}
+
+impl Held {
+    /// What they have together.
+    pub fn by<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Held {
+        let mut held = Held::default();
+        volumes.into_iter().for_each(|v| held.add(v));
+        held
+    }
+
+    fn add(&mut self, v: &Volume) {
+        let blocks = v.record.allocated_blocks;
+        self.all += blocks;
+        if v.is_live() && v.record.staged.is_some() {
+            self.staged += blocks;
+        }
+    }
+
+    /// A volume is gone.
+    pub fn remove(&mut self, v: &Volume) {
+        let one = Held::by([v]);
+        self.all -= one.all;
+        self.staged -= one.staged;
+    }
+
+    /// Changes a volume in a way that may change what it has.
+    pub fn change(&mut self, v: &mut Volume, f: impl FnOnce(&mut Volume)) {
+        self.remove(v);
+        f(v);
+        self.add(v);
+    }
+}
 
 impl Pool {
     /// Promises space for `blocks` blocks that will be written by rounds.
@@ -45,13 +86,8 @@ impl State {
 
     /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
     fn can_hold(&self, reserved: u64) -> bool {
-        let (mut all, mut staged) = (0, 0);
-        for v in self.volumes.values() {
-            all += v.record.allocated_blocks;
-            if v.is_live() && v.record.staged.is_some() {
-                staged += v.record.allocated_blocks;
-            }
-        }
+        debug_assert_eq!(self.held, Held::by(self.volumes.values()), "what volumes have was not counted");
+        let Held { all, staged } = self.held;
         // The leaves of two trees, each changed once, and those above them.
         let leaves = (reserved + staged / STAGED_PER_LEAF).min((all + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;

@@ -448,7 +448,8 @@ impl State {
             v.begin_edit(open, committing);
             if let Some(tree) = v.round.take() {
                 v.mapping.tree = tree;
-                v.record.allocated_blocks = v.record.allocated_blocks.saturating_add_signed(joined.grown);
+                let blocks = v.record.allocated_blocks.saturating_add_signed(joined.grown);
+                self.held.change(v, |v| v.record.allocated_blocks = blocks);
             }
             self.open.volumes.insert(*id);
         }

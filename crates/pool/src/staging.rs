@@ -106,8 +106,9 @@ impl State {
         let ended: Vec<Staging> = self.stagings().filter(f).collect();
         for s in &ended {
             self.stagings.remove(&(s.volume, s.epoch));
-            if let Ok(v) = self.edit_volume(s.id) {
-                v.record.state = VolumeState::Deleting;
+            let edited = self.edit_volume(s.id).is_ok();
+            if let Some(v) = self.volumes.get_mut(&s.id).filter(|_| edited) {
+                self.held.change(v, |v| v.record.state = VolumeState::Deleting);
             }
         }
         ended.into_iter().map(|s| s.id).collect()

@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub round: Option<crate::round::RoundTxn>,
     /// Blocks promised to rounds.
     pub reserved: u64,
+    /// Blocks that volumes have.
+    pub held: crate::promises::Held,
     /// The last published cut, and the one that the running commit publishes.
     pub published: crate::round::Published,
     pub cache_uuid: Option<[u8; 16]>,
@@ -186,6 +188,7 @@ impl State {
             return Err(PoolError::new(ErrorKind::NoSpace, "there are no more numbers for volumes"));
         };
         self.next_volume = next;
+        assert_eq!(v.record.allocated_blocks, 0, "a new volume has nothing");
         self.volumes.insert(id, v);
         if let Some(staged) = staged {
             self.stagings.insert(staged, id);
