@@ -192,11 +192,11 @@ impl Cache {
         }
     }
 
-    /// Enters records into the journal that the pool may not be ahead of; false if there might be no room for them.
-    fn announce(&self, new: &[Extent]) -> bool {
+    /// Enters records into the journal that the pool may not be ahead of; false if there might be no room for them, or they can never be durable.
+    pub(crate) fn announce(&self, new: &[Extent]) -> bool {
         let mut st = self.state_mut();
         let st = &mut *st;
-        if !st.journal.has_room_for(new.len() as u32) {
+        if st.failed.is_some() || !st.journal.has_room_for(new.len() as u32) {
             return false;
         }
         for e in new {
@@ -204,7 +204,7 @@ impl Cache {
             st.journal.push(&Record::Insert { volume: e.volume, lba: e.lba, value: &st.value });
         }
         st.journal.keep_small();
-        st.commits_need = st.journal.newest();
+        st.announced = st.journal.newest();
         true
     }
 
@@ -299,7 +299,7 @@ impl State {
 }
 
 /// The extents that staged blocks make.
-fn staged_extents(volume: VolumeId, lba: Lba, crcs: &[Crc], epoch: Epoch) -> SmallVec<[Extent; 4]> {
+pub(crate) fn staged_extents(volume: VolumeId, lba: Lba, crcs: &[Crc], epoch: Epoch) -> SmallVec<[Extent; 4]> {
     let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
     parts
         .map(|(crcs, at)| {

@@ -2,7 +2,8 @@
 //!
 //! **Coherence.** What the cache has of the range is dropped first, and a read that begins before the pool has the new blocks is not kept. The drop is in the
 //! journal, and no commit of the pool becomes durable before the journal is: after a crash a block that the cache still has is therefore no older than the
-//! pool's. Such a volume has nothing dirty here; switching to these modes sees to that.
+//! pool's. Such a volume has nothing dirty here; switching to these modes sees to that. A cache that has failed is not asked any more by such volumes
+//! ([`crate::distrust`]).
 
 use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
 use pool::{CacheMark, ErrorKind, PoolError, Result};
@@ -112,7 +113,7 @@ impl Cache {
     /// Makes durable what the journal has to know before the pool: what the cache dropped for direct writes, and what was announced of staged blocks. Every
     /// commit of the pool waits for it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
-        let target = self.state().commits_need;
+        let target = self.state().drops_need.max(self.state().announced);
         if self.0.aside.get() {
             return Ok(None);
         }
@@ -121,9 +122,18 @@ impl Cache {
             // Set aside meanwhile: the commit that waits says so too.
             return Ok(None);
         }
+        if self.has_failed() {
+            // Also if that was durable: what was changed since went past the cache, and it was not told.
+            return self.last_word();
+        }
         outcome?;
+        Ok(Some(self.mark(false)))
+    }
+
+    /// What the pool's superblock says of this cache.
+    pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
         let uuid = self.0.checkpointer.borrow().superblock.uuid;
-        Ok(Some(CacheMark { uuid, entry: self.state().journal.durable() }))
+        CacheMark { uuid, entry: self.state().journal.durable(), clean_void }
     }
 
     /// True if the pool has all of a volume.

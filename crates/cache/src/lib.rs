@@ -15,6 +15,7 @@
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
 //! 6. No commit of the pool is durable before the journal has the records of all staged blocks in it, and no checkpoint of the index before the pool has
 //!    committed the staged blocks that it names.
+//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`distrust`]).
 
 mod admin;
 mod arrivals;
@@ -25,6 +26,7 @@ mod checkpoint;
 pub mod controller;
 mod create;
 mod direct;
+mod distrust;
 pub mod dump;
 mod facts;
 mod flush;

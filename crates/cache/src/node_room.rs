@@ -68,15 +68,17 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room for the first checkpoint, before which the journal cannot tell of evictions. A clean bucket may go without: after a crash its blocks fail
-    /// their checksums and are read from the pool. Fails if that is not enough.
+    /// Makes room for a checkpoint while the cache is being opened: nobody writes the journal, and it cannot tell of evictions before the first one. A clean
+    /// bucket may go without: after a crash its blocks fail their checksums and are read from the pool. Fails if that is not enough.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
+        let durable = self.state().journal.durable_records();
+        self.state_mut().buckets.journal_durable(durable);
         while self.state().buckets.free() < self.node_reserve() {
             let mut st = self.state_mut();
-            if st.buckets.evict(0).is_none() {
+            if st.buckets.evict(durable).is_none() {
                 break;
             }
-            st.buckets.journal_durable(0);
+            st.buckets.journal_durable(durable);
         }
         self.state_mut().journal_raised();
         if self.lacks_node_room(0) {

@@ -143,7 +143,8 @@ impl Cache {
             limbo: Default::default(),
             promotions: Default::default(),
             touched: Touched::new(1 << 16),
-            commits_need: 0,
+            drops_need: 0,
+            announced: 0,
             staged_in: Default::default(),
             replaced: Default::default(),
             dirty_until: Default::default(),
@@ -219,6 +220,9 @@ impl Cache {
         self.0.pool.take_over(open);
         self.make_room_for_nodes()?;
         self.checkpoint_now().await?;
+        if self.0.pool.clean_void() {
+            self.drop_all_clean().await?;
+        }
         let Replayed { entries, records, dropped, .. } = *replayed;
         let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
         tracing::info!(
@@ -269,6 +273,7 @@ impl Cache {
         }
         // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
         self.0.aside.set(true);
+        self.0.pool.before_commit(None);
         self.0.pool.set_cache_uuid(None).await
     }
 
@@ -293,12 +298,19 @@ impl Cache {
             outcome = self.settle().await;
         }
         if outcome.is_ok() {
-            // Else no commit may get ahead of the journal any more.
             self.0.pool.before_commit(None);
         }
         self.stop();
         let _alone = self.0.round_lock.acquire(1).await;
         self.0.device.close();
+        if outcome.is_err() && !self.is_aside() {
+            // The journal stays as it is. Commits are told so, also when this cache is not in memory any more.
+            let last = self.last_word();
+            self.0.pool.before_commit(Some(Rc::new(move || {
+                let last = last.clone();
+                Box::pin(async move { last })
+            })));
+        }
         outcome
     }
 

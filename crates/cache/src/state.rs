@@ -40,8 +40,10 @@ pub(crate) struct State {
     pub limbo: Limbo,
     pub promotions: Promotions,
     pub touched: Touched,
-    /// The journal's entry that every commit of the pool waits for: it tells of clean blocks that were dropped for direct writes, or announces staged ones.
-    pub commits_need: u64,
+    /// Entries of the journal that every commit of the pool waits for: the one that tells of clean blocks that were dropped for direct writes, and the one that
+    /// announces staged ones. Where the first can never be durable, the pool says that no clean block counts; nothing takes the place of the second.
+    pub drops_need: u64,
+    pub announced: u64,
     /// The commit of the pool that has the staged blocks of each volume.
     pub staged_in: FxHashMap<VolumeId, Generation>,
     /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
@@ -120,9 +122,9 @@ impl State {
         true
     }
 
-    /// From now on commits of the pool wait for all that the journal was told.
+    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the journal was told.
     pub fn hold_commits(&mut self) {
-        self.commits_need = self.journal.newest();
+        self.drops_need = self.journal.newest();
     }
 
     /// Remembers a dirty block that nobody has any more.

@@ -334,16 +334,18 @@ impl Shard {
 /// Makes everything durable, and closes the cache and then the pool.
 async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
     ending.waits_for(Step::Cache);
+    let mut outcome = Ok(());
     if let Some(cache) = volumes.cache() {
         match cache.close().await {
             // The pool goes on alone, and has what was written since.
             Err(e) if cache.is_aside() => tracing::warn!("closing the cache, which is out of use: {e}"),
-            // Nothing may be committed that the cache's journal does not know of.
-            outcome => outcome.map_err(|e| CommandError::failed("closing the cache failed", e))?,
+            // The pool has what was written by volumes that do not write back, and knows what it may not commit.
+            closed => outcome = closed.map_err(|e| CommandError::failed("closing the cache failed", e)),
         }
     }
     ending.waits_for(Step::Pool);
-    volumes.pool().close().await.map_err(|e| CommandError::failed("the last commit failed", e))
+    let last = volumes.pool().close().await;
+    outcome.and(last.map_err(|e| CommandError::failed("the last commit failed", e)))
 }
 
 /// May this process have too few descriptors for all clients, it says so: those that come then are not accepted.

@@ -7,7 +7,8 @@
 //!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
 //!  112  device number, device count, copies, name length    120 previous generation    128 published epoch (u32)
-//!  132  time of the published cut    136 cache uuid              152 reserved (zero)
+//!  132  time of the published cut    136 cache uuid              152 entry of the cache's journal, flags of the cache (u32)
+//!  164  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
 //! ```
@@ -41,6 +42,8 @@ const WHAT: &str = "superblock";
 const MAGIC: [u8; 8] = *b"FOREBAY1";
 const KNOWN_INCOMPAT: u64 = 0;
 const KNOWN_RO_COMPAT: u64 = 0;
+/// Of the flags of a cache: its clean keys do not count.
+const CLEAN_VOID: u32 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -80,7 +83,8 @@ struct Raw {
     published_at: U32,
     cache_uuid: [u8; 16],
     cache_journal: U64,
-    reserved_c: [u8; 32],
+    cache_flags: U32,
+    reserved_c: [u8; 28],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     reserved_b: [u8; 764],
@@ -96,7 +100,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, device) == 112);
     assert!(std::mem::offset_of!(Raw, previous) == 120);
     assert!(std::mem::offset_of!(Raw, published) == 128 && std::mem::offset_of!(Raw, cache_uuid) == 136);
-    assert!(std::mem::offset_of!(Raw, cache_journal) == 152);
+    assert!(std::mem::offset_of!(Raw, cache_journal) == 152 && std::mem::offset_of!(Raw, cache_flags) == 160);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -146,6 +150,8 @@ pub struct Superblock {
     pub cache_uuid: Option<[u8; 16]>,
     /// An entry of that cache's journal that was durable when this was written, with all before it; 0: not known.
     pub cache_journal: u64,
+    /// Clean keys of that cache do not count: it had failed, and the pool went on without telling it what was changed.
+    pub clean_void: bool,
     /// Blocks in a block group.
     pub group_blocks: u32,
     /// Most block groups that the tables have room for.
@@ -200,7 +206,8 @@ impl Superblock {
             published_at: self.published_at.into(),
             cache_uuid: self.cache_uuid.unwrap_or_default(),
             cache_journal: self.cache_journal.into(),
-            reserved_c: [0; 32],
+            cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
+            reserved_c: [0; 28],
             name: padded_name(&self.name),
             devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
                 MAX_DEVICES],
@@ -252,10 +259,12 @@ impl Superblock {
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
         value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;
+        let flags = raw.cache_flags.get();
+        value("flags of the cache", flags.into(), flags & !CLEAN_VOID == 0)?;
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 32] && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 28] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
@@ -278,6 +287,7 @@ impl Superblock {
             published_at: raw.published_at.get(),
             cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
             cache_journal: raw.cache_journal.get(),
+            clean_void: flags & CLEAN_VOID != 0,
             group_blocks: blocks,
             group_capacity: capacity,
             volume_pages: raw.volume_pages.get(),
@@ -322,6 +332,7 @@ mod tests {
             published_at: 1_790_000_000,
             cache_uuid: Some([9; 16]),
             cache_journal: 1234,
+            clean_void: false,
             group_blocks: 4096,
             group_capacity: 800,
             volume_pages: 48,
@@ -345,6 +356,20 @@ mod tests {
         assert_eq!(Superblock::decode(&encoded()), Ok(sample()));
         let slots: Vec<_> = (4..8).map(Superblock::offset_of).collect();
         assert_eq!(slots, [65536, 131072, 196608, 262144]);
+    }
+
+    #[test]
+    fn flags_of_the_cache() {
+        let mut out = encoded();
+        assert_eq!(out[160..192], [0; 32]);
+        let void = Superblock { clean_void: true, ..sample() };
+        void.encode(&mut out);
+        assert_eq!(out[160..164], [1, 0, 0, 0]);
+        assert_eq!(Superblock::decode(&out), Ok(void));
+        out[160] = 3;
+        seal(&mut out);
+        let unknown = FormatError::Value { what: WHAT, field: "flags of the cache", found: 3 };
+        assert_eq!(Superblock::decode(&out), Err(unknown));
     }
 
     #[test]

@@ -187,6 +187,7 @@ pub async fn check(
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,
         cache_journal: best.cache_journal,
+        clean_void: best.clean_void,
         published: best.published,
         volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),
         next_volume: best.next_volume,

@@ -140,8 +140,10 @@ impl Pool {
         if let Some(before) = before {
             let (pool, before) = (self.clone(), before());
             let marked = async move {
-                let mark = before.await?;
-                pool.state_mut().cache_mark = mark;
+                // Nothing said of a cache: what was said of it before stays.
+                if let Some(mark) = before.await? {
+                    pool.state_mut().cache_mark = Some(mark);
+                }
                 Ok(())
             };
             writes.add(self.rt().spawn(marked)).await;

@@ -77,6 +77,7 @@ pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids:
             published_at: 0,
             cache_uuid: None,
             cache_journal: 0,
+            clean_void: false,
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,
             volume_pages: geometry.volume_pages,

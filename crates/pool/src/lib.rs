@@ -12,6 +12,7 @@
 
 mod adopt;
 mod alloc;
+mod attached;
 pub mod check;
 mod checksums;
 mod commit;
@@ -95,13 +96,15 @@ struct Inner {
 /// Something that a commit waits for before it becomes durable; see [`Pool::before_commit`].
 pub type BeforeCommit = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>>;
 
-/// An entry of a cache's journal that is durable, with all before it. The next superblock says so: were it not to be found at the next open, it was lost.
+/// What the next superblock says of a cache. An entry of its journal that is durable, with all before it: were it not to be found at the next open, it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheMark {
     /// The cache.
     pub uuid: [u8; 16],
     /// The entry's sequence number.
     pub entry: u64,
+    /// The cache does not know all that the pool was told: its clean keys do not count, until [`Pool::clean_keys_dropped`].
+    pub clean_void: bool,
 }
 
 /// An open pool; clones are the same pool.

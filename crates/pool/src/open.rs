@@ -479,7 +479,11 @@ fn assemble(
         reserved: 0,
         published: crate::round::Published { epoch: best.published, taken_at: best.published_at },
         cache_uuid: best.cache_uuid,
-        cache_mark: best.cache_uuid.map(|uuid| CacheMark { uuid, entry: best.cache_journal }),
+        cache_mark: best.cache_uuid.map(|uuid| CacheMark {
+            uuid,
+            entry: best.cache_journal,
+            clean_void: best.clean_void,
+        }),
         publishing: None,
         committing: None,
         committing_nodes: 0,

@@ -72,6 +72,7 @@ impl State {
             published_at: published.taken_at,
             cache_uuid: self.cache_uuid,
             cache_journal: self.cache_journal(),
+            clean_void: self.clean_void(),
             group_blocks: self.geometry.group_blocks,
             group_capacity: self.geometry.group_capacity,
             volume_pages: self.geometry.volume_pages,

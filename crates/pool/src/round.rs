@@ -78,48 +78,11 @@ impl Pool {
     }
 
     /// In seconds of Unix time; 0: not known.
-    fn unix_time(&self, at: Instant) -> u32 {
+    pub(crate) fn unix_time(&self, at: Instant) -> u32 {
         match self.settings().unix_time_at_zero {
             0 => 0,
             zero => u32::try_from(zero + at.since(Instant(0)).as_secs()).unwrap_or(0),
         }
-    }
-
-    /// The cache that is attached: it may hold what the pool does not.
-    pub fn cache_uuid(&self) -> Option<[u8; 16]> {
-        self.state().cache_uuid
-    }
-
-    /// An entry of its journal that must be there; 0: not known.
-    pub fn cache_journal(&self) -> u64 {
-        self.state().cache_journal()
-    }
-
-    /// Attaches a cache, or detaches it; durable when it returns.
-    pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
-        let now = self.unix_time(self.rt().now());
-        if uuid.is_some() {
-            self.state_mut().published.taken_at = now;
-        }
-        self.replace_cache(uuid);
-        self.commit().await
-    }
-
-    /// Whatever was written past another cache than this counts no more.
-    fn replace_cache(&self, uuid: Option<[u8; 16]>) {
-        let ended = {
-            let mut st = self.state_mut();
-            let other = st.cache_uuid != uuid;
-            st.cache_uuid = uuid;
-            st.open.superblock = true;
-            st.end_stagings(|_| other)
-        };
-        self.reap_each(ended);
-    }
-
-    /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
-    pub fn drop_cache(&self) {
-        self.replace_cache(None);
     }
 
     /// Opens the round; there is one at a time.

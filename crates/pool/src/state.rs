@@ -250,7 +250,16 @@ impl State {
 
     /// An entry that must be in the journal of the attached cache; 0: not known.
     pub fn cache_journal(&self) -> u64 {
-        self.cache_mark.filter(|m| Some(m.uuid) == self.cache_uuid).map_or(0, |m| m.entry)
+        self.mark().map_or(0, |m| m.entry)
+    }
+
+    /// Clean keys of the attached cache do not count.
+    pub fn clean_void(&self) -> bool {
+        self.mark().is_some_and(|m| m.clean_void)
+    }
+
+    fn mark(&self) -> Option<CacheMark> {
+        self.cache_mark.filter(|m| Some(m.uuid) == self.cache_uuid)
     }
 
     fn live(&self, device: u16) -> bool {

@@ -2,6 +2,9 @@
 //!
 //! Every request goes in by the volume's gate ([`crate::gate`]). Whoever attaches or detaches a cache, or changes a mode, shuts it first: no request
 //! sees two ways at once.
+//!
+//! **A cache that has failed** with something dirty in it is in the way of volumes that write back alone. All others go around it, and it is not told what they
+//! change: for as long as it is there, nobody may ask it about them again, and none of them may begin to write back.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -84,8 +87,7 @@ impl Blocks {
     async fn enter(&self, volume: VolumeId) -> Result<(Inside, Way)> {
         let gate = self.gate(volume)?;
         let inside = gate.enter().await.ok_or_else(|| is_gone(volume))?;
-        let cache = self.0.cache.borrow().clone().filter(|c| !c.is_aside());
-        let way = match (cache, gate.mode()) {
+        let way = match (self.cache_for(gate.mode()), gate.mode()) {
             (None, _) | (_, CacheMode::None) => Way::Pool,
             (Some(c), CacheMode::WriteBack) => Way::Back(c),
             (Some(c), CacheMode::WriteThrough) => Way::Direct(c, true),
@@ -94,66 +96,94 @@ impl Blocks {
         Ok((inside, way))
     }
 
+    /// The cache, if a volume of this mode may ask it for anything.
+    fn cache_for(&self, mode: CacheMode) -> Option<Cache> {
+        let serves = |c: &Cache| !c.is_aside() && (mode == CacheMode::WriteBack || !c.has_failed());
+        self.cache().filter(serves)
+    }
+
     /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile. Changes too that ended well: what they left
     /// may be in the cache only, of which nobody asks any more.
     async fn or_pool<T>(&self, cache: &Cache, outcome: Result<T>, again: impl Future<Output = Result<T>>) -> Result<T> {
         if cache.is_aside() { again.await } else { outcome }
     }
 
+    /// Of a volume that does not write back; also if it failed because the cache did. What ended well is in the pool.
+    async fn or_around<T>(
+        &self,
+        cache: &Cache,
+        outcome: Result<T>,
+        again: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if cache.is_aside() || outcome.is_err() && cache.has_failed() { again.await } else { outcome }
+    }
+
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
         let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Pool => self.0.pool.read(volume, lba, blocks).await,
-            Way::Back(c) | Way::Direct(c, _) => {
+            Way::Back(c) => {
                 let outcome = c.read(volume, lba, blocks).await;
                 if outcome.is_ok() {
                     return outcome;
                 }
                 Box::pin(self.or_pool(&c, outcome, self.0.pool.read(volume, lba, blocks))).await
             }
+            Way::Direct(c, _) => {
+                let outcome = c.read(volume, lba, blocks).await;
+                if outcome.is_ok() {
+                    return outcome;
+                }
+                Box::pin(self.or_around(&c, outcome, self.0.pool.read(volume, lba, blocks))).await
+            }
         }
     }
 
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
         let (_inside, way) = self.enter(volume).await?;
-        let (c, outcome) = match way {
-            Way::Pool => return self.0.pool.write(volume, lba, data).await,
+        match way {
+            Way::Pool => self.0.pool.write(volume, lba, data).await,
             Way::Back(c) => {
                 let outcome = c.write(volume, lba, data).await;
-                (c, outcome)
+                if !c.is_aside() {
+                    return outcome;
+                }
+                Box::pin(self.or_pool(&c, outcome, self.0.pool.write(volume, lba, data))).await
             }
             Way::Direct(c, keep) => {
-                let outcome = Box::pin(c.write_direct(volume, lba, data, keep)).await;
-                (c, outcome)
+                Box::pin(async {
+                    let outcome = c.write_direct(volume, lba, data, keep).await;
+                    self.or_around(&c, outcome, self.0.pool.write(volume, lba, data)).await
+                })
+                .await
             }
-        };
-        if !c.is_aside() {
-            return outcome;
         }
-        Box::pin(self.or_pool(&c, outcome, self.0.pool.write(volume, lba, data))).await
     }
 
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let (_inside, way) = self.enter(volume).await?;
-        let (c, outcome) = match way {
-            Way::Pool => return self.0.pool.discard(volume, lba, end).await,
+        match way {
+            Way::Pool => self.0.pool.discard(volume, lba, end).await,
             Way::Back(c) => {
                 let outcome = c.discard(volume, lba, end).await;
-                (c, outcome)
+                self.or_pool(&c, outcome, self.0.pool.discard(volume, lba, end)).await
             }
             Way::Direct(c, _) => {
                 let outcome = c.discard_direct(volume, lba, end).await;
-                (c, outcome)
+                self.or_around(&c, outcome, self.0.pool.discard(volume, lba, end)).await
             }
-        };
-        self.or_pool(&c, outcome, self.0.pool.discard(volume, lba, end)).await
+        }
     }
 
     pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let (_inside, way) = self.enter(volume).await?;
         match way {
             Way::Pool => self.0.pool.prefetch(volume, lba, end).await,
-            Way::Back(c) | Way::Direct(c, _) => c.prefetch(volume, lba, end).await,
+            Way::Back(c) => c.prefetch(volume, lba, end).await,
+            Way::Direct(c, _) => {
+                let outcome = c.prefetch(volume, lba, end).await;
+                self.or_around(&c, outcome, self.0.pool.prefetch(volume, lba, end)).await
+            }
         }
     }
 
@@ -231,12 +261,18 @@ impl Blocks {
         let gate = self.gate(volume)?;
         let _shut = gate.shut().await;
         let outcome = async {
-            let Some(cache) = self.cache().filter(|c| !c.is_aside() && gate.mode() != CacheMode::None) else {
+            let mode = gate.mode();
+            let Some(cache) = self.cache_for(mode).filter(|_| mode != CacheMode::None) else {
                 return self.0.pool.delete_volume(volume).await;
             };
             let _no_round = cache.between_rounds().await;
             self.0.pool.delete_volume(volume).await?;
-            cache.forget(volume).await
+            let forgotten = cache.forget(volume).await;
+            if mode == CacheMode::WriteBack {
+                forgotten
+            } else {
+                self.or_around(&cache, forgotten, async { Ok(()) }).await
+            }
         }
         .await;
         if self.0.pool.volume(volume).is_none() {
@@ -263,6 +299,14 @@ impl Blocks {
             cache.publish_all().await?;
         }
         let _shut = gate.shut().await;
+        if mode == CacheMode::WriteBack && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed()) {
+            return Err(PoolError::new(
+                ErrorKind::Io,
+                "the cache has failed: no volume can begin to write back before forebay was restarted",
+            ));
+        }
+        // What one that has failed still has of the volume, nobody asks it for.
+        let cache = cache.filter(|c| before == CacheMode::WriteBack || !c.has_failed());
         if let Some(cache) = &cache {
             if before == CacheMode::WriteBack {
                 self.write_back(cache, || cache.is_written_back(volume)).await?;

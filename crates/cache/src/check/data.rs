@@ -31,9 +31,13 @@ impl Checker<'_> {
             for task in tasks {
                 let Some((e, bad)) = task.await else { continue };
                 let Body::Data { .. } = e.body else { continue };
+                let dirty = e.written.is_some_and(|w| w > self.image.published);
+                if !dirty && self.image.clean_void {
+                    // Opening the cache drops it unread; and one that was cut short may have put something else there.
+                    continue;
+                }
                 let lost: u64 = bad.iter().map(|(from, end, _)| end - from).sum();
                 self.log.counts.verified_bytes += (e.len() - lost) * BLOCK as u64;
-                let dirty = e.written.is_some_and(|w| w > self.image.published);
                 for (from, end, why) in bad {
                     let place = place_of(self.image, e.volume, from, end);
                     if dirty {

@@ -193,6 +193,8 @@ pub struct Image {
     pub cache_uuid: Option<[u8; 16]>,
     /// An entry of its journal that was durable when the pool last committed.
     pub cache_journal: u64,
+    /// Its clean keys do not count.
+    pub clean_void: bool,
     /// The epoch of the last cut that was published.
     pub published: Epoch,
     /// Its volumes: number, name, bytes. `None` if not all of the table could be read.

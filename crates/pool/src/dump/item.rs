@@ -98,6 +98,7 @@ pub struct SuperblockItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_uuid: Option<String>,
     pub cache_journal: u64,
+    pub clean_void: bool,
     pub group_blocks: u32,
     pub group_capacity: u32,
     pub volume_pages: u32,
@@ -167,6 +168,7 @@ impl From<&Superblock> for SuperblockItem {
             published_at: sb.published_at,
             cache_uuid: sb.cache_uuid.map(|uuid| hex(&uuid)),
             cache_journal: sb.cache_journal,
+            clean_void: sb.clean_void,
             group_blocks: sb.group_blocks,
             group_capacity: sb.group_capacity,
             volume_pages: sb.volume_pages,

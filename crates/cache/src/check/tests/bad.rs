@@ -56,3 +56,16 @@ fn a_bad_dirty_block_stays_an_error_over_rounds_and_power_cuts() {
     });
     assert!(lab.check().is_clean());
 }
+
+#[test]
+fn what_clean_blocks_hold_is_of_no_matter_where_they_do_not_count() {
+    let lab = Lab::new();
+    let (_, addr, _) = lab.first(false);
+    lab.rot(lab.layout().offset_of(addr));
+    assert_eq!(kinds(&lab.check()), [(Severity::DamagedCopy, Subject::Data)]);
+    let void = || Image { clean_void: true, ..lab.image() };
+    assert!(lab.check_with(void(), true).is_clean());
+    let (_, addr, _) = lab.first(true);
+    lab.rot(lab.layout().offset_of(addr));
+    assert_eq!(kinds(&lab.check_with(void(), true)), [(Severity::Error, Subject::Data)]);
+}
