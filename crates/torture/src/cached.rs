@@ -57,6 +57,21 @@ pub(crate) fn perhaps_lose(env: &Env, attachment: &Cell<Attachment>) {
     }
 }
 
+/// Between two boots: a cache's device that had died answers again. What was flushed is there, and nobody may see any more that something befell it.
+pub(crate) fn perhaps_return(env: &Env, devices: &Devices, attachment: &Cell<Attachment>) {
+    let Some(plan) = &env.settings.cache else { return };
+    let (Some(file), Attachment::Attached | Attachment::Lost) = (devices.cache(), attachment.get()) else { return };
+    if plan.damage != CacheDamage::Dies || !env.cache_struck.get() || env.one_in(3) {
+        return;
+    }
+    env.world.revive(file.file);
+    attachment.set(Attachment::Attached);
+    env.note("the cache's device is back");
+    env.count("cache devices that died and came back", 1);
+    env.cache_struck.set(false);
+    env.cache_returned.set(true);
+}
+
 /// Why the program ends itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
@@ -109,7 +124,7 @@ pub(crate) async fn open(
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
         // It held nothing that the pool lacked when its device failed.
-        (_, false) if env.cache_struck.get() => {
+        (_, false) if env.cache_struck.get() || env.cache_returned.get() => {
             env.count("caches that failed and were not missed", 1);
             gone(env, attachment);
         }
@@ -126,6 +141,7 @@ pub(crate) async fn open(
         (Attachment::Attached, true) => {}
         (_, false) => gone(env, attachment),
     }
+    env.cache_returned.set(false);
     if pool.cache_uuid().is_none() {
         if !may_attach || env.one_in(4) {
             env.count("boots without a cache, of runs with one", 1);
@@ -141,6 +157,7 @@ pub(crate) async fn open(
         env.count("caches attached", 1);
     }
     attachment.set(Attachment::Attached);
+    env.count("opens of a cache whose clean keys did not count", u64::from(pool.clean_void()));
     let cache = match Cache::open(rt, file, pool, plan.settings.clone()).await {
         Ok(cache) => cache,
         Err(e) => {

@@ -45,6 +45,8 @@ pub(crate) struct Env {
     pub cache_struck: Cell<bool>,
     /// A cache was struck in this boot that is detached by now: requests that it failed may still be answered.
     pub was_struck: Cell<bool>,
+    /// It had died, and serves again as it was when that happened.
+    pub cache_returned: Cell<bool>,
     /// Dirty blocks of the cache were lost.
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
@@ -71,6 +73,7 @@ impl Env {
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
             was_struck: Cell::new(false),
+            cache_returned: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
         }

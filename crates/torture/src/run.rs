@@ -89,6 +89,7 @@ impl Run {
         for plan in self.env.settings.boots.clone() {
             let there = self.devices.between_boots();
             if self.created {
+                cached::perhaps_return(&self.env, &self.devices, &self.attachment);
                 self.offline_check(false);
                 if self.attachment.get() == Attachment::Attached && self.env.one_in(2) {
                     self.devices.strike_cache_at_rest();
