@@ -9,7 +9,7 @@ use rt::{Op, Payload, Rt, SocketId};
 
 /// What one operation moves at most, and what a peer has to let through in the time after which a transfer counts as stalled, or else all that is left
 /// of it: a few bytes now and then are no progress. A batch of replies is less, as a rule, and so one operation.
-pub(crate) const PIECE: usize = 512 << 10;
+pub(crate) const PIECE: usize = 2 << 20;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,8 +11,8 @@
 //!
 //! A peer that neither sends the payload it announced nor reads its replies would keep bytes from others for as long as it likes:
 //! where somebody has waited for [`Limits::stall_timeout`], connections that have stood still for as long are closed. So are those that
-//! merely trickle: a slow client is one that moves 512 KiB in that time, or all that is left of its payload or replies. At the default
-//! that is 17 KiB/s, so the largest request holds its bytes for about half an hour at most.
+//! merely trickle: a slow client is one that moves 2 MiB in that time, or all that is left of its payload or replies. At the default
+//! that is 70 KiB/s, so the largest request holds its bytes for eight minutes at most.
 
 mod connection;
 mod execute;
@@ -46,7 +46,7 @@ pub struct Limits {
     /// A client that has not come to an export in this time is closed.
     pub handshake_timeout: Duration,
     /// After so long without progress in the middle of a payload or of replies a connection may be closed in favour of others that
-    /// wait for its bytes. Progress is 512 KiB, or all that is left.
+    /// wait for its bytes. Progress is 2 MiB, or all that is left.
     pub stall_timeout: Duration,
 }
 
