@@ -1,7 +1,7 @@
 //! Garbage collection: a walk over the index in slices of bounded time, so that nobody waits for it.
 //!
 //! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
-//! is left in sparse buckets to others, so that they become free. The allocator never waits for it: eviction alone gives it buckets.
+//! is left in sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
 //!
 //! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it stale must be durable first, though, before a direct write
 //! may rely on its absence; so the next commit of the pool waits for the journal.

@@ -159,14 +159,19 @@ impl Cache {
             st.failed = Some(e.clone());
         }
         drop(st);
-        if !self.0.aside.get() && self.all_written_back() {
+        self.set_aside_if_failed();
+        self.0.room.notify();
+        self.0.flushed.notify();
+        self.0.checkpoint_moved.notify();
+    }
+
+    /// Sets a cache that has failed aside, once the pool has everything.
+    pub(crate) fn set_aside_if_failed(&self) {
+        if self.has_failed() && !self.0.aside.get() && self.all_written_back() {
             // The next commit says that there is no cache; whatever it still holds never counts again.
             tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool goes on alone, and slower; attach another");
             self.0.aside.set(true);
             self.0.pool.drop_cache();
         }
-        self.0.room.notify();
-        self.0.flushed.notify();
-        self.0.checkpoint_moved.notify();
     }
 }

@@ -130,8 +130,12 @@ impl Cache {
                 None => wait.await,
                 Some(Duration::ZERO) => {
                     if let Err(e) = self.round().await {
-                        if self.check_failed().is_err() {
-                            return;
+                        if self.has_failed() {
+                            if !self.has_handed_over() {
+                                return;
+                            }
+                            self.0.rt.sleep(AGAIN).await;
+                            continue;
                         }
                         tracing::warn!("write-back: {e}; tried again in a second");
                         {
@@ -192,8 +196,12 @@ impl Cache {
     /// One round, from the cut (or with the cut that an error left) to its publication.
     async fn round(&self) -> Result<()> {
         let _alone = self.0.round_lock.acquire(1).await;
-        self.check_failed()?;
         let left = self.0.round.borrow().cut.clone();
+        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
+            // A commit of somebody else's.
+            return self.conclude(cut).await;
+        }
+        self.check_failed()?;
         match &left {
             None => self.0.bypass.hold().await,
             // The pool has all of it, and publishes it with whichever commit ends well: to carry it again would need as much room once more.
@@ -225,6 +233,11 @@ impl Cache {
             round.abort().await;
         }
         outcome
+    }
+
+    /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
+    fn has_handed_over(&self) -> bool {
+        self.0.round.borrow().cut.as_ref().is_some_and(|cut| cut.handed_over)
     }
 
     /// What is staged for `epoch` may be in the volumes by now, or is.
@@ -513,6 +526,8 @@ impl Cache {
             }
             self.0.rt.yield_now().await;
         }
+        // Its device may have failed since the pool had all of it.
+        self.set_aside_if_failed();
         self.0.hungry.notify();
         self.0.round_done.notify();
         self.give_back_nodes().await;

@@ -107,3 +107,35 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
     });
     assert!(lab.check().is_clean());
 }
+
+/// A device that fails when the pool has all of its last round already is set aside, at once or when a later commit publishes the round.
+#[test]
+fn a_cache_that_fails_while_its_last_round_is_published_goes_aside() {
+    for later in [false, true] {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            fill(&cache, a, 0, 100, 1).await;
+            let c = cache.clone();
+            pool.before_commit(Some(Rc::new(move || {
+                c.fail(&PoolError::new(ErrorKind::Io, "broken"));
+                Box::pin(async move { if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) } })
+            })));
+            let outcome = cache.round().await;
+            assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
+            if later {
+                pool.before_commit(None);
+                pool.commit().await.unwrap();
+                rt.sleep(Duration::from_secs(3)).await;
+            }
+            assert!(cache.is_aside());
+            let data = pool.read(a, Lba(0), 100).await.unwrap();
+            assert_eq!(data[0][0], 1);
+            cache.close().await.unwrap_err();
+            pool.close().await.unwrap();
+        });
+    }
+}

@@ -78,6 +78,8 @@ pub struct GcStatus {
     pub merged_nodes: u64,
     /// Blocks moved out of sparse buckets.
     pub moved_blocks: u64,
+    /// Nodes of the index that were written elsewhere for the same reason.
+    pub moved_nodes: u64,
     /// Buckets whose counter was wrong: there should be none.
     pub miscounted_buckets: u64,
 }
@@ -196,6 +198,7 @@ impl Cache {
             dropped_keys: gc.dropped_keys,
             merged_nodes: gc.merged_nodes,
             moved_blocks: gc.moved_blocks,
+            moved_nodes: gc.moved_nodes,
             miscounted_buckets: gc.miscounted,
         }
     }

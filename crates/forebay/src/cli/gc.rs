@@ -26,11 +26,12 @@ impl Gc {
         }
         let n = |field: &str| gc[field].as_u64().unwrap_or(0);
         print(&format!(
-            "collected: since the server was started {} passes dropped {} dead keys, merged {} nodes and moved {} blocks; counters that were wrong: {}\n",
+            "collected: since the server was started {} passes dropped {} dead keys, merged {} nodes, moved {} blocks and {} nodes; counters that were wrong: {}\n",
             n("passes"),
             n("dropped_keys"),
             n("merged_nodes"),
             n("moved_blocks"),
+            n("moved_nodes"),
             n("miscounted_buckets"),
         ))
     }
