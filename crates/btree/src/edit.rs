@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
-use base::{Generation, PoolAddr};
-use format::node::{self, BODY, Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodePage, Split};
+use base::Generation;
+use format::node::{self, BODY, Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodePage, NodePtr, Split};
 
 use crate::node::{Bounds, Freed, NO_SLOT, Node, Place};
 use crate::read::Path;
@@ -95,15 +95,15 @@ impl Tree {
         Ok(true)
     }
 
-    /// Has the nodes on the way to `key` written anew, as far down as one of them has a block that `moves` names; returns how many of them were not
+    /// Has the nodes on the way to `key` written anew, as far down as `moves` names one of them; returns how many of them were not
     /// changed already. On a fault nothing was changed.
-    pub fn rewrite(&mut self, edit: &mut Edit<'_>, key: &[u8], moves: impl Fn(PoolAddr) -> bool) -> Result<u64, Fault> {
+    pub fn rewrite(&mut self, edit: &mut Edit<'_>, key: &[u8], moves: impl Fn(&NodePtr) -> bool) -> Result<u64, Fault> {
         let path = self.path(edit.cache, key)?;
         let Some(mut node) = self.root_node(edit.cache)? else { return Ok(0) };
         let mut lowest = None;
         loop {
             let level = node.page.level();
-            if node.ptr().is_some_and(|ptr| moves(ptr.addr)) {
+            if node.ptr().is_some_and(|ptr| moves(&ptr)) {
                 lowest = Some(level);
             }
             if level == 0 {

@@ -145,6 +145,7 @@ impl World {
     /// Has nodes written elsewhere; none that is named is left on the way.
     fn rewrite(&mut self, key: &[u8], moves: impl Fn(PoolAddr) -> bool + Copy) {
         let before = self.dirty.get();
+        let moves = |node: &NodePtr| moves(node.addr);
         let moved = self.run(|t, e| t.rewrite(e, key, moves));
         assert_eq!(self.dirty.get() - before, moved as usize);
         assert_eq!(self.run(|t, e| t.rewrite(e, key, moves)), 0);

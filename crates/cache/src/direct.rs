@@ -80,8 +80,14 @@ impl Cache {
     async fn drop_clean(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
+            // Rounds may be kept away meanwhile.
+            self.room_between_rounds().await?;
             let upto = self
                 .resident(Class::Foreground, |st| {
+                    // What was dropped after the last entry of the journal nobody would know of.
+                    if let Err(e) = self.check_open() {
+                        return Ok(Err(e));
+                    }
                     let old = match st.index.overlapping(&st.buckets, volume, (at, end), SLICE)? {
                         Ok(old) => old,
                         Err(e) => return Ok(Err(e)),
@@ -107,6 +113,7 @@ impl Cache {
                 .await??;
             at = upto;
         }
+        self.after_write();
         Ok(())
     }
 

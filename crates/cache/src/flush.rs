@@ -120,7 +120,7 @@ impl Cache {
         while !self.0.closed.get() {
             self.0.rt.sleep(self.0.settings.journal_interval).await;
             let target = self.state_mut().journal.close();
-            if self.durable(target, Class::Commit).await.is_err() {
+            if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }
             self.give_back_nodes().await;

@@ -45,6 +45,8 @@ pub(crate) struct GcStats {
     pub dead_last: u64,
     pub merged_nodes: u64,
     pub moved_nodes: u64,
+    /// The fewest buckets that nodes had since the last pass.
+    pub least_held: Option<u32>,
     pub moved_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,
@@ -97,8 +99,7 @@ impl Cache {
     }
 
     pub(crate) fn gc_is_due(&self) -> bool {
-        let gc = self.0.gc.borrow();
-        if gc.ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
+        if self.0.gc.borrow().ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
             return true;
         }
         let st = self.state();
@@ -110,7 +111,12 @@ impl Cache {
         let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
         let much = census.metadata > self.0.layout.node_reserve() && held > SPARSE * st.buckets.node_blocks();
         drop(st);
-        much || census.metadata > 1 && self.wants_node_room()
+        // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before there are more.
+        let mut gc = self.0.gc.borrow_mut();
+        gc.least_held = gc.least_held.map(|least| least.min(census.metadata));
+        let more = gc.least_held.is_none_or(|least| census.metadata > least + least / 4);
+        drop(gc);
+        much && more || census.metadata > 1 && self.wants_node_room()
     }
 
     /// Collects now, as fast as slices allow; whoever asks while a pass runs waits for a pass of its own.
@@ -141,7 +147,9 @@ impl Cache {
             }
         }
         let ended = self.0.rt.precise_now();
+        let held = self.state().buckets.census().metadata;
         let mut gc = self.0.gc.borrow_mut();
+        gc.least_held = Some(held);
         let took = ended.since(began);
         gc.passes += 1;
         gc.total += took;
@@ -181,10 +189,13 @@ impl Cache {
                     })
                     .await?;
                 self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
+                let short = self.wants_node_room();
                 let moved = self
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(&self.0.rt, &mut busy);
-                        st.index.leave_sparse(&st.buckets, volume, lba)
+                        // Where room is short, only what gives some back at once: what the cut knows is held for it.
+                        let held = st.limbo.cut().filter(|_| short);
+                        st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
                     .await?;
                 self.0.gc.borrow_mut().moved_nodes += moved;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
-use btree::{DirtyCount, Edit, Fault, Freed, NodeCache, Tree};
+use btree::{DirtyCount, Edit, Fault, Freed, NodeCache, NodePtr, Tree};
 use format::cache::index::{IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
 use smallvec::SmallVec;
 
@@ -408,15 +408,23 @@ impl Index {
         self.tree.merge_thin(&mut edit, &index_key(volume, lba))
     }
 
-    /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a bucket that is mostly empty. Returns how many.
-    pub fn leave_sparse(&mut self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<u64> {
+    /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a bucket that is mostly empty; not for those of generation `held`
+    /// and older. Returns how many.
+    pub fn leave_sparse(
+        &mut self,
+        buckets: &Buckets,
+        volume: VolumeId,
+        lba: Lba,
+        held: Option<Generation>,
+    ) -> Step<u64> {
         let mut edit = Edit {
             cache: &mut self.cache,
             generation: self.generation,
             freed: &mut self.freed,
             dirty: &mut self.dirty,
         };
-        let sparse = |addr| buckets.is_sparse(node_addr(addr));
+        let sparse =
+            |node: &NodePtr| held.is_none_or(|held| node.generation > held) && buckets.is_sparse(node_addr(node.addr));
         self.tree.rewrite(&mut edit, &index_key(volume, lba), sparse)
     }
 

@@ -36,6 +36,11 @@ impl Limbo {
         self.cut = Some(open);
     }
 
+    /// While there is a cut: the newest generation that it knows.
+    pub fn cut(&self) -> Option<Generation> {
+        self.cut
+    }
+
     /// The cut is published: what it knew is known to nobody.
     pub fn cut_published(&mut self) {
         if let Some(generation) = self.cut.take() {

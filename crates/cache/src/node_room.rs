@@ -56,10 +56,10 @@ impl Cache {
 
     /// Waits until a checkpoint that begins now has room for its nodes.
     pub(crate) async fn room_for_checkpoint(&self) -> Result<()> {
-        let rounds = self.rounds();
         while self.lacks_node_room(0) {
             self.check_failed()?;
-            self.check_hopeful(rounds)?;
+            self.check_open()?;
+            self.check_carried()?;
             let wait = self.0.room.wait();
             self.0.hungry.notify();
             self.0.round_wanted.notify();

@@ -297,13 +297,12 @@ impl Cache {
             // It may have waited for a commit that failed for a reason that is gone.
             outcome = self.settle().await;
         }
-        if outcome.is_ok() {
-            self.0.pool.before_commit(None);
-        }
         self.stop();
         let _alone = self.0.round_lock.acquire(1).await;
         self.0.device.close();
-        if outcome.is_err() && !self.is_aside() {
+        if self.is_aside() {
+            self.0.pool.before_commit(None);
+        } else {
             // The journal stays as it is. Commits are told so, also when this cache is not in memory any more.
             let last = self.last_word();
             self.0.pool.before_commit(Some(Rc::new(move || {
@@ -320,6 +319,7 @@ impl Cache {
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
         self.0.round_wanted.notify();
+        self.0.room.notify();
     }
 
     async fn settle(&self) -> Result<()> {

@@ -8,9 +8,12 @@ use queue::Class;
 
 use crate::Cache;
 use crate::throttle::Load;
+use crate::write::PATIENCE;
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;
+/// What has to wait for the journal is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(200);
 /// Entries of the journal that may wait in memory before writers do.
 const JOURNAL_WAITING: usize = 64;
 
@@ -53,8 +56,13 @@ impl Cache {
             }
             if self.state().buckets.pending() > 0 {
                 let target = self.state_mut().journal.close();
-                if self.durable(target, Class::Commit).await.is_err() {
-                    return;
+                if let Err(e) = self.durable(target, Class::Commit).await {
+                    if self.check_failed().is_err() {
+                        return;
+                    }
+                    tracing::warn!(cache = %self.0.path, "what was evicted has to wait: {e}");
+                    self.0.rt.sleep(AGAIN).await;
+                    continue;
                 }
                 let mut st = self.state_mut();
                 let durable = st.journal.durable_records();
@@ -133,6 +141,11 @@ impl Cache {
         let (rounds, since) = (self.rounds(), self.0.rt.now());
         while self.is_crowded(nodes) {
             self.check_failed()?;
+            self.check_open()?;
+            if nodes.is_none() && self.wants_node_room() {
+                // A checkpoint may not find room before the next round: nothing that may need one is waited for.
+                break;
+            }
             let wait = self.0.checkpoint_moved.wait();
             // What is in the ring already is freed by a checkpoint, what is not has to be written first.
             if self.state().journal.waiting() > JOURNAL_WAITING
@@ -142,13 +155,12 @@ impl Cache {
                 self.durable(target, Class::Foreground).await?;
                 continue;
             }
-            if self.lacks_node_room(nodes.unwrap_or(0)) {
-                if nodes.is_none() {
-                    // No checkpoint can begin.
-                    break;
+            if nodes.is_some_and(|nodes| self.lacks_node_room(nodes)) {
+                self.check_carried()?;
+                if self.0.rt.now().since(since) > PATIENCE {
+                    self.check_hopeful(rounds)?;
+                    Box::pin(self.check_worn(since)).await?;
                 }
-                self.check_hopeful(rounds)?;
-                Box::pin(self.check_worn(since)).await?;
                 self.wait_for_node_room().await;
                 continue;
             }

@@ -17,7 +17,7 @@ use crate::index::{Body, Crcs, Extent};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 
 /// For so long write-back may fail before writers that wait for it do.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// So many rounds may end before a writer that has waited since knows that there will be no room.
 const ROUNDS: u64 = 16;
 /// In how many places a write is tried before the device counts as failed.
@@ -140,36 +140,61 @@ impl Cache {
         if self.0.rt.now().since(waited_since) <= PATIENCE {
             return Ok(());
         }
-        let (retired, nodes, all) = {
-            let (st, census) = (self.state(), self.state().buckets.census());
-            let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros > 0;
-            if dirty || st.buckets.pending() > 0 || census.clean > 0 {
-                return Ok(());
-            }
-            (census.retired, census.metadata, st.buckets.count())
-        };
-        let what = format!(
-            "no bucket can be written to any more: {retired} of {all} had errors and are not used, {nodes} hold the index; replace the device, or attach a larger one"
-        );
-        let e = PoolError::new(ErrorKind::Io, what);
+        // Garbage collection may find keys of nothing, and with them nodes; it has more time.
+        let collects = self.0.rt.now().since(waited_since) <= 10 * PATIENCE;
+        if !self.is_worn(collects) {
+            return Ok(());
+        }
         // The pool has all that counts; this says so.
         self.publish_all().await?;
+        if !self.is_worn(collects) {
+            return Ok(());
+        }
+        let census = self.state().buckets.census();
+        let what = format!(
+            "no bucket can be written to any more: {} of {} had errors and are not used, {} hold the index; replace the device, or attach a larger one",
+            census.retired,
+            self.state().buckets.count(),
+            census.metadata
+        );
+        let e = PoolError::new(ErrorKind::Io, what);
         self.fail(&e);
         Err(e)
     }
 
+    fn is_worn(&self, collects: bool) -> bool {
+        let (st, census) = (self.state(), self.state().buckets.census());
+        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros + st.zeros_of_cut > 0;
+        let garbage = st.dead_zeros + st.buckets.stale_blocks() > 0;
+        !dirty && st.buckets.pending() == 0 && census.clean == 0 && !(collects && garbage)
+    }
+
+    /// Fails when the cache is closed: nobody makes room in it any more.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.0.closed.get() {
+            return Err(PoolError::new(ErrorKind::Io, "the cache is closed"));
+        }
+        Ok(())
+    }
+
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
     pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
+        self.check_carried()?;
+        if self.rounds() > rounds + ROUNDS {
+            let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
+            return Err(PoolError::new(ErrorKind::Io, what));
+        }
+        Ok(())
+    }
+
+    /// Fails if write-back has failed for too long.
+    pub(crate) fn check_carried(&self) -> Result<()> {
         let round = self.0.round.borrow();
         if let (Some(since), Some(e)) = (round.failing_since, &round.last_error)
             && self.0.rt.now().since(since) > PATIENCE
         {
             let text = format!("the cache is full of what the pool does not take: {e}");
             return Err(PoolError::new(e.kind, text));
-        }
-        if round.count > rounds + ROUNDS {
-            let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
-            return Err(PoolError::new(ErrorKind::Io, what));
         }
         Ok(())
     }

@@ -83,11 +83,11 @@ pub fn watch(shard: Sender<Message>, ending: Ending) -> Result<()> {
             if asked.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            // A shard that takes no more messages is ending already.
-            let _ = shard.send(Message::Stop);
             let ending = ending.clone();
             // Without it only the log says less.
             let _ = std::thread::Builder::new().name("ending".into()).spawn(move || ending.tell());
+            // A shard that takes no more messages is ending already.
+            let _ = shard.send(Message::Stop);
             tracing::info!("stopping on {}; another signal ends it at once", signal_name(signal).unwrap_or("a signal"));
         }
     };
