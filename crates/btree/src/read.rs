@@ -157,16 +157,58 @@ impl Tree {
             first = Some(fault);
             ControlFlow::Break(())
         });
-        match first {
-            None => {
+        let beside = first.map_or_else(|| self.neighbour(cache, from, to), Err);
+        match beside {
+            Ok(()) => {
                 cache.relax();
                 Ok(())
             }
-            Some(fault) => {
-                cache.stretch(seen + 1);
+            Err(fault) => {
+                cache.stretch(seen + usize::from(self.height) + 1);
                 Err(fault)
             }
         }
+    }
+
+    /// Where removes of keys in `[from, to]` may leave nothing of the first leaf, it goes, and an insert goes to a leaf beside it: to the left, or where there is
+    /// none to the right of all that may go. `Ok`: what leads there is resident, as is the range.
+    fn neighbour(&self, cache: &NodeCache, from: &[u8], to: &[u8]) -> Result<(), Fault> {
+        let Some(mut node) = self.root_node(cache)? else { return Ok(()) };
+        let mut left = None;
+        while node.page.level() > 0 {
+            let i = node.page.child_of(from);
+            if i > 0 {
+                left = Some((node, i - 1));
+            }
+            node = self.child_to_edit(cache, node, i)?;
+        }
+        let stays = |node: &Node| node.page.count() > 0 && *node.page.key(node.page.count() - 1) > *to;
+        if node.page.search(from).unwrap_or_else(|i| i) > 0 || stays(node) {
+            return Ok(());
+        }
+        if let Some((parent, i)) = left {
+            node = self.child_to_edit(cache, parent, i)?;
+            while node.page.level() > 0 {
+                node = self.child_to_edit(cache, node, node.page.count() - 1)?;
+            }
+            return Ok(());
+        }
+        let Some(mut node) = self.root_node(cache)? else { return Ok(()) };
+        let mut right = None;
+        while node.page.level() > 0 {
+            let i = node.page.child_of(to);
+            if i + 1 < node.page.count() {
+                right = Some((node, i + 1));
+            }
+            node = self.child_to_edit(cache, node, i)?;
+        }
+        if let Some((parent, i)) = right.filter(|_| !stays(node)) {
+            node = self.child_to_edit(cache, parent, i)?;
+            while node.page.level() > 0 {
+                node = self.child_to_edit(cache, node, 0)?;
+            }
+        }
+        Ok(())
     }
 
     /// The nodes that operations on `[from, to]` need and that are not resident, in order, at most `max`: to be loaded

@@ -161,6 +161,15 @@ impl World {
             freed: &mut self.freed,
             dirty: &mut self.dirty,
         };
+        if value.len() % 2 == 0 {
+            // Nothing is left of the range meanwhile.
+            let range = self.model.range(from.clone()..=to.clone());
+            let all: Vec<Vec<u8>> = range.map(|(key, _)| key.clone()).collect();
+            for key in all {
+                self.tree.remove(&mut edit, &key).expect("it was prepared");
+                self.model.remove(&key);
+            }
+        }
         for (i, key) in keys.iter().enumerate() {
             if i % 3 == 0 {
                 self.tree.remove(&mut edit, key).expect("it was prepared");
@@ -563,4 +572,27 @@ fn nodes_are_written_elsewhere_where_they_are_told_to() {
     commit(&mut w);
     assert!(old.iter().filter(|addr| half(**addr)).all(|addr| !w.live.contains(addr)));
     w.scan(&[0], &[255]);
+}
+
+/// A range whose leaves all go, at each end of the tree and in the middle: what is put there afterwards needs a leaf beside it.
+#[test]
+fn a_prepared_range_may_be_emptied_and_filled_again() {
+    // Some of these are the borders of leaves.
+    let (ends, starts) = ((100..300).map(|last| (0, last)), (100..300).map(|first| (first, first + 300)));
+    for (first, last) in ends.chain(starts).chain([(0, 799)]) {
+        let mut w = ascending(800);
+        commit(&mut w);
+        w.crash();
+        let keys: Vec<Vec<u8>> = (first..=last).map(|i: u64| i.to_be_bytes().to_vec()).collect();
+        let (from, to) = (keys[0].clone(), keys[keys.len() - 1].clone());
+        w.run(|t, e| t.prepare(e.cache, &from, &to));
+        let mut edit = Edit { cache: &mut w.cache, generation: w.generation, freed: &mut w.freed, dirty: &mut w.dirty };
+        for key in &keys {
+            w.tree.remove(&mut edit, key).expect("it was prepared");
+            w.model.remove(key);
+        }
+        w.tree.insert(&mut edit, &from, b"again").expect("it was prepared");
+        w.model.insert(from, b"again".to_vec());
+        w.scan(&[0], &[255]);
+    }
 }
