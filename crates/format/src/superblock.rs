@@ -138,7 +138,7 @@ pub struct Superblock {
     pub sequence: u64,
     /// The last committed transaction.
     pub generation: u64,
-    /// The commit before it: a device whose own newest superblock is older than that was left behind.
+    /// The newest commit before it that all devices in use had a superblock of: a device whose own newest superblock is older than that was left behind.
     pub previous: u64,
     /// Sum over all table pages of a hash of (page, generation): a table page that went back in time is found by it.
     pub tables_digest: u64,

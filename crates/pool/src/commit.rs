@@ -493,6 +493,7 @@ impl Pool {
             g.checksums.tree.settle(tree);
         }
         st.committed = generation;
+        st.known = generation;
         if let Some(cut) = st.publishing.take() {
             st.published = cut;
         }

@@ -141,12 +141,19 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     };
     warnings.extend(doubt(&found, &best));
     let geometry = Geometry::of(&best);
+    // A crash may have come between the superblocks of two devices. Should another come before the next commit has written both, neither is stale.
+    let in_use = |f: &&Found| {
+        let record = best.devices.get(usize::from(f.sb.device));
+        f.sb.generation >= best.previous && record.is_some_and(|record| record.state == DeviceState::Online)
+    };
+    let known = found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
     let devices = judge(&best, &geometry, found, &mut warnings)?;
     let mut loader = Loader { rt, geometry, best: &best, devices, forced: BTreeSet::new() };
     let (pages, places, records) = loader.tables().await?;
     let forced = std::mem::take(&mut loader.forced);
     let devices = loader.devices;
-    let state = assemble(&best, geometry, settings, devices, (pages, places, records, forced))?;
+    let mut state = assemble(&best, geometry, settings, devices, (pages, places, records, forced))?;
+    state.known = Generation(known);
     Ok(Loaded { state, warnings })
 }
 
@@ -488,6 +495,7 @@ fn assemble(
         committing: None,
         committing_nodes: 0,
         committed,
+        known: committed,
         pin: Rc::new(()),
         limbo: VecDeque::new(),
         failed: None,

@@ -66,7 +66,7 @@ impl State {
             pool_uuid: self.uuid,
             sequence: self.sequence,
             generation: generation.0,
-            previous: self.committed.0,
+            previous: self.known.0,
             tables_digest,
             published: published.epoch,
             published_at: published.taken_at,

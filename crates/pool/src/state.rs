@@ -96,6 +96,8 @@ pub(crate) struct State {
     /// Nodes of it that have no address yet.
     pub committing_nodes: u64,
     pub committed: Generation,
+    /// The newest generation that the superblocks of all devices in use say: of the committed one a crash may have left some without.
+    pub known: Generation,
     pub pin: Pin,
     /// Freed blocks that reads may still be about: they become free, in order, when nobody holds the pin.
     pub limbo: VecDeque<(Pin, Vec<Run>)>,
