@@ -7,10 +7,10 @@
 //! | another pool's | refused: foreign |
 //! | no other device is in use by both its own superblock and the newest | refused: split brain |
 //! | the newest superblock calls it failed | left out: stale |
-//! | its newest superblock is older than the commit before the newest, without having been called failed | left out: stale |
+//! | its newest superblock is older than the commit that the newest names as known to all, without having been called failed | left out: stale |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
-//! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of the commit before was
+//! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of that commit or a later one was
 //! left by power before its superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
 //!
 //! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A device in use never becomes so again once a
