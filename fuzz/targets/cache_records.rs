@@ -4,7 +4,9 @@
 use base::Generation;
 use forebay_fuzz::block;
 use format::cache::bucket::{RECORDS_PER_PAGE, decode_buckets, encode_buckets};
-use format::cache::index::{IndexValue, MAX_EXTENT_BLOCKS, decode_key, encode_data, encode_zeros, index_key};
+use format::cache::index::{
+    IndexValue, MAX_EXTENT_BLOCKS, decode_key, encode_data, encode_part, encode_staged, encode_zeros, index_key,
+};
 use format::page::{PAYLOAD, PageId, PageKind, open_page, payload_mut, seal_page};
 use libfuzzer_sys::fuzz_target;
 
@@ -36,6 +38,12 @@ fuzz_target!(|data: &[u8]| {
             encode_data(&mut again, epoch, addr, generation, &crcs);
         }
         Some(IndexValue::Zeros { epoch, len }) => encode_zeros(&mut again, epoch, len),
+        Some(IndexValue::Staged { epoch, crcs }) => {
+            encode_staged(&mut again, epoch, &crcs.iter().collect::<Vec<_>>());
+        }
+        Some(IndexValue::Part { epoch, addr, generation, cover, crc }) => {
+            encode_part(&mut again, epoch, (addr, generation), &cover, crc);
+        }
         None => return,
     }
     assert_eq!(again, value);

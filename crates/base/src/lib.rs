@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod error;
 pub mod histogram;
 pub mod prng;
+pub mod sectors;
 pub mod time;
 pub mod units;
 
@@ -17,6 +18,7 @@ pub use checksum::{Crc, crc32c};
 pub use error::IoError;
 pub use histogram::Histogram;
 pub use prng::Prng;
+pub use sectors::Sectors;
 pub use time::{Duration, Instant};
 pub use units::{
     BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, Epoch, Generation, GroupId, Lba, PoolAddr, SECTOR, VolumeId,

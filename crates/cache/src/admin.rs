@@ -13,7 +13,8 @@ const SLICE: usize = 64;
 const END: Lba = Lba(1 << 39);
 
 impl Cache {
-    /// Waits for the end of the running round; none begins while the permit is held.
+    /// Waits for the end of the running round; none begins while the permit is held, and no cut is
+    /// taken. There may be cuts: see [`Cache::between_cuts`].
     pub async fn between_rounds(&self) -> Permit {
         self.0.round_lock.acquire(1).await
     }

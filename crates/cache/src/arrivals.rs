@@ -90,6 +90,14 @@ impl Arrivals {
         Ok(arrived)
     }
 
+    /// True unless it is a part over a staged block that the pool does not have as it was. Then what that was written with is lost, and this is of no use; or
+    /// something newer is there, of a record that follows.
+    pub async fn has_below(&self, e: &Extent, published: Epoch) -> Result<bool> {
+        let Body::Data { cover, .. } = &e.body else { return Ok(true) };
+        let Some(below) = cover.below.filter(|b| b.epoch > published) else { return Ok(true) };
+        Ok(self.compare(e, below.epoch, &[below.crc]).await? == [true])
+    }
+
     /// Which blocks have the checksums that the pool has.
     async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
         // What is not there may have gone with its volume, which nothing is needed of any more; least of all what was there before.

@@ -6,9 +6,10 @@
 //! **Generations.** A key names the bucket *and* its generation. Evicting a bucket raises its generation: whatever pointed into it is stale at
 //! once, in O(1), and is dropped from the index later.
 //!
-//! **Epochs.** A dirty key carries the epoch it was written in. Two epochs are unpublished at most: that of the *cut* which a round is writing back,
-//! and the *open* one. Each bucket counts its unpublished blocks by epoch, next to the epoch's number: publishing a cut makes one number old, and with it
-//! the counts of all buckets zero, without touching them. Of the cut, overwritten blocks count too: their bytes are needed until the cut is published.
+//! **Epochs.** A dirty key carries the epoch it was written in. Several epochs may be unpublished:
+//! those that cuts have *sealed*, and the *open* one. Each bucket counts its dirty blocks by epoch,
+//! so that publishing one makes counts void without touching them ([`epochs`]). Of sealed epochs,
+//! overwritten blocks count too: their bytes are needed until the epoch is published.
 //!
 //! **Reuse.** A bucket that nothing needs any more is not free yet. What made it so (an overwrite, or the raised generation) must be durable in the journal
 //! before its bytes may be overwritten: until then it waits in `pending`, with the number of the journal's entry that will say so.
@@ -22,7 +23,9 @@ pub use crate::facts::{Census, Facts, Kind, Stream};
 
 use crate::replacement::{Policy, Replacement};
 use crate::staged::StagedBlocks;
+use epochs::{Dirt, Epochs};
 
+mod epochs;
 mod frozen;
 
 /// Where a bucket is in its life.
@@ -47,12 +50,7 @@ struct Bucket {
     live: u16,
     /// Live nodes in it that checkpoints have replaced: somebody may be reading them.
     replaced: u16,
-    /// Unpublished blocks by the parity of their epoch, and the epoch each is about.
-    dirty: [u16; 2],
-    epoch: [Epoch; 2],
-    /// Of the cut `retained_of`: blocks that were overwritten since; their bytes are still needed.
-    retained: u16,
-    retained_of: Epoch,
+    dirt: Dirt,
     /// The freeze after which it became free.
     freed_in: u32,
     /// Reads and writes in flight.
@@ -81,14 +79,8 @@ pub struct Buckets {
     retired: u32,
     nodes: u32,
     node_blocks: u64,
-    /// The open epoch and, while a round writes it back, the cut.
-    epoch: Epoch,
-    cut: Option<Epoch>,
-    dirty_blocks: [u64; 2],
+    epochs: Epochs,
     live_blocks: u64,
-    /// Buckets with unpublished blocks, by the parity of the epoch; after publishing they are gone through, in slices.
-    unpublished: [Vec<BucketId>; 2],
-    published: Vec<BucketId>,
     stale_blocks: u64,
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
@@ -98,7 +90,8 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// `count` buckets of `blocks` blocks each, all free.
+    /// `count` buckets of `blocks` blocks each, all free; all epochs before `epoch`, the open one,
+    /// are published.
     pub fn new(count: u32, blocks: u32, policy: Policy, seed: u64, epoch: Epoch) -> Buckets {
         assert!(count > 0 && (1..=u32::from(u16::MAX)).contains(&blocks));
         Buckets {
@@ -112,12 +105,8 @@ impl Buckets {
             retired: 0,
             nodes: 0,
             node_blocks: 0,
-            epoch,
-            cut: None,
-            dirty_blocks: [0; 2],
+            epochs: Epochs::new(epoch, Epoch(epoch.0.saturating_sub(1))),
             live_blocks: 0,
-            unpublished: [Vec::new(), Vec::new()],
-            published: Vec::new(),
             stale_blocks: 0,
             raised: Vec::new(),
             freezes: 0,
@@ -126,23 +115,25 @@ impl Buckets {
         }
     }
 
-    /// Buckets as a checkpoint left them: `facts` in order, none is open. All that is unpublished counts as of the open epoch.
-    pub fn restore(facts: &[Facts], blocks: u32, policy: Policy, seed: u64, epoch: Epoch) -> Buckets {
+    /// Buckets as a checkpoint left them: `facts` in order, none is open. All that is dirty, of
+    /// epochs above `above`, counts as of `epoch`, the open one.
+    pub fn restore(
+        facts: &[Facts],
+        blocks: u32,
+        (policy, seed): (Policy, u64),
+        (above, epoch): (Epoch, Epoch),
+    ) -> Buckets {
         let mut b = Buckets::new(facts.len() as u32, blocks, policy, seed, epoch);
+        b.epochs = Epochs::new(epoch, above);
         b.free.clear();
-        let p = parity(epoch);
         for (i, f) in facts.iter().enumerate() {
-            let id = BucketId(i as u32);
-            let dirty = f.dirty_open + f.dirty_cut;
+            let dirty = u32::from(f.dirty_open) + u32::from(f.dirty_cut);
             let it = &mut b.all[i];
             it.generation = f.generation;
             it.kind = f.kind;
             it.live = f.live;
             if dirty > 0 {
-                it.dirty[p] = dirty;
-                it.epoch[p] = epoch;
-                b.unpublished[p].push(id);
-                b.dirty_blocks[p] += u64::from(dirty);
+                b.epochs.add(BucketId(i as u32), &mut it.dirt, dirty);
             }
             // Nothing is decided about it before replay has ended.
             it.life = Life::Open;
@@ -159,18 +150,8 @@ impl Buckets {
 
     /// After [`Buckets::restore`] and the journal's replay: finds out which buckets are free and which may be evicted. `epoch` is the open one now.
     pub fn settle(&mut self, epoch: Epoch) {
-        let (from, to) = (parity(self.epoch), parity(epoch));
-        for b in &mut self.all {
-            let dirty = if b.epoch[from] == self.epoch { b.dirty[from] } else { 0 };
-            b.dirty = [0; 2];
-            b.dirty[to] = dirty;
-            b.epoch[to] = epoch;
-        }
-        let (blocks, list) = (self.dirty_blocks[from], std::mem::take(&mut self.unpublished[from]));
-        self.dirty_blocks = [0; 2];
-        self.dirty_blocks[to] = blocks;
-        self.unpublished[to] = list;
-        self.epoch = epoch;
+        self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
+        self.epochs.renumber(epoch);
         for i in 0..self.all.len() {
             let id = BucketId(i as u32);
             if self.all[i].life == Life::Open {
@@ -208,20 +189,31 @@ impl Buckets {
 
     /// The open epoch: new dirty blocks belong to it.
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        self.epochs.open()
     }
 
-    /// The epoch that is being written back.
+    /// The newest epoch that is sealed and not published.
     pub fn cut(&self) -> Option<Epoch> {
-        self.cut
+        self.epochs.cut()
+    }
+
+    /// The counters of dirty blocks, and of staged ones, are exactly about the keys that were
+    /// written after this epoch. It is the published one; but from an open to the first publication
+    /// after it, it may be older: the one that was published as of the checkpoint. Which of the
+    /// keys that this had counted were published before the end of that life, only a walk over all
+    /// keys would tell.
+    pub fn counted_above(&self) -> Epoch {
+        self.epochs.above()
+    }
+
+    /// The epoch in which a key was written, if the counters are about it.
+    pub fn counted(&self, written: Option<Epoch>) -> Option<Epoch> {
+        written.filter(|&w| w > self.epochs.above())
     }
 
     /// The epoch that a dirty key of epoch `written` counts for.
     pub(crate) fn class_of(&self, written: Epoch) -> Epoch {
-        match self.cut {
-            Some(cut) if written <= cut => cut,
-            _ => self.epoch,
-        }
+        self.epochs.class_of(written)
     }
 
     /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`]. `None`: no bucket is free.
@@ -300,16 +292,12 @@ impl Buckets {
     }
 
     fn dirty_of(&self, id: BucketId) -> u32 {
-        let b = &self.all[id.0 as usize];
-        let of = |e: Epoch| if b.epoch[parity(e)] == e { u32::from(b.dirty[parity(e)]) } else { 0 };
-        of(self.epoch) + self.cut.map_or(0, of)
+        self.all[id.0 as usize].dirt.above(self.epochs.above())
     }
 
-    /// The index refers to `len` more blocks at `addr`; they are dirty if written in an epoch.
+    /// The index refers to `len` more blocks at `addr`; if they are dirty, of the open epoch.
     pub fn add(&mut self, addr: CacheAddr, len: u32, dirty: bool) {
         let id = self.of(addr);
-        let e = self.epoch;
-        let p = parity(e);
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         b.live += len as u16;
@@ -320,14 +308,7 @@ impl Buckets {
         assert!(u32::from(b.live) <= self.blocks, "{id:?} has more live blocks than blocks");
         self.live_blocks += u64::from(len);
         if dirty {
-            if b.epoch[p] != e || b.dirty[p] == 0 {
-                // A bucket may be entered twice; the walk after publishing does not mind.
-                b.epoch[p] = e;
-                b.dirty[p] = 0;
-                self.unpublished[p].push(id);
-            }
-            b.dirty[p] += len as u16;
-            self.dirty_blocks[p] += u64::from(len);
+            self.epochs.add(id, &mut b.dirt, len);
         }
         if self.replacement.contains(id.0) && dirty {
             self.replacement.remove(id.0);
@@ -335,8 +316,9 @@ impl Buckets {
         }
     }
 
-    /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named; `written`: the epoch, if the key was dirty and is not
-    /// published. What was dirty is so no more, unless it belongs to the cut.
+    /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named;
+    /// `written`: its epoch, if it was [counted](Buckets::counted). What was dirty is so no more,
+    /// unless its epoch is sealed.
     pub fn remove(&mut self, addr: CacheAddr, generation: BucketGen, len: u32, written: Option<Epoch>, journal: u64) {
         let id = self.of(addr);
         if self.all[id.0 as usize].generation != generation {
@@ -349,22 +331,9 @@ impl Buckets {
         assert!(u32::from(b.live) >= len, "{id:?} has fewer live blocks than are removed");
         b.live -= len as u16;
         self.live_blocks -= u64::from(len);
-        if let Some(class) = class
-            && self.cut == Some(class)
-        {
-            if b.retained_of != class {
-                b.retained_of = class;
-                b.retained = 0;
-            }
-            b.retained += len as u16;
-        } else if let Some(class) = class {
-            let p = parity(class);
-            assert!(
-                b.epoch[p] == class && u32::from(b.dirty[p]) >= len,
-                "{id:?} has fewer dirty blocks than are removed"
-            );
-            b.dirty[p] -= len as u16;
-            self.dirty_blocks[p] -= u64::from(len);
+        if let Some(class) = class {
+            let had = self.epochs.remove(&mut b.dirt, class, len);
+            assert!(had, "{id:?} has fewer dirty blocks than are removed");
         }
         self.look_at(id, journal, false);
     }
@@ -418,6 +387,7 @@ impl Buckets {
             self.nodes -= 1;
         }
         b.kind = Kind::Free;
+        b.dirt.clear();
         if b.errors > 0 || life == Life::Retired {
             b.life = Life::Retired;
             self.retired += 1;
@@ -456,6 +426,8 @@ impl Buckets {
             b.generation = generation;
             self.live_blocks -= u64::from(b.live);
             b.live = 0;
+            // All that it had was in the pool by then.
+            self.epochs.forget(&mut b.dirt);
         }
     }
 
@@ -475,39 +447,28 @@ impl Buckets {
         self.free.len() > before
     }
 
-    /// Takes a cut: all that is dirty now belongs to it, what comes belongs to the next epoch. O(1).
+    /// Takes a cut: what is of the open epoch now belongs to it, what comes belongs to the next.
+    /// O(1).
     pub fn take_cut(&mut self) -> Epoch {
-        assert!(self.cut.is_none(), "one cut at a time");
-        let cut = self.epoch;
-        self.cut = Some(cut);
-        self.epoch = Epoch(cut.0 + 1);
-        assert!(self.dirty_blocks[parity(self.epoch)] == 0, "the epoch before the cut was published");
-        self.published.append(&mut self.unpublished[parity(self.epoch)]);
-        self.staged.take_cut();
-        cut
+        let epoch = self.epochs.seal();
+        self.staged.seal(epoch);
+        epoch
     }
 
-    /// The cut is published: all of it is clean. O(1); [`Buckets::tidy`] then makes candidates of its buckets.
-    pub fn publish(&mut self) {
-        let Some(cut) = self.cut.take() else { return };
-        let p = parity(cut);
-        self.dirty_blocks[p] = 0;
-        self.stale_blocks += self.staged.publish();
-        let list = std::mem::take(&mut self.unpublished[p]);
-        if self.published.is_empty() {
-            self.published = list;
-        } else {
-            self.published.extend(list);
-        }
+    /// The cut that sealed `epoch` is published: all of it and of those before is clean. It takes
+    /// as long as there are sealed ones; [`Buckets::tidy`] then makes candidates of their buckets.
+    pub fn publish(&mut self, epoch: Epoch) {
+        self.epochs.publish(epoch);
+        self.stale_blocks += self.staged.publish(epoch);
     }
 
-    /// Goes through up to `max` buckets of a published cut; true if there are more.
+    /// Goes through up to `max` buckets of published epochs; true if there are more.
     pub fn tidy(&mut self, max: usize, journal: u64) -> bool {
         for _ in 0..max {
-            let Some(id) = self.published.pop() else { return false };
+            let Some(id) = self.epochs.next_published() else { return false };
             self.look_at(id, journal, false);
         }
-        !self.published.is_empty()
+        !self.epochs.is_tidy()
     }
 
     /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can be moved.
@@ -539,10 +500,14 @@ impl Buckets {
         self.pending.len() as u32
     }
 
-    /// Blocks in buckets that no published image has, of the open epoch and of the cut.
+    /// Blocks in buckets that no published image has, of the open epoch and of all that are sealed.
     pub fn dirty_blocks(&self) -> (u64, u64) {
-        let cut = self.cut.map_or(0, |c| self.dirty_blocks[parity(c)]);
-        (self.dirty_blocks[parity(self.epoch)], cut)
+        self.epochs.blocks()
+    }
+
+    /// Of the sealed epochs' blocks, those up to `epoch`.
+    pub fn dirty_blocks_upto(&self, epoch: Epoch) -> u64 {
+        self.epochs.blocks_upto(epoch)
     }
 
     /// Blocks that the index refers to.
@@ -580,6 +545,5 @@ impl Buckets {
     }
 }
 
-fn parity(epoch: Epoch) -> usize {
-    (epoch.0 & 1) as usize
-}
+#[cfg(test)]
+mod model_tests;

@@ -1,4 +1,4 @@
-//! Writes of a volume that writes back, past the buckets: long streams, and large requests while the cache is congested.
+//! Writes of a volume that writes back, past the buckets: long streams, and large requests while the cache device is late.
 //!
 //! Their data goes to the pool at once, into the staging volume of the volume and the open epoch, and a *staged* key into the index; from there on they are
 //! writes like all others: dirty until a round publishes their epoch, replaced by what comes later.
@@ -14,9 +14,15 @@
 //! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the
 //! pool has committed.
 //!
+//! **Late.** A disk may be busy for long with what others want of it. While the cache has room, a write past it must not be slower than one through it. So if the
+//! pool does not answer in time, the same data goes through the cache, and the client is answered when that is done; no key of the staged blocks is entered, and they
+//! go with their staging volume. Then no other goes past before the pool has answered that one, and from then on one at a time, more with each that is in time
+//! ([`Window`]). Where the cache has no room the pool's speed is what there is, and nobody is overtaken.
+//!
 //! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for the writes under way here, and none begins meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
@@ -25,11 +31,11 @@ use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::Record;
 use pool::Result;
 use queue::Class;
-use rt::sync::Event;
+use rt::sync::{Event, within};
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::index::{Body, Extent, Step};
+use crate::index::{self, Body, Extent};
 use crate::state::State;
 
 /// Blocks of one write to a staging volume.
@@ -37,7 +43,13 @@ pub(crate) const STEP_BLOCKS: u64 = 256;
 /// Requests of fewer blocks go through the cache: a disk behind it is slow with them, whether they are a stream or not.
 const LEAST_BLOCKS: u64 = (64 << 10) / BLOCK_U64;
 /// For each block of the buckets so many staged ones may wait for their round: their keys take room in the cache too.
-const STAGED_PER_BLOCK: u64 = 16;
+pub(crate) const STAGED_PER_BLOCK: u64 = 16;
+/// For so long the pool may take to write past the cache, and so much longer for each block, before the cache, if it has room, does it instead.
+const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE_PER_BLOCK: Duration = Duration::from_micros(20);
+/// So many writes past the cache may be under way at first, and at most.
+const FIRST_WINDOW: u32 = 4;
+const LARGEST_WINDOW: u32 = 256;
 /// The longest time for which one late answer of the cache device counts.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -46,12 +58,11 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) struct Bypass {
     under_way: RefCell<Vec<(VolumeId, Lba, Lba)>>,
     ended: Event,
-    /// A cut waits: none begins.
-    held: Cell<bool>,
-    /// The cache device is late, or writers are held up; until then.
+    /// So many wait to take a cut: none begins.
+    held: Cell<u32>,
+    /// The cache device is late; until then.
     late_until: Cell<Instant>,
-    /// Writers that wait for buckets.
-    pub waiting: Cell<u32>,
+    window: RefCell<Window>,
 }
 
 /// A write past the buckets that is under way.
@@ -72,10 +83,111 @@ impl Drop for UnderWay {
     }
 }
 
+/// How many writes past the cache may be under way while the cache has room for them: as many as the pool answers in time. One that was overtaken leaves
+/// room for one, when the pool has answered it; each that is in time lets one more go.
+pub(crate) struct Window {
+    allowed: u32,
+    under_way: u32,
+    /// Of these, those that the cache has overtaken.
+    overtaken: u32,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window { allowed: FIRST_WINDOW, under_way: 0, overtaken: 0 }
+    }
+}
+
+impl Window {
+    fn has_place(&self) -> bool {
+        self.overtaken == 0 && self.under_way < self.allowed
+    }
+
+    fn overtaken(&mut self) {
+        self.allowed = 1;
+        self.overtaken += 1;
+    }
+
+    fn ended(&mut self, overtaken: bool) {
+        self.under_way -= 1;
+        if overtaken {
+            self.overtaken -= 1;
+        } else if self.overtaken == 0 {
+            self.allowed = (self.allowed + 1).min(LARGEST_WINDOW);
+        }
+    }
+}
+
+/// A place in the window.
+struct InWindow {
+    cache: Cache,
+    overtaken: bool,
+}
+
+impl Drop for InWindow {
+    fn drop(&mut self) {
+        self.cache.0.bypass.window.borrow_mut().ended(self.overtaken);
+    }
+}
+
+/// How far a write past the cache is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// The pool has not answered.
+    Writing,
+    /// Its key is being entered.
+    Entering,
+    /// The same data went through the cache: no key of this one is entered.
+    Overtaken,
+}
+
+/// A write past the cache, when it was announced.
+struct Step {
+    cache: Cache,
+    range: (VolumeId, Lba, Lba),
+    staging: VolumeId,
+    epoch: Epoch,
+    new: SmallVec<[Extent; 4]>,
+    at: Rc<Cell<At>>,
+    _under_way: UnderWay,
+    _in_window: InWindow,
+}
+
+impl Step {
+    /// False: it is not in the cache's index, and has to go through the cache.
+    async fn run(mut self, data: Slice) -> Result<bool> {
+        let (volume, lba, end) = self.range;
+        let pool = self.cache.0.pool.clone();
+        let written = pool.write(self.staging, lba, &data).await;
+        if self.at.get() == At::Overtaken {
+            self._in_window.overtaken = true;
+            return Ok(true);
+        }
+        if let Err(e) = written {
+            tracing::debug!("volume {volume}: not written past the cache: {e}");
+            return Ok(false);
+        }
+        self.at.set(At::Entering);
+        let over = self
+            .cache
+            .resident(Class::Foreground, |st| {
+                let over = st.enter_staged(&self.new, (volume, lba, end), self.epoch, pool.edited(self.staging));
+                if matches!(over, Ok(Ok(_))) {
+                    st.stats.bypassed += end.0 - lba.0;
+                }
+                over
+            })
+            .await??;
+        pool.unreserve(over);
+        self.cache.after_write();
+        Ok(true)
+    }
+}
+
 impl Bypass {
     /// Waits for the writes under way; none begins until [`Bypass::release`].
     pub async fn hold(&self) {
-        self.held.set(true);
+        self.held.set(self.held.get() + 1);
         loop {
             let ended = self.ended.wait();
             if self.under_way.borrow().is_empty() {
@@ -85,14 +197,9 @@ impl Bypass {
         }
     }
 
-    /// A writer is held up for so long: the next ones will be.
-    pub fn note_held(&self, now: Instant, delay: Duration) {
-        self.late_until.set(self.late_until.get().max(now.after(delay * 2)));
-    }
-
-    /// A cut was taken.
+    /// A cut was taken, or is not wanted any more.
     pub fn release(&self) {
-        self.held.set(false);
+        self.held.set(self.held.get() - 1);
     }
 }
 
@@ -106,12 +213,11 @@ impl Cache {
         }
     }
 
-    /// More is asked of the cache than it can do: its device is late, or writers are held up.
+    /// The cache device is late.
     pub(crate) fn is_congested(&self) -> bool {
         let s = &self.0.settings;
         let watched = s.congested_read > Duration::ZERO || s.congested_write > Duration::ZERO;
-        let late = self.0.rt.now() < self.0.bypass.late_until.get();
-        watched && (late || self.0.bypass.waiting.get() > 0)
+        watched && self.0.rt.now() < self.0.bypass.late_until.get()
     }
 
     /// Whether a client's write goes past the buckets.
@@ -138,7 +244,9 @@ impl Cache {
         self.0.last_request.set(self.0.rt.now());
         let blocks = (data.len() / BLOCK) as u64;
         let end = lba.plus(blocks);
-        let Some(_under_way) = self.begin_past((volume, lba, end)).await else { return Ok(false) };
+        let much_room = self.has_much_room();
+        let Some(in_window) = self.enter_window(much_room) else { return Ok(false) };
+        let Some(under_way) = self.begin_past((volume, lba, end), much_room).await else { return Ok(false) };
         // It stays open while this is under way.
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
@@ -156,37 +264,58 @@ impl Cache {
         if !self.announce(&new) {
             return Ok(false);
         }
-        if let Err(e) = self.0.pool.write(staging, lba, data).await {
-            tracing::debug!("volume {volume}: not written past the cache: {e}");
+        let step = Step {
+            cache: self.clone(),
+            range: (volume, lba, end),
+            staging,
+            epoch,
+            new,
+            at: Rc::new(Cell::new(At::Writing)),
+            _under_way: under_way,
+            _in_window: in_window,
+        };
+        let (at, data) = (step.at.clone(), data.clone());
+        let mut task = self.0.rt.spawn(async move { step.run(data).await });
+        let patience = PATIENCE + PATIENCE_PER_BLOCK * blocks as u32;
+        if let Some(outcome) = within(&mut task, self.0.rt.sleep(patience)).await {
+            return outcome.unwrap_or_else(|| Err(crate::read::ended()));
+        }
+        if at.get() == At::Writing && self.has_much_room() {
+            // The pool is late: the same data through the cache is durable sooner, and the key of that is the one that counts.
+            at.set(At::Overtaken);
+            self.0.bypass.window.borrow_mut().overtaken();
             return Ok(false);
         }
-        let over = self
-            .resident(Class::Foreground, |st| {
-                let over = st.enter_staged(&new, (volume, lba, end), epoch, self.0.pool.edited(staging));
-                if matches!(over, Ok(Ok(_))) {
-                    st.stats.bypassed += blocks;
-                }
-                over
-            })
-            .await??;
-        self.0.pool.unreserve(over);
-        self.after_write();
-        Ok(true)
+        task.await.unwrap_or_else(|| Err(crate::read::ended()))
     }
 
-    /// Waits for those under way that it overlaps: of two, the last key must be of the last data. `None`: a cut waits.
-    async fn begin_past(&self, range: (VolumeId, Lba, Lba)) -> Option<UnderWay> {
+    /// A place among the writes past the cache. `None`: the pool is behind, and the cache has room.
+    fn enter_window(&self, much_room: bool) -> Option<InWindow> {
+        let mut window = self.0.bypass.window.borrow_mut();
+        if much_room && !window.has_place() {
+            return None;
+        }
+        window.under_way += 1;
+        Some(InWindow { cache: self.clone(), overtaken: false })
+    }
+
+    /// Waits for those under way that it overlaps: of two, the last key must be of the last data. `None`: a cut waits; or the cache has room, so that nobody
+    /// waits for the pool.
+    async fn begin_past(&self, range: (VolumeId, Lba, Lba), much_room: bool) -> Option<UnderWay> {
         let bypass = &self.0.bypass;
         let (volume, lba, end) = range;
         loop {
             let ended = bypass.ended.wait();
-            if bypass.held.get() {
+            if bypass.held.get() > 0 {
                 return None;
             }
             let overlaps = bypass.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b);
             if !overlaps {
                 bypass.under_way.borrow_mut().push(range);
                 return Some(UnderWay { cache: self.clone(), range });
+            }
+            if much_room {
+                return None;
             }
             ended.await;
         }
@@ -253,7 +382,7 @@ impl State {
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,
-    ) -> Step<Result<u64>> {
+    ) -> index::Step<Result<u64>> {
         assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
         let old = match self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)? {
             Ok(old) => old,

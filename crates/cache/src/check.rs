@@ -41,8 +41,7 @@ use crate::index::{INDEX_TREE, Index};
 use crate::nodes::read_node;
 use crate::open::CacheFile;
 use crate::replacement::Policy;
-use crate::replay::{Replayer, epoch_at, facts_now, layout_of};
-use crate::staged::staged_now;
+use crate::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of};
 use crate::table::Layout;
 use extents::Pass;
 use tally::Tally;
@@ -153,7 +152,8 @@ impl Checker<'_> {
     async fn checkpoint(&mut self, sb: &CacheSuperblock, layout: &Layout, facts: Option<&[Facts]>) -> bool {
         let mut tally = Tally::new(layout);
         let generation = |bucket: usize| facts.and_then(|f| f.get(bucket)).map(|f| f.generation);
-        let mut pass = Pass::over_checkpoint(layout, self.image, (sb.epoch, sb.cut));
+        let above = counted_above(sb, self.image.published);
+        let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
         let mut walk = Walk::new(sb, layout);
         let mut whole = true;
         while let Some((r, page)) = walk.next_node(&self.src, &mut self.log).await {
@@ -178,10 +178,8 @@ impl Checker<'_> {
         if let (true, Some(facts)) = (whole, facts) {
             let now = |id: BucketId| facts_now(facts[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
-            let published = self.image.published;
-            let open = if published >= sb.epoch { 0 } else { sb.staged.0 };
-            let cut = if published >= sb.cut { 0 } else { sb.staged.1 };
-            tally.compare_staged("the superblock", (open, cut), &mut self.log);
+            let staged = dirty_now(sb.staged, sb, self.image.published);
+            tally.compare_staged("the superblock", staged, &mut self.log);
         }
         whole
     }
@@ -192,8 +190,10 @@ impl Checker<'_> {
         let epoch = epoch_at(sb, published);
         let facts: Vec<Facts> = facts.into_iter().map(|f| facts_now(f, sb, published)).collect();
         // Nothing is evicted here: any policy will do.
-        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, Policy::Fifo, 0, epoch);
-        buckets.restore_staged(staged_now(sb.staged, (sb.epoch, sb.cut), published));
+        let above = counted_above(sb, published);
+        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, (Policy::Fifo, 0), (above, epoch));
+        let staged = dirty_now(sb.staged, sb, published);
+        buckets.restore_staged(staged.0.saturating_add(staged.1));
         drop(facts);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
@@ -215,7 +215,8 @@ impl Checker<'_> {
     async fn keys(&mut self, replayer: &mut Replayer, newest: Epoch) {
         let layout = replayer.layout;
         let mut tally = Tally::new(&layout);
-        let mut pass = Pass::over_replayed(&layout, self.image, newest);
+        let above = replayer.buckets.counted_above();
+        let mut pass = Pass::over_replayed(&layout, self.image, (above, newest));
         let mut cursor = Cursor::new(&[], None);
         let mut more = true;
         while more {

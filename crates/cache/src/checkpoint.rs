@@ -65,6 +65,7 @@ struct Frozen {
     records: u64,
     epochs: (base::Epoch, base::Epoch),
     staged: (u64, u64),
+    counted_from: base::Epoch,
     /// The pool's commit of the staged blocks.
     committed: Option<rt::JoinHandle<Result<()>>>,
 }
@@ -143,6 +144,7 @@ impl Cache {
         st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();
+        let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
         let index = &mut st.index;
         let generation = index.generation;
         index.generation = generation.next();
@@ -155,6 +157,7 @@ impl Cache {
             records,
             epochs,
             staged,
+            counted_from,
             committed,
         }
     }
@@ -300,7 +303,7 @@ impl Cache {
             sb.replay_position = frozen.place.position;
             sb.replay_sequence = frozen.place.sequence;
             (sb.epoch, sb.cut) = frozen.epochs;
-            sb.staged = frozen.staged;
+            (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
             sb.table_digest = digest;
         }
         for _ in 0..2 {

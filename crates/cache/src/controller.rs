@@ -133,7 +133,7 @@ impl Controller {
 pub struct Pacer {
     /// Bytes let through that time has not paid for yet; negative: credit, of [`BURST`] at most.
     debt: f64,
-    /// The rate of the last request.
+    /// The rate at which that is to be paid for; the lowest since it was taken.
     rate: f64,
     last: Instant,
 }
@@ -144,26 +144,24 @@ impl Pacer {
         Pacer::default()
     }
 
-    /// Takes `bytes` at `rate` bytes a second: they may go after the time returned. The first after a pause goes at once.
-    pub fn take(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
+    /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. A rate that falls far at once makes nobody wait for what went before
+    /// it: that is paid for at the rate at which it was taken.
+    pub fn due(&mut self, now: Instant, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
+        if rate < self.rate && self.debt > 0.0 {
+            self.debt *= rate / self.rate;
+            self.rate = rate;
+        }
         let earned = now.since(self.last).as_secs_f64() * rate;
         self.last = self.last.max(now);
         self.debt = (self.debt - earned).max(-rate * BURST.as_secs_f64());
-        let wait = Duration::try_from_secs_f64(self.debt.max(0.0) / rate).unwrap_or(Duration::MAX);
-        self.debt += bytes as f64;
-        self.rate = rate;
-        wait
+        Duration::try_from_secs_f64(self.debt.max(0.0) / rate).unwrap_or(Duration::MAX)
     }
 
-    /// The same, where a rate that falls far at once must not make anybody wait for what went before it: that is paid for at the rate at which it was taken.
-    /// A rate that swings is charged as its highest, so this is not for one that must be kept on average.
-    pub fn take_anew(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
-        let falls_to = rate.max(1) as f64;
-        if falls_to < self.rate && self.debt > 0.0 {
-            self.debt *= falls_to / self.rate;
-        }
-        self.take(now, bytes, rate)
+    /// So many bytes go, at `rate` bytes a second.
+    pub fn charge(&mut self, bytes: u64, rate: u64) {
+        self.debt += bytes as f64;
+        self.rate = rate.max(1) as f64;
     }
 }
 

@@ -33,8 +33,8 @@ proptest! {
         let (mut now, mut sent): (Instant, Vec<(f64, f64)>) = (at(1000), Vec::new());
         for (gap, bytes) in gaps {
             now = now.after(Duration::from_millis(gap));
-            let wait = p.take(now, bytes, rate);
-            now = now.after(wait);
+            now = now.after(p.due(now, rate));
+            p.charge(bytes, rate);
             sent.push((now.0 as f64 / 1e9, bytes as f64));
         }
         for i in 0..sent.len() {
@@ -53,15 +53,17 @@ proptest! {
 fn a_rate_that_falls_is_not_asked_for_what_went_before() {
     let mut p = Pacer::new();
     // More than it may go ahead at once, at 100 MiB a second.
-    p.take_anew(at(0), 100 * MIB, 100 * MIB);
-    let before = p.take_anew(at(0), MIB, 100 * MIB);
-    let wait = p.take_anew(at(0), MIB, MIB / 16);
+    p.charge(100 * MIB, 100 * MIB);
+    let before = p.due(at(0), 100 * MIB);
+    let wait = p.due(at(0), MIB / 16);
     assert!(wait <= before + Duration::from_millis(11), "{wait:?} after {before:?}");
     // At the lower rate the next one waits for the last.
-    let next = p.take_anew(at(0).after(wait), 4096, MIB / 16);
+    p.due(at(0).after(wait), MIB / 16);
+    p.charge(MIB, MIB / 16);
+    let next = p.due(at(0).after(wait), MIB / 16);
     assert!(next >= Duration::from_millis(15_900), "{next:?}");
     // Where the rate rises, it is the rate for all of them.
-    let raised = p.take_anew(at(0).after(wait), 4096, 100 * MIB);
+    let raised = p.due(at(0).after(wait), 100 * MIB);
     assert!(raised <= Duration::from_millis(11), "{raised:?}");
 }
 

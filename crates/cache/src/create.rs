@@ -73,6 +73,7 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
         epoch: Epoch(pool.published().0 + 1),
         cut: Epoch(0),
         staged: (0, 0),
+        counted_from: Epoch(pool.published().0 + 1),
         table_digest: (0..layout.pages()).fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,
         shard: 0,

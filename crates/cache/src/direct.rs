@@ -82,7 +82,7 @@ impl Cache {
         while at < end {
             // Rounds may be kept away meanwhile.
             self.room_between_rounds().await?;
-            let upto = self
+            let (upto, over) = self
                 .resident(Class::Foreground, |st| {
                     // What was dropped after the last entry of the journal nobody would know of.
                     if let Err(e) = self.check_open() {
@@ -97,20 +97,23 @@ impl Cache {
                         _ => end,
                     };
                     if old.is_empty() {
-                        return Ok(Ok(upto));
+                        return Ok(Ok((upto, 0)));
                     }
                     if old.iter().any(|e| st.index.unpublished(e).is_some()) {
                         let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
                         return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
                     }
-                    if let Err(e) = st.change(volume, (at, upto), &[], false)? {
-                        return Ok(Err(e));
-                    }
+                    let over = match st.change(volume, (at, upto), &[], false)? {
+                        Ok(over) => over,
+                        Err(e) => return Ok(Err(e)),
+                    };
                     // Stale keys too: the record that made them stale may not be durable.
                     st.hold_commits();
-                    Ok(Ok(upto))
+                    Ok(Ok((upto, over)))
                 })
                 .await??;
+            // It may have been counted as dirty until now, after an open.
+            self.0.pool.unreserve(over);
             at = upto;
         }
         self.after_write();

@@ -57,13 +57,16 @@ impl Cache {
             for e in clean {
                 let range = (e.lba, Lba(e.end()));
                 // Not journaled: after a crash it is there again, and dropped again.
-                self.resident(Class::Commit, |st| {
-                    if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
-                        dropped += e.len();
-                    }
-                    st.change(e.volume, range, &[], true)
-                })
-                .await??;
+                let over = self
+                    .resident(Class::Commit, |st| {
+                        if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
+                            dropped += e.len();
+                        }
+                        st.change(e.volume, range, &[], true)
+                    })
+                    .await??;
+                // It may have been counted as dirty until now.
+                self.0.pool.unreserve(over);
             }
             let changed = self.state().index.dirty.get() as u64;
             if changed >= self.0.settings.dirty_nodes {

@@ -112,6 +112,7 @@ pub struct SuperblockItem {
     pub cut: u32,
     pub staged_open: u64,
     pub staged_cut: u64,
+    pub counted_from: u32,
     pub index: Option<RootItem>,
     pub table_digest: String,
 }
@@ -141,6 +142,12 @@ pub struct DataItem {
     pub bucket: u64,
     pub generation: u32,
     pub crcs: Vec<String>,
+    /// Of a part: a bit for each sector that counts, the lowest for the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sectors: Option<String>,
+    /// Of a part that was written over a staged block: its epoch and checksum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub below: Option<(u32, String)>,
 }
 
 /// Hands `what` of the cache on `file` to `out`, structure by structure.
@@ -255,8 +262,21 @@ fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
         IndexValue::Staged { epoch, crcs } => (epoch, crcs.len() as u64, None, Some(texts(crcs))),
         IndexValue::Data { epoch, addr: CacheAddr(address), generation, crcs, .. } => {
             let bucket = address / u64::from(layout.bucket_blocks);
-            let item = DataItem { address, bucket, generation: generation.0, crcs: texts(crcs) };
-            (epoch, crcs.len() as u64, Some(item), None)
+            let crcs = texts(crcs);
+            let blocks = crcs.len() as u64;
+            (
+                epoch,
+                blocks,
+                Some(DataItem { address, bucket, generation: generation.0, crcs, sectors: None, below: None }),
+                None,
+            )
+        }
+        IndexValue::Part { epoch, addr: CacheAddr(address), generation, cover, crc } => {
+            let bucket = address / u64::from(layout.bucket_blocks);
+            let sectors = Some(format!("{:#010b}", cover.sectors.bits()));
+            let below = cover.below.map(|b| (b.epoch.0, crc_text(b.crc)));
+            let crcs = vec![crc_text(crc)];
+            (epoch, 1, Some(DataItem { address, bucket, generation: generation.0, crcs, sectors, below }), None)
         }
     };
     Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data, staged })
@@ -282,6 +302,7 @@ impl From<&CacheSuperblock> for SuperblockItem {
             cut: sb.cut.0,
             staged_open: sb.staged.0,
             staged_cut: sb.staged.1,
+            counted_from: sb.counted_from.0,
             index: root(sb.root),
             table_digest: format!("{:016x}", sb.table_digest),
         }

@@ -44,9 +44,9 @@ pub struct Facts {
     pub kind: Kind,
     /// Blocks that the index refers to.
     pub live: u16,
-    /// Unpublished blocks of the open epoch, and of the cut.
+    /// Of these, dirty blocks of the open epoch.
     pub dirty_open: u16,
-    /// As `dirty_open`, of the cut that is being written back.
+    /// As `dirty_open`, of all sealed epochs together.
     pub dirty_cut: u16,
 }
 

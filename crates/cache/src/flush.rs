@@ -124,6 +124,7 @@ impl Cache {
                 return;
             }
             self.give_back_nodes().await;
+            self.watch_age();
         }
     }
 }

@@ -244,13 +244,17 @@ impl Cache {
         .await
     }
 
-    /// Moves an extent to another bucket, unless it belongs to the cut, is bad, or there is no room: then it stays.
+    /// Moves an extent to another bucket, unless it counts as dirty and is not of the open epoch,
+    /// is bad, or there is no room: then it stays.
     async fn move_extent(&self, e: Extent) -> Result<()> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
+        let Body::Data { addr, crcs, cover, .. } = &e.body else { return Ok(()) };
+        if e.is_part() && self.state().index.unpublished(&e).is_none() {
+            return self.drop_published_part(&e).await;
+        }
         let mut taken = SmallVec::new();
         {
             let mut st = self.state_mut();
-            let movable = st.index.unpublished(&e).is_none_or(|w| w == st.buckets.epoch());
+            let movable = st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch());
             if !movable || e.is_stale(&st.buckets) || !st.buckets.is_sparse(*addr) {
                 return Ok(());
             }
@@ -271,12 +275,12 @@ impl Cache {
                             Ok(now) => now,
                             Err(e) => return Ok(Err(e)),
                         };
-                        let movable = st.index.unpublished(&e).is_none_or(|w| w == st.buckets.epoch());
+                        let movable = st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch());
                         if now[..] != [e.clone()] || !movable {
                             return Ok(Ok(()));
                         }
                         let written = st.index.unpublished(&e);
-                        let new = extents(e.volume, e.lba, &taken, crcs, written);
+                        let new = extents((e.volume, e.lba), &taken, crcs, *cover, written);
                         // In the journal in any case: the old place is overwritten some day.
                         Ok(st.change(e.volume, range, &new, false)?.map(|_| ()))
                     })
@@ -313,7 +317,7 @@ impl Cache {
         }
         let st = self.state();
         let Some(audit) = &st.index.audit else { return Ok(()) };
-        let unpublished = audit.staged.iter().filter(|(epoch, _)| **epoch > st.index.published);
+        let unpublished = audit.staged.iter().filter(|(epoch, _)| **epoch > st.buckets.counted_above());
         let (found, (open, cut)) = (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
         if found != (open + cut) as i64 {
             self.0.gc.borrow_mut().miscounted += 1;

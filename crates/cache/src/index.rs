@@ -1,7 +1,7 @@
 //! The index: which blocks of which volume are in the cache, and where. Synchronous steps over resident nodes.
 //!
 //! One tree for all volumes. A key is a volume and its first block; a value says what the blocks from there on are: *data* in a bucket, clean or dirty,
-//! with a crc32c for each block; *staged*, in the pool's staging volume of that volume and epoch, with a crc32c for each block too; or *zeros*, a discard that the
+//! with a crc32c for each block (of a *part*, a single dirty block, only some sectors count: what the others are says the pool's published image); *staged*, in the pool's staging volume of that volume and epoch, with a crc32c for each block too; or *zeros*, a discard that the
 //! pool has yet to see. Extents never overlap. A data extent whose bucket has moved on to another generation is stale: it counts as absent wherever it is
 //! met. So do staged blocks and zeros when their epoch is published.
 //!
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use btree::{DirtyCount, Edit, Fault, Freed, NodeCache, NodePtr, Tree};
-use format::cache::index::{IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
+use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
 use smallvec::SmallVec;
 
 use crate::buckets::Buckets;
@@ -30,9 +30,20 @@ pub(crate) type Crcs = SmallVec<[Crc; 4]>;
 /// What blocks of a volume are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
-    Data { addr: CacheAddr, generation: BucketGen, crcs: Crcs },
-    Staged { crcs: Crcs },
-    Zeros { len: u64 },
+    /// With some sectors only it is a single dirty block; of all others the pool's published image says what they are, and of
+    /// all of them once it is published.
+    Data {
+        addr: CacheAddr,
+        generation: BucketGen,
+        crcs: Crcs,
+        cover: Cover,
+    },
+    Staged {
+        crcs: Crcs,
+    },
+    Zeros {
+        len: u64,
+    },
 }
 
 /// Neighbouring blocks of a volume.
@@ -72,7 +83,14 @@ impl Extent {
                 if !contains(addr, crcs.len() as u32) {
                     return None;
                 }
-                (dirty.then_some(epoch), Body::Data { addr, generation, crcs: crcs.iter().collect() })
+                let crcs = crcs.iter().collect();
+                (dirty.then_some(epoch), Body::Data { addr, generation, crcs, cover: Cover::ALL })
+            }
+            IndexValue::Part { epoch, addr, generation, cover, crc } => {
+                if !contains(addr, 1) {
+                    return None;
+                }
+                (Some(epoch), Body::Data { addr, generation, crcs: SmallVec::from_slice(&[crc]), cover })
             }
         };
         Some(Extent { volume, lba, written, body })
@@ -88,9 +106,13 @@ impl Extent {
             Body::Staged { crcs } => {
                 format::cache::index::encode_staged(out, self.written.unwrap_or_default(), crcs);
             }
-            Body::Data { addr, generation, crcs } => {
+            Body::Data { addr, generation, crcs, cover } => {
                 let epoch = self.written.unwrap_or_default();
-                format::cache::index::encode_data(out, epoch, *addr, *generation, crcs);
+                if cover.is_all() {
+                    format::cache::index::encode_data(out, epoch, *addr, *generation, crcs);
+                } else {
+                    format::cache::index::encode_part(out, epoch, (*addr, *generation), cover, crcs[0]);
+                }
             }
         }
     }
@@ -103,8 +125,8 @@ impl Extent {
         let body = match &self.body {
             Body::Zeros { .. } => Body::Zeros { len: to - from },
             Body::Staged { crcs } => Body::Staged { crcs: part(crcs) },
-            Body::Data { addr, generation, crcs } => {
-                Body::Data { addr: CacheAddr(addr.0 + skip), generation: *generation, crcs: part(crcs) }
+            Body::Data { addr, generation, crcs, cover } => {
+                Body::Data { addr: CacheAddr(addr.0 + skip), generation: *generation, crcs: part(crcs), cover: *cover }
             }
         };
         Extent { volume: self.volume, lba: Lba(from), written: self.written, body }
@@ -118,6 +140,11 @@ impl Extent {
         }
     }
 
+    /// It is a block of which only some sectors count.
+    pub fn is_part(&self) -> bool {
+        matches!(&self.body, Body::Data { cover, .. } if !cover.is_all())
+    }
+
     /// `next` continues it: in the volume, in the bucket, and in kind.
     fn continued_by(&self, next: &Extent, bucket_blocks: u32) -> bool {
         if self.volume != next.volume || self.written != next.written || self.end() != next.lba.0 {
@@ -126,9 +153,14 @@ impl Extent {
         match (&self.body, &next.body) {
             (Body::Zeros { .. }, Body::Zeros { .. }) => true,
             (Body::Staged { crcs: c }, Body::Staged { crcs: d }) => c.len() + d.len() <= MAX_EXTENT_BLOCKS,
-            (Body::Data { addr: a, generation: g, crcs: c }, Body::Data { addr: b, generation: h, crcs: d }) => {
+            (
+                Body::Data { addr: a, generation: g, crcs: c, cover: s },
+                Body::Data { addr: b, generation: h, crcs: d, cover: t },
+            ) => {
                 let bucket = u64::from(bucket_blocks);
                 g == h
+                    && s.is_all()
+                    && t.is_all()
                     && a.0 + c.len() as u64 == b.0
                     && a.0 / bucket == b.0 / bucket
                     && c.len() + d.len() <= MAX_EXTENT_BLOCKS
@@ -176,7 +208,7 @@ impl Audit {
         if let (Body::Staged { crcs }, Some(written)) = (&e.body, e.written) {
             *self.staged.entry(written).or_default() += i64::from(by) * crcs.len() as i64;
         }
-        if let Body::Data { addr, generation, crcs } = &e.body
+        if let Body::Data { addr, generation, crcs, .. } = &e.body
             && buckets.is_current(*addr, *generation)
         {
             let count = &mut self.counts[buckets.of(*addr).0 as usize];
@@ -247,7 +279,7 @@ impl Index {
             }
             let skip = lba.0 - first.0;
             let crcs = crcs.cut(skip as usize, (end.0 - lba.0) as usize).iter().collect();
-            let body = Body::Data { addr: CacheAddr(addr.0 + skip), generation, crcs };
+            let body = Body::Data { addr: CacheAddr(addr.0 + skip), generation, crcs, cover: Cover::ALL };
             Some(Extent { volume, lba, written: dirty.then_some(epoch), body })
         })?;
         Ok(found.flatten())
@@ -311,9 +343,9 @@ impl Index {
         };
         for e in old {
             let gone = e.cut(lba.0, end.0);
-            let written = self.unpublished(&gone);
+            let written = buckets.counted(gone.written);
             match &gone.body {
-                Body::Data { addr, generation, crcs } => {
+                Body::Data { addr, generation, crcs, .. } => {
                     buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
                 }
                 Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, written),
@@ -337,7 +369,9 @@ impl Index {
         }
         for e in new {
             match &e.body {
-                Body::Data { addr, crcs, .. } => buckets.add(*addr, crcs.len() as u32, self.unpublished(e).is_some()),
+                Body::Data { addr, crcs, .. } => {
+                    buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some())
+                }
                 Body::Staged { crcs } => buckets.add_staged(crcs.len() as u64),
                 Body::Zeros { .. } => {}
             }
@@ -383,8 +417,10 @@ impl Index {
         let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(Ok(false)) };
         self.remove(volume, lba)?;
         self.note(buckets, &e, -1);
-        if let Body::Data { crcs, .. } | Body::Staged { crcs } = &e.body {
-            buckets.forget_stale(crcs.len() as u64);
+        match &e.body {
+            Body::Data { crcs, .. } => buckets.forget_stale(crcs.len() as u64),
+            Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, buckets.counted(e.written)),
+            Body::Zeros { .. } => {}
         }
         Ok(Ok(true))
     }

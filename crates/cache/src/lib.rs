@@ -1,9 +1,12 @@
 //! The cache: buckets, index and journal on one fast device, in front of the pool.
 //!
-//! What a volume holds now is the pool's published image and, over it, the index. A write is appended to an open bucket, its key enters the index, and
-//! the reply goes out; FLUSH makes data and journal durable on the fast device alone. *Rounds* carry what is dirty to the pool: each takes a cut of the
-//! index in O(1) (a snapshot of the tree, and the next epoch), writes its blocks in the order of addresses, and publishes all of it at once; so the
-//! pool alone is always an exact past state. Long streams go past the buckets, into *staging volumes* of the pool, with keys like any other write.
+//! What a volume holds now is the pool's published image and, over it, the index. A write is
+//! appended to an open bucket, its key enters the index, and the reply goes out; FLUSH makes data
+//! and journal durable on the fast device alone. *Rounds* carry what is dirty to the pool: each
+//! takes a cut of the index (a snapshot of the tree, taken in O(1), which seals an epoch), writes
+//! its blocks in the order of addresses, and publishes all of it at once; so the pool alone is
+//! always an exact past state. Long streams go past the buckets, into *staging volumes* of the
+//! pool, with keys like any other write.
 //!
 //! **Invariants.**
 //! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's record that made it so is durable, nobody reads it, no
@@ -11,13 +14,16 @@
 //! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before it, and then a device flush; and a commit of the pool, where
 //!    some of these writes went past the cache.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
-//! 4. The buckets' counters are exact at all times.
+//! 4. The buckets' counters are exact at all times, as of the epoch that they name
+//!    ([`buckets::Buckets::counted_above`]).
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
 //! 6. No commit of the pool is durable before the journal has the records of all staged blocks in it, and no checkpoint of the index before the pool has
 //!    committed the staged blocks that it names.
 //! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`distrust`]).
 
 mod admin;
+mod admission;
+mod age;
 mod arrivals;
 mod buckets;
 mod bypass;
@@ -25,6 +31,7 @@ pub mod check;
 mod checkpoint;
 pub mod controller;
 mod create;
+mod cuts;
 mod direct;
 mod distrust;
 pub mod dump;
@@ -37,6 +44,7 @@ mod limbo;
 mod node_room;
 mod nodes;
 mod open;
+mod parts;
 mod promote;
 mod read;
 mod reclaim;
@@ -49,7 +57,7 @@ mod state;
 mod status;
 mod streams;
 mod table;
-mod throttle;
+pub mod throttle;
 mod write;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -64,8 +72,9 @@ use rustc_hash::FxHashMap;
 
 pub use create::{CreateOptions, check_create, create};
 pub use open::CacheFile;
+pub use parts::BlockPart;
 pub use replacement::Policy;
-pub use settings::{Promote, Settings};
+pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;
 
 use checkpoint::Checkpointer;
@@ -97,6 +106,8 @@ struct Inner {
     round: RefCell<RoundState>,
     round_wanted: Event,
     round_done: Event,
+    /// A pass has begun or ended, or much is dirty in the open epoch.
+    seal_wanted: Event,
     /// Held by a round, and by what must not meet one (a volume's end).
     round_lock: Semaphore,
     /// When a client asked for something last.
@@ -106,6 +117,10 @@ struct Inner {
     gc_lock: Semaphore,
     opened_at: Instant,
     bypass: bypass::Bypass,
+    admission: admission::Admission,
+    age: age::Age,
+    /// Write-back is needed more than it was: its pace is to be looked at.
+    pressed: Event,
     /// Held by the write that is taking blocks.
     taking: Semaphore,
     /// Streams of reads, and of writes.
@@ -161,6 +176,8 @@ impl Cache {
         drop(st);
         self.set_aside_if_failed();
         self.0.room.notify();
+        self.0.pressed.notify();
+        self.0.admission.wake();
         self.0.flushed.notify();
         self.0.checkpoint_moved.notify();
     }

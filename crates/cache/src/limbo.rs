@@ -1,13 +1,16 @@
 //! Nodes of the index that checkpoints have replaced: when their blocks may be given to others.
 //!
-//! Two may still be about them. *Readers* that began before, each for a moment: they hold a [`Pin`]. And the *cut*, for as long as its round takes: it knows
-//! nodes up to the generation that was open when it was taken. Most nodes are replaced soon after they were made, and are younger than the cut; what was
-//! replaced before the cut is older, but not in it either. So what is held for it is no more than what its tree has.
+//! Two may still be about them. *Readers* that began before, each for a moment: they hold a
+//! [`Pin`]. And the *cuts* that are not published yet: each knows nodes up to the generation that
+//! was open when it was taken, and none that had been replaced before. So a node is held if the
+//! newest cut of the moment in which it was replaced can know it, and until that cut is published,
+//! for an older one may know it too. Most nodes are replaced soon after they were made, and are
+//! younger than all cuts. What is held is therefore little more than what the cuts' trees have.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::Generation;
+use base::{Epoch, Generation};
 use btree::NodePtr;
 
 /// Who reads nodes of the index holds one, so that their blocks are not given to others meanwhile.
@@ -18,10 +21,11 @@ pub(crate) struct Limbo {
     pin: Pin,
     /// Nodes that nothing refers to any more, and the pin of those who may have begun to read them before.
     waiting: VecDeque<(Pin, Vec<NodePtr>)>,
-    /// While there is a cut: the newest generation that it knows.
-    cut: Option<Generation>,
-    /// What only the cut knows, perhaps.
-    held: Vec<NodePtr>,
+    /// The cuts that are not published, the oldest first: the epoch of each, and the newest
+    /// generation that it knows.
+    cuts: VecDeque<(Epoch, Generation)>,
+    /// What only cuts know, perhaps: the newest of them, and nodes. In the order of the cuts.
+    held: VecDeque<(Epoch, Vec<NodePtr>)>,
     published_before: Generation,
 }
 
@@ -31,23 +35,35 @@ impl Limbo {
         self.pin.clone()
     }
 
-    /// A cut was taken while `open` was the open generation.
-    pub fn take_cut(&mut self, open: Generation) {
-        self.cut = Some(open);
+    /// A cut of `epoch` was taken while `open` was the open generation.
+    pub fn take_cut(&mut self, epoch: Epoch, open: Generation) {
+        self.cuts.push_back((epoch, open));
     }
 
-    /// While there is a cut: the newest generation that it knows.
+    /// While there are cuts: the newest generation that one of them knows.
     pub fn cut(&self) -> Option<Generation> {
-        self.cut
+        self.cuts.back().map(|(_, generation)| *generation)
     }
 
-    /// The cut is published: what it knew is known to nobody.
-    pub fn cut_published(&mut self) {
-        if let Some(generation) = self.cut.take() {
+    /// Nodes that are held for cuts: for all, and for the newest of them.
+    pub fn held(&self) -> (u64, u64) {
+        let newest = self.cuts.back().map(|(epoch, _)| *epoch);
+        let count = |(_, nodes): &(Epoch, Vec<NodePtr>)| nodes.len() as u64;
+        (self.held.iter().map(count).sum(), self.held.iter().filter(|(of, _)| Some(*of) == newest).map(count).sum())
+    }
+
+    /// The cut of `epoch` is published: what it and older ones knew, and no younger one, is known
+    /// to nobody.
+    pub fn published(&mut self, epoch: Epoch) {
+        while let Some(&(_, generation)) = self.cuts.front().filter(|(of, _)| *of <= epoch) {
             self.published_before = generation;
+            self.cuts.pop_front();
         }
-        let held = std::mem::take(&mut self.held);
-        self.replaced(held);
+        while self.held.front().is_some_and(|(of, _)| *of <= epoch)
+            && let Some((_, nodes)) = self.held.pop_front()
+        {
+            self.free(nodes);
+        }
     }
 
     /// Nodes of older generations hold nothing that is not published: all of it was in the cut that was published last.
@@ -57,11 +73,18 @@ impl Limbo {
 
     /// No checkpoint refers to these nodes any more.
     pub fn replaced(&mut self, nodes: Vec<NodePtr>) {
-        let cut = self.cut;
-        let known = |node: &NodePtr| cut.is_some_and(|cut| node.generation <= cut);
-        let (known, free): (Vec<_>, Vec<_>) = nodes.into_iter().partition(known);
-        self.held.extend(known);
-        self.waiting.push_back((std::mem::take(&mut self.pin), free));
+        let Some(&(newest, generation)) = self.cuts.back() else { return self.free(nodes) };
+        let (known, free): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.generation <= generation);
+        match self.held.back_mut() {
+            Some((of, held)) if *of == newest => held.extend(known),
+            _ => self.held.push_back((newest, known)),
+        }
+        self.free(free);
+    }
+
+    /// Readers alone may still be about these nodes.
+    fn free(&mut self, nodes: Vec<NodePtr>) {
+        self.waiting.push_back((std::mem::take(&mut self.pin), nodes));
     }
 
     /// The next node whose block may be given to others.
@@ -81,7 +104,7 @@ impl Limbo {
     /// All that are in here.
     #[cfg(test)]
     pub fn nodes(&self) -> impl Iterator<Item = &NodePtr> {
-        self.waiting.iter().flat_map(|(_, nodes)| nodes).chain(&self.held)
+        self.waiting.iter().flat_map(|(_, nodes)| nodes).chain(self.held.iter().flat_map(|(_, nodes)| nodes))
     }
 }
 
@@ -121,17 +144,17 @@ mod tests {
     fn a_cut_holds_what_it_knows_and_nothing_else() {
         let mut limbo = Limbo::default();
         limbo.replaced(nodes(10, 1));
-        limbo.take_cut(Generation(5));
+        limbo.take_cut(Epoch(1), Generation(5));
         limbo.replaced(nodes(20, 4));
         limbo.replaced(nodes(30, 5));
         limbo.replaced(nodes(40, 6));
         // The first were replaced before it was taken, the last were made after that.
         assert_eq!(free(&mut limbo), [10, 11, 12, 40, 41, 42]);
         assert_eq!(limbo.published_before(), Generation(0));
-        limbo.cut_published();
+        limbo.published(Epoch(1));
         assert_eq!(limbo.published_before(), Generation(5));
         // The next cut comes before anything of that was given back, and does not know it either.
-        limbo.take_cut(Generation(7));
+        limbo.take_cut(Epoch(2), Generation(7));
         limbo.replaced(nodes(50, 7));
         assert_eq!(free(&mut limbo), [20, 21, 22, 30, 31, 32]);
         assert_eq!(limbo.nodes().count(), 3);
@@ -140,12 +163,48 @@ mod tests {
     #[test]
     fn who_reads_for_a_cut_at_its_end_is_waited_for() {
         let mut limbo = Limbo::default();
-        limbo.take_cut(Generation(5));
+        limbo.take_cut(Epoch(1), Generation(5));
         limbo.replaced(nodes(20, 4));
         let reader = limbo.pin();
-        limbo.cut_published();
+        limbo.published(Epoch(1));
         assert!(free(&mut limbo).is_empty());
         drop(reader);
         assert_eq!(free(&mut limbo), [20, 21, 22]);
+    }
+
+    #[test]
+    fn of_several_cuts_each_holds_what_was_replaced_while_it_was_the_newest() {
+        let mut limbo = Limbo::default();
+        limbo.take_cut(Epoch(1), Generation(5));
+        limbo.replaced(nodes(10, 4));
+        limbo.take_cut(Epoch(2), Generation(7));
+        limbo.replaced(nodes(20, 3));
+        limbo.replaced(nodes(30, 6));
+        limbo.take_cut(Epoch(3), Generation(9));
+        limbo.replaced(nodes(40, 8));
+        limbo.replaced(nodes(50, 10));
+        assert_eq!(limbo.held(), (12, 3));
+        assert_eq!((limbo.cut(), free(&mut limbo)), (Some(Generation(9)), vec![50, 51, 52]));
+        // The second cut, which was newest then, may know what the first did.
+        limbo.published(Epoch(1));
+        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(5), vec![10, 11, 12]));
+        // What becomes free is not of the third, which was taken later.
+        limbo.published(Epoch(2));
+        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(7), vec![20, 21, 22, 30, 31, 32]));
+        limbo.published(Epoch(3));
+        assert_eq!((limbo.cut(), free(&mut limbo)), (None, vec![40, 41, 42]));
+    }
+
+    #[test]
+    fn the_newest_of_several_cuts_is_published_with_all_before_it() {
+        let mut limbo = Limbo::default();
+        for i in 1..4 {
+            limbo.take_cut(Epoch(i), Generation(u64::from(i) * 2));
+            limbo.replaced(nodes(u64::from(i) * 10, 1));
+        }
+        limbo.published(Epoch(2));
+        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(4), vec![10, 11, 12, 20, 21, 22]));
+        limbo.published(Epoch(3));
+        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(6), vec![30, 31, 32]));
     }
 }

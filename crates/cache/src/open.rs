@@ -17,16 +17,16 @@ use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
 use rustc_hash::FxHashMap;
 
+use crate::admission::Admission;
 use crate::arrivals::{Arrivals, Committed};
 use crate::buckets::Buckets;
 use crate::checkpoint::{Checkpointer, TablePage};
 use crate::index::{INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
-use crate::replay::{Replayed, Replayer, epoch_at, facts_now, layout_of, replay_from};
+use crate::replay::{Replayed, Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of, replay_from};
 use crate::round::RoundState;
 use crate::settings::Settings;
-use crate::staged::staged_now;
 use crate::state::State;
 use crate::streams::Streams;
 use crate::table::read_page;
@@ -114,8 +114,10 @@ impl Cache {
             return Err(PoolError::new(ErrorKind::Damaged, text));
         }
         let seed = rt.random();
-        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, settings.policy, seed, epoch);
-        buckets.restore_staged(staged_now(sb.staged, (sb.epoch, sb.cut), published));
+        let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
+        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, policy, (above, epoch));
+        let staged = dirty_now(sb.staged, &sb, published);
+        buckets.restore_staged(staged.0.saturating_add(staged.1));
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let nodes = NodeCache::new(settings.resident_nodes);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
@@ -152,7 +154,7 @@ impl Cache {
             stats: Default::default(),
             // There may be some; and only a round says that all is written back.
             zeros: u64::from(!empty),
-            zeros_of_cut: 0,
+            zeros_of_cuts: 0,
             dead_zeros: 0,
             nodes_left: 0,
             bad: Vec::new(),
@@ -160,6 +162,7 @@ impl Cache {
             failed: None,
         };
         let (round, cutoff) = (RoundState::new(&settings), settings.sequential_cutoff);
+        let admission = Admission::new(&settings);
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
@@ -179,6 +182,7 @@ impl Cache {
             round: RefCell::new(round),
             round_wanted: Event::new(),
             round_done: Event::new(),
+            seal_wanted: Event::new(),
             round_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),
             replay: Cell::new(Replay::default()),
@@ -186,6 +190,9 @@ impl Cache {
             gc_lock: Semaphore::new(1),
             opened_at: rt.now(),
             bypass: Default::default(),
+            admission,
+            age: Default::default(),
+            pressed: Event::new(),
             taking: Semaphore::new(1),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
@@ -244,9 +251,13 @@ impl Cache {
         let c = self.clone();
         spawn(Box::pin(async move { c.write_back().await }));
         let c = self.clone();
+        spawn(Box::pin(async move { c.sealer().await }));
+        let c = self.clone();
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.collector().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.admitter().await }));
         // The pool is held by the cache, not the other way round: of two that hold each other none would ever be freed.
         let c = Rc::downgrade(&self.0);
         self.0.pool.before_commit(Some(Rc::new(move || {
@@ -319,7 +330,10 @@ impl Cache {
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
         self.0.round_wanted.notify();
+        self.0.seal_wanted.notify();
         self.0.room.notify();
+        self.0.pressed.notify();
+        self.0.admission.wake();
     }
 
     async fn settle(&self) -> Result<()> {

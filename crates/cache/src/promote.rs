@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Epoch, Generation, Lba, Slice, SliceList, VolumeId};
+use format::cache::index::Cover;
 use pool::Result;
 use queue::Class;
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use crate::write::extents;
 /// No promotion is of more blocks.
 pub(crate) const MAX_BLOCKS: u64 = 256;
 /// Promotions that are being written into buckets at once.
-const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 32;
 /// Bytes that may wait for a commit of the pool; what comes on top of it is not kept.
 const MAX_WAITING: usize = 16 << 20;
 
@@ -48,7 +49,7 @@ pub(crate) struct Promotions {
     all: BTreeMap<Key, Promotion>,
     next: u64,
     /// In buckets' way.
-    running: usize,
+    pub running: usize,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     /// Ranges that a direct write is changing in the pool.
@@ -196,22 +197,29 @@ impl Cache {
             let entered = self
                 .resident(Class::Commit, |st| {
                     let good = st.promotions.good(key).is_some();
-                    let there = match st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)? {
+                    let (parts, there) = match st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)? {
                         Ok(found) => {
                             // Staged blocks that were published before it began are what was read.
                             let published = st.promotions.published(key);
                             let dead = |e: &Extent| match e.body {
                                 Body::Staged { .. } => e.written <= Some(published),
+                                // Of a part that is published, the pool has the whole.
+                                Body::Data { .. } if e.is_part() => e.written <= Some(published),
                                 _ => e.is_stale(&st.buckets),
                             };
-                            found.iter().any(|e| !dead(e))
+                            let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
+                            (parts, found.iter().any(|e| !dead(e)))
                         }
                         Err(e) => return Ok(Err(e)),
                     };
                     if !good || there {
                         return Ok(Ok(()));
                     }
-                    let new = extents(volume, from, &taken, &crcs, None);
+                    // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
+                    if parts && let Err(e) = st.change(volume, (from, end), &[], false)? {
+                        return Ok(Err(e));
+                    }
+                    let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
                     st.stats.promoted += crcs.len() as u64;
                     Ok(st.change(volume, (from, end), &new, true)?.map(|_| ()))
                 })

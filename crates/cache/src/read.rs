@@ -1,8 +1,9 @@
 //! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Epoch, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, SliceList, VolumeId};
 use btree::Fault;
+use format::cache::index::Cover;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use smallvec::SmallVec;
@@ -14,24 +15,27 @@ use crate::state::State;
 /// Blocks that one step looks up.
 const STEP_BLOCKS: u64 = 256;
 
-/// A part of a read.
-enum Part {
+/// Where a piece of a read is.
+pub(crate) enum Part {
     /// In a bucket, which is pinned.
     Bucket {
         addr: CacheAddr,
         crcs: Crcs,
         dirty: bool,
+        /// All, or those of the one block that count: the pool has the others.
+        cover: Cover,
     },
     /// In the pool, in the staging volume of this epoch.
-    Staged(Epoch),
+    /// With the checksum of the first block.
+    Staged(Epoch, Crc),
     Zeros,
     Pool,
 }
 
-struct Piece {
-    lba: Lba,
-    blocks: u64,
-    part: Part,
+pub(crate) struct Piece {
+    pub lba: Lba,
+    pub blocks: u64,
+    pub part: Part,
 }
 
 impl Cache {
@@ -55,7 +59,13 @@ impl Cache {
         Ok(all)
     }
 
-    async fn read_step(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
+    pub(crate) async fn read_step(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+        sequential: bool,
+    ) -> Result<SliceList> {
         let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await??;
         if pieces.len() == 1
             && let Some(piece) = pieces.pop()
@@ -86,12 +96,15 @@ impl Cache {
                 let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
-            Part::Staged(epoch) => {
+            Part::Staged(epoch, _) => {
                 self.state_mut().stats.misses += blocks;
                 Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
             }
             Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
-            Part::Bucket { addr, crcs, dirty } => {
+            Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
+                Box::pin(self.read_part((volume, lba), (addr, crcs, cover), sequential)).await
+            }
+            Part::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
                 let journal = self.state().journal.pushed();
                 self.state_mut().buckets.unpin(addr, journal);
@@ -130,7 +143,7 @@ impl Cache {
     }
 
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
-    async fn read_again(
+    pub(crate) async fn read_again(
         &self,
         volume: VolumeId,
         lba: Lba,
@@ -153,6 +166,7 @@ impl Cache {
         }
         tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
         // Only what still points there: it may have been written meanwhile.
+        let mut over = 0;
         self.resident(Class::Foreground, |st| {
             let end = lba.plus(blocks);
             let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
@@ -165,8 +179,9 @@ impl Cache {
                     let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                     // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by
                     // this block after a crash.
-                    if let Err(e) = st.change(volume, range, &[], false)? {
-                        return Ok(Err(e));
+                    match st.change(volume, range, &[], false)? {
+                        Ok(counted) => over += counted,
+                        Err(e) => return Ok(Err(e)),
                     }
                     st.hold_commits();
                 }
@@ -175,6 +190,7 @@ impl Cache {
             Ok(Ok(()))
         })
         .await??;
+        self.0.pool.unreserve(over);
         self.0.pool.read(volume, lba, blocks).await
     }
 
@@ -287,7 +303,7 @@ pub(crate) fn ended() -> PoolError {
 }
 
 /// Looks up where blocks are, and pins the buckets.
-fn plan(
+pub(crate) fn plan(
     st: &mut State,
     volume: VolumeId,
     lba: Lba,
@@ -299,10 +315,10 @@ fn plan(
         && !e.is_stale(&st.buckets)
     {
         let dirty = st.index.unpublished(&e).is_some();
-        if let Body::Data { addr, crcs, .. } = e.body {
+        if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
             st.buckets.touch(addr);
-            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty } });
+            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover } });
             return Ok(Ok(pieces));
         }
     }
@@ -321,7 +337,7 @@ fn plan(
             continue;
         }
         let dirty = st.index.unpublished(&e).is_some();
-        if !dirty && matches!(e.body, Body::Staged { .. } | Body::Zeros { .. }) {
+        if !dirty && (e.is_part() || matches!(e.body, Body::Staged { .. } | Body::Zeros { .. })) {
             continue;
         }
         let e = e.cut(lba.0, end.0);
@@ -330,11 +346,13 @@ fn plan(
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
             Body::Zeros { .. } => Part::Zeros,
-            Body::Staged { .. } => Part::Staged(e.written.unwrap_or_default()),
-            Body::Data { addr, crcs, .. } => {
+            Body::Staged { crcs } => {
+                Part::Staged(e.written.unwrap_or_default(), crcs.first().copied().unwrap_or_default())
+            }
+            Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
                 st.buckets.touch(addr);
-                Part::Bucket { addr, crcs, dirty }
+                Part::Bucket { addr, crcs, dirty, cover }
             }
         };
         pieces.push(Piece { lba: from, blocks, part });

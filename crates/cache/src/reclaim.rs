@@ -1,13 +1,11 @@
-//! Free buckets ahead of need, and writers held to what the pool can take.
+//! Free buckets ahead of need, and room for what requests change.
 
 use std::time::Duration;
 
-use base::BLOCK_U64;
 use pool::Result;
 use queue::Class;
 
 use crate::Cache;
-use crate::throttle::Load;
 use crate::write::PATIENCE;
 
 /// Buckets evicted, or looked at, in one go.
@@ -83,18 +81,6 @@ impl Cache {
             }
             self.0.rt.yield_now().await;
         }
-    }
-
-    /// Holds a writer back as far as write-back needs it.
-    pub(crate) async fn admit(&self, blocks: u64) -> Result<()> {
-        self.check_failed()?;
-        self.0.last_request.set(self.0.rt.now());
-        let delay = self.writer_delay(blocks);
-        if delay > Duration::ZERO {
-            self.0.bypass.note_held(self.0.rt.now(), delay);
-            Box::pin(self.0.rt.sleep(delay)).await;
-        }
-        self.room_for_records().await
     }
 
     /// Waits until there is room for the records of one more request.
@@ -174,38 +160,23 @@ impl Cache {
         Ok(())
     }
 
-    /// How long a writer of so many blocks waits.
-    fn writer_delay(&self, blocks: u64) -> Duration {
-        let load = self.load();
-        let now = self.0.rt.now();
-        let mut round = self.0.round.borrow_mut();
-        match round.meter.speed(now).and_then(|speed| load.writer_rate(speed)) {
-            Some(rate) => round.writers.take(now, blocks * BLOCK_U64, (rate * BLOCK_U64 as f64) as u64),
-            None => Duration::ZERO,
+    /// A round should not wait until the pool's image is old.
+    pub(crate) fn much_is_dirty(&self) -> bool {
+        let (open, _) = self.state().buckets.dirty_blocks();
+        let target = self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
+        open > 0 && (open > target / 2 || self.pressure() > 0.5)
+    }
+
+    /// Write-back is needed more than it was, perhaps: a round that paces itself is to look again.
+    pub(crate) fn pressed(&self) {
+        let slow = self.0.round.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
+        if slow {
+            self.0.pressed.notify();
         }
     }
 
-    /// What write-back has before it, and the room that is left.
-    pub(crate) fn load(&self) -> Load {
-        let layout = &self.0.layout;
-        let (low, high) =
-            Load::band(layout.data_blocks(), self.0.settings.dirty_target_percent, self.0.settings.dirty_limit_percent);
-        let reserve = self.node_reserve();
-        let st = self.state();
-        let (open, cut) = st.buckets.dirty_blocks();
-        let census = st.buckets.census();
-        let room = (census.free + census.clean).saturating_sub(reserve);
-        let room = u64::from(room) * u64::from(layout.bucket_blocks);
-        let round = self.0.round.borrow();
-        let carried = round.meter.done(cut, round.carried, self.0.rt.now());
-        let load = Load { open, cut, carried, room, blocks: layout.data_blocks(), low, high };
-        round.meter.known().map_or(load, |speed| load.in_time(speed, self.0.settings.max_lag))
-    }
-
-    /// A round should not wait until the pool's image is old.
-    pub(crate) fn much_is_dirty(&self) -> bool {
-        let load = self.load();
-        load.open > load.low || load.open > 0 && load.room < load.blocks / 2
+    fn wanted_rate(&self) -> f64 {
+        self.0.settings.writeback.max as f64 * self.pressure()
     }
 
     /// To be called after a change: wakes the checkpointer when much has changed, and the round when much is dirty.
@@ -220,6 +191,10 @@ impl Cache {
         drop(st);
         if asleep || self.much_is_dirty() || self.round_wanted_by_staged() {
             self.0.round_wanted.notify();
+        }
+        self.pressed();
+        if self.wants_seal() {
+            self.0.seal_wanted.notify();
         }
     }
 }

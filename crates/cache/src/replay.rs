@@ -40,15 +40,31 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
     Ok(layout)
 }
 
-/// What a bucket's record says now that the pool's image has everything up to `published`.
+/// What a bucket's record says now that the pool's image has everything up to `published`: exactly
+/// what keys above [`counted_above`] name.
 pub(crate) fn facts_now(mut f: Facts, sb: &CacheSuperblock, published: Epoch) -> Facts {
-    if published >= sb.epoch {
-        f.dirty_open = 0;
-    }
-    if published >= sb.cut {
-        f.dirty_cut = 0;
-    }
+    (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
     f
+}
+
+/// Numbers of a checkpoint that are about dirty blocks, of the open epoch and of the sealed ones:
+/// what of them counts.
+pub(crate) fn dirty_now<T: Default>((open, cut): (T, T), sb: &CacheSuperblock, published: Epoch) -> (T, T) {
+    let open = if published >= sb.epoch { T::default() } else { open };
+    let cut = if published >= sb.cut { T::default() } else { cut };
+    (open, cut)
+}
+
+/// What was written up to this epoch is not in the numbers that [`dirty_now`] says. Of the epochs
+/// that were sealed at the checkpoint, some may be published and others not: then these numbers are
+/// about all of them, and the epoch is that which was published as of the checkpoint.
+pub(crate) fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+    let as_it_was = published < sb.epoch && (sb.cut == Epoch(0) || published < sb.cut);
+    match sb.counted_from.0 {
+        1.. if as_it_was => Epoch(sb.counted_from.0 - 1),
+        // All of them are published, or it was not said: then there was one cut at most.
+        _ => published,
+    }
 }
 
 /// The epoch that is open when a cache is opened, before its journal says more.
@@ -137,6 +153,9 @@ impl Replayer {
                     // Its bucket was evicted later: it was in the pool by then.
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
+                }
+                if !self.arrivals.has_below(&e, self.index.published).await? {
+                    return Ok(1);
                 }
                 match &e.body {
                     Body::Staged { .. } if self.index.unpublished(&e).is_none() => {

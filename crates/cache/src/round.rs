@@ -1,16 +1,22 @@
-//! Write-back in rounds: a round carries one cut of the cache to the pool, and the pool publishes all of it at once.
+//! Write-back in rounds, or passes: each carries one cut of the cache to the pool, and the pool
+//! publishes all of it at once, with the cuts before it.
 //!
-//! 1. *Cut*, in O(1): the open epoch becomes the cut, the next one opens; the index's tree is cloned, which costs nothing and never changes. What is
-//!    overwritten from now on is a new key in the live tree; the clone still has the old one, and its bytes stay in their bucket.
-//!    Writes past the cache that are under way end first: what is staged for the cut is complete.
-//! 2. The clone is walked in the order of addresses, but for what is older than the cut before; runs of dirty blocks are read, verified, and written into
-//!    free space of the pool, in the round's own transaction, at the pace that the controller sets. What is staged is in the pool: the volume takes it over
-//!    where it is.
+//! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned,
+//!    which costs nothing and never changes. What is overwritten from now on is a new key in the
+//!    live tree; the clone still has the old one, and its bytes stay in their bucket. Writes past
+//!    the cache that are under way end first: what is staged for the cut is complete. There may be
+//!    several cuts ([`crate::cuts`]).
+//! 2. The clone is walked in the order of addresses, but for what is older than the cut that was
+//!    published last; runs of dirty blocks are read, verified, and written into free space of the
+//!    pool, in the round's own transaction, at the pace that the controller sets. What is staged is
+//!    in the pool: the volume takes it over where it is.
 //! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
 //!    an older one in the cache would hide it.
-//! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every key of the cut is clean.
+//! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every
+//!    key of this epoch and of older ones is clean.
 //!
-//! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again.
+//! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again,
+//! before any other is.
 //!
 //! A dirty block that is bad in the cache cannot be carried. It is entered again into the open epoch, so that it stays dirty and reading it stays an
 //! error: once clean, the pool's old block would be taken for it.
@@ -18,16 +24,16 @@
 use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
-use btree::{Cursor, Tree};
+use btree::Cursor;
 use pool::{ErrorKind, PoolError, Result, Round};
 use queue::Class;
+use rt::sync::either;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::controller::{Controller, ControllerState, Pacer};
+use crate::cuts::{Cut, Cuts};
 use crate::index::{Body, Extent};
-use crate::throttle::Meter;
-use format::cache::journal::Record;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
@@ -37,27 +43,21 @@ const RUNS: usize = 128;
 const BLOCKS: u64 = 4096;
 /// After an error a round is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// A cut that is not published yet.
-#[derive(Clone)]
-struct Cut {
-    epoch: Epoch,
-    tree: Tree,
-    taken_at: Instant,
-    /// Blocks of it for which the pool has promised room.
-    promised: u64,
-    /// It was handed to the pool to be published; staging volumes may be gone.
-    handed_over: bool,
-}
+/// A round that paces itself looks at its rate this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What stays between rounds.
 pub(crate) struct RoundState {
-    cut: Option<Cut>,
+    pub cuts: Cuts,
     controller: Controller,
     pacer: Pacer,
     /// Somebody waits for all of it: no pacing.
     pub urgent: u32,
     pub count: u64,
+    /// How often all that was dirty at a moment has been published since, one after the other; and
+    /// the epoch that was open at the last of these moments.
+    turns: u64,
+    turn: Epoch,
     /// What the pool's image is missing began then.
     pub dirty_since: Option<Instant>,
     pub last_error: Option<PoolError>,
@@ -68,28 +68,40 @@ pub(crate) struct RoundState {
     pub carried: u64,
     /// Promises that this try has used up, or that go on for blocks which stay dirty.
     kept_promises: u64,
-    pub meter: Meter,
-    /// Holds writers to what write-back can do.
-    pub writers: Pacer,
+    /// The rate at which it waits before it carries more, in bytes a second.
+    pub sleeps_at: Option<u64>,
 }
 
 impl RoundState {
     pub fn new(settings: &crate::Settings) -> RoundState {
         RoundState {
-            cut: None,
+            cuts: Cuts::default(),
             controller: Controller::new(settings.writeback.clone()),
             pacer: Pacer::new(),
             urgent: 0,
             count: 0,
+            turns: 0,
+            turn: Epoch(0),
             dirty_since: None,
             last_error: None,
             failing_since: None,
             bytes: 0,
             carried: 0,
             kept_promises: 0,
-            meter: Meter::default(),
-            writers: Pacer::new(),
+            sleeps_at: None,
         }
+    }
+
+    /// Lets a round carry so many bytes at `rate` bytes a second; or says how long it has to wait.
+    fn take_turn(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
+        let wait = if self.urgent > 0 { Duration::ZERO } else { self.pacer.due(now, rate) };
+        self.sleeps_at = (!wait.is_zero()).then_some(rate);
+        if wait.is_zero() {
+            self.pacer.charge(bytes, rate);
+            self.bytes += bytes;
+            self.carried += bytes / BLOCK_U64;
+        }
+        wait
     }
 
     pub fn controller(&self) -> ControllerState {
@@ -159,22 +171,24 @@ impl Cache {
         let (any, cut) = self.state().buckets.unpublished_blocks();
         let much = self.much_is_dirty() || self.round_wanted_by_staged() || self.wants_node_room();
         let mut round = self.0.round.borrow_mut();
-        if any + cut == 0 && round.cut.is_none() && !self.zeros_are_due() {
+        let left = round.cuts.count() > 0;
+        if any + cut == 0 && !left && !self.zeros_are_due() {
             round.dirty_since = None;
             return None;
         }
         let now = self.0.rt.now();
         let since = *round.dirty_since.get_or_insert(now);
-        if round.cut.is_some() || round.urgent > 0 || much || self.is_short() && open > 0 {
+        if left || round.urgent > 0 || much || self.is_short() && open > 0 {
             return Some(Duration::ZERO);
         }
         // The cut is taken at half of the lag that is allowed, and carried in the other half.
         Some((self.0.settings.max_lag / 2).saturating_sub(now.since(since)))
     }
 
-    /// Rounds that were published.
+    /// How often all that was dirty has been published: several rounds each time while there are
+    /// several cuts.
     pub(crate) fn rounds(&self) -> u64 {
-        self.0.round.borrow().count
+        self.0.round.borrow().turns
     }
 
     fn zeros_are_due(&self) -> bool {
@@ -183,12 +197,13 @@ impl Cache {
 
     /// Publishes everything that is dirty now, as fast as the pool takes it.
     pub async fn publish_all(&self) -> Result<()> {
+        let target = self.epoch();
         self.0.round.borrow_mut().urgent += 1;
+        let mut outcome = Ok(());
         // A cut that is under way first; then what came after it.
-        let outcome = match self.round().await {
-            Ok(()) => self.round().await,
-            Err(e) => Err(e),
-        };
+        while outcome.is_ok() && self.state().index.published < target {
+            outcome = self.round().await;
+        }
         self.0.round.borrow_mut().urgent -= 1;
         outcome
     }
@@ -196,39 +211,42 @@ impl Cache {
     /// One round, from the cut (or with the cut that an error left) to its publication.
     async fn round(&self) -> Result<()> {
         let _alone = self.0.round_lock.acquire(1).await;
-        let left = self.0.round.borrow().cut.clone();
+        self.run_round().await
+    }
+
+    /// As [`Cache::round`], for who holds the lock.
+    pub(crate) async fn run_round(&self) -> Result<()> {
+        let left = self.0.round.borrow().cuts.carried().cloned();
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
             // A commit of somebody else's.
             return self.conclude(cut).await;
         }
         self.check_failed()?;
-        match &left {
-            None => self.0.bypass.hold().await,
+        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
             // The pool has all of it, and publishes it with whichever commit ends well: to carry it again would need as much room once more.
-            Some(cut) if cut.handed_over => {
-                self.0.pool.commit().await?;
-                if self.0.pool.published() >= cut.epoch {
-                    return self.conclude(cut).await;
-                }
+            self.0.pool.commit().await?;
+            if self.0.pool.published() >= cut.epoch {
+                return self.conclude(cut).await;
             }
-            Some(_) => {}
         }
-        let cut = self.take_cut();
-        self.0.bypass.release();
+        let cut = match left {
+            Some(cut) => cut,
+            None => self.choose_cut().await,
+        };
+        self.set_passing(true);
+        let outcome = self.carry_and_publish(&cut).await;
+        self.set_passing(false);
+        outcome
+    }
+
+    async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
         let round = self.0.pool.begin_round().await?;
-        let blocks = self.state().buckets.dirty_blocks().1;
-        self.0.round.borrow_mut().meter.begin(self.0.rt.now(), blocks, self.0.layout.data_blocks());
         self.0.round.borrow_mut().kept_promises = 0;
-        let mut outcome = self.carry(&round, &cut).await;
+        let mut outcome = self.carry(&round, cut).await;
         if outcome.is_ok() {
-            self.0.round.borrow_mut().meter.carried_all(self.0.rt.now());
-            outcome = self.finish(&round, &cut).await;
+            outcome = self.finish(&round, cut).await;
         }
-        {
-            let mut round = self.0.round.borrow_mut();
-            round.meter.end(self.0.rt.now());
-            round.carried = 0;
-        }
+        self.0.round.borrow_mut().carried = 0;
         if outcome.is_err() {
             round.abort().await;
         }
@@ -237,32 +255,13 @@ impl Cache {
 
     /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
     fn has_handed_over(&self) -> bool {
-        self.0.round.borrow().cut.as_ref().is_some_and(|cut| cut.handed_over)
+        self.0.round.borrow().cuts.handed_over().is_some()
     }
 
     /// What is staged for `epoch` may be in the volumes by now, or is.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
-        let round = self.0.round.borrow();
-        let handed_over = round.cut.as_ref().filter(|c| c.handed_over).map(|c| c.epoch);
+        let handed_over = self.0.round.borrow().cuts.handed_over();
         handed_over.max(Some(self.state().index.published)) >= Some(epoch)
-    }
-
-    fn take_cut(&self) -> Cut {
-        let mut round = self.0.round.borrow_mut();
-        if let Some(cut) = &round.cut {
-            return cut.clone();
-        }
-        let mut st = self.state_mut();
-        let promised = st.buckets.dirty_blocks().0;
-        let epoch = st.buckets.take_cut();
-        let open = st.buckets.epoch();
-        st.zeros_of_cut = std::mem::take(&mut st.zeros);
-        st.journal.push(&Record::Epoch { epoch: open });
-        let generation = st.index.generation;
-        st.limbo.take_cut(generation);
-        let cut = Cut { epoch, tree: st.index.tree.clone(), taken_at: self.0.rt.now(), promised, handed_over: false };
-        round.cut = Some(cut.clone());
-        cut
     }
 
     async fn carry(&self, round: &Round, cut: &Cut) -> Result<()> {
@@ -329,40 +328,38 @@ impl Cache {
         .await?
     }
 
-    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, but never above the most that is set. Who waits
-    /// for all of it (a detach, a full pool) is not held up.
+    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, or what room requires, but never above the most that is
+    /// set. The rate is looked at anew whenever more is needed. Who waits for all of it (a detach, a full pool) is not held up.
     async fn pace(&self, bytes: u64) {
-        let wait = {
-            let load = self.load();
-            let (open, cut) = (load.open, load.cut);
-            let is_short = self.is_short();
-            let mut round = self.0.round.borrow_mut();
-            round.bytes += bytes;
-            round.carried += bytes / BLOCK_U64;
-            if round.urgent > 0 {
-                round.meter.carried(bytes / BLOCK_U64, Duration::ZERO);
-                return;
-            }
-            let target =
-                self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+        loop {
+            let pressed = self.0.pressed.wait();
             let now = self.0.rt.now();
-            let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
-            let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
-            let taken = round.cut.as_ref().map_or(now, |c| c.taken_at);
-            let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
-            // All of the cut is counted, also what was carried already: somewhat too fast is in time.
-            let in_time = (cut * BLOCK_U64) as f64 / left;
-            let max = self.0.settings.writeback.max;
-            // Where writers are slowed, write-back is as fast as it may.
-            let crowded = if is_short { 1.0 } else { load.urgency() };
-            let rate = rate.max(in_time as u64).max((max as f64 * crowded) as u64).min(max);
-            let wait = round.pacer.take_anew(now, bytes, rate);
-            round.meter.carried(bytes / BLOCK_U64, wait);
-            wait
-        };
-        if wait > Duration::ZERO {
-            self.0.rt.sleep(wait).await;
+            let rate = self.rate(now);
+            let wait = self.0.round.borrow_mut().take_turn(now, bytes, rate);
+            if wait.is_zero() {
+                break;
+            }
+            either(self.0.rt.sleep(wait.min(LOOK_AGAIN)), pressed).await;
         }
+        self.0.admission.carried(bytes / BLOCK_U64);
+    }
+
+    /// Bytes a second that a round may carry now.
+    fn rate(&self, now: Instant) -> u64 {
+        let pressure = self.pressure();
+        let (open, cut) = self.split_by_pass();
+        let target = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+        let max = self.0.settings.writeback.max;
+        let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
+        let mut round = self.0.round.borrow_mut();
+        let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
+        let taken = round.cuts.carried().map_or(now, |c| c.taken_at);
+        let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+        // All of the cut is counted, also what was carried already: somewhat too fast is in time.
+        let in_time = (cut * BLOCK_U64) as f64 / left;
+        let late = round.dirty_since.is_some_and(|since| now.since(since) > self.0.settings.max_lag);
+        let pressure = if late { 1.0 } else { pressure };
+        rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
 
     /// Reads one run from the cache and writes it into the round.
@@ -398,6 +395,10 @@ impl Cache {
             reads.push(self.0.rt.spawn(async move {
                 let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
                 let data = cache.read_bucket(*addr, crcs, Class::Commit).await;
+                let data = match data {
+                    Ok(data) => Some(cache.carried(&part, data).await),
+                    Err(_) => None,
+                };
                 (data, part)
             }));
         }
@@ -407,17 +408,16 @@ impl Cache {
             let Some((data, part)) = r.await else {
                 return Err(PoolError::new(ErrorKind::Io, "the runtime has ended"));
             };
-            let Body::Data { crcs, .. } = &part.body else { continue };
-            let Ok(data) = data else {
+            let Some(Ok((data, crcs))) = data else {
                 self.carry_bad(part, round, cut.epoch).await?;
                 continue;
             };
             match good.last_mut() {
                 Some((list, sums, lba)) if lba.0 + sums.len() as u64 == part.lba.0 => {
                     list.push(data);
-                    sums.extend(crcs.iter().copied());
+                    sums.extend(crcs);
                 }
-                _ => good.push((SliceList::from_iter([data]), crcs.to_vec(), part.lba)),
+                _ => good.push((SliceList::from_iter([data]), crcs, part.lba)),
             }
         }
         for (data, crcs, lba) in good {
@@ -447,11 +447,21 @@ impl Cache {
         for i in 0..part.len() {
             let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
-            if let Ok(data) = self.read_bucket(*addr, crcs, Class::Commit).await {
-                self.write_in(round, (one.volume, one.lba), SliceList::from_iter([data]), crcs).await?;
-                continue;
-            }
-            tracing::error!(cache = %self.0.path, "block {} of volume {} is bad in the cache and cannot be written back", one.lba, one.volume);
+            let read = self.read_bucket(*addr, crcs, Class::Commit).await;
+            let mine = read.is_err();
+            let why = match read {
+                Ok(data) => match self.carried(&one, data).await {
+                    Ok((data, crcs)) => {
+                        self.write_in(round, (one.volume, one.lba), SliceList::from_iter([data]), &crcs).await?;
+                        continue;
+                    }
+                    // Gone with its volume.
+                    Err(e) if e.kind == ErrorKind::NotFound => continue,
+                    Err(e) => format!("is written in part, and the pool cannot read the rest ({e}): it"),
+                },
+                Err(_) => "is bad in the cache and".to_owned(),
+            };
+            tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
             let (bad, addr) = (one.clone(), *addr);
             let stays = self
                 .resident(Class::Commit, |st| {
@@ -468,13 +478,17 @@ impl Cache {
                         Some(false) => return Ok(Ok(true)),
                         None => {
                             // Overwritten since: the pool's image will lack what the cut has there, until the next one.
-                            st.buckets.condemn(addr);
+                            if mine {
+                                st.buckets.condemn(addr);
+                            }
                             st.stats.lost += 1;
                             return Ok(Ok(false));
                         }
                     }
-                    st.buckets.condemn(addr);
-                    st.note_bad(bad.volume, bad.lba);
+                    if mine {
+                        st.buckets.condemn(addr);
+                        st.note_bad(bad.volume, bad.lba);
+                    }
                     let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
                     Ok(st.change(bad.volume, range, &[again], false)?.map(|_| true))
                 })
@@ -488,31 +502,35 @@ impl Cache {
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
         let target = self.state_mut().journal.close();
         self.durable(target, Class::Commit).await?;
-        if let Some(cut) = &mut self.0.round.borrow_mut().cut {
-            cut.handed_over = true;
-        }
+        self.0.round.borrow_mut().cuts.hand_over();
         round.publish(cut.epoch, cut.taken_at).await?;
         self.conclude(cut).await
     }
 
-    /// The cut is published: everything of it is clean.
+    /// The cut is published: everything of it and of those before is clean.
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
             let mut round = self.0.round.borrow_mut();
-            // Of volumes that were deleted or cut off meanwhile, less was written than was promised.
-            self.0.pool.unreserve(cut.promised.saturating_sub(round.kept_promises));
-            round.cut = None;
-            round.meter.published(self.0.rt.now());
+            let published = round.cuts.publish(cut.epoch);
+            // Blocks that were overwritten from one cut to the next are carried once, and those of
+            // volumes that were deleted or cut off meanwhile not at all.
+            self.0.pool.unreserve(published.promised.saturating_sub(round.kept_promises));
+            round.carried = 0;
             round.count += 1;
             round.last_error = None;
             round.failing_since = None;
-            let (open, _) = self.state().buckets.unpublished_blocks();
-            round.dirty_since = (open > 0).then_some(cut.taken_at);
             let mut st = self.state_mut();
             st.index.published = cut.epoch;
-            st.buckets.publish();
-            st.limbo.cut_published();
-            st.dead_zeros += std::mem::take(&mut st.zeros_of_cut);
+            st.buckets.publish(cut.epoch);
+            st.limbo.published(cut.epoch);
+            st.zeros_of_cuts -= published.zeros;
+            st.dead_zeros += published.zeros;
+            if cut.epoch >= round.turn {
+                round.turns += 1;
+                round.turn = st.buckets.epoch();
+            }
+            let (open, sealed) = st.buckets.unpublished_blocks();
+            round.dirty_since = (open + sealed > 0 || round.cuts.count() > 0).then_some(cut.taken_at);
         }
         loop {
             let more = {

@@ -16,6 +16,27 @@ pub enum Promote {
     Second,
 }
 
+/// What becomes of writers when the pool's image is older than it should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LagPolicy {
+    /// Nothing: write-back goes as fast as the pool can, and the age is shown.
+    #[default]
+    Aim,
+    /// They are slowed, though never below the speed of write-back.
+    Strict,
+}
+
+impl LagPolicy {
+    /// Reads a word.
+    pub fn parse(word: &str) -> Option<LagPolicy> {
+        match word {
+            "aim" => Some(LagPolicy::Aim),
+            "strict" => Some(LagPolicy::Strict),
+            _ => None,
+        }
+    }
+}
+
 /// Settings of an open cache.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -27,12 +48,21 @@ pub struct Settings {
     pub dirty_nodes: u64,
     /// What is journaled only in memory becomes durable after this time also without a FLUSH.
     pub journal_interval: Duration,
-    /// The age that the pool's image may reach.
+    /// The age that the pool's image should not exceed.
     pub max_lag: Duration,
+    /// What is done about writers where it does.
+    pub max_lag_policy: LagPolicy,
     /// Share of the cache that dirty data is held to, in percent.
     pub dirty_target_percent: u8,
-    /// Share of the cache that dirty data reaches when writers are faster than write-back, in percent.
+    /// Share of the cache's room, in percent, that may be gone before a write waits for as long as one ever does while there is room; writers are slowed from
+    /// four fifths of it on ([`crate::throttle`]).
     pub dirty_limit_percent: u8,
+    /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as a
+    /// eighth of the cache has.
+    pub seal_blocks: u64,
+    /// With more of the cache dirty than this, in percent, the oldest cut is carried; else the
+    /// newest.
+    pub pressure_percent: u8,
     /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
     pub writeback: crate::controller::Settings,
     /// Garbage collection gives others a turn after so much time.
@@ -57,8 +87,11 @@ impl Default for Settings {
             dirty_nodes: 4_096,
             journal_interval: Duration::from_secs(1),
             max_lag: Duration::from_secs(30),
+            max_lag_policy: LagPolicy::Aim,
             dirty_target_percent: 40,
-            dirty_limit_percent: 70,
+            dirty_limit_percent: 95,
+            seal_blocks: 0,
+            pressure_percent: 33,
             writeback: crate::controller::Settings::default(),
             gc_slice: Duration::from_micros(200),
             promote: Promote::First,

@@ -1,16 +1,26 @@
 //! How many blocks staged keys name that no published image has. They are in no bucket, so no bucket counts them; this does, in the same way.
 
+use std::collections::VecDeque;
+
 use base::Epoch;
 
 use crate::buckets::Buckets;
 
-/// Blocks of staged keys, of the open epoch and of the cut.
-#[derive(Clone, Copy, Default, Debug)]
+/// Blocks of staged keys of a sealed epoch.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    epoch: Epoch,
+    blocks: u64,
+    /// Of these, overwritten since it was sealed.
+    retained: u64,
+}
+
+/// Blocks of staged keys, of the open epoch and of the sealed ones.
+#[derive(Clone, Default, Debug)]
 pub(crate) struct StagedBlocks {
     open: u64,
-    cut: u64,
-    /// Of the cut: overwritten since it was taken.
-    retained: u64,
+    /// The oldest first.
+    sealed: VecDeque<Sealed>,
 }
 
 impl StagedBlocks {
@@ -24,44 +34,40 @@ impl StagedBlocks {
         self.open += blocks;
     }
 
-    /// Keys name `blocks` less; `of_cut`: these were the cut's, and still have to be published with it.
-    pub fn remove(&mut self, blocks: u64, of_cut: bool) {
-        if of_cut {
-            self.retained += blocks;
-        } else {
+    /// Keys that count for `class` name `blocks` less; what is sealed still has to be published.
+    pub fn remove(&mut self, blocks: u64, class: Epoch) {
+        match self.sealed.iter_mut().find(|s| s.epoch == class) {
+            Some(s) => s.retained += blocks,
             // A wrong number in a superblock is for the offline check to find.
-            self.open = self.open.saturating_sub(blocks);
+            None => self.open = self.open.saturating_sub(blocks),
         }
     }
 
-    /// What is of the open epoch belongs to a cut now.
-    pub fn take_cut(&mut self) {
-        *self = StagedBlocks { open: 0, cut: self.open, retained: 0 };
+    /// What is of the open epoch belongs to the cut that seals it.
+    pub fn seal(&mut self, epoch: Epoch) {
+        self.sealed.push_back(Sealed { epoch, blocks: std::mem::take(&mut self.open), retained: 0 });
     }
 
-    /// The cut is published; returns how many blocks keys still name of it, to no use.
-    pub fn publish(&mut self) -> u64 {
-        let dead = self.cut.saturating_sub(self.retained);
-        *self = StagedBlocks { open: self.open, ..StagedBlocks::default() };
+    /// Everything up to `epoch` is published; returns how many blocks keys still name of it, to no
+    /// use.
+    pub fn publish(&mut self, epoch: Epoch) -> u64 {
+        let mut dead = 0;
+        while let Some(first) = self.sealed.front().filter(|s| s.epoch <= epoch) {
+            dead += first.blocks.saturating_sub(first.retained);
+            self.sealed.pop_front();
+        }
         dead
     }
 
-    /// What a round has to publish, of the open epoch and of the cut.
+    /// What has to be published, of the open epoch and of the sealed ones.
     pub fn dirty(&self) -> (u64, u64) {
-        (self.open, self.cut)
+        (self.open, self.sealed.iter().map(|s| s.blocks).sum())
     }
 
     /// What keys name.
     pub fn named(&self) -> (u64, u64) {
-        (self.open, self.cut.saturating_sub(self.retained))
+        (self.open, self.sealed.iter().map(|s| s.blocks.saturating_sub(s.retained)).sum())
     }
-}
-
-/// What superblock numbers of staged blocks say now that the pool's image has everything up to `published`: those of the open epoch, and of the cut.
-pub(crate) fn staged_now((open, cut): (u64, u64), epochs: (Epoch, Epoch), published: Epoch) -> u64 {
-    let open = if published >= epochs.0 { 0 } else { open };
-    let cut = if published >= epochs.1 { 0 } else { cut };
-    open.saturating_add(cut)
 }
 
 impl Buckets {
@@ -75,10 +81,11 @@ impl Buckets {
         self.staged.add(len);
     }
 
-    /// Staged keys name `len` blocks less; `written`: their epoch, if it is not published.
+    /// Staged keys name `len` blocks less; `written`: their epoch, if it was
+    /// [counted](Buckets::counted).
     pub fn remove_staged(&mut self, len: u64, written: Option<Epoch>) {
         match written.map(|w| self.class_of(w)) {
-            Some(class) => self.staged.remove(len, self.cut() == Some(class)),
+            Some(class) => self.staged.remove(len, class),
             None => self.forget_stale(len),
         }
     }
@@ -88,12 +95,14 @@ impl Buckets {
         self.staged.dirty()
     }
 
-    /// Blocks that staged keys name, of the open epoch and of the cut: what was overwritten is left out.
+    /// Blocks that staged keys name, of the open epoch and of the sealed ones: what was overwritten
+    /// is left out.
     pub fn staged_named(&self) -> (u64, u64) {
         self.staged.named()
     }
 
-    /// All that no published image has, here or in staging volumes, of the open epoch and of the cut.
+    /// All that no published image has, here or in staging volumes, of the open epoch and of the
+    /// sealed ones.
     pub fn unpublished_blocks(&self) -> (u64, u64) {
         let (cached, staged) = (self.dirty_blocks(), self.staged_blocks());
         (cached.0 + staged.0, cached.1 + staged.1)

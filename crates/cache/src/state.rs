@@ -25,6 +25,10 @@ pub struct HitStats {
     pub bypassed: u64,
     /// Blocks kept after they were read from the pool.
     pub promoted: u64,
+    /// Writes of some sectors of a block that were kept as such.
+    pub parts: u64,
+    /// Such blocks that a read has completed.
+    pub completed: u64,
     /// Clean blocks that were bad in the cache and read from the pool instead.
     pub refetched: u64,
     /// Dirty blocks that are bad: nobody has them any more.
@@ -53,9 +57,9 @@ pub(crate) struct State {
     /// And of all volumes', as the cache was opened.
     pub dirty_at_open: Epoch,
     pub stats: HitStats,
-    /// Discards since the last cut, in the cut, and published since garbage was collected last.
+    /// Discards since the last cut, in the cuts, and published since garbage was collected last.
     pub zeros: u64,
-    pub zeros_of_cut: u64,
+    pub zeros_of_cuts: u64,
     pub dead_zeros: u64,
     /// Nodes that the running checkpoint has yet to write.
     pub nodes_left: u64,

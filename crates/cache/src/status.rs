@@ -33,6 +33,10 @@ pub struct CacheStatus {
     pub bypassed: u64,
     /// Blocks kept after a miss.
     pub promoted: u64,
+    /// Writes of some sectors of a block, kept without a read of the pool.
+    pub part_writes: u64,
+    /// Blocks written in part that a read has completed.
+    pub completed_parts: u64,
     /// Buckets evicted.
     pub evicted: u64,
     /// Clean blocks that were bad here and were read from the pool.
@@ -153,10 +157,18 @@ pub struct WritebackStatus {
     pub proportional: f64,
     /// Its integral part, bytes a second.
     pub integral: f64,
+    /// Cuts that are taken and not published.
+    pub sealed_cuts: u64,
     /// Rounds published.
     pub round: u64,
     /// How much older the pool's image may be than the volumes, in seconds.
     pub lag_seconds: f64,
+    /// How old it should be at most, in seconds.
+    pub max_lag_seconds: f64,
+    /// Writes that wait for room.
+    pub writers_waiting: u64,
+    /// The share of the room for writes that only write-back brings back, 0 to 1; writers are slowed near its end.
+    pub room_gone: f64,
     /// Bytes a second at least.
     pub min: u64,
     /// And at most.
@@ -241,6 +253,8 @@ impl Cache {
             misses: st.stats.misses,
             bypassed: st.stats.bypassed,
             promoted: st.stats.promoted,
+            part_writes: st.stats.parts,
+            completed_parts: st.stats.completed,
             evicted: st.stats.evicted,
             refetched: st.stats.refetched,
             lost: st.stats.lost,
@@ -273,8 +287,12 @@ impl Cache {
                 target: controller.target,
                 proportional: controller.proportional,
                 integral: controller.integral,
+                sealed_cuts: round.cuts.count() as u64,
                 round: round.count,
-                lag_seconds: round.dirty_since.map_or(0.0, |t| self.0.rt.now().since(t).as_secs_f64()),
+                lag_seconds: self.age().as_secs_f64(),
+                max_lag_seconds: self.0.settings.max_lag.as_secs_f64(),
+                writers_waiting: self.0.admission.waiting(),
+                room_gone: self.load(self.0.rt.now()).gone(),
                 min: self.0.settings.writeback.min,
                 max: self.0.settings.writeback.max,
                 error: round.last_error.as_ref().map(ToString::to_string),

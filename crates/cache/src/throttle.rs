@@ -1,187 +1,228 @@
-//! Writers held to what the pool can take.
+//! When a writer may go on: by the room that is left, and by nothing else.
 //!
-//! Room comes back in lumps: a round makes its whole cut clean at once, when it is published. Writers must not feel the lumps, so they are held to a rate that
-//! follows two measures that move evenly:
+//! **Room** is what can be written to before anything has to be published: free buckets, and those that can be evicted. While there is enough of it no
+//! writer waits. From a share of it on, each request waits for a time that a fixed curve gives: it grows hyperbolically with the share that is gone, as in ZFS's
+//! write throttle (openzfs/zfs: module/zfs/dmu_tx.c, the comment before `dmu_tx_delay`). Writers therefore settle where the curve gives them the speed of
+//! write-back, whatever that is. No estimate of any speed is in it, so there is none that a mixed load could spoil.
 //!
-//! - the **backlog**, what is dirty and was not carried to the pool yet: of the open epoch, and of the cut what is left. Where writers are as fast as
-//!   write-back it stands still. Below `low` it does not matter; from there the rate falls in a straight line, from twice the speed of write-back
-//!   towards none at `high`. So it settles in the middle, where the rate is that speed, whatever that is. One cut is as large then as the backlog, and dirty
-//!   data, a whole cut and what comes meanwhile, swings up to twice of it. The pool's image gets as old as two cuts take, so `high` is also bounded by
-//!   what is carried in about half of the age that is allowed ([`Load::in_time`]). That moves with the speed: when it becomes known, or the pool gets
-//!   slower, the backlog may be far above `high` at once. So the rate falls to half of the speed only: the backlog shrinks, and nobody stops.
-//! - the **runway**, the room that is left over the time until the cut is published, once half of the room is gone; the less is left, the stricter. A small
-//!   set of blocks that is written again and again makes no backlog, but takes room all the same.
+//! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of arrival; of the lines, the one that had the least
+//! goes next. One request passes at a time, its delay after the one before. The delay is computed anew at every look, so room that comes free counts at once.
+//! Where there is no room at all, the first of the line waits for it, and passes as soon as it is there.
 //!
-//! The speed of write-back is what it was of late ([`Meter`]), pauses between carrying and publishing included, but only while it was not paced.
+//! **Age.** With `max_lag_policy = "strict"` the same curve is applied to the age of the pool's image too. But for each block that is carried one may be
+//! written: such a delay never holds writers below the speed of write-back at that moment.
 //!
-//! All are pure: time is passed in, may stand still and may jump.
+//! All of this is pure: time is passed in, may stand still and may jump.
 
-use base::{Duration, Instant};
+use std::collections::VecDeque;
 
-/// Speed is measured over pieces of this length.
-const WINDOW: Duration = Duration::from_millis(500);
-/// Half of what is known of the speed is younger than about this, in seconds.
-const MEMORY: f64 = 8.0;
-/// A cut is not published sooner than in so many seconds.
-const PUBLISH: f64 = 0.2;
-/// By how much the last publication counts in what publishing takes, and the share of a round that it counts as, at most.
-const PUBLISH_WEIGHT: f64 = 0.3;
-const MOST_PUBLISHING: f64 = 0.8;
-/// Of the age that the pool's image may reach, a cut as large as `high` takes this part.
-const CUT_SHARE: f64 = 0.48;
-/// A round of fewer blocks is hardly faster, for it has costs of its own. So `high` is not made smaller for the sake of the image's age.
-const SMALL_CUT: u64 = 4096;
-/// For the sake of the backlog, writers are slowed to this part of the speed of write-back, not further.
-const EASED: f64 = 0.5;
-/// Blocks a second that writers may always write while there is room.
-const LEAST: f64 = 16.0;
+use base::{Duration, Instant, VolumeId};
 
-/// How fast write-back is when nothing but the pool holds it up.
-#[derive(Debug, Default)]
-pub struct Meter {
-    since: Option<Instant>,
-    blocks: u64,
-    slept: Duration,
-    speed: Option<f64>,
-    /// What publishing takes, in seconds.
-    publish: f64,
-    carried_at: Option<Instant>,
+/// No request waits longer than this for its turn after the one before it, while there is room.
+pub const MOST: Duration = Duration::from_millis(100);
+/// The delay of a block half way between the curve's beginning and its end, in seconds.
+const MIDDLE: f64 = 100e-6;
+/// Of the share at which the curve ends, it begins at this part.
+const BEGINS: f64 = 0.8;
+/// A request that passes late by no more than this shortens the wait of the next one.
+const SLACK: Duration = Duration::from_millis(5);
+/// Cuts are about this part of the cache while it is under pressure ([`crate::cuts::seal_at`]).
+pub(crate) const LUMP: u64 = 8;
+/// So many blocks that were carried may be written later.
+const MOST_CREDIT: u64 = 1024;
+
+/// How long a request waits, by the share of something that is gone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Curve {
+    begin: f64,
+    end: f64,
 }
 
-impl Meter {
-    /// A round begins, of so many blocks of a cache of so many. Of few the costs of the round itself are measured, so they say nothing.
-    pub fn begin(&mut self, now: Instant, cut: u64, cache_blocks: u64) {
-        let tells = cut >= SMALL_CUT.min(cache_blocks / 16);
-        (self.since, self.blocks, self.slept) = (tells.then_some(now), 0, Duration::ZERO);
+impl Curve {
+    /// A curve that reaches [`MOST`] at `percent` at the latest.
+    pub fn until(percent: u8) -> Curve {
+        let end = f64::from(percent) / 100.0;
+        Curve { begin: end * BEGINS, end }
     }
 
-    /// So many blocks are carried, and write-back was paced for `slept` before.
-    pub fn carried(&mut self, blocks: u64, slept: Duration) {
-        self.blocks += blocks;
-        self.slept += slept;
+    /// The share from which on requests wait.
+    pub fn begin(&self) -> f64 {
+        self.begin
     }
 
-    /// All of the cut is carried; what follows is its publication.
-    pub fn carried_all(&mut self, now: Instant) {
-        self.carried_at = Some(now);
-    }
-
-    /// The cut is published.
-    pub fn published(&mut self, now: Instant) {
-        if let Some(at) = self.carried_at.take() {
-            let took = now.since(at).as_secs_f64();
-            self.publish += if self.publish == 0.0 { took } else { PUBLISH_WEIGHT * (took - self.publish) };
+    /// The delay of a request of so many blocks where the share `gone` is gone.
+    pub fn delay(&self, blocks: u64, gone: f64) -> Duration {
+        if gone <= self.begin {
+            return Duration::ZERO;
         }
-    }
-
-    /// How much of a cut, of which so many blocks are carried, counts as done. Publishing is a part of it, as large as it takes time: while nothing is carried
-    /// because the cut is being published, writers need not be slower.
-    pub fn done(&self, cut: u64, carried: u64, now: Instant) -> u64 {
-        let (Some(speed), 1..) = (self.speed, cut) else { return carried };
-        let all = cut as f64;
-        let publishing = (speed * self.publish).min(all * MOST_PUBLISHING);
-        let published = self.carried_at.map_or(0.0, |at| now.since(at).as_secs_f64() * speed);
-        (carried.min(cut) as f64 * (1.0 - publishing / all) + published.min(publishing)) as u64
-    }
-
-    /// The round has ended.
-    pub fn end(&mut self, now: Instant) {
-        self.look(now);
-        (self.since, self.carried_at) = (None, None);
-    }
-
-    /// Blocks a second; `None`: not known yet.
-    pub fn speed(&mut self, now: Instant) -> Option<f64> {
-        if self.since.is_some_and(|since| now.since(since) >= WINDOW) {
-            self.look(now);
+        if gone >= self.end {
+            return MOST;
         }
-        self.speed
-    }
-
-    /// The same, as of the last look.
-    pub fn known(&self) -> Option<f64> {
-        self.speed
-    }
-
-    fn look(&mut self, now: Instant) {
-        let Some(since) = self.since else { return };
-        let time = now.since(since);
-        if time.is_zero() {
-            return;
-        }
-        if self.slept * 5 < time {
-            let seconds = time.as_secs_f64();
-            let sample = self.blocks as f64 / seconds;
-            let weight = 1.0 - (-seconds / MEMORY).exp();
-            self.speed = Some(self.speed.map_or(sample, |s| s + weight * (sample - s)));
-        }
-        (self.since, self.blocks, self.slept) = (Some(now), 0, Duration::ZERO);
+        let seconds = blocks as f64 * MIDDLE * (gone - self.begin) / (self.end - gone);
+        Duration::from_secs_f64(seconds.min(MOST.as_secs_f64()))
     }
 }
 
-/// What the cache is burdened with, in blocks.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is known of the cache at a moment.
+#[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Dirty, and in no cut.
-    pub open: u64,
-    /// Of the cut.
-    pub cut: u64,
-    /// Of the cut what is done ([`Meter::done`]).
-    pub carried: u64,
-    /// What can be written to before anything has to be published.
+    /// Blocks that can be written before anything has to be published.
     pub room: u64,
-    /// All there is.
-    pub blocks: u64,
-    /// Where the backlog begins to matter.
-    pub low: u64,
-    /// Where it should not get.
-    pub high: u64,
+    /// All that such room can be.
+    pub all: u64,
+    /// Blocks that the pass which is under way has carried: they are room when it is published.
+    pub soon: u64,
+    /// Blocks that were promised to requests which have passed, and are not taken yet.
+    pub held: u64,
+    /// The age of the pool's image as a share of what it may be, where writers are slowed for it.
+    pub age: Option<f64>,
 }
 
 impl Load {
-    /// The backlogs between which writers are slowed, for a cache of `blocks` in which dirty data is to stay below `limit` percent; `target`: at so many
-    /// percent, at least, write-back begins.
-    pub fn band(blocks: u64, target: u8, limit: u8) -> (u64, u64) {
-        let share = |tenths: u64| blocks * u64::from(limit) / 100 * tenths / 10;
-        (share(4).min(blocks * u64::from(target) / 100), share(6))
+    /// The share of the room that is gone. Publications bring room in lumps of up to [`LUMP`] of it,
+    /// and writers are not to follow these. So that much is left out, and what was carried counts
+    /// as room already, up to a lump: it is carried before what was left out is needed.
+    pub fn gone(&self) -> f64 {
+        let lump = self.all / LUMP;
+        let left = (self.left() + self.soon.min(lump)).saturating_sub(lump);
+        (1.0 - left as f64 / (self.all - lump).max(1) as f64).max(0.0)
     }
 
-    /// With `low` and `high` such that a pool to which so many blocks a second are carried has an image no older than `max_lag`.
-    pub fn in_time(self, speed: f64, max_lag: Duration) -> Load {
-        let most = ((speed * max_lag.as_secs_f64() * CUT_SHARE) as u64).max(SMALL_CUT);
-        let high = self.high.min(most);
-        Load { low: self.low.min(high / 3 * 2), high, ..self }
+    fn left(&self) -> u64 {
+        self.room.saturating_sub(self.held)
+    }
+}
+
+/// What is to be done next with a line.
+#[derive(Debug, PartialEq)]
+pub enum Next<T> {
+    /// This request passes.
+    Pass(T, u64),
+    /// The next one does at this time, or earlier if there is more room by then.
+    At(Instant),
+    /// The next one waits for room.
+    Room,
+    /// Nobody waits.
+    Nobody,
+}
+
+struct Queue<T> {
+    volume: VolumeId,
+    waiting: VecDeque<(T, u64)>,
+    /// What it has had, in blocks, on a clock that all lines share.
+    served: u64,
+}
+
+/// Requests that wait for their turn; `T` is what each is told by.
+pub struct Line<T> {
+    curve: Curve,
+    ages: Curve,
+    queues: VecDeque<Queue<T>>,
+    /// The clock of [`Queue::served`]: what the line that went last had had.
+    clock: u64,
+    passed_at: Instant,
+    credit: u64,
+}
+
+impl<T> Line<T> {
+    /// An empty line.
+    pub fn new(curve: Curve) -> Line<T> {
+        Line { curve, ages: Curve::until(100), queues: VecDeque::new(), clock: 0, passed_at: Instant(0), credit: 0 }
     }
 
-    /// Dirty and not carried yet.
-    pub fn backlog(&self) -> u64 {
-        self.open + self.cut.saturating_sub(self.carried)
+    /// The curve over the room that is gone.
+    pub fn curve(&self) -> Curve {
+        self.curve
     }
 
-    /// How far it is from where it begins to matter to the middle: 0 to 1.
-    pub fn urgency(&self) -> f64 {
-        let middle = (self.high.saturating_sub(self.low) / 2).max(1);
-        (self.backlog().saturating_sub(self.low) as f64 / middle as f64).min(1.0)
+    /// True if nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
     }
 
-    /// Blocks a second that writers may write, where write-back has this speed; `None`: as many as they like.
-    pub fn writer_rate(&self, speed: f64) -> Option<f64> {
-        let mut rate = f64::INFINITY;
-        let backlog = self.backlog();
-        if backlog > self.low {
-            let width = self.high.saturating_sub(self.low).max(1) as f64;
-            rate = speed * (2.0 * self.high.saturating_sub(backlog) as f64 / width).max(EASED);
+    /// How many wait.
+    pub fn waiting(&self) -> u64 {
+        self.queues.iter().map(|q| q.waiting.len() as u64).sum()
+    }
+
+    /// So many blocks were carried to the pool.
+    pub fn carried(&mut self, blocks: u64) {
+        self.credit = (self.credit + blocks).min(MOST_CREDIT);
+    }
+
+    /// True if a request of so many blocks need not stand in line; it has passed then.
+    pub fn pass_at_once(&mut self, now: Instant, blocks: u64, load: &Load) -> bool {
+        if !self.is_empty() || self.due(blocks, load) > now || !has_room(blocks, load) {
+            return false;
         }
-        let half = self.blocks as f64 / 2.0;
-        let room = self.room as f64;
-        if room < half {
-            // Without a cut all of the open epoch will be the next.
-            let rest = if self.cut > 0 { self.cut.saturating_sub(self.carried) } else { self.open };
-            let time = rest as f64 / speed.max(1.0) + PUBLISH;
-            rate = rate.min(room / time / (1.0 - room / half));
-        }
-        rate.is_finite().then_some(rate.max(LEAST))
+        self.passes(now, blocks, load);
+        true
     }
+
+    /// Adds a request of so many blocks to the line of its volume.
+    pub fn push(&mut self, volume: VolumeId, blocks: u64, who: T) {
+        let place = self.queues.iter().position(|q| q.volume == volume);
+        let place = place.unwrap_or_else(|| {
+            self.queues.push_back(Queue { volume, waiting: VecDeque::new(), served: self.clock });
+            self.queues.len() - 1
+        });
+        self.queues[place].waiting.push_back((who, blocks));
+    }
+
+    /// Says what is next, and takes who passes out of the line.
+    pub fn next(&mut self, now: Instant, load: &Load) -> Next<T> {
+        let least = self.queues.iter().enumerate().min_by_key(|(_, q)| q.served);
+        let Some((place, queue)) = least else { return Next::Nobody };
+        let blocks = queue.waiting.front().map_or(0, |w| w.1);
+        let due = self.due(blocks, load);
+        if due > now {
+            return Next::At(due);
+        }
+        if !has_room(blocks, load) {
+            return Next::Room;
+        }
+        self.passes(now, blocks, load);
+        let queue = &mut self.queues[place];
+        self.clock = queue.served;
+        queue.served += blocks;
+        let first = queue.waiting.pop_front();
+        if queue.waiting.is_empty() {
+            self.queues.remove(place);
+        }
+        match first {
+            Some((who, blocks)) => Next::Pass(who, blocks),
+            None => Next::Nobody,
+        }
+    }
+
+    /// All who wait, whatever there is room for: they are to find out that the cache is of no use.
+    pub fn drain(&mut self) -> impl Iterator<Item = (T, u64)> {
+        std::mem::take(&mut self.queues).into_iter().flat_map(|q| q.waiting)
+    }
+
+    fn due(&self, blocks: u64, load: &Load) -> Instant {
+        let by_room = self.curve.delay(blocks, load.gone());
+        let by_age = match load.age {
+            Some(age) if self.credit < blocks => self.ages.delay(blocks, age),
+            _ => Duration::ZERO,
+        };
+        let delay = by_room.max(by_age);
+        // Without a delay it does not matter when the one before passed.
+        if delay.is_zero() { Instant(0) } else { self.passed_at.after(delay) }
+    }
+
+    fn passes(&mut self, now: Instant, blocks: u64, load: &Load) {
+        let due = self.due(blocks, load);
+        self.passed_at = due.max(Instant(now.0.saturating_sub(SLACK.as_nanos() as u64)));
+        if load.age.is_some() {
+            self.credit = self.credit.saturating_sub(blocks);
+        }
+    }
+}
+
+/// There is room for a request; or nobody has any in hand, so that it is the one to wait for buckets.
+fn has_room(blocks: u64, load: &Load) -> bool {
+    load.held == 0 || load.left() >= blocks
 }
 
 #[cfg(test)]

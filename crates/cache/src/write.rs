@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{BLOCK, BucketGen, CacheAddr, Instant, Lba, Slice, SliceList, VolumeId};
+use format::cache::index::Cover;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
+use crate::admission::Held;
 use crate::buckets::Stream;
 use crate::bypass::STEP_BLOCKS;
 use crate::index::{Body, Crcs, Extent};
@@ -46,17 +48,18 @@ impl Cache {
                 }
             }
             let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
-            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n)).await?;
+            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), Cover::ALL).await?;
             at += n;
         }
         Ok(())
     }
 
-    async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<()> {
+    /// Writes whole blocks; or one, of which only some sectors count.
+    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, cover: Cover) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
-        self.admit(blocks).await?;
+        let held = self.admit(volume, blocks).await?;
         self.promise(blocks).await?;
-        let outcome = self.write_promised(volume, lba, data).await;
+        let outcome = self.write_promised((volume, lba), data, cover, held).await;
         match outcome {
             Ok(over) => {
                 self.0.pool.unreserve(over);
@@ -71,11 +74,19 @@ impl Cache {
     }
 
     /// Returns how many dirty blocks were overwritten: so much of the promise is not needed.
-    async fn write_promised(&self, volume: VolumeId, lba: Lba, data: Slice) -> Result<u64> {
+    async fn write_promised(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        data: Slice,
+        cover: Cover,
+        held: Held,
+    ) -> Result<u64> {
+        let mut held = Some(held);
         for attempt in 1.. {
             let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+            held.take();
             let outcome = match self.write_taken(&taken, &data, Class::Foreground).await {
-                Ok(()) => Ok(self.enter(volume, lba, &taken, &data).await),
+                Ok(()) => Ok(self.enter((volume, lba), &taken, &data, cover).await),
                 Err(e) => {
                     let mut st = self.state_mut();
                     taken.iter().for_each(|t| st.buckets.condemn(t.addr));
@@ -124,10 +135,7 @@ impl Cache {
             }
             let wait = self.0.room.wait();
             self.0.hungry.notify();
-            let waiting = &self.0.bypass.waiting;
-            waiting.set(waiting.get() + u32::from(stream == Stream::Writes));
             wait.await;
-            waiting.set(waiting.get() - u32::from(stream == Stream::Writes));
         }
         if self.is_hungry() {
             self.0.hungry.notify();
@@ -164,7 +172,7 @@ impl Cache {
 
     fn is_worn(&self, collects: bool) -> bool {
         let (st, census) = (self.state(), self.state().buckets.census());
-        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros + st.zeros_of_cut > 0;
+        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros + st.zeros_of_cuts > 0;
         let garbage = st.dead_zeros + st.buckets.stale_blocks() > 0;
         !dirty && st.buckets.pending() == 0 && census.clean == 0 && !(collects && garbage)
     }
@@ -254,12 +262,12 @@ impl Cache {
     }
 
     /// Enters what was written into the index.
-    async fn enter(&self, volume: VolumeId, lba: Lba, taken: &[Taken], data: &Slice) -> Result<u64> {
+    async fn enter(&self, (volume, lba): (VolumeId, Lba), taken: &[Taken], data: &Slice, cover: Cover) -> Result<u64> {
         let crcs: Crcs = block_crcs(data).collect();
         self.resident(Class::Foreground, |st| {
             // The epoch of the moment in which it becomes visible.
             let written = Some(st.buckets.epoch());
-            let new = extents(volume, lba, taken, &crcs, written);
+            let new = extents((volume, lba), taken, &crcs, cover, written);
             st.change(volume, (lba, lba.plus(crcs.len() as u64)), &new, false)
         })
         .await?
@@ -269,7 +277,8 @@ impl Cache {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            self.admit(1).await?;
+            self.room_for_records().await?;
+            self.0.last_request.set(self.0.rt.now());
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {
@@ -315,10 +324,10 @@ const DISCARD_EXTENTS: usize = 64;
 
 /// The extents that blocks in `taken` make.
 pub(crate) fn extents(
-    volume: VolumeId,
-    lba: Lba,
+    (volume, lba): (VolumeId, Lba),
     taken: &[Taken],
     crcs: &[base::Crc],
+    cover: Cover,
     written: Option<base::Epoch>,
 ) -> SmallVec<[Extent; 1]> {
     let mut out = SmallVec::new();
@@ -336,6 +345,7 @@ pub(crate) fn extents(
                     addr: CacheAddr(t.addr.0 + (from - at) as u64),
                     generation: t.generation,
                     crcs: SmallVec::from_slice(&crcs[from..to]),
+                    cover,
                 },
             });
             from = to;

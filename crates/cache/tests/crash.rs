@@ -43,6 +43,8 @@ struct Seen {
     bypassed: Cell<u64>,
     /// Lives that ended with something staged.
     cut_with_staged: Cell<u64>,
+    /// And with several cuts.
+    cut_with_cuts: Cell<u64>,
     /// Blocks that recovery found staged, and such that had not arrived.
     recovered: Cell<u64>,
     dropped: Cell<u64>,
@@ -84,6 +86,8 @@ fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 40),
         sequential_cutoff: [0, 32 << 10, 64 << 10, 256 << 10][rng.below(4) as usize],
+        seal_blocks: [0, 1, 8, 64][rng.below(4) as usize],
+        pressure_percent: [0, 10, 33, 100][rng.below(4) as usize],
         ..Settings::default()
     }
 }
@@ -152,6 +156,7 @@ impl Bench {
                 add(&seen.bypassed, status.bypassed);
                 add(&seen.rounds, status.writeback.round);
                 add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
+                add(&seen.cut_with_cuts, u64::from(status.writeback.sealed_cuts > 1));
             };
             if clean {
                 for c in clients {
@@ -322,7 +327,8 @@ fn run(seeds: std::ops::Range<u64>, shape: Shape) {
             bench.live(&model, &history, life % 3 == 2);
         }
     }
-    println!("rounds: {}", seen.rounds.get());
+    println!("rounds: {}, lives that ended with several cuts: {}", seen.rounds.get(), seen.cut_with_cuts.get());
+    assert!(seen.cut_with_cuts.get() > 2 || shape.max_lag > Duration::from_secs(60), "{}", seen.cut_with_cuts.get());
     assert!(seen.rounds.get() > 5 || shape.max_lag > Duration::from_secs(60), "only {} rounds", seen.rounds.get());
     for (what, n) in [
         ("blocks past the cache", &seen.bypassed),

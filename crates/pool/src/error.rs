@@ -50,7 +50,7 @@ impl PoolError {
     }
 
     /// For what a task would have told, had the runtime not ended under it.
-    pub(crate) fn ended() -> PoolError {
+    pub fn ended() -> PoolError {
         PoolError::new(ErrorKind::Io, "the runtime has ended")
     }
 

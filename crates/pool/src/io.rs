@@ -43,6 +43,9 @@ struct Piece {
 /// What is read: a volume, or the staging volume that it has for an epoch, if it has.
 type Origin = (VolumeId, Option<Epoch>);
 
+/// What is read, and for whom.
+type Asked = (Origin, Class);
+
 struct Plan {
     pieces: SmallVec<[Piece; 1]>,
     crcs: SmallVec<[Crc; 8]>,
@@ -52,29 +55,34 @@ struct Plan {
 impl Pool {
     /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices are in order and whole blocks each.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        self.read_from((volume, None), lba, blocks).await
+        self.read_for(Class::Foreground, volume, lba, blocks).await
+    }
+
+    /// As [`Pool::read`], for requests of this class.
+    pub async fn read_for(&self, class: Class, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.read_from(((volume, None), class), lba, blocks).await
     }
 
     /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where that has been published meanwhile; which of them is
     /// decided together with the look at the mapping.
     pub async fn read_staged(&self, volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u64) -> Result<SliceList> {
-        self.read_from((volume, Some(epoch)), lba, blocks).await
+        self.read_from(((volume, Some(epoch)), Class::Foreground), lba, blocks).await
     }
 
-    async fn read_from(&self, from: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
         if blocks <= STEP_BLOCKS {
             return self.read_step(from, lba, blocks).await;
         }
         Box::pin(self.read_steps(from, lba, blocks)).await
     }
 
-    async fn read_steps(&self, origin: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_steps(&self, asked: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
             let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
             let from = lba.plus(at);
-            tasks.push(self.rt().spawn(async move { pool.read_step(origin, from, n).await }));
+            tasks.push(self.rt().spawn(async move { pool.read_step(asked, from, n).await }));
             at += n;
         }
         let mut all = SliceList::new();
@@ -84,25 +92,25 @@ impl Pool {
         Ok(all)
     }
 
-    async fn read_step(&self, from: Origin, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let plan = self.resident(Class::Foreground, |st| plan_read(st, from, lba, blocks)).await??;
+    async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await??;
         let mut out = SliceList::new();
         if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
-            out.push(self.read_verified(addr, &plan.crcs, Class::Foreground, &plan.pin).await?);
+            out.push(self.read_verified(addr, &plan.crcs, class, &plan.pin).await?);
             return Ok(out);
         }
-        Box::pin(self.read_pieces(&plan)).await
+        Box::pin(self.read_pieces(&plan, class)).await
     }
 
-    async fn read_pieces(&self, plan: &Plan) -> Result<SliceList> {
+    async fn read_pieces(&self, plan: &Plan, class: Class) -> Result<SliceList> {
         let mut out = SliceList::new();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         for p in &plan.pieces {
             tasks.push(p.place.map(|(addr, at)| {
                 let crcs: SmallVec<[Crc; 8]> = SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
                 let (pool, pin) = (self.clone(), plan.pin.clone());
-                self.rt().spawn(async move { pool.read_verified(addr, &crcs, Class::Foreground, &pin).await })
+                self.rt().spawn(async move { pool.read_verified(addr, &crcs, class, &pin).await })
             }));
         }
         for (p, t) in plan.pieces.iter().zip(tasks) {

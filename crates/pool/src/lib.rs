@@ -302,7 +302,8 @@ impl Pool {
         }
     }
 
-    pub(crate) fn rt(&self) -> &Rt {
+    /// The runtime that it is on.
+    pub fn rt(&self) -> &Rt {
         &self.0.rt
     }
 

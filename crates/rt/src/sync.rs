@@ -97,6 +97,22 @@ impl Event {
     }
 }
 
+/// Waits for the first of two to end; the other one is dropped.
+pub async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    std::future::poll_fn(|cx| if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }).await;
+}
+
+/// Waits for `a`, but no longer than `b` does: `None` if that ends first. `a` can be waited for again.
+pub async fn within<T>(a: &mut (impl Future<Output = T> + Unpin), b: impl Future<Output = ()>) -> Option<T> {
+    let mut b = std::pin::pin!(b);
+    std::future::poll_fn(|cx| match Pin::new(&mut *a).poll(cx) {
+        Poll::Ready(t) => Poll::Ready(Some(t)),
+        Poll::Pending => b.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
 /// A number of permits; taken in the order of arrival, however many each wants.
 #[derive(Clone)]
 pub struct Semaphore(Rc<SemState>);

@@ -306,5 +306,6 @@ pub(crate) fn count(s: &CacheStatus, c: &mut Coverage) {
     c.add("cache: records replayed", s.replay.records);
     c.add("cache: blocks that had not arrived", s.replay.dropped_blocks);
     c.add("cache: boots that ended with dirty blocks", u64::from(s.dirty_bytes > 0));
+    c.add("cache: boots that ended with several cuts", u64::from(s.writeback.sealed_cuts > 1));
     c.add("cache: boots that ended more than half dirty", u64::from(s.dirty_bytes * 2 > s.size_bytes));
 }

@@ -13,6 +13,8 @@ use crate::env::Boot;
 use crate::front::{Failure, Front, Why, run};
 use crate::model::Kind;
 
+/// An answer takes its time: what was true so long ago may be why it is what it is.
+const A_MOMENT_NS: u64 = 1_000_000_000;
 const SECTOR_U64: u64 = SECTOR as u64;
 /// Requests of the mix, in the order of its weights.
 const NAMES: [&str; 9] = ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"];
@@ -29,6 +31,8 @@ pub(crate) struct Client {
 /// What a request was up against.
 struct Context {
     volume: u32,
+    /// When it began, in nanoseconds.
+    began: u64,
     /// The volume's least size and number of resizes when it began.
     size: u64,
     resizes: u64,
@@ -141,7 +145,8 @@ impl Client {
             return;
         }
         let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
-        let context = Context { volume: id, size, resizes, end: offset + len, what, takes };
+        let began = env.world.now().0;
+        let context = Context { volume: id, began, size, resizes, end: offset + len, what, takes };
         match what {
             "read" => self.read(context, front, offset, len).await,
             "flush" => self.flush(context, front).await,
@@ -332,7 +337,8 @@ impl Client {
             Why::NoSpace if outside => true,
             Why::NoSpace => {
                 env.count("requests refused for want of space", 1);
-                env.host_full.get() || (context.takes && self.is_full())
+                // One piece of it may have found no room long before the last one had ended.
+                env.host_full.get() || (context.takes && self.was_full_since(context.began))
             }
             Why::Io => {
                 env.count("requests failed", 1);
@@ -352,7 +358,6 @@ impl Client {
 
     /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its time.
     fn is_full(&self) -> bool {
-        const A_MOMENT_NS: u64 = 1_000_000_000;
         let env = &self.boot.env;
         let now = env.world.now().0;
         let status = self.boot.volumes.pool().status().pool;
@@ -366,6 +371,15 @@ impl Client {
         if free <= 4 * env.settings.group_bytes + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + promised {
             env.full_at.set(Some(now));
         }
-        env.full_at.get().is_some_and(|at| at + A_MOMENT_NS > now)
+        self.was_full_at(now)
+    }
+
+    /// The same of any time since a request began.
+    fn was_full_since(&self, began: u64) -> bool {
+        self.is_full() || self.was_full_at(began)
+    }
+
+    fn was_full_at(&self, when: u64) -> bool {
+        self.boot.env.full_at.get().is_some_and(|at| at + A_MOMENT_NS > when)
     }
 }

@@ -315,6 +315,9 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     }
     let target = one_of(r, &[5, 20, 40, 60]);
     let max = one_of(r, &[1 << 20, 16 << 20, 1 << 30]);
+    // Of a generator of its own: what else is drawn is what it was before there could be several
+    // cuts.
+    let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
     let settings = cache::Settings {
         policy: cache::Policy::ALL[r.below(5) as usize],
         resident_nodes: one_of(r, &[8, 32, 1000]),
@@ -323,6 +326,8 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
         max_lag: Duration::from_millis(one_of(r, &[4, 50, 500, 30_000, 3_600_000])),
         dirty_target_percent: target,
         dirty_limit_percent: target + one_of(r, &[5, 30, 35]),
+        seal_blocks: one_of(cuts, &[0, 0, 1, 8, 40]),
+        pressure_percent: one_of(cuts, &[33, 0, 5, 15, 100]),
         writeback: cache::controller::Settings {
             min: one_of(r, &[64 << 10, 4 << 20]).min(max),
             max,

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
-use cache::Cache;
+use cache::{BlockPart, Cache};
 use pool::{CacheMode, ErrorKind, Pool, PoolError, Result};
 use rustc_hash::FxHashMap;
 
@@ -160,6 +160,44 @@ impl Blocks {
         }
     }
 
+    /// Writes `data` at byte `at` of a block, which nobody else may be writing. `known`: what is known of the block from the write before; returns what is
+    /// known now. A cache that volumes write back to keeps the sectors; past it, and without one, the block is read and written as a whole.
+    pub async fn write_part(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        at: usize,
+        data: &Slice,
+        known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
+        if let (_inside, Way::Back(c)) = self.enter(volume).await? {
+            let outcome = c.write_part((volume, lba), at, data, known).await;
+            if !c.is_aside() {
+                return outcome;
+            }
+            drop(_inside);
+            return Box::pin(self.merge_part((volume, lba), at, data, None)).await;
+        }
+        Box::pin(self.merge_part((volume, lba), at, data, known)).await
+    }
+
+    async fn merge_part(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        at: usize,
+        data: &Slice,
+        known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
+        let mut block = self.0.pool.bufs().take(BLOCK);
+        match known.filter(|known| known.sectors.is_all()) {
+            Some(known) => block.copy_from_slice(&known.data),
+            None => block.copy_from_slice(&self.read(volume, lba, 1).await?[0]),
+        }
+        block[at..at + data.len()].copy_from_slice(data);
+        let data = block.freeze();
+        self.write(volume, lba, &data).await?;
+        Ok(BlockPart::whole(data))
+    }
+
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let (_inside, way) = self.enter(volume).await?;
         match way {
@@ -219,7 +257,7 @@ impl Blocks {
             Way::Back(cache) => {
                 // The pool says the size, at once. What the cache has behind a new end is dropped after that, here or when it is opened; and what
                 // the last block has there, now or before the volume grows again.
-                let no_round = cache.between_rounds().await;
+                let no_round = cache.between_cuts().await?;
                 if new >= old {
                     self.nothing_behind(&cache, volume, to).await?;
                 }
@@ -237,6 +275,8 @@ impl Blocks {
             Way::Direct(cache, _) => {
                 // The new last block, if it changes, and what is behind it.
                 let behind = (Lba(if last.is_some() { new / BLOCK_U64 } else { from.0 }), to);
+                // No cut has anything of it that is not published: that was so when it ceased to
+                // write back.
                 let _no_round = cache.between_rounds().await;
                 if new >= old {
                     self.nothing_behind(&cache, volume, to).await?;
@@ -265,6 +305,8 @@ impl Blocks {
             let Some(cache) = self.cache_for(mode).filter(|_| mode != CacheMode::None) else {
                 return self.0.pool.delete_volume(volume).await;
             };
+            // Cuts may have blocks of it. They are passed over: the pool does not know the volume
+            // any more, and its id is not given again.
             let _no_round = cache.between_rounds().await;
             self.0.pool.delete_volume(volume).await?;
             let forgotten = cache.forget(volume).await;

@@ -1,10 +1,11 @@
 //! Volumes in bytes: from requests to blocks.
 //!
 //! [`Volumes`] is the set of a pool's volumes as front ends see it; a [`Volume`] is one of them, open. Requests are in bytes and may begin and
-//! end anywhere: what is not whole blocks is read, changed and written again, under a lock on its range, so that concurrent writes to
-//! different sectors of one block do not lose one another ([`ranges`]).
+//! end anywhere: a write of part of a block is merged with what else is in it, under a lock on the block, so that concurrent writes to
+//! different sectors of one block do not lose one another ([`ranges`], [`edges`]).
 
 mod blocks;
+mod edges;
 mod gate;
 pub mod ranges;
 mod requests;

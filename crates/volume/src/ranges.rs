@@ -27,29 +27,44 @@ struct State {
     next: Cell<u64>,
 }
 
-/// A lock that is held until it is dropped.
+/// A place in the line for a lock; a lock when it was [granted](RangeGuard::granted). Until it is dropped.
 pub struct RangeGuard {
     locks: RangeLocks,
     ticket: u64,
+    range: Range<u64>,
 }
 
 impl RangeLocks {
-    /// Waits until no earlier request's range overlaps `range`, and keeps later ones out.
-    pub async fn lock(&self, range: Range<u64>) -> RangeGuard {
+    /// Takes a place in the line: those that come later and overlap `range` are kept out from now on.
+    pub fn queue(&self, range: Range<u64>) -> RangeGuard {
         let ticket = self.0.next.get();
         self.0.next.set(ticket + 1);
         self.0.entries.borrow_mut().push(Entry { ticket, range: range.clone(), done: None });
-        let guard = RangeGuard { locks: self.clone(), ticket };
+        RangeGuard { locks: self.clone(), ticket, range }
+    }
+
+    /// Waits until no earlier request's range overlaps `range`, and keeps later ones out.
+    pub async fn lock(&self, range: Range<u64>) -> RangeGuard {
+        let guard = self.queue(range);
+        guard.granted().await;
+        guard
+    }
+}
+
+impl RangeGuard {
+    /// Waits until no earlier request's range overlaps this one.
+    pub async fn granted(&self) {
         loop {
             let wait = {
-                let mut entries = self.0.entries.borrow_mut();
-                let before = entries.iter_mut().take_while(|e| e.ticket < ticket);
+                let mut entries = self.locks.0.entries.borrow_mut();
+                let before = entries.iter_mut().take_while(|e| e.ticket < self.ticket);
+                let range = &self.range;
                 let mut blockers = before.filter(|e| e.range.start < range.end && range.start < e.range.end);
                 blockers.next().map(|e| e.done.get_or_insert_default().wait())
             };
             match wait {
                 Some(wait) => wait.await,
-                None => return guard,
+                None => return,
             }
         }
     }

@@ -1,7 +1,6 @@
 //! One volume, open: requests in bytes.
 //!
-//! Writes hold a lock on the blocks they touch: a write of part of a block reads the block, and nobody else may write it until the whole block
-//! is written again. Reads take no lock, the pool shows them each block as it was before or after a write.
+//! Writes hold a lock on the blocks they touch: while a part of a block is merged with what else is in it, nobody else may write that block. Reads take no lock, the pool shows them each block as it was before or after a write.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,10 +11,8 @@ use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use queue::KindStats;
 
 use crate::blocks::Blocks;
-use crate::ranges::RangeLocks;
+use crate::edges::{EdgeGuard, Locks};
 
-/// A write of parts of blocks is cut at multiples of it: the largest request and the rest of its blocks together exceed the largest buffer.
-const MERGE_BYTES: u64 = 4 << 20;
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
@@ -51,12 +48,12 @@ pub struct Volume {
     pool: Pool,
     blocks: Blocks,
     id: VolumeId,
-    locks: RangeLocks,
+    locks: Locks,
     stats: Rc<RefCell<RequestStats>>,
 }
 
 impl Volume {
-    pub(crate) fn new(blocks: &Blocks, id: VolumeId, locks: RangeLocks, stats: Rc<RefCell<RequestStats>>) -> Volume {
+    pub(crate) fn new(blocks: &Blocks, id: VolumeId, locks: Locks, stats: Rc<RefCell<RequestStats>>) -> Volume {
         Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
     }
 
@@ -119,50 +116,72 @@ impl Volume {
             return Ok(());
         }
         let since = self.pool.now();
-        let blocks = blocks_of(offset, len);
-        let _lock = self.locks.lock(blocks.clone()).await;
-        // Again: it may have been shrunk while this request waited.
-        self.check(offset, len)?;
         if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
+            let blocks = blocks_of(offset, len);
+            let _lock = self.locks.lock(blocks.clone()).await;
+            // Again: it may have been shrunk while this request waited.
+            self.check(offset, len)?;
             self.blocks.write(self.id, Lba(blocks.start), &data).await?;
         } else {
-            self.write_merged(offset, &data).await?;
+            Box::pin(self.write_pieces(offset, &data)).await?;
         }
         self.count(|s| &mut s.write, len, since);
         Ok(())
     }
 
-    /// Writes what does not begin and end with a block, in parts that fit a buffer.
-    async fn write_merged(&self, offset: u64, data: &Slice) -> Result<()> {
-        let end = offset + data.len() as u64;
-        let mut at = offset;
-        while at < end {
-            let next = end.min((at / MERGE_BYTES + 1) * MERGE_BYTES);
-            let part = data.cut((at - offset) as usize, (next - at) as usize);
-            let blocks = blocks_of(at, part.len() as u64);
-            let whole = self.merge(&blocks, at, &part).await?;
-            self.blocks.write(self.id, Lba(blocks.start), &whole).await?;
-            at = next;
+    /// Writes what does not begin and end with a block: the blocks at its ends that are written in part, and what is between them, each under a lock of its
+    /// own. So a stream of such requests is no chain, in which each waits for the one before.
+    async fn write_pieces(&self, offset: u64, data: &Slice) -> Result<()> {
+        if blocks_of(offset, data.len() as u64).count() == 1 {
+            let edge = self.locks.queue_edge(offset / BLOCK_U64);
+            return self.write_edge(offset, data.clone(), edge).await;
         }
-        Ok(())
+        let mut tasks = Vec::with_capacity(3);
+        let mut at = 0;
+        while at < data.len() {
+            let from = offset + at as u64;
+            let left = data.len() - at;
+            let to_end_of_block = BLOCK - (from % BLOCK_U64) as usize;
+            let is_part = from % BLOCK_U64 != 0 || left < BLOCK;
+            let n = if is_part { left.min(to_end_of_block) } else { left / BLOCK * BLOCK };
+            let (volume, piece) = (self.clone(), data.cut(at, n));
+            let misplaced = at % BLOCK != 0;
+            // Their places in line are taken now: all pieces of this request come before those of the next.
+            tasks.push(if is_part {
+                let edge = self.locks.queue_edge(from / BLOCK_U64);
+                self.pool.rt().spawn(async move { volume.write_edge(from, piece, edge).await })
+            } else {
+                let blocks = blocks_of(from, n as u64);
+                let lock = self.locks.queue(blocks.clone());
+                self.pool.rt().spawn(async move {
+                    let _lock = lock.await;
+                    volume.check(from, piece.len() as u64)?;
+                    let mut piece = piece;
+                    if misplaced {
+                        // Devices want it where a block begins. Not before its turn: what waits takes no memory.
+                        let mut whole = volume.pool.bufs().take(piece.len());
+                        whole.copy_from_slice(&piece);
+                        piece = whole.freeze();
+                    }
+                    volume.blocks.write(volume.id, Lba(blocks.start), &piece).await
+                })
+            });
+            at += n;
+        }
+        let mut outcome = Ok(());
+        for task in tasks {
+            outcome = outcome.and(task.await.unwrap_or_else(|| Err(PoolError::ended())));
+        }
+        outcome
     }
 
-    /// `data` in whole blocks: with what stands around it in its first and last block.
-    async fn merge(&self, blocks: &Range<u64>, offset: u64, data: &Slice) -> Result<Slice> {
-        let bytes = (blocks.end - blocks.start) as usize * BLOCK;
-        let mut whole = self.pool.bufs().take(bytes);
-        let head = (offset % BLOCK_U64) as usize;
-        let tail = head + data.len();
-        if head > 0 {
-            let old = self.blocks.read(self.id, Lba(blocks.start), 1).await?;
-            whole[..BLOCK].copy_from_slice(&old[0]);
-        }
-        if tail < bytes && (head == 0 || bytes > BLOCK) {
-            let old = self.blocks.read(self.id, Lba(blocks.end - 1), 1).await?;
-            whole[bytes - BLOCK..].copy_from_slice(&old[0]);
-        }
-        whole[head..tail].copy_from_slice(data);
-        Ok(whole.freeze())
+    /// Writes a part of a block.
+    async fn write_edge(&self, offset: u64, data: Slice, edge: EdgeGuard) -> Result<()> {
+        let known = edge.granted().await;
+        self.check(offset, data.len() as u64)?;
+        let (lba, at) = (Lba(offset / BLOCK_U64), (offset % BLOCK_U64) as usize);
+        edge.leave(self.blocks.write_part((self.id, lba), at, &data, known).await?);
+        Ok(())
     }
 
     /// Makes everything that completed before, on any handle, durable.
@@ -229,14 +248,15 @@ impl Volume {
             // Up to the next boundary, so that all pieces but the first and last are whole.
             let end = (at / ZERO_BYTES + 1).saturating_mul(ZERO_BYTES).min(to);
             let blocks = blocks_of(at, end - at);
-            let _lock = self.locks.lock(blocks.clone()).await;
-            self.check(at, end - at)?;
-            let aligned = at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0;
             // Those that are everybody's: what waits for its turn, however much, takes no memory.
             let zeros = self.pool.zero_block((blocks.end - blocks.start) as usize * BLOCK);
-            let whole =
-                if aligned { zeros } else { self.merge(&blocks, at, &zeros.cut(0, (end - at) as usize)).await? };
-            self.blocks.write(self.id, Lba(blocks.start), &whole).await?;
+            if at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0 {
+                let _lock = self.locks.lock(blocks.clone()).await;
+                self.check(at, end - at)?;
+                self.blocks.write(self.id, Lba(blocks.start), &zeros).await?;
+            } else {
+                Box::pin(self.write_pieces(at, &zeros.cut(0, (end - at) as usize))).await?;
+            }
             at = end;
         }
         Ok(())

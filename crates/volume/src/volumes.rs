@@ -9,7 +9,8 @@ use pool::{CacheMode, ErrorKind, Pool, PoolError, Result, VolumeInfo};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::Blocks;
-use crate::ranges::RangeLocks;
+use crate::edges::Locks;
+
 use crate::requests::{RequestStats, Volume};
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
@@ -18,7 +19,7 @@ pub struct Volumes(Rc<Inner>);
 
 struct Inner {
     blocks: Blocks,
-    locks: RefCell<FxHashMap<VolumeId, RangeLocks>>,
+    locks: RefCell<FxHashMap<VolumeId, Locks>>,
     stats: Rc<RefCell<RequestStats>>,
 }
 

@@ -1,4 +1,5 @@
-//! A shrink that fails half way, and a volume that grows after it: what was cut off does not come back, neither at once nor later.
+//! A shrink that fails half way, or that meets cuts which no pass has carried yet, and a volume
+//! that grows after it: what was cut off does not come back, neither at once nor later.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,13 +25,18 @@ async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
     assert_eq!(wrong, None, "bytes from {from} on are not {value}");
 }
 
-async fn live(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMode) {
+async fn open(rt: &Rt, disk: DeviceFile, file: CacheFile, settings: Settings) -> (Pool, Cache) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
-    let (pool, _) = Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+    pool::create(rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    let (pool, _) = Pool::open(rt, vec![disk], pool::Settings::default()).await.expect("open");
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-    cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
-    let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+    cache::create(rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+    let cache = Cache::open(rt, &file, &pool, settings).await.expect("open the cache");
+    (pool, cache)
+}
+
+async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMode) {
+    let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
     a.write(0, blocks(1, 512)).await.expect("write");
@@ -51,16 +57,57 @@ async fn live(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMode) {
     assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
 }
 
+async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
+    // 64 blocks a second, once something is dirty; and the oldest cut first.
+    let slow = cache::controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
+    let settings = Settings {
+        writeback: slow,
+        max_lag: Duration::from_millis(2),
+        seal_blocks: 20,
+        pressure_percent: 0,
+        sequential_cutoff: 0,
+        ..Settings::default()
+    };
+    let (_, cache) = open(&rt, disk, file, settings).await;
+    let volumes = Volumes::with_cache(&cache.pool().clone(), Some(cache.clone()));
+    let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
+    for i in 0..32 {
+        a.write(i * 64 * 1024, blocks(1, 16)).await.expect("write");
+        rt.sleep(Duration::from_millis(5)).await;
+    }
+    let cuts = cache.status().writeback.sealed_cuts;
+    assert!(cuts > 4, "{cuts} cuts");
+    volumes.resize("a", MIB).await.expect("shrink");
+    // One that was taken since.
+    assert!(cache.status().writeback.sealed_cuts <= 1);
+    volumes.resize("a", 2 * MIB).await.expect("grow");
+    holds(&a, MIB, 2 * MIB, 0).await;
+    rt.sleep(Duration::from_secs(60)).await;
+    cache.publish_all().await.expect("published");
+    holds(&a, 0, MIB, 1).await;
+    holds(&a, MIB, 2 * MIB, 0).await;
+    assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
+}
+
+fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, DeviceFile, CacheFile) -> F) {
+    let world = World::new(9);
+    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
+    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
+    let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
+    rt.block_on(life(rt.clone(), disk, file)).expect("alive");
+    rt.kill();
+}
+
 #[test]
 fn what_a_failed_shrink_cut_off_does_not_come_back() {
     for mode in [CacheMode::WriteBack, CacheMode::WriteThrough] {
-        let world = World::new(9);
-        let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-        let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-        let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
-        let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
-        let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
-        rt.block_on(live(rt.clone(), disk, file, mode)).expect("alive");
-        rt.kill();
+        run(|rt, disk, file| fail_half_way(rt, disk, file, mode));
     }
+}
+
+#[test]
+fn what_cuts_have_behind_a_new_end_does_not_come_back() {
+    run(meet_cuts);
 }

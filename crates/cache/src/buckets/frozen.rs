@@ -1,37 +1,31 @@
 //! What all buckets said at a moment, for a checkpoint. Taking it is O(1): a page of them is copied when the first of it changes after that moment, or when
 //! the checkpoint comes to it.
 
-use base::{BucketGen, BucketId, Epoch};
+use base::{BucketGen, BucketId};
 
-use super::{Bucket, Buckets, Facts, Kind, parity};
+use super::epochs::Moment;
+use super::{Bucket, Buckets, Facts, Kind};
 
 /// Buckets are copied in pages of so many: those that stand in one page of the table.
 const PAGE: usize = format::cache::bucket::RECORDS_PER_PAGE;
 
 /// The moment, and what was copied of it.
 pub(super) struct Frozen {
-    epoch: Epoch,
-    cut: Option<Epoch>,
+    moment: Moment,
     pages: Vec<Option<Box<[Facts]>>>,
 }
 
 impl Bucket {
-    fn facts_at(&self, epoch: Epoch, cut: Option<Epoch>) -> Facts {
-        let of = |e: Epoch| if self.epoch[parity(e)] == e { self.dirty[parity(e)] } else { 0 };
-        Facts {
-            generation: self.generation,
-            kind: self.kind,
-            live: self.live,
-            dirty_open: of(epoch),
-            dirty_cut: cut.map_or(0, |cut| of(cut) - if self.retained_of == cut { self.retained } else { 0 }),
-        }
+    fn facts_at(&self, moment: Moment) -> Facts {
+        let (dirty_open, dirty_cut) = moment.named(&self.dirt);
+        Facts { generation: self.generation, kind: self.kind, live: self.live, dirty_open, dirty_cut }
     }
 }
 
 impl Buckets {
     /// What one bucket says.
     pub fn facts(&self, id: BucketId) -> Facts {
-        self.all[id.0 as usize].facts_at(self.epoch, self.cut)
+        self.all[id.0 as usize].facts_at(self.epochs.moment())
     }
 
     /// Facts are frozen for a checkpoint: what becomes free from now on is not for its nodes.
@@ -39,7 +33,7 @@ impl Buckets {
         assert!(self.frozen.is_none(), "one checkpoint at a time");
         self.freezes += 1;
         let pages = std::iter::repeat_with(|| None).take(self.all.len().div_ceil(PAGE)).collect();
-        self.frozen = Some(Frozen { epoch: self.epoch, cut: self.cut, pages });
+        self.frozen = Some(Frozen { moment: self.epochs.moment(), pages });
     }
 
     /// The checkpoint has what it needs.
@@ -51,12 +45,12 @@ impl Buckets {
     pub(super) fn keep_frozen(&mut self, id: BucketId) {
         let i = id.0 as usize;
         if let Some(frozen) = &mut self.frozen {
-            let (epoch, cut) = (frozen.epoch, frozen.cut);
+            let moment = frozen.moment;
             let page = &mut frozen.pages[i / PAGE];
             if page.is_none() {
                 let from = i / PAGE * PAGE;
                 let to = self.all.len().min(from + PAGE);
-                *page = Some(self.all[from..to].iter().map(|b| b.facts_at(epoch, cut)).collect());
+                *page = Some(self.all[from..to].iter().map(|b| b.facts_at(moment)).collect());
             }
         }
     }
@@ -75,10 +69,10 @@ impl Buckets {
         let copied = frozen.pages[page as usize].as_deref();
         let empty = |generation: BucketGen| Facts { generation, ..Facts::default() };
         let one = |(i, now): (usize, &Bucket)| {
-            let then = copied.map_or_else(|| now.facts_at(frozen.epoch, frozen.cut), |copied| copied[i]);
+            let then = copied.map_or_else(|| now.facts_at(frozen.moment), |copied| copied[i]);
             let nodes = now.live - now.replaced;
             match (now.kind, then.kind) {
-                (Kind::Nodes, _) if nodes > 0 => Facts { live: nodes, ..now.facts_at(frozen.epoch, frozen.cut) },
+                (Kind::Nodes, _) if nodes > 0 => Facts { live: nodes, ..now.facts_at(frozen.moment) },
                 // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
                 (Kind::Nodes, _) => empty(now.generation),
                 (_, Kind::Nodes) => empty(then.generation),
@@ -91,7 +85,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use base::CacheAddr;
+    use base::{CacheAddr, Epoch};
 
     use super::*;
     use crate::buckets::Stream;
@@ -134,10 +128,11 @@ mod tests {
                     b.remove(addr, generation, 1, written.filter(|e| *e > self.published), 0);
                 }
                 15 => drop(b.evict(0)),
-                16 if b.cut().is_none() => drop(b.take_cut()),
-                17 => {
-                    self.published = b.cut().unwrap_or(self.published);
-                    b.publish();
+                16 => drop(b.take_cut()),
+                17 if b.cut().is_some() => {
+                    let unpublished = (b.epoch().0 - self.published.0 - 1) as usize;
+                    self.published.0 += 1 + self.dice.below(unpublished) as u32;
+                    b.publish(self.published);
                     while b.tidy(3, 0) {}
                 }
                 18 if !self.replaced.is_empty() => {

@@ -1,7 +1,7 @@
 //! Keys of the index: each by itself, against the one before it, its bucket, and the volumes of the pool.
 
 use base::{BucketGen, Crc, Epoch, VolumeId};
-use format::cache::index::decode_key;
+use format::cache::index::{Cover, decode_key};
 use pool::check::{Image, Subject};
 
 use super::tally::Tally;
@@ -31,6 +31,7 @@ pub(super) struct Pass<'a> {
     newest: Epoch,
     /// See [`Tally::extent`].
     split: Epoch,
+    above: Epoch,
     /// These are the keys as an open would find them: they are counted, and compared with the volumes.
     current: bool,
     before: Option<(VolumeId, u64)>,
@@ -38,15 +39,17 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Over a checkpoint with this open epoch and this cut.
-    pub fn over_checkpoint(layout: &Layout, image: &'a Image, (open, cut): (Epoch, Epoch)) -> Pass<'a> {
-        let split = image.published.max(cut);
-        Pass { layout: *layout, image, newest: open, split, current: false, before: None, outside: Outside::default() }
+    /// Over a checkpoint with this open epoch, this one as the newest that is sealed, and counters
+    /// of what was written after `above`.
+    pub fn over_checkpoint(layout: &Layout, image: &'a Image, (above, cut, open): (Epoch, Epoch, Epoch)) -> Pass<'a> {
+        let (before, outside) = (None, Outside::default());
+        Pass { layout: *layout, image, newest: open, split: above.max(cut), above, current: false, before, outside }
     }
 
-    /// Over an index that the journal was applied to, with this open epoch.
-    pub fn over_replayed(layout: &Layout, image: &'a Image, open: Epoch) -> Pass<'a> {
-        Pass { current: true, ..Pass::over_checkpoint(layout, image, (open, Epoch(0))) }
+    /// Over an index that the journal was applied to, with this open epoch, and counters of what
+    /// was written after `above`: all of it counts for the open epoch.
+    pub fn over_replayed(layout: &Layout, image: &'a Image, (above, open): (Epoch, Epoch)) -> Pass<'a> {
+        Pass { current: true, ..Pass::over_checkpoint(layout, image, (above, Epoch(0), open)) }
     }
 
     /// Looks at one key, and tells the tally of it. `generation` says that of a bucket. Returns the extent if it counts; `Err` if it is no record.
@@ -75,7 +78,7 @@ impl<'a> Pass<'a> {
         }
         let dirty = e.written.is_some_and(|w| w > self.image.published);
         if let Body::Staged { .. } = &e.body {
-            tally.extent(&e, (self.split, self.image.published));
+            tally.extent(&e, (self.split, self.above));
         }
         if let Body::Data { addr, generation: of, .. } = &e.body {
             let bucket = addr.0 / u64::from(self.layout.bucket_blocks);
@@ -89,7 +92,7 @@ impl<'a> Pass<'a> {
                 log.counts.stale_keys += u64::from(self.current);
                 return Ok(None);
             }
-            let twice = tally.extent(&e, (self.split, self.image.published));
+            let twice = tally.extent(&e, (self.split, self.above));
             if twice > 0 {
                 let what = format!("{twice} of its blocks in the cache are something else's too");
                 log.error(Subject::Extent, place(), what, GIVE_UP);
@@ -126,7 +129,16 @@ impl<'a> Pass<'a> {
 
     /// What a staged key names has to be in the pool, but for what is behind its volume's end, or went with the volume.
     fn compare_staged(&self, e: &Extent, log: &mut Log) {
-        let (Body::Staged { crcs }, Some(epoch)) = (&e.body, e.written) else { return };
+        let one;
+        let (crcs, epoch) = match (&e.body, e.written) {
+            (Body::Staged { crcs }, Some(epoch)) => (&crcs[..], epoch),
+            // A part that was written over a staged block.
+            (Body::Data { cover: Cover { below: Some(below), .. }, .. }, _) if below.epoch > self.image.published => {
+                one = [below.crc];
+                (&one[..], below.epoch)
+            }
+            _ => return,
+        };
         let (Some(staged), Some(volumes)) = (&self.image.staged, &self.image.volumes) else { return };
         let blocks = volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2.div_ceil(base::BLOCK_U64));
         let lost = |&(lba, crc): &(u64, &Crc)| staged.get(&(e.volume, epoch, lba)) != Some(crc);

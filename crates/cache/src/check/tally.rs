@@ -13,7 +13,7 @@ use crate::table::Layout;
 struct Met {
     nodes: u16,
     blocks: u16,
-    /// Blocks of these that the open epoch's counter is about, and the cut's.
+    /// Blocks of these that the open epoch's counter is about, and that of the sealed ones.
     open: u16,
     cut: u16,
 }
@@ -53,12 +53,12 @@ impl Tally {
     }
 
     /// The blocks of a key that is inside a bucket and not stale; how many of them something else has too. `split`: the last epoch whose blocks
-    /// the open epoch's counter is not about; `published`.
-    pub fn extent(&mut self, e: &Extent, (split, published): (Epoch, Epoch)) -> u64 {
+    /// the open epoch's counter is not about; `above`: the last that none is about.
+    pub fn extent(&mut self, e: &Extent, (split, above): (Epoch, Epoch)) -> u64 {
         if let Body::Staged { crcs } = &e.body {
             match e.written {
                 Some(written) if written > split => self.staged.0 += crcs.len() as u64,
-                Some(written) if written > published => self.staged.1 += crcs.len() as u64,
+                Some(written) if written > above => self.staged.1 += crcs.len() as u64,
                 _ => {}
             }
         }
@@ -68,7 +68,7 @@ impl Tally {
         met.blocks = met.blocks.saturating_add(n);
         match e.written {
             Some(written) if written > split => met.open = met.open.saturating_add(n),
-            Some(written) if written > published => met.cut = met.cut.saturating_add(n),
+            Some(written) if written > above => met.cut = met.cut.saturating_add(n),
             _ => {}
         }
         self.claim(addr.0, crcs.len())
@@ -76,7 +76,9 @@ impl Tally {
 
     /// Reports it if `says` is another number of staged blocks. `source`: where that is from.
     pub fn compare_staged(&self, source: &str, says: (u64, u64), log: &mut Log) {
-        for (of, found, says) in [("the open epoch", self.staged.0, says.0), ("the cut", self.staged.1, says.1)] {
+        for (of, found, says) in
+            [("the open epoch", self.staged.0, says.0), ("the sealed epochs", self.staged.1, says.1)]
+        {
             if found != says {
                 let what = format!("the index names {found} staged blocks of {of}, by {source} it names {says}");
                 log.error(Subject::Superblock, "staged blocks", what, GIVE_UP);
@@ -104,7 +106,7 @@ impl Tally {
             };
             wrong("blocks", u32::from(met.blocks) + u32::from(met.nodes), f.live.into());
             wrong("dirty blocks of the open epoch", met.open.into(), f.dirty_open.into());
-            wrong("dirty blocks of the cut", met.cut.into(), f.dirty_cut.into());
+            wrong("dirty blocks of the sealed epochs", met.cut.into(), f.dirty_cut.into());
             let misplaced = match f.kind {
                 Kind::Free => met.blocks > 0 || met.nodes > 0,
                 Kind::Data => met.nodes > 0,

@@ -138,7 +138,7 @@ impl Lab {
     }
 
     /// Opens the cache, does something with it, and cuts the power.
-    fn cut<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+    pub fn cut<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
         let (files, file) = (self.files(), self.file());
         let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
         let r = rt.clone();
@@ -404,7 +404,7 @@ fn counters_of_a_cut() {
     let epoch = lab.superblock().epoch;
     lab.put_superblock(|sb| (sb.epoch, sb.cut) = (Epoch(epoch.0 + 1), epoch));
     let r = lab.check();
-    assert!(has(&r, Subject::Bucket, "dirty blocks of the cut"), "{:?}", r.problems);
+    assert!(has(&r, Subject::Bucket, "dirty blocks of the sealed epochs"), "{:?}", r.problems);
 }
 
 /// The root's block, and what it holds.

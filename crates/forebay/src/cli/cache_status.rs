@@ -135,6 +135,13 @@ fn writeback(w: &Value) -> String {
         number(&w["round"]),
         human_us(w["lag_seconds"].as_f64().unwrap_or(0.0) * 1e6),
     );
+    let (lag, most) = (w["lag_seconds"].as_f64().unwrap_or(0.0), w["max_lag_seconds"].as_f64().unwrap_or(f64::MAX));
+    if lag > most {
+        text += &format!(", OLDER THAN max_lag ({})", human_us(most * 1e6));
+    }
+    if number(&w["writers_waiting"]) > 0 {
+        text += &format!("; {} writes wait for room", number(&w["writers_waiting"]));
+    }
     if number(&w["target"]) > 0 {
         text += &format!("; {} dirty is the target", bytes(&w["target"]));
     }
@@ -187,7 +194,8 @@ mod tests {
                 "hits": 3, "misses": 1, "hit_ratio": 0.75, "refetched": 2, "bad_blocks": [[1, 77]],
                 "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096, "size": 1 << 20, "records_per_commit": 2.25 },
                 "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0, "max_duration_ms": 30.0, "slice_us": { "max": 210.0 } },
-                "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30, "lag_seconds": 1.5, "error": "no space" },
+                "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30, "lag_seconds": 1.5, "max_lag_seconds": 1.0,
+                    "writers_waiting": 7, "error": "no space" },
             },
         });
         let text = text(&status);
@@ -199,7 +207,8 @@ mod tests {
             "2 BAD HERE",
             "5 free, 0 clean, 0 dirty, 0 metadata, 1 RETIRED",
             "4 KiB of 1 MiB used; 0 group commits of 2.2 records",
-            "4 MiB/s (1 MiB/s to 1 GiB/s), 0 rounds; the pool's image is 1.5 s behind",
+            "4 MiB/s (1 MiB/s to 1 GiB/s), 0 rounds; the pool's image is 1.5 s behind, OLDER THAN max_lag (1.0 s)",
+            "7 writes wait for room",
             "THE LAST ONE FAILED: no space",
             "3 passes, the last 2.5 s ago; 20.0 ms on average, 30.0 ms at most; its longest slice took 210 us",
             "block 77 of volume 1: damaged",

@@ -92,7 +92,7 @@ pub struct CacheOptions {
     /// Which bucket is evicted: lru, fifo, random, sieve or s3fifo [default: s3fifo]
     #[arg(long, value_name = "POLICY")]
     cache_policy: Option<cache::Policy>,
-    /// How much older than the volumes the pool's image may be: what losing the cache costs at most [default: 30s]
+    /// How much older than the volumes the pool's image should be at most: what losing the cache costs [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_lag: Option<Duration>,
     /// Memory for the cache's index; the rest is read from the cache when needed [default: 48M]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use base::BLOCK_U64;
-use cache::{Policy, Promote, Settings, controller};
+use cache::{LagPolicy, Policy, Promote, Settings, controller};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -55,6 +55,8 @@ pub(super) struct CacheSection {
     policy: Option<Policy>,
     #[serde(default, deserialize_with = "duration")]
     max_lag: Option<Duration>,
+    #[serde(default, deserialize_with = "lag_policy")]
+    max_lag_policy: Option<LagPolicy>,
     dirty_target: Option<u8>,
     dirty_limit: Option<u8>,
     #[serde(default, deserialize_with = "size")]
@@ -84,6 +86,12 @@ pub(super) struct CacheSection {
 
 fn policy<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Policy>, D::Error> {
     String::deserialize(d)?.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn lag_policy<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<LagPolicy>, D::Error> {
+    let word = String::deserialize(d)?;
+    let unknown = || D::Error::custom(format!("max_lag_policy is {word:?}; it can be aim or strict"));
+    LagPolicy::parse(&word).map(Some).ok_or_else(unknown)
 }
 
 fn promote<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Promote>, D::Error> {
@@ -118,6 +126,7 @@ impl CacheConfig {
         settings.dirty_nodes = file.dirty_nodes.unwrap_or(default.dirty_nodes);
         settings.journal_interval = file.journal_interval.unwrap_or(default.journal_interval);
         settings.max_lag = options.max_lag.or(file.max_lag).unwrap_or(default.max_lag);
+        settings.max_lag_policy = file.max_lag_policy.unwrap_or(default.max_lag_policy);
         settings.dirty_target_percent = file.dirty_target.unwrap_or(default.dirty_target_percent);
         settings.dirty_limit_percent = file.dirty_limit.unwrap_or(default.dirty_limit_percent);
         settings.writeback = rates;
@@ -134,7 +143,7 @@ impl CacheConfig {
         within("congested_read", settings.congested_read, Duration::ZERO, Duration::from_secs(10))?;
         within("congested_write", settings.congested_write, Duration::ZERO, Duration::from_secs(10))?;
         within("dirty_target", settings.dirty_target_percent, 1, 90)?;
-        within("dirty_limit", settings.dirty_limit_percent, settings.dirty_target_percent.saturating_add(1), 95)?;
+        within("dirty_limit", settings.dirty_limit_percent, settings.dirty_target_percent.saturating_add(1), 98)?;
         within("writeback_rate_max", settings.writeback.max, settings.writeback.min.max(64 << 10), 1 << 40)?;
         within("writeback_rate_min", settings.writeback.min, 64 << 10, settings.writeback.max)?;
         within("promote_max", promote_max, BLOCK_U64, 1 << 20)?;

@@ -5,12 +5,18 @@
 //! data:         kind u8 (0 clean, 1 dirty), epoch u32, address u40, generation u32, then a crc32c for each of its 1 to 64 blocks
 //! zeros:        kind u8 (2), epoch u32, blocks u40
 //! staged:       kind u8 (3), epoch u32, then a crc32c for each of its 1 to 64 blocks
+//! part:         kind u8 (4), epoch u32, address u40, generation u32, sectors u8, crc32c
+//! part over staged: the same with kind 5, then the epoch u32 and the crc32c of the staged block
 //! ```
+//!
+//! A *part* is one block of a bucket of which only some sectors of 512 bytes count: bit 0 of `sectors` is the first one. The others are zeros there, and their
+//! content is what the pool's published image has; or, where the part was written over a staged block, what the staging volume of that epoch has, until that is
+//! published. It is always dirty when it is written, and counts for nothing when its epoch is published.
 //!
 //! Little-endian but for the keys, whose order counts. A record stands in a node that was verified as a whole; it may still make no sense, so
 //! decoding checks every length and range.
 
-use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
+use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, Sectors, VolumeId};
 
 /// Most blocks in one data extent.
 pub const MAX_EXTENT_BLOCKS: usize = 64;
@@ -71,6 +77,34 @@ impl<'a> CrcList<'a> {
     }
 }
 
+/// A block of the pool's staging volume of an epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StagedBelow {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// What the block should be.
+    pub crc: Crc,
+}
+
+/// What of a block counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cover {
+    /// These sectors.
+    pub sectors: Sectors,
+    /// Where the others are, until that epoch is published; `None`: in the pool's published image.
+    pub below: Option<StagedBelow>,
+}
+
+impl Cover {
+    /// The whole block.
+    pub const ALL: Cover = Cover { sectors: Sectors::ALL, below: None };
+
+    /// True if it is the whole block.
+    pub fn is_all(&self) -> bool {
+        self.sectors.is_all()
+    }
+}
+
 /// What blocks of a volume are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexValue<'a> {
@@ -100,6 +134,19 @@ pub enum IndexValue<'a> {
         epoch: Epoch,
         /// Of each block.
         crcs: CrcList<'a>,
+    },
+    /// A block of a bucket of which some sectors count.
+    Part {
+        /// In which epoch it was written.
+        epoch: Epoch,
+        /// The block.
+        addr: CacheAddr,
+        /// The generation of its bucket.
+        generation: BucketGen,
+        /// What of it counts: some sectors, but not all.
+        cover: Cover,
+        /// Of the whole block, in which all other sectors are zeros.
+        crc: Crc,
     },
 }
 
@@ -131,6 +178,29 @@ impl<'a> IndexValue<'a> {
             3 => {
                 let sound = rest.len() % 4 == 0 && (1..=MAX_EXTENT_BLOCKS).contains(&(rest.len() / 4));
                 (sound && epoch.0 > 0).then_some(IndexValue::Staged { epoch, crcs: CrcList(rest) })
+            }
+            4 | 5 => {
+                let (addr, rest) = rest.split_at_checked(5)?;
+                let (generation, rest) = rest.split_at_checked(4)?;
+                let (&bits, rest) = rest.split_first()?;
+                let (crc, rest) = rest.split_at_checked(4)?;
+                let below = match (kind, rest.split_at_checked(4)) {
+                    (4, _) if rest.is_empty() => None,
+                    (5, Some((epoch, crc))) => Some(StagedBelow {
+                        epoch: Epoch(u32::from_le_bytes(epoch.try_into().ok()?)),
+                        crc: Crc::from_le_bytes(crc.try_into().ok()?),
+                    }),
+                    _ => return None,
+                };
+                let sound = bits != 0 && bits != 0xff && epoch.0 > 0;
+                let sound = sound && below.is_none_or(|b| b.epoch.0 > 0 && b.epoch <= epoch);
+                sound.then_some(IndexValue::Part {
+                    epoch,
+                    addr: CacheAddr(u40(addr)?),
+                    generation: BucketGen(u32::from_le_bytes(generation.try_into().ok()?)),
+                    cover: Cover { sectors: Sectors::from_bits(bits), below },
+                    crc: Crc::from_le_bytes(crc.try_into().ok()?),
+                })
             }
             _ => None,
         }
@@ -167,6 +237,28 @@ pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
     crcs.iter().for_each(|c| out.extend_from_slice(&c.to_le_bytes()));
 }
 
+/// Puts a record of a part of a block into `out`, which is cleared first.
+pub fn encode_part(
+    out: &mut Vec<u8>,
+    epoch: Epoch,
+    (addr, generation): (CacheAddr, BucketGen),
+    cover: &Cover,
+    crc: Crc,
+) {
+    debug_assert!(epoch.0 > 0 && !cover.is_all() && cover.sectors != Sectors::NONE);
+    out.clear();
+    out.push(if cover.below.is_some() { 5 } else { 4 });
+    out.extend_from_slice(&epoch.0.to_le_bytes());
+    out.extend_from_slice(&addr.0.to_le_bytes()[..5]);
+    out.extend_from_slice(&generation.0.to_le_bytes());
+    out.push(cover.sectors.bits());
+    out.extend_from_slice(&crc.to_le_bytes());
+    if let Some(below) = cover.below {
+        out.extend_from_slice(&below.epoch.0.to_le_bytes());
+        out.extend_from_slice(&below.crc.to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,13 +275,23 @@ mod tests {
             prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs.clone());
             encode_staged(&mut out, Epoch(epoch.max(1)), &crcs);
             let Some(IndexValue::Staged { epoch: e, crcs: c }) = IndexValue::decode(&out) else { panic!("not staged") };
-            prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (Epoch(epoch.max(1)), crcs));
+            prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (Epoch(epoch.max(1)), crcs.clone()));
             prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);
             prop_assert_eq!(IndexValue::decode(&out[..5]), None);
             out[1..5].fill(0);
             prop_assert_eq!(IndexValue::decode(&out), None);
             encode_zeros(&mut out, Epoch(epoch.max(1)), len);
             prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Zeros { epoch: Epoch(epoch.max(1)), len }));
+            let (epoch, addr, generation) = (Epoch(epoch.max(1)), CacheAddr(addr), BucketGen(generation));
+            let (sectors, crc) = (Sectors::from_bits((generation.0 as u8).clamp(1, 0xfe)), crcs[0]);
+            for below in [None, Some(StagedBelow { epoch: Epoch(epoch.0.div_ceil(2)), crc })] {
+                let cover = Cover { sectors, below };
+                encode_part(&mut out, epoch, (addr, generation), &cover, crc);
+                prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Part { epoch, addr, generation, cover, crc }));
+                prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);
+                out[14] = 0xff;
+                prop_assert_eq!(IndexValue::decode(&out), None);
+            }
         }
 
         #[test]

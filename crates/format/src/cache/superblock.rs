@@ -8,7 +8,8 @@
 //!   88  incarnation, state     96  bucket blocks, buckets, journal blocks, replay position
 //!  112  table start           120  journal start            128  replay sequence
 //!  136  epoch, cut            144  root: address, generation, crc32c, height
-//!  168  digest of the bucket table (0: not said)              176  staged blocks of the open epoch, of the cut
+//!  168  digest of the bucket table (0: not said)              176  staged blocks of the open epoch, of the sealed ones
+//!  192  the first epoch that is counted as dirty (0: not said)
 //! 4092  crc32c of all before it
 //! ```
 //!
@@ -31,6 +32,9 @@ pub const VERSION: u32 = 1;
 
 /// Incompatible feature: keys may name blocks of the pool's staging volumes.
 pub const FEATURE_STAGED: u64 = 1;
+/// Incompatible feature: keys may be of parts of blocks.
+pub const FEATURE_PARTS: u64 = 2;
+const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS;
 
 const WHAT: &str = "cache superblock";
 const MAGIC: [u8; 8] = *b"FBCACHE1";
@@ -66,7 +70,8 @@ struct Raw {
     table_digest: U64,
     staged_open: U64,
     staged_cut: U64,
-    reserved: [u8; 3900],
+    counted_from: U32,
+    reserved: [u8; 3896],
     crc: U32,
 }
 
@@ -80,6 +85,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, root_addr) == 144);
     assert!(std::mem::offset_of!(Raw, table_digest) == 168);
     assert!(std::mem::offset_of!(Raw, staged_open) == 176);
+    assert!(std::mem::offset_of!(Raw, counted_from) == 192);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -123,12 +129,15 @@ pub struct CacheSuperblock {
     pub replay_sequence: u64,
     /// The open epoch at the checkpoint's freeze.
     pub epoch: Epoch,
-    /// The cut that was being written back then; 0: none.
+    /// The newest epoch that a cut had sealed, and that was not published then; 0: none.
     pub cut: Epoch,
     /// The sum of [`crate::page::page_digest`] over the pages of the bucket table; 0 in superblocks written before this was said.
     pub table_digest: u64,
-    /// Blocks of staged keys that no published cut has: of the open epoch, and of the cut.
+    /// Blocks of staged keys that no published cut has: of the open epoch, and of the sealed ones.
     pub staged: (u64, u64),
+    /// The oldest epoch whose blocks are counted as dirty, here and in the bucket table; 0 in
+    /// superblocks written before this was said.
+    pub counted_from: Epoch,
     /// Whether it counts.
     pub state: CacheState,
     /// The shard that it belongs to.
@@ -150,7 +159,7 @@ impl CacheSuperblock {
             shard: self.shard.into(),
             compat: 0.into(),
             ro_compat: 0.into(),
-            incompat: FEATURE_STAGED.into(),
+            incompat: KNOWN.into(),
             uuid: self.uuid,
             pool_uuid: self.pool_uuid,
             sequence: self.sequence.into(),
@@ -176,7 +185,8 @@ impl CacheSuperblock {
             table_digest: self.table_digest.into(),
             staged_open: self.staged.0.into(),
             staged_cut: self.staged.1.into(),
-            reserved: [0; 3900],
+            counted_from: self.counted_from.0.into(),
+            reserved: [0; 3896],
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -197,7 +207,7 @@ impl CacheSuperblock {
         if raw.version.get() > VERSION || raw.version.get() == 0 {
             return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
         }
-        let unknown = raw.incompat.get() & !FEATURE_STAGED | raw.ro_compat.get();
+        let unknown = raw.incompat.get() & !KNOWN | raw.ro_compat.get();
         if unknown != 0 {
             return Err(FormatError::Features { what: WHAT, bits: unknown });
         }
@@ -221,6 +231,7 @@ impl CacheSuperblock {
         )?;
         value("replay sequence", raw.replay_sequence.get(), raw.replay_sequence.get() > 0)?;
         value("epoch", raw.epoch.get().into(), raw.epoch.get() > raw.cut.get())?;
+        value("counted from", raw.counted_from.get().into(), raw.counted_from.get() <= raw.epoch.get())?;
         value("shard", raw.shard.get().into(), raw.shard.get() == 0)?;
         value("reserved bytes", 1, raw.reserved.iter().all(|&b| b == 0))?;
         let height = raw.root_height.get();
@@ -253,6 +264,7 @@ impl CacheSuperblock {
             cut: Epoch(raw.cut.get()),
             table_digest: raw.table_digest.get(),
             staged: (raw.staged_open.get(), raw.staged_cut.get()),
+            counted_from: Epoch(raw.counted_from.get()),
             state,
             shard: raw.shard.get(),
         })
@@ -283,6 +295,7 @@ mod tests {
             cut: Epoch(4),
             table_digest: 77,
             staged: (6, 5),
+            counted_from: Epoch(3),
             state: CacheState::Attached,
             shard: 0,
         }

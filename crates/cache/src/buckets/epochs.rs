@@ -1,0 +1,232 @@
+//! Which epochs are not published, and how many blocks of each are dirty: in every bucket, and in
+//! all of them.
+//!
+//! `published < e1 < e2 < ... < en < open`: the epochs from `e1` to `en` are *sealed*, each by a
+//! cut of its own; the newest is open. A key counts for the oldest of these that is not before the
+//! epoch in which it was written ([`Epochs::class_of`]): after a restart all of them count for the
+//! open one, though they carry older numbers.
+//!
+//! A block of a sealed epoch that is overwritten stays dirty, for its bytes are needed until that
+//! epoch is published; it is *retained*. Publishing an epoch makes what buckets say of it and of
+//! older ones void, without touching them.
+
+use std::collections::VecDeque;
+
+use base::{BucketId, Epoch};
+use smallvec::SmallVec;
+
+/// Dirty blocks of one bucket, of one epoch.
+#[derive(Clone, Copy)]
+struct Share {
+    epoch: Epoch,
+    dirty: u16,
+    /// Of these, overwritten since the epoch was sealed.
+    retained: u16,
+}
+
+/// Dirty blocks of one bucket, in the order of their epochs; those of published epochs say nothing
+/// any more, and go when the bucket becomes dirty again.
+#[derive(Clone, Default)]
+pub(super) struct Dirt(SmallVec<[Share; 2]>);
+
+impl Dirt {
+    /// Blocks of epochs above `published`.
+    pub fn above(&self, published: Epoch) -> u32 {
+        self.0.iter().filter(|s| s.epoch > published).map(|s| u32::from(s.dirty)).sum()
+    }
+
+    /// Blocks of epochs above `after` and up to `upto` that keys name.
+    pub fn named(&self, after: Epoch, upto: Epoch) -> u16 {
+        self.0.iter().filter(|s| s.epoch > after && s.epoch <= upto).map(|s| s.dirty - s.retained).sum()
+    }
+
+    /// `len` blocks more of `epoch`, the newest there is. True if there were none.
+    pub fn add(&mut self, epoch: Epoch, len: u16, published: Epoch) -> bool {
+        if let Some(s) = self.0.last_mut().filter(|s| s.epoch == epoch) {
+            s.dirty += len;
+            return s.dirty == len;
+        }
+        self.0.retain(|s| s.epoch > published && s.dirty > 0);
+        self.0.push(Share { epoch, dirty: len, retained: 0 });
+        true
+    }
+
+    /// `len` blocks of `epoch` are overwritten; `sealed`: they stay until it is published. False if
+    /// there are not so many.
+    pub fn remove(&mut self, epoch: Epoch, len: u16, sealed: bool) -> bool {
+        let Some(s) = self.0.iter_mut().find(|s| s.epoch == epoch) else { return false };
+        let enough = s.dirty - s.retained >= len;
+        if enough && sealed {
+            s.retained += len;
+        } else if enough {
+            s.dirty -= len;
+        }
+        enough
+    }
+
+    /// What is of the newest epoch is of `epoch`.
+    pub fn renumber(&mut self, epoch: Epoch) {
+        if let Some(s) = self.0.last_mut() {
+            s.epoch = epoch;
+        }
+    }
+
+    /// Nothing of it counts.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What is of one epoch, in all buckets.
+struct Unpublished {
+    epoch: Epoch,
+    blocks: u64,
+    /// Buckets with blocks of it, some perhaps twice; after publishing they are gone through, in
+    /// slices.
+    buckets: Vec<BucketId>,
+}
+
+impl Unpublished {
+    fn new(epoch: Epoch) -> Unpublished {
+        Unpublished { epoch, blocks: 0, buckets: Vec::new() }
+    }
+}
+
+/// The epochs whose dirty blocks are told apart when facts are frozen.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    above: Epoch,
+    cut: Option<Epoch>,
+    open: Epoch,
+}
+
+impl Moment {
+    /// Blocks of a bucket that keys name, of the open epoch and of the sealed ones.
+    pub fn named(&self, dirt: &Dirt) -> (u16, u16) {
+        let split = self.cut.unwrap_or(self.above);
+        (dirt.named(split, self.open), dirt.named(self.above, split))
+    }
+}
+
+/// All epochs that are not published.
+pub(super) struct Epochs {
+    /// What was written up to this epoch is not counted as dirty: see
+    /// [`super::Buckets::counted_above`].
+    above: Epoch,
+    /// The oldest first.
+    sealed: VecDeque<Unpublished>,
+    sealed_blocks: u64,
+    open: Unpublished,
+    /// Buckets of published epochs, to be gone through.
+    published: Vec<Vec<BucketId>>,
+}
+
+impl Epochs {
+    /// `open` is the open one.
+    pub fn new(open: Epoch, above: Epoch) -> Epochs {
+        Epochs { above, sealed: VecDeque::new(), sealed_blocks: 0, open: Unpublished::new(open), published: Vec::new() }
+    }
+
+    /// The open one.
+    pub fn open(&self) -> Epoch {
+        self.open.epoch
+    }
+
+    /// The newest that is sealed.
+    pub fn cut(&self) -> Option<Epoch> {
+        self.sealed.back().map(|u| u.epoch)
+    }
+
+    /// The newest that is not counted.
+    pub fn above(&self) -> Epoch {
+        self.above
+    }
+
+    /// What a checkpoint is to tell apart.
+    pub fn moment(&self) -> Moment {
+        Moment { above: self.above, cut: self.cut(), open: self.open.epoch }
+    }
+
+    /// The epoch that a dirty key of epoch `written` counts for.
+    pub fn class_of(&self, written: Epoch) -> Epoch {
+        let at = self.sealed.partition_point(|u| u.epoch < written);
+        self.sealed.get(at).map_or(self.open.epoch, |u| u.epoch)
+    }
+
+    /// Dirty blocks, of the open epoch and of the sealed ones.
+    pub fn blocks(&self) -> (u64, u64) {
+        (self.open.blocks, self.sealed_blocks)
+    }
+
+    /// Dirty blocks of sealed epochs up to `epoch`.
+    pub fn blocks_upto(&self, epoch: Epoch) -> u64 {
+        self.sealed.iter().take_while(|u| u.epoch <= epoch).map(|u| u.blocks).sum()
+    }
+
+    /// The bucket `id` has `len` blocks more of the open epoch.
+    pub fn add(&mut self, id: BucketId, dirt: &mut Dirt, len: u32) {
+        if dirt.add(self.open.epoch, len as u16, self.above) {
+            self.open.buckets.push(id);
+        }
+        self.open.blocks += u64::from(len);
+    }
+
+    /// `len` blocks of a bucket that count for `class` are overwritten. False if it does not have
+    /// them.
+    pub fn remove(&mut self, dirt: &mut Dirt, class: Epoch, len: u32) -> bool {
+        let open = class == self.open.epoch;
+        if open {
+            self.open.blocks = self.open.blocks.saturating_sub(u64::from(len));
+        }
+        dirt.remove(class, len as u16, !open)
+    }
+
+    /// A bucket has nothing any more, as it holds something else. In replay only: nothing is
+    /// sealed.
+    pub fn forget(&mut self, dirt: &mut Dirt) {
+        self.open.blocks -= u64::from(dirt.above(self.above));
+        dirt.clear();
+    }
+
+    /// What is of the open epoch is of `epoch`, which is open instead.
+    pub fn renumber(&mut self, epoch: Epoch) {
+        self.open.epoch = epoch;
+    }
+
+    /// Seals the open epoch, and opens the next.
+    pub fn seal(&mut self) -> Epoch {
+        let epoch = self.open.epoch;
+        let closed = std::mem::replace(&mut self.open, Unpublished::new(Epoch(epoch.0 + 1)));
+        self.sealed_blocks += closed.blocks;
+        self.sealed.push_back(closed);
+        epoch
+    }
+
+    /// Everything up to `epoch`, which is sealed, is published.
+    pub fn publish(&mut self, epoch: Epoch) {
+        while let Some(first) = self.sealed.front()
+            && first.epoch <= epoch
+            && let Some(gone) = self.sealed.pop_front()
+        {
+            self.sealed_blocks -= gone.blocks;
+            self.published.push(gone.buckets);
+        }
+        self.above = epoch;
+    }
+
+    /// The next bucket of a published epoch.
+    pub fn next_published(&mut self) -> Option<BucketId> {
+        loop {
+            let list = self.published.last_mut()?;
+            if let Some(id) = list.pop() {
+                return Some(id);
+            }
+            self.published.pop();
+        }
+    }
+
+    /// There is none.
+    pub fn is_tidy(&self) -> bool {
+        self.published.iter().all(Vec::is_empty)
+    }
+}

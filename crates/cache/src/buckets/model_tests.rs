@@ -1,0 +1,183 @@
+//! Buckets against a model that keeps every block by itself.
+
+use std::collections::BTreeMap;
+
+use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng};
+
+use super::{Buckets, Facts, Life, Stream};
+use crate::replacement::Policy;
+
+const BUCKETS: u32 = 24;
+const BLOCKS: u32 = 8;
+
+/// A block: the epoch in which it was written, and whether a key names it still.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    generation: BucketGen,
+    written: Option<Epoch>,
+    live: bool,
+    /// The epoch that it counts for.
+    class: Option<Epoch>,
+}
+
+struct Model {
+    buckets: Buckets,
+    blocks: BTreeMap<CacheAddr, Block>,
+    published: Epoch,
+    sealed: Vec<Epoch>,
+    entry: u64,
+    rng: Prng,
+}
+
+impl Model {
+    fn of(&self, id: u32) -> impl Iterator<Item = &Block> {
+        let from = u64::from(id * BLOCKS);
+        self.blocks.range(CacheAddr(from)..CacheAddr(from + u64::from(BLOCKS))).map(|(_, b)| b)
+    }
+
+    fn dirty(&self, id: u32) -> usize {
+        self.of(id).filter(|b| b.class.is_some()).count()
+    }
+
+    fn step(&mut self) {
+        self.entry += 1;
+        match self.rng.below(40) {
+            0..18 => self.append(),
+            18..30 => self.remove(),
+            30..32 => {
+                let epoch = self.buckets.take_cut();
+                self.sealed.push(epoch);
+            }
+            32..34 if !self.sealed.is_empty() => self.publish(),
+            34..36 => self.evict(),
+            36..38 => drop(self.buckets.tidy(3, self.entry)),
+            _ => drop(self.buckets.journal_durable(self.entry)),
+        }
+        self.compare();
+    }
+
+    fn append(&mut self) {
+        let stream = [Stream::Writes, Stream::Writes, Stream::Promoted][self.rng.below(3) as usize];
+        let want = 1 + self.rng.below(4) as u32;
+        let Some((addr, len, generation)) = self.buckets.append(stream, want, self.entry) else { return };
+        let dirty = stream == Stream::Writes;
+        self.buckets.add(addr, len, dirty);
+        self.buckets.unpin(addr, self.entry);
+        let written = dirty.then_some(self.buckets.epoch());
+        for at in addr.0..addr.0 + u64::from(len) {
+            let before = self.blocks.insert(CacheAddr(at), Block { generation, written, live: true, class: written });
+            assert!(before.is_none_or(|b| !b.live && b.class.is_none()), "{at} was needed: {before:?}");
+        }
+    }
+
+    fn remove(&mut self) {
+        let live: Vec<CacheAddr> = self.blocks.iter().filter(|(_, b)| b.live).map(|(a, _)| *a).collect();
+        if live.is_empty() {
+            return;
+        }
+        let addr = live[self.rng.below(live.len() as u64) as usize];
+        let Some(b) = self.blocks.get_mut(&addr) else { return };
+        b.live = false;
+        let written = b.written.filter(|w| *w > self.published);
+        assert_eq!(self.buckets.counted(b.written), written);
+        if b.class.is_some_and(|class| !self.sealed.contains(&class)) {
+            b.class = None;
+        }
+        self.buckets.remove(addr, b.generation, 1, written, self.entry);
+    }
+
+    fn publish(&mut self) {
+        let upto = self.sealed[self.rng.below(self.sealed.len() as u64) as usize];
+        self.sealed.retain(|e| *e > upto);
+        self.published = upto;
+        self.blocks.values_mut().for_each(|b| b.class = b.class.filter(|e| *e > upto));
+        self.buckets.publish(upto);
+        if self.rng.one_in(2) {
+            while self.buckets.tidy(5, self.entry) {}
+        }
+    }
+
+    fn evict(&mut self) {
+        let Some(id) = self.buckets.evict(self.entry) else { return };
+        assert_eq!(self.dirty(id.0), 0, "{id:?} had something dirty");
+        self.buckets.take_raised();
+        let from = u64::from(id.0 * BLOCKS);
+        self.blocks.retain(|a, _| a.0 < from || a.0 >= from + u64::from(BLOCKS));
+    }
+
+    fn compare(&self) {
+        let newest = self.sealed.last().copied().unwrap_or(self.published);
+        let b = &self.buckets;
+        for id in 0..BUCKETS {
+            let Facts { live, dirty_open, dirty_cut, .. } = b.facts(BucketId(id));
+            let found = (live.into(), dirty_open.into(), dirty_cut.into());
+            let named = |from: Epoch, upto: Epoch| {
+                self.of(id).filter(|b| b.live && b.written.is_some_and(|w| w > from && w <= upto)).count()
+            };
+            let live = self.of(id).filter(|b| b.live).count();
+            assert_eq!(found, (live, named(newest, b.epoch()), named(self.published, newest)), "bucket {id}");
+            assert_eq!(b.dirty_of(BucketId(id)) as usize, self.dirty(id), "bucket {id}");
+            if matches!(b.all[id as usize].life, Life::Free | Life::Pending) {
+                assert_eq!((live, self.dirty(id)), (0, 0), "bucket {id} is needed");
+            }
+        }
+        let count = |f: &dyn Fn(Epoch) -> bool| self.blocks.values().filter(|b| b.class.is_some_and(f)).count() as u64;
+        assert_eq!(b.dirty_blocks(), (count(&|e| e == b.epoch()), count(&|e| e != b.epoch())));
+        for upto in &self.sealed {
+            assert_eq!(b.dirty_blocks_upto(*upto), count(&|e| e <= *upto));
+        }
+        assert_eq!(b.cut(), self.sealed.last().copied());
+        assert_eq!(b.counted_above(), self.published);
+    }
+}
+
+#[test]
+fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
+    let (mut most, mut evicted) = (0, 0);
+    for seed in 0..40 {
+        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % 5], seed, Epoch(1));
+        let (blocks, sealed, rng) = (BTreeMap::new(), Vec::new(), Prng::new(seed));
+        let mut m = Model { buckets, blocks, published: Epoch(0), sealed, entry: 0, rng };
+        for _ in 0..1500 {
+            let before = m.blocks.len();
+            m.step();
+            most = most.max(m.sealed.len());
+            evicted += u32::from(m.blocks.len() < before);
+        }
+        // When everything is published, nothing is dirty, and all can be had again.
+        let newest = m.buckets.take_cut();
+        m.sealed.push(newest);
+        m.sealed.clear();
+        m.published = newest;
+        m.blocks.values_mut().for_each(|b| b.class = None);
+        m.buckets.publish(newest);
+        while m.buckets.tidy(7, m.entry) {}
+        m.compare();
+        for _ in 0..BUCKETS {
+            m.evict();
+        }
+        m.buckets.journal_durable(m.entry);
+        // But for one that each stream fills.
+        assert!(m.buckets.free() >= BUCKETS - 2, "seed {seed}: {:?}", m.buckets.census());
+    }
+    assert!(most > 4 && evicted > 100, "{most} sealed at most, {evicted} evictions");
+}
+
+#[test]
+fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
+    // As after a restart: three blocks are dirty, of epochs that nobody tells apart, and what comes
+    // up to epoch 7 is published as of no checkpoint.
+    let facts = vec![Facts { kind: super::Kind::Data, live: 5, dirty_open: 1, dirty_cut: 2, ..Facts::default() }];
+    let mut b = Buckets::restore(&facts, 8, (Policy::Fifo, 0), (Epoch(4), Epoch(6)));
+    assert_eq!((b.dirty_blocks(), b.counted_above()), ((3, 0), Epoch(4)));
+    b.settle(Epoch(8));
+    assert_eq!(b.class_of(Epoch(5)), Epoch(8));
+    assert_eq!((b.take_cut(), b.take_cut()), (Epoch(8), Epoch(9)));
+    let classes = [5, 8, 9, 10].map(|w| b.class_of(Epoch(w)).0);
+    assert_eq!(classes, [8, 8, 9, 10]);
+    b.remove(CacheAddr(1), BucketGen(0), 1, Some(Epoch(6)), 0);
+    let facts = b.facts(BucketId(0));
+    assert_eq!((facts.live, facts.dirty_open, facts.dirty_cut, b.dirty_blocks()), (4, 0, 2, (0, 3)));
+    b.publish(Epoch(8));
+    assert_eq!((b.dirty_blocks(), b.counted_above(), b.cut()), ((0, 0), Epoch(8), Some(Epoch(9))));
+}
