@@ -91,7 +91,30 @@ def of_cache(table, results):
             bars.most(f"{at}: serving after, s (worst)", row["max_s"], 2)
             bars.most(f"{at}: resident memory, peak, MiB", row["peak_bytes"] / (1 << 20), 256)
             bars.most(f"{at}: wrong blocks of {row['right'] + row['wrong']:,}", row["wrong"], 0)
+    of_traces(bars, results["traces"])
     return bars
+
+
+# Size of the cache: longest write and P99.9 of writes that are allowed, in ms.
+TRACE_WRITES = {2 << 30: (100, 20), 512 << 20: (500, 250)}
+
+
+def of_traces(bars, rows):
+    """The bars of recorded traces; synthetic loads have none."""
+    rows = [row for row in rows if row["real"]]
+    for row in rows:
+        if row["loop"] == "open" and row["cache_bytes"] in TRACE_WRITES:
+            at = f"{row['load']}, cache of {row['cache']}, shift {row['shift']}"
+            longest, p999 = TRACE_WRITES[row["cache_bytes"]]
+            writes = row["kinds"]["writes"]
+            bars.most(f"{at}: longest write, ms", writes["max_ms"], longest)
+            bars.most(f"{at}: P99.9 of writes, ms", writes["p999_ms"], p999)
+    for name in dict.fromkeys(row["load"] for row in rows):
+        times = [row["seconds"] for row in rows if row["load"] == name and row["loop"] == "closed"]
+        if times:
+            at = f"{name}, closed loop, {len(times)} runs"
+            bars.most(f"{at}: slowest to fastest", max(times) / min(times), 1.3)
+            bars.most(f"{at}: slowest, s", max(times), 25)
 
 
 def of_hits(bars, backing, reads):

@@ -4,7 +4,7 @@
 The pool is emulated as a rotating disk (`emulate=hdd`), the cache is a file on the disk or on /dev/shm. Beside it: nbdkit with its cache filter in
 writeback mode, nbdkit and qemu-nbd on a file of the fast device itself, and fio's io_uring with O_DIRECT on a file as large as the cache, the
 limit. Rounds are interleaved; a server is stopped while another one has its turn. Then steady random writes over four times the cache, drawn as
-a picture, and restarts after `kill -9` with a full cache. Results: a table in Markdown and everything in JSON, in bench/out.
+a picture, restarts after `kill -9` with a full cache, and block traces (`--trace FILE`) and synthetic loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
 """
 
 import argparse
@@ -22,12 +22,15 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import blocktrace  # noqa: E402
 import cache_report  # noqa: E402
 import cached  # noqa: E402
 import fio  # noqa: E402
+import replay  # noqa: E402
 import report  # noqa: E402
 import restart  # noqa: E402
 import steady  # noqa: E402
+import traced  # noqa: E402
 
 # name, fio's rw, depth, flush after each write. All of 4 KiB, all in a part of the volume that fits in the cache.
 WORKLOADS = [
@@ -42,7 +45,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     results = {
         "machine": report.machine(), "options": {key: str(value) for key, value in vars(options).items()}, "runs": [], "memory": {}, "steady": [],
-        "restart": [],
+        "restart": [], "traces": [],
     }
     for part in options.parts:
         for backing in options.backing:
@@ -82,21 +85,64 @@ def arguments():
     parser.add_argument("--restart-size", type=float, default=16, help="GiB of cache to restart with, less if there is no room")
     parser.add_argument("--restart-shm", type=float, default=2, help="the same on /dev/shm")
     parser.add_argument("--index-memory", type=words, default=["32M"], help="restart with this limit too")
+    trace_arguments(parser)
     options = parser.parse_args()
     options.bin = options.bin.resolve()
     options.svg = options.svg or options.out / "steady.svg"
+    options.trace_svg = options.trace_svg or options.out / "trace.svg"
     if not options.bin.exists():
         parser.error(f"no binary at {options.bin}: run `make build`")
     if not fio.has_nbd():
         parser.error("this fio was built without the nbd engine")
-    for given, known in ((options.servers, cached.KINDS), (options.parts, PARTS), (options.backing, ("disk", "shm"))):
+    for given, known in (
+        (options.servers, cached.KINDS), (options.parts, PARTS),
+        (options.backing, ("disk", "shm")), (options.synthetic, traced.SYNTHETIC),
+    ):
         if set(given) - set(known):
             parser.error(f"unknown: {set(given) - set(known)}; there are {list(known)}")
+    if "trace" in options.parts:
+        check_traces(parser, options)
     return options
+
+
+def trace_arguments(parser):
+    """The options of the part `trace`."""
+    add, kinds = parser.add_argument, list(traced.SYNTHETIC)
+    files = "CSV to replay (repeatable)"
+    add("--trace", type=pathlib.Path, action="append", default=[], help=files)
+    add("--trace-cache", type=sizes, default="512M,2G", help="sizes of the cache on the disk")
+    add("--trace-speedup", type=float, default=40, help="of traces in the open loop")
+    add("--trace-rounds", type=int, default=5, help="closed loops of each on the smallest cache")
+    pictures = "where the pictures go, -NAME of the run appended to the stem [OUT/trace.svg]"
+    add("--trace-svg", type=pathlib.Path, help=pictures)
+    loads = f'loads to run too, of {",".join(kinds)}; "": none'
+    add("--synthetic", type=words, default=kinds, help=loads)
+    add("--synthetic-seconds", type=float, default=40, help="of each of them, but burst60")
+
+
+def check_traces(parser, options):
+    """Finds errors that would otherwise come after all the other parts."""
+    if replay.nbd is None:
+        parser.error("the part trace needs python3-libnbd")
+    if options.trace_speedup <= 0:
+        parser.error("--trace-speedup: above 0")
+    for path in options.trace:
+        try:
+            blocktrace.read(path)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
 
 
 def words(text):
     return [word for word in text.split(",") if word]
+
+
+def sizes(text):
+    """Sizes in bytes; not empty."""
+    try:
+        return [traced.size_bytes(word) for word in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def compare(options, backing, work, results):
@@ -187,6 +233,12 @@ def start_again(options, backing, work, results):
         results["restart"].append(restart.measure(options, work, size) | {"backing": backing})
 
 
+def replay_traces(options, backing, work, results):
+    """With the cache on the disk only; the pool is in memory anyway."""
+    if backing == "disk":
+        traced.measure(options, work, results["traces"])
+
+
 def write(options, results):
     text = cache_report.markdown(results)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -199,7 +251,9 @@ def say(text):
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-PARTS = {"compare": compare, "steady": write_steadily, "restart": start_again}
+PARTS = {
+    "compare": compare, "steady": write_steadily, "restart": start_again, "trace": replay_traces,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

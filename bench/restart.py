@@ -10,7 +10,7 @@ import time
 
 import cached
 import fio
-import nbd
+import nbd_client
 from servers import GIB
 
 TRIES = 3
@@ -96,7 +96,7 @@ def kill_and_start(server):
     began = time.monotonic()
     with open(f"{server.socket}.log", "ab") as log:
         server.process = subprocess.Popen([str(word) for word in server.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    while not nbd.first_reply(server.socket, server.export):
+    while not nbd_client.first_reply(server.socket, server.export):
         if server.process.poll() is not None or time.monotonic() - began > LIMIT_S:
             raise RuntimeError("the server does not come back")
         time.sleep(0.001)
@@ -106,7 +106,7 @@ def kill_and_start(server):
 def check(server):
     """Reads blocks here and there and compares; how many are right and wrong."""
     wrong = 0
-    with nbd.Client(server.socket, server.export) as client:
+    with nbd_client.Client(server.socket, server.export) as client:
         for _ in range(CHECKED):
             offset = random.randrange(server.size // BLOCK) * BLOCK
             wrong += client.read(offset, BLOCK) != struct.pack("<Q", offset) * (BLOCK // 8)

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import fio
-import nbd
+import nbd_client
 import pagecache
 
 GIB = 1 << 30
@@ -99,7 +99,7 @@ class Server:
     def settle(self):
         """Makes durable what was written: nobody's work shall be done during another one's turn."""
         if self.process:
-            with nbd.Client(self.socket, self.export) as client:
+            with nbd_client.Client(self.socket, self.export) as client:
                 client.flush()
         descriptor = os.open(self.file, os.O_RDONLY)
         try:

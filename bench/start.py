@@ -6,7 +6,7 @@ import sys
 import time
 
 import fio
-import nbd
+import nbd_client
 from servers import GIB, Forebay
 
 TRIES = 5
@@ -42,7 +42,7 @@ def restarts(server, size, how):
         began = time.monotonic()
         log = open(f"{server.socket}.log", "ab")
         server.process = subprocess.Popen([str(word) for word in server.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        while not nbd.first_reply(server.socket, server.export):
+        while not nbd_client.first_reply(server.socket, server.export):
             if server.process.poll() is not None or time.monotonic() - began > 120:
                 raise RuntimeError("the server does not come back")
             time.sleep(0.001)

@@ -41,10 +41,11 @@ def measure(server, seconds, depth=32):
 
 
 class Watch:
-    """What the server says of its write-back, every few seconds."""
+    """What the server says of its write-back, again and again."""
 
-    def __init__(self, server):
+    def __init__(self, server, every_s=SAMPLE_S):
         self.server = server
+        self.every_s = every_s
         self.samples = []
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.sample, daemon=True)
@@ -59,11 +60,13 @@ class Watch:
         self.thread.join()
 
     def sample(self):
-        while not self.over.wait(SAMPLE_S):
+        while not self.over.wait(self.every_s):
             status = self.server.cache_status()
             back = status["writeback"]
             self.samples.append({
-                "at_s": time.monotonic() - self.began, "dirty_share": status["dirty_bytes"] / status["size_bytes"], "buckets": status["buckets"],
+                "at_s": time.monotonic() - self.began, "dirty_bytes": status["dirty_bytes"],
+                "dirty_share": status["dirty_bytes"] / status["size_bytes"],
+                "buckets": status["buckets"],
                 "lag_seconds": back["lag_seconds"], "rate": back["rate"], "round": back["round"],
             })
 
