@@ -16,7 +16,7 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{Boot, CacheDamage, Damage, Ending, Mix, Settings, one_of};
+use crate::settings::{Boot, CacheDamage, Damage, Ending, Faults, Mix, Settings, one_of};
 
 /// How a device fails that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,12 @@ impl Failures {
         };
         if r.one_in(3) && !beyond {
             f.needed = Some((how, whose));
+            // What is needed is all that is whole: there are no victims beside it.
+            f.victims = FaultRates::default();
+            settings.damage = Damage::None;
+            settings.victims.clear();
+            settings.faults =
+                Faults { harmless: settings.faults.harmless, full: settings.faults.full, ..Faults::default() };
         }
         let flaky = one_of(r, &[20, 200, 1000]);
         if r.one_in(4) && !beyond {

@@ -85,10 +85,12 @@ impl Devices {
         self.failed.borrow_mut().retain(|f| !files.contains(f));
     }
 
-    /// What has failed in the boot before is well again, most of the time. A device that is no victim is there in any case.
+    /// What has failed in the boot before is well again; most of the time also if its flushes failed for good. Those that were away are there: a mirror
+    /// that has gone on without one must not be left alone with it.
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
-        let stay = !all && self.env.one_in(4);
+        let for_good = matches!(self.env.settings.failures.needed, Some((Failing::Flushes(_), _)));
+        let stay = !all && for_good && self.env.one_in(4);
         if files.is_empty() || stay {
             return;
         }
