@@ -229,7 +229,9 @@ fn merged_writes_fail_one_by_one_and_durable_ones_together() {
                 .collect();
             r.settled().await;
             if seed == 2 {
-                r.sleep(Duration::from_micros(5)).await;
+                while w.fault_counts(disk).short_transfers == 0 {
+                    r.sleep(Duration::from_micros(1)).await;
+                }
                 assert!(w.inject(disk, Fault::FailNext));
             }
             for write in writes {
