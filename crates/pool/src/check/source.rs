@@ -37,7 +37,7 @@ impl Source {
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
             let queue = file.queue(rt, Limits::default());
-            let (slots, sb, foreign) = match read_slots(rt, &queue, &file.path).await {
+            let (slots, sb, foreign) = match read_slots(&queue, &file.path).await {
                 Ok(read) => read,
                 Err(e) => {
                     queue.close();
@@ -117,11 +117,11 @@ impl Source {
         }
     }
 
-    /// Reads `len` bytes.
+    /// Reads `len` bytes, whole blocks; what fails is asked for again, block by block.
     pub async fn read(&self, device: usize, offset: u64, len: usize) -> std::result::Result<Buf, IoError> {
         let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else { return Err(IoError::NO_DEVICE) };
-        let (outcome, buf) = queue.read(Class::Foreground, offset, self.rt.bufs().take(len)).await;
-        outcome.map(|()| buf)
+        let read = queue.read_blocks(Class::Foreground, offset, len / BLOCK).await;
+        read.unreadable.first().map_or(Ok(read.buf), |(_, e)| Err(*e))
     }
 
     /// Reads `blocks` blocks from each of `devices` at once; of a device that cannot read all of them, block by block. What cannot be read is
@@ -148,14 +148,12 @@ impl Source {
 
     async fn read_blocks(&self, device: usize, offset: u64, blocks: usize) -> Vec<Option<Buf>> {
         let mut out = Vec::with_capacity(blocks);
-        match self.read(device, offset, blocks * BLOCK).await {
-            Ok(buf) => out.extend(buf.chunks_exact(BLOCK).map(|b| Some(self.rt.bufs().copy_of(b)))),
-            Err(_) => {
-                for i in 0..blocks {
-                    out.push(self.read(device, offset + (i * BLOCK) as u64, BLOCK).await.ok());
-                }
-            }
-        }
+        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else {
+            out.resize_with(blocks, || None);
+            return out;
+        };
+        let read = queue.read_blocks(Class::Foreground, offset, blocks).await;
+        out.extend((0..blocks).map(|block| read.get(block).ok().map(|bytes| self.rt.bufs().copy_of(bytes))));
         out
     }
 
@@ -184,14 +182,15 @@ fn close_all(found: &[Found]) {
 }
 
 /// All slots of a device, the newest superblock in them, and whether nothing in them looks like one.
-async fn read_slots(rt: &Rt, queue: &Device, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
+async fn read_slots(queue: &Device, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
     let mut slots = Vec::new();
     let mut foreign = true;
     let mut best: Option<Superblock> = None;
     for slot in 0..SLOTS {
-        let (outcome, block) = queue.read(Class::Foreground, Superblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
+        let read = queue.read_blocks(Class::Foreground, Superblock::offset_of(slot), 1).await;
         let damaged = |why: String| Slot::Damaged { why };
-        let decoded = outcome.map(|()| Superblock::decode(&block));
+        let block = &read.buf;
+        let decoded = read.get(0).map(Superblock::decode);
         foreign &= matches!(decoded, Ok(Err(FormatError::Magic(_))));
         slots.push(match decoded {
             Err(e) => damaged(e.to_string()),
