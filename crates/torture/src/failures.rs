@@ -16,7 +16,7 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{Boot, CacheDamage, Damage, Ending, Faults, Mix, Settings, one_of};
+use crate::settings::{Boot, CacheDamage, Changes, Damage, Ending, Faults, Mix, Settings, one_of};
 
 /// How a device fails that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +83,7 @@ impl Failures {
             f.victims.failed_flush = one_of(r, &[0, 4, 20, 100]);
             f.victims.failed_but_done = one_of(r, &[0, 50, 400]);
         }
-        let loses = one_of(r, &[Loses::Part, Loses::All, Loses::Part, Loses::Nothing]);
+        let loses = one_of(r, &[Loses::Part, Loses::All, Loses::Part, Loses::All, Loses::Part, Loses::Nothing]);
         let how = one_of(
             r,
             &[
@@ -98,13 +98,17 @@ impl Failures {
             ],
         );
         let whose = match r.below(if cached { 6 } else { 3 }) {
-            0 | 1 => Whose::OneOfPool,
-            2 => Whose::AllOfPool,
+            0 => Whose::OneOfPool,
+            1 | 2 => Whose::AllOfPool,
             3 | 4 => Whose::Cache,
             _ => Whose::All,
         };
-        if r.one_in(3) && !beyond {
+        if r.one_in(2) && !beyond {
             f.needed = Some((how, whose));
+            // Commits end in flushes: many of them, and several that wait at once.
+            let (flush, fua) = (r.range(2, 8), one_of(r, &[24, 8, 3]));
+            settings.mix.flush = settings.mix.flush.max(flush);
+            settings.fua = fua;
             // What is needed is all that is whole: there are no victims beside it.
             f.victims = FaultRates::default();
             settings.damage = Damage::None;
@@ -124,9 +128,12 @@ impl Failures {
         if r.one_in(2) {
             let most = r.range(1, 4);
             f.hasty = Some(Hasty { most });
+            if r.one_in(3) && cached && !beyond {
+                churn(r, settings);
+            }
             hurry(r, &mut settings.boots, most);
         }
-        if r.one_in(12) && cached && !beyond {
+        if r.one_in(8) && cached && !beyond {
             f.storm = true;
             blow(r, settings);
         }
@@ -163,6 +170,36 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
                 break;
             }
         }
+    }
+}
+
+/// A small cache that is always full, on a device that is slow to flush: what a kill leaves in the device's own cache is much, and the new life soon
+/// needs the buckets that were freed by it.
+fn churn(r: &mut Prng, s: &mut Settings) {
+    let Some(plan) = &mut s.cache else { return };
+    plan.bucket_bytes = 64 << 10;
+    plan.journal_bytes = 1 << 20;
+    plan.disk.size_bytes = (2 << 20) + r.range(16, 28) * plan.bucket_bytes;
+    plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(one_of(r, &[5, 20])));
+    plan.settings.dirty_nodes = 8;
+    plan.settings.resident_nodes = one_of(r, &[8, 1000]);
+    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20]));
+    plan.damage = CacheDamage::None;
+    (plan.lost, plan.detach) = (0, 0);
+    s.changes = Changes::default();
+    s.admin = 0;
+    s.names = 1;
+    s.huge = false;
+    s.volume_bytes = 6 << 20;
+    s.hot = one_of(r, &[0, 0, 8]);
+    s.fua = one_of(r, &[24, 6]);
+    s.depth = s.depth.max(2);
+    s.mix = Mix { write: 12, sectors: one_of(r, &[0, 3]), read: one_of(r, &[0, 4]), flush: 2, ..Mix::default() };
+    s.boots.truncate(4);
+    for boot in &mut s.boots {
+        boot.ending = Ending::PowerCut;
+        boot.cut_after = Duration::from_secs(100_000);
+        boot.operations = one_of(r, &[100, 250, 400]);
     }
 }
 
