@@ -152,12 +152,17 @@ impl World {
                 s.disk(disk).die();
                 s.unstick(disk);
             }
+            Fault::Unreachable => {
+                s.disk(disk).detach();
+                s.unstick(disk);
+            }
             other => return s.disk(disk).inject(other),
         }
         true
     }
 
-    /// Ends [`Fault::Dead`] and [`Fault::StuckForever`]: a dead disk comes back with what was stable, and perhaps more.
+    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`], and flushes that [always](crate::Times::Always)
+    /// fail: a dead disk comes back with what was stable, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();
