@@ -4,6 +4,8 @@
 //! latency from its range; once in a hundred ten times that. So operations in flight together complete in any order.
 //! What an operation does it does at its completion; until then a read may see a write that is in flight, sector by sector.
 
+use std::collections::VecDeque;
+
 use base::{BufList, Duration, IoError, Prng, SECTOR, SliceList};
 use rt::{Completion, OpId, Payload};
 
@@ -12,6 +14,8 @@ use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
 
 const SECTOR_U64: u64 = SECTOR as u64;
+/// Writes of which the place is kept.
+const RECENT: usize = 256;
 
 /// The kind of a disk: its size and speed.
 #[derive(Clone, Debug)]
@@ -121,7 +125,9 @@ pub(crate) struct Disk {
     armed: Armed,
     /// What every flush loses, as all fail.
     fails_flushes: Option<Loses>,
-    flaky: Vec<Flaky>,
+    flaky: Flaky,
+    /// Where the last writes that completed were, the latest last: offset and length.
+    pub recent: VecDeque<(u64, u64)>,
     dead: bool,
     full: bool,
     /// When each of the `depth` servers is free.
@@ -146,7 +152,8 @@ impl Disk {
             writing: Vec::new(),
             armed: Armed::default(),
             fails_flushes: None,
-            flaky: Vec::new(),
+            flaky: Flaky::default(),
+            recent: VecDeque::new(),
             dead: false,
             full: false,
             servers: vec![0; model.depth],
@@ -270,6 +277,10 @@ impl Disk {
                     return Err(IoError::IO);
                 }
                 self.write(pieces, *fua);
+                if self.recent.len() == RECENT {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back((offset, len));
                 self.report(len)
             }
         }
@@ -364,7 +375,7 @@ impl Disk {
             self.counts.read_errors += 1;
             return Err(IoError::IO);
         }
-        if self.is_flaky(offset, len) || len > 0 && by_chance(self.rates.transient_read, &mut self.rng) {
+        if self.flaky.fails(offset, len, self.rates.transient_read, &mut self.rng) {
             self.counts.transient_reads += 1;
             return Err(IoError::IO);
         }
@@ -385,14 +396,6 @@ impl Disk {
             }
         }
         Ok(len)
-    }
-
-    /// Whether a read of the range fails now, though it can be read.
-    fn is_flaky(&mut self, offset: u64, len: u64) -> bool {
-        let Some(flaky) = self.flaky.iter_mut().find(|f| f.from < offset + len && offset < f.to) else { return false };
-        flaky.times -= 1;
-        self.flaky.retain(|f| f.times > 0);
-        true
     }
 
     /// Injects `fault`. False if there is nothing that it could befall (nothing was written yet).
@@ -431,9 +434,7 @@ impl Disk {
                 self.armed.fail_flush.extend(std::iter::repeat_n(loses, n as usize));
             }
             Fault::FailReads { times: 0, .. } => return false,
-            Fault::FailReads { offset, len, times } => {
-                self.flaky.push(Flaky { from: offset, to: offset.saturating_add(len), times });
-            }
+            Fault::FailReads { offset, len, times } => self.flaky.add((offset, offset.saturating_add(len)), times),
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world sees to these, as they move events")
             }

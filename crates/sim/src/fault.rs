@@ -161,10 +161,39 @@ pub(crate) struct Armed {
 }
 
 /// Reads of a range that fail for a while.
+#[derive(Default)]
 pub(crate) struct Flaky {
-    pub from: u64,
-    pub to: u64,
-    pub times: u32,
+    /// Ranges, and how many reads of them fail yet.
+    ranges: Vec<((u64, u64), u32)>,
+    /// Where reads failed last by chance: the next ones there are well.
+    spared: VecDeque<(u64, u64)>,
+}
+
+impl Flaky {
+    /// Places that are spared.
+    const SPARED: usize = 16;
+
+    pub fn add(&mut self, range: (u64, u64), times: u32) {
+        self.ranges.push((range, times));
+    }
+
+    /// Whether a read fails now, though what it is about can be read.
+    pub fn fails(&mut self, offset: u64, len: u64, one_in: u32, rng: &mut Prng) -> bool {
+        let touches = |range: &(u64, u64)| range.0 < offset + len && offset < range.1;
+        if let Some((_, times)) = self.ranges.iter_mut().find(|r| touches(&r.0)) {
+            *times -= 1;
+            self.ranges.retain(|r| r.1 > 0);
+            return true;
+        }
+        if len == 0 || self.spared.iter().any(touches) || !by_chance(one_in, rng) {
+            return false;
+        }
+        if self.spared.len() == Self::SPARED {
+            self.spared.pop_front();
+        }
+        self.spared.push_back((offset, offset + len));
+        true
+    }
 }
 
 /// Whether one happens now: because it was asked for, or by chance.

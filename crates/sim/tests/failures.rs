@@ -212,7 +212,7 @@ fn rates_bring_all_of_it() {
     w.world.set_rates(w.disk, rates);
     for i in 0..400 {
         _ = put(&w, 4096 * (i % 200), 4096, 2);
-        _ = get(&w, 0, 512);
+        _ = get(&w, 4096 * (i % 200), 512);
         _ = try_flush(&w);
     }
     let c = w.world.fault_counts(w.disk);
@@ -220,4 +220,39 @@ fn rates_bring_all_of_it() {
     assert!(all.iter().all(|n| *n > 10), "{c:?}");
     w.world.set_rates(w.disk, FaultRates::default());
     assert_eq!(try_flush(&w), Ok(0));
+}
+
+#[test]
+fn a_read_that_failed_by_chance_is_well_when_it_is_tried_again() {
+    let w = half_flushed(1);
+    w.world.set_rates(w.disk, FaultRates { transient_read: 2, ..FaultRates::default() });
+    let mut failed = 0;
+    for i in 0..200 {
+        if get(&w, i % 16 * 4096, 4096).is_err() {
+            failed += 1;
+            assert!(get(&w, i % 16 * 4096, 4096).is_ok());
+        }
+    }
+    assert!(failed >= 8, "{failed}");
+}
+
+#[test]
+fn a_boot_can_be_ended_at_any_operation() {
+    let w = World1::new(1, MIB);
+    let (watch, w2) = (w.clone(), w.clone());
+    let ended = w.rt.block_on(async move {
+        w2.rt.spawn(async move {
+            watch.world.after_operations(17).await;
+            cut(&watch);
+            std::future::pending::<()>().await;
+        });
+        for i in 0..100 {
+            write(&w2.rt, w2.disk, 4096 * i, 4096, 1).await;
+        }
+    });
+    assert_eq!(ended, None);
+    // The first may have been submitted before the other task waited; the last was in flight.
+    let recent = w.world.recent_writes(w.disk);
+    assert!((16..=17).contains(&recent.len()), "{recent:?}");
+    assert_eq!(recent.last(), Some(&(4096 * (recent.len() as u64 - 1), 4096)));
 }
