@@ -13,6 +13,9 @@
 //! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of that commit or a later one was
 //! left by power before its superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
 //!
+//! Every device is flushed before it is read. After a kill, what is read may stand in a volatile cache only; what is written on the grounds of it could get to the medium
+//! alone. A device that cannot flush is as good as missing.
+//!
 //! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A device in use never becomes so again once a
 //! superblock calls it failed, and a commit is complete when every device in use has its superblock. So if some other device is in use by
 //! both, it had whatever this one completed, was there when the newest state went on, and that state contains it: this one is merely stale, or
@@ -49,10 +52,11 @@ use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
 use crate::CacheMark;
-use crate::device::PoolDevice;
+use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
 use crate::settings::Settings;
+use crate::standing::{Permit, Standing};
 use crate::state::{Group, Space, State, TablePage};
 use crate::txn::{LiveTree, Txn, Volume, checksum_tree_id};
 
@@ -71,6 +75,11 @@ pub struct DeviceFile {
 
 impl DeviceFile {
     /// A queue on it.
+    pub(crate) fn disk(&self, rt: &Rt, limits: Limits) -> Disk {
+        Disk::over(self.queue(rt, limits))
+    }
+
+    /// A queue on it, for what is no pool yet.
     pub(crate) fn queue(&self, rt: &Rt, limits: Limits) -> Device {
         match self.emulate {
             Some(what) => Device::emulating(rt, self.file, limits, what, self.size_bytes),
@@ -86,14 +95,14 @@ pub(crate) struct Loaded {
 
 pub(crate) struct Found {
     pub file: DeviceFile,
-    pub queue: Device,
+    pub queue: Disk,
     pub sb: Superblock,
     /// What is wrong with the slot in which a newer superblock may have been.
     pub after: Option<String>,
 }
 
 /// Reads the newest superblock of a device; and what is wrong with the slot after it, in which a newer one may have been.
-pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<(Superblock, Option<String>)> {
+async fn read_superblock(rt: &Rt, queue: &Disk, path: &str) -> Result<(Superblock, Option<String>)> {
     let mut best: Option<Superblock> = None;
     let mut newer: Option<FormatError> = None;
     let mut trouble: Vec<(u64, String)> = Vec::new();
@@ -135,7 +144,8 @@ pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<(Sup
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes nothing.
 pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
-    let found = read_all(rt, files, settings, &mut warnings).await?;
+    let standing = Standing::good();
+    let found = read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;
     let Some(best) = newest(&found) else {
         return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
@@ -152,13 +162,14 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let (pages, places, records) = loader.tables().await?;
     let forced = std::mem::take(&mut loader.forced);
     let devices = loader.devices;
-    let mut state = assemble(&best, geometry, settings, devices, (pages, places, records, forced))?;
+    let mut state = assemble(&best, geometry, standing, settings, devices, (pages, places, records, forced))?;
     state.known = Generation(known);
     Ok(Loaded { state, warnings })
 }
 
 async fn read_all(
     rt: &Rt,
+    permit: Permit,
     files: Vec<DeviceFile>,
     settings: &Settings,
     warnings: &mut Vec<String>,
@@ -166,10 +177,20 @@ async fn read_all(
     let mut found: Vec<Found> = Vec::new();
     let several = files.len() > 1;
     for file in files {
-        let queue = file.queue(rt, settings.device);
-        match read_superblock(rt, &queue, &file.path).await {
+        let queue = file.disk(rt, settings.device);
+        let read = match queue.flush(permit, Class::Commit).await {
+            Ok(()) => read_superblock(rt, &queue, &file.path).await,
+            Err(e) => {
+                let text = format!(
+                    "{}: it could not make durable what it holds: {e}; see to the device, and start again",
+                    file.path
+                );
+                Err(PoolError::new(ErrorKind::Damaged, text))
+            }
+        };
+        match read {
             Ok((sb, after)) => found.push(Found { file, queue, sb, after }),
-            // A device whose superblocks are all unreadable is as good as missing, if others are there.
+            // A device that cannot flush, or whose superblocks are all unreadable, is as good as missing, if others are there.
             Err(e) if e.kind == ErrorKind::Damaged && several => {
                 warnings.push(format!("{e}; going on as if it were missing"));
                 queue.close();
@@ -397,6 +418,7 @@ impl Loader<'_> {
 fn assemble(
     best: &Superblock,
     geometry: Geometry,
+    standing: Standing,
     settings: &Settings,
     mut devices: Vec<PoolDevice>,
     (table_pages, places, records, forced_pages): (
@@ -498,7 +520,7 @@ fn assemble(
         known: committed,
         pin: Rc::new(()),
         limbo: VecDeque::new(),
-        failed: None,
+        standing,
     };
     let used: Vec<GroupId> = (0..state.groups.len() as u32)
         .map(GroupId)

@@ -9,11 +9,11 @@ use base::{BLOCK, Buf, IoError, PoolAddr};
 use format::FormatError;
 use format::page::Chunk;
 use format::superblock::{SLOTS, Superblock};
-use queue::{Class, Device, Limits};
+use queue::{Class, Limits};
 use rt::Rt;
 
 use super::report::{DeviceReport, Log, Slot, Subject};
-use crate::device::PoolDevice;
+use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
 use crate::open::{DeviceFile, Found, judge, newest};
@@ -36,7 +36,7 @@ impl Source {
         let mut found = Vec::new();
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
-            let queue = file.queue(rt, Limits::default());
+            let queue = file.disk(rt, Limits::default());
             let (slots, sb, foreign) = match read_slots(&queue, &file.path).await {
                 Ok(read) => read,
                 Err(e) => {
@@ -88,7 +88,7 @@ impl Source {
     }
 
     pub fn close(&self) {
-        self.devices.iter().filter_map(|d| d.queue.as_ref()).for_each(Device::close);
+        self.devices.iter().filter_map(|d| d.queue.as_ref()).for_each(Disk::close);
     }
 
     /// Rows of the devices that may be read.
@@ -182,7 +182,7 @@ fn close_all(found: &[Found]) {
 }
 
 /// All slots of a device, the newest superblock in them, and whether nothing in them looks like one.
-async fn read_slots(queue: &Device, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
+async fn read_slots(queue: &Disk, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
     let mut slots = Vec::new();
     let mut foreign = true;
     let mut best: Option<Superblock> = None;
