@@ -325,7 +325,7 @@ impl Cache {
     pub(crate) fn announce(&self, new: &[Extent]) -> bool {
         let mut st = self.state_mut();
         let st = &mut *st;
-        if st.failed.is_some() || !st.journal.has_room_for(new.len() as u32) {
+        if st.health.has_failed() || !st.journal.has_room_for(new.len() as u32) {
             return false;
         }
         for e in new {

@@ -257,7 +257,7 @@ impl Checker<'_> {
         let reads = cursor.ahead(&index.tree, &index.cache, AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
             self.src.rt.spawn(async move {
-                let read = read_node(&src.rt, &src.device, &layout, &fault, Class::Foreground).await;
+                let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
                 (fault, read)
             })
         });

@@ -23,6 +23,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::{Facts, Stream};
+use crate::health::Durable;
 use crate::index::node_addr;
 use crate::journal::Place;
 use crate::table::encode_page;
@@ -169,14 +170,14 @@ impl Cache {
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
         self.write_pages(&frozen, &pages).await?;
-        self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
+        self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
             committed.await.unwrap_or_else(|| Err(crate::read::ended()))?;
         }
-        self.write_superblock(&frozen, root, &pages).await?;
+        let durable = self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
         let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
-        self.complete(frozen, pages, freed);
+        self.complete(durable, frozen, pages, freed);
         self.give_back_nodes().await;
         self.write_again(generation, &written).await
     }
@@ -288,7 +289,7 @@ impl Cache {
         frozen: &Frozen,
         root: Option<RootPtr>,
         pages: &[(u32, Vec<Facts>)],
-    ) -> Result<()> {
+    ) -> Result<Durable> {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             let generation_of = |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
@@ -306,22 +307,23 @@ impl Cache {
             (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
             sb.table_digest = digest;
         }
-        for _ in 0..2 {
-            let (offset, block) = {
-                let mut cp = self.0.checkpointer.borrow_mut();
-                cp.superblock.sequence += 1;
-                let mut block = self.0.rt.bufs().zeroed(BLOCK);
-                cp.superblock.encode(&mut block);
-                (CacheSuperblock::offset_of(cp.superblock.sequence), block)
-            };
-            let data = SliceList::from_iter([block.freeze()]);
-            let outcome = self.0.device.write_durable(Class::Commit, offset, data).await;
-            outcome.map_err(|e| self.broken("write of the superblock", e))?;
-        }
-        Ok(())
+        self.write_next_superblock().await?;
+        self.write_next_superblock().await
     }
 
-    fn complete(&self, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
+    async fn write_next_superblock(&self) -> Result<Durable> {
+        let (offset, block) = {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            cp.superblock.sequence += 1;
+            let mut block = self.0.rt.bufs().zeroed(BLOCK);
+            cp.superblock.encode(&mut block);
+            (CacheSuperblock::offset_of(cp.superblock.sequence), block)
+        };
+        let data = SliceList::from_iter([block.freeze()]);
+        self.write_durable(Class::Commit, offset, data, "write of the superblock").await
+    }
+
+    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             for (page, facts) in pages {
@@ -332,7 +334,7 @@ impl Cache {
         }
         let mut st = self.state_mut();
         st.index.tree.settle(&frozen.tree);
-        st.journal.forget_before(frozen.place.sequence, frozen.records);
+        st.journal.forget_before(proof, frozen.place.sequence, frozen.records);
         st.limbo.replaced(freed);
         let durable = st.journal.durable_records();
         st.buckets.journal_durable(durable);

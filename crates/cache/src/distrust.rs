@@ -25,17 +25,12 @@ use crate::Cache;
 use crate::index::{Body, Extent};
 
 impl Cache {
-    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and it is told of nothing else.
-    pub fn has_failed(&self) -> bool {
-        self.state().failed.is_some()
-    }
-
     /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
             let durable = st.journal.durable();
-            (durable < st.announced, st.failed.is_some() || durable < st.drops_need)
+            (durable < st.announced, st.health.has_failed() || durable < st.drops_need)
         };
         if lacks {
             let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));

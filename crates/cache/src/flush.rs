@@ -1,9 +1,9 @@
 //! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device. Who has written past the cache waits for a commit of
 //! the pool too, side by side.
 
-use base::{SliceList, VolumeId};
+use base::{IoError, SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
-use queue::Class;
+use queue::{Class, Device};
 
 use crate::Cache;
 
@@ -66,9 +66,11 @@ impl Cache {
             let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
             match ready {
                 Ok(Some(entry)) => {
-                    let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes]));
-                    let write = async move { device.write(class, entry.offset, data).await };
-                    writes.push((entry.sequence, entry.records, self.0.rt.spawn(write)));
+                    for offset in entry.offsets {
+                        let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
+                        let write = self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await });
+                        writes.push((entry.sequence, entry.records, write));
+                    }
                 }
                 Ok(None) => break,
                 Err(()) => {
@@ -81,10 +83,7 @@ impl Cache {
         let mut outcome = Ok(());
         for (sequence, records, write) in writes {
             last = Some((sequence, records));
-            outcome = outcome.and(write.await.unwrap_or(Err(base::IoError::CANCELED)));
-        }
-        if outcome.is_ok() && (last.is_some() || !blocked) {
-            outcome = self.0.device.flush(class).await;
+            outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
         }
         if let Err(e) = outcome {
             let text = format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
@@ -93,9 +92,10 @@ impl Cache {
             return Err(e);
         }
         if let Some((sequence, records)) = if blocked { last } else { Some((target, all)) } {
+            let durable = self.flush_device(class, "flush of the journal").await?;
             let freed = {
                 let mut st = self.state_mut();
-                st.journal.note_durable(sequence, records);
+                st.journal.note_durable(durable, sequence, records);
                 let durable = st.journal.durable_records();
                 st.buckets.journal_durable(durable)
             };
@@ -123,8 +123,19 @@ impl Cache {
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }
+            if let Err(e) = self.write_watermark().await {
+                tracing::debug!(cache = %self.0.path, "no watermark: {e}");
+            }
             self.give_back_nodes().await;
             self.watch_age();
         }
+    }
+}
+
+/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written is of no use any more.
+async fn write_entry(device: &Device, class: Class, offset: u64, data: SliceList) -> std::result::Result<(), IoError> {
+    match device.write(class, offset, data.clone()).await {
+        Err(e) if !e.is_gone() => device.write(class, offset, data).await,
+        outcome => outcome,
     }
 }

@@ -3,9 +3,9 @@
 //! Records gather in memory, in the order in which the index changed. A FLUSH writes them as entries and then flushes the device once; all who ask meanwhile
 //! share the next turn. The data that a record is about was written before the record came here, so one flush makes both durable.
 //!
-//! **Fault model.** Without a flush, any of the last entries may be missing, torn, or there although the data of its records is not. So an entry is verified as
+//! **Fault model.** One copy of an entry may go bad or become unreadable. Without a flush, any of the last entries may be missing, torn, or there although the data of its records is not. So an entry is verified as
 //! a whole, entries count only in sequence, and each names the last entry that was known durable when it was written: what comes behind it has its data
-//! verified at replay.
+//! verified at replay. Of the newest entry the watermark tells, when none follows it for a while ([`Cache::write_watermark`](crate::Cache)).
 //!
 //! **Room.** The ring is freed by checkpoints only. An entry whose place cannot be had waits; checkpoints begin when half of the ring is used.
 
@@ -14,12 +14,29 @@ use std::collections::VecDeque;
 use base::{BLOCK_U64, BufPool, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
-/// Where entries are on the device.
+use crate::health::Durable;
+
+/// Where entries are on the device: each at the same place of two rings, so that one bad sector takes none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
-    /// Offset of the first byte.
+    /// Offset of the first byte of the first ring. The second follows it.
     pub offset: u64,
     pub blocks: u32,
+}
+
+impl Ring {
+    pub const COPIES: usize = 2;
+
+    /// Bytes of both.
+    pub fn bytes(&self) -> u64 {
+        Ring::COPIES as u64 * u64::from(self.blocks) * BLOCK_U64
+    }
+
+    /// Where a block stands, in both.
+    pub fn places(&self, position: u32) -> [u64; Ring::COPIES] {
+        let at = |copy: u64| self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64;
+        [at(0), at(1)]
+    }
 }
 
 /// An entry's place: the first to be replayed, say.
@@ -42,7 +59,8 @@ pub(crate) struct Ready {
     pub sequence: u64,
     /// The number of its last record.
     pub records: u64,
-    pub offset: u64,
+    /// Where it is written to.
+    pub offsets: [u64; Ring::COPIES],
     pub bytes: Slice,
 }
 
@@ -96,6 +114,11 @@ impl Journal {
             durable: place.sequence - 1,
             stats: JournalStats::default(),
         }
+    }
+
+    /// What its entries are told by.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Records pushed so far. What has to wait for the next ones waits for larger numbers.
@@ -209,19 +232,19 @@ impl Journal {
         self.used += skipped + blocks;
         self.taken.push_back((sequence, skipped + blocks));
         self.stats.entries += 1;
-        let offset = self.ring.offset + u64::from(position) * BLOCK_U64;
-        Ok(Some(Ready { sequence, records, offset, bytes: bytes.freeze() }))
+        let offsets = self.ring.places(position);
+        Ok(Some(Ready { sequence, records, offsets, bytes: bytes.freeze() }))
     }
 
     /// Everything up to entry `sequence`, and to record `records`, is durable.
-    pub fn note_durable(&mut self, sequence: u64, records: u64) {
+    pub fn note_durable(&mut self, _: Durable, sequence: u64, records: u64) {
         self.durable = self.durable.max(sequence);
         self.durable_records = self.durable_records.max(records);
         self.stats.commits += 1;
     }
 
     /// A checkpoint says what entries before `sequence`, and records up to `records`, said: the entries' places are free.
-    pub fn forget_before(&mut self, sequence: u64, records: u64) {
+    pub fn forget_before(&mut self, _: Durable, sequence: u64, records: u64) {
         self.durable_records = self.durable_records.max(records);
         while let Some(&(s, blocks)) = self.taken.front() {
             if s >= sequence {

@@ -122,7 +122,7 @@ impl Cache {
             return None;
         }
         let mut st = self.state_mut();
-        if st.promotions.running >= AT_ONCE || st.failed.is_some() {
+        if st.promotions.running >= AT_ONCE || st.health.has_failed() {
             return None;
         }
         let wanted = match self.0.settings.promote {
@@ -137,7 +137,7 @@ impl Cache {
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
         let published = st.index.published;
-        if st.failed.is_some() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
+        if st.health.has_failed() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
     }
 
     pub(crate) fn end_promotion(&self, key: Key) {

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
-use pool::PoolError;
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
+use crate::health::Health;
 use crate::index::{Body, Extent, Index, Step, node_addr};
 use crate::journal::Journal;
 use crate::limbo::Limbo;
@@ -67,8 +67,8 @@ pub(crate) struct State {
     pub bad: Vec<(VolumeId, Lba)>,
     /// A value that is being encoded.
     pub value: Vec<u8>,
-    /// Why nothing can be written any more.
-    pub failed: Option<PoolError>,
+    /// Whether anything can be made durable.
+    pub health: Health,
 }
 
 /// So many bad blocks are named.

@@ -276,7 +276,8 @@ impl Devices {
         let whole = |at| CacheSuperblock::decode(&self.env.world.contents(file, at, BLOCK)).ok();
         let (at, sb) = slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence)?;
         let journal = sb.journal_start * BLOCK_U64;
-        let buckets = journal + u64::from(sb.journal_blocks) * BLOCK_U64;
+        // The ring stands twice.
+        let buckets = journal + 2 * u64::from(sb.journal_blocks) * BLOCK_U64;
         let used = u64::from(sb.replay_position + 16).min(u64::from(sb.journal_blocks)) * BLOCK_U64;
         match damage {
             CacheDamage::None | CacheDamage::Dies => None,

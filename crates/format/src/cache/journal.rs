@@ -255,6 +255,17 @@ pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u
     Ok(entry)
 }
 
+/// The blocks of what begins like the entry that is expected; nothing else of it is verified.
+pub fn blocks_of(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Option<usize> {
+    let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
+    let expected = raw.magic == MAGIC
+        && raw.uuid == *uuid
+        && raw.incarnation.get() == incarnation
+        && raw.sequence.get() == sequence
+        && raw.bytes.get() as usize <= CAPACITY;
+    expected.then(|| (HEAD + raw.bytes.get() as usize).div_ceil(BLOCK))
+}
+
 /// The sequence number of what begins like an entry; nothing of it is verified.
 pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
