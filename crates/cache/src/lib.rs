@@ -50,6 +50,7 @@ mod read;
 mod reclaim;
 pub mod replacement;
 mod replay;
+mod ring_room;
 mod round;
 mod settings;
 mod staged;
@@ -95,8 +96,10 @@ struct Inner {
     /// A group commit is under way; it ended.
     flushing: Cell<bool>,
     flushed: Event,
-    /// Buckets became free, or room in the journal.
+    /// Buckets became free, or room for nodes.
     room: Event,
+    /// Held by the first of the requests that wait for room in the journal or for nodes.
+    door: Semaphore,
     /// Somebody needs free buckets.
     hungry: Event,
     checkpointer: RefCell<Checkpointer>,
@@ -173,6 +176,7 @@ impl Cache {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
             st.failed = Some(e.clone());
         }
+        st.journal.room().wake_all();
         drop(st);
         self.set_aside_if_failed();
         self.0.room.notify();
