@@ -63,6 +63,7 @@ struct Frozen {
     generation: Generation,
     freed: Freed,
     place: Place,
+    /// Records before the place.
     records: u64,
     epochs: (base::Epoch, base::Epoch),
     staged: (u64, u64),
@@ -76,7 +77,7 @@ impl Cache {
     pub(crate) async fn checkpointer(&self) {
         while !self.0.closed.get() {
             let wait = self.0.checkpoint_wanted.wait();
-            if !self.journal_is_crowded() && !self.much_changed() && !self.would_give_back() {
+            if !self.journal_wants_checkpoint() && !self.much_changed() && !self.would_give_back() {
                 wait.await;
                 continue;
             }
@@ -111,6 +112,10 @@ impl Cache {
             wait.await;
         }
         let room = self.room_for_checkpoint().await;
+        let room = match room {
+            Ok(()) => self.write_crowded_journal().await,
+            Err(e) => Err(e),
+        };
         let outcome = match &room {
             Ok(()) => self.checkpoint().await,
             Err(e) => Err(e.clone()),
@@ -124,14 +129,13 @@ impl Cache {
         outcome
     }
 
-    /// Waits until the running checkpoint moves on, or runs one.
-    pub(crate) async fn checkpoint_one(&self) -> Result<()> {
-        let wait = self.0.checkpoint_moved.wait();
-        if !self.0.checkpointer.borrow().running {
-            return self.checkpoint_now().await;
+    /// A checkpoint makes room for those records only that are in the ring when it begins: where room is short, all are brought there.
+    async fn write_crowded_journal(&self) -> Result<()> {
+        if self.journal_wants_checkpoint() {
+            let target = self.state().journal.pushed();
+            self.durable(target, Class::Commit).await?;
         }
-        wait.await;
-        self.check_failed()
+        Ok(())
     }
 
     fn freeze(&self) -> Frozen {
@@ -141,7 +145,7 @@ impl Cache {
         });
         let mut st = self.state_mut();
         let st = &mut *st;
-        let (place, records) = (st.journal.next_place(), st.journal.pushed());
+        let (place, records) = st.journal.next_place();
         st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();

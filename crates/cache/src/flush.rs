@@ -24,7 +24,7 @@ impl Cache {
             let pool = self.0.pool.clone();
             self.0.rt.spawn(async move { pool.commit().await })
         });
-        let target = self.state_mut().journal.close();
+        let target = self.state().journal.pushed();
         let outcome = self.durable(target, Class::Foreground).await;
         match staged {
             Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::read::ended()))),
@@ -32,10 +32,11 @@ impl Cache {
         }
     }
 
-    /// Waits until the journal's entry `target`, and what its records are about, is durable.
+    /// Waits until the journal's record number `target`, and all before it, is durable, with what these records are about. That takes the device and nothing else:
+    /// all who wait share one entry and one flush, and its room is held.
     pub(crate) async fn durable(&self, target: u64, class: Class) -> Result<()> {
         loop {
-            if self.state().journal.durable() >= target {
+            if self.state().journal.durable_records() >= target {
                 return Ok(());
             }
             self.check_failed()?;
@@ -47,42 +48,22 @@ impl Cache {
             let outcome = self.group_commit(class).await;
             self.0.flushing.set(false);
             self.0.flushed.notify();
-            if !outcome? && self.state().journal.durable() < target {
-                // The ring is full of what no checkpoint has: one must come first.
-                self.checkpoint_one().await?;
-            }
+            outcome?;
         }
     }
 
-    /// False if not all that was there to be written found room.
-    async fn group_commit(&self, class: Class) -> Result<bool> {
-        let (target, all) = {
-            let mut st = self.state_mut();
-            (st.journal.close(), st.journal.pushed())
-        };
-        let mut writes = Vec::new();
-        let mut blocked = false;
-        loop {
-            let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
-            match ready {
-                Ok(Some(entry)) => {
-                    for offset in entry.offsets {
-                        let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
-                        let write = self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await });
-                        writes.push((entry.sequence, entry.records, write));
-                    }
-                }
-                Ok(None) => break,
-                Err(()) => {
-                    blocked = true;
-                    break;
-                }
+    async fn group_commit(&self, class: Class) -> Result<()> {
+        let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
+        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.records)) else { return Ok(()) };
+        let mut writes = Vec::with_capacity(ready.len());
+        for entry in ready {
+            for offset in entry.offsets {
+                let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
+                writes.push(self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await }));
             }
         }
-        let mut last = None;
         let mut outcome = Ok(());
-        for (sequence, records, write) in writes {
-            last = Some((sequence, records));
+        for write in writes {
             outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
         }
         if let Err(e) = outcome {
@@ -91,22 +72,20 @@ impl Cache {
             self.fail(&e);
             return Err(e);
         }
-        if let Some((sequence, records)) = if blocked { last } else { Some((target, all)) } {
-            let durable = self.flush_device(class, "flush of the journal").await?;
-            let freed = {
-                let mut st = self.state_mut();
-                st.journal.note_durable(durable, sequence, records);
-                let durable = st.journal.durable_records();
-                st.buckets.journal_durable(durable)
-            };
-            if freed {
-                self.0.room.notify();
-            }
+        let durable = self.flush_device(class, "flush of the journal").await?;
+        let freed = {
+            let mut st = self.state_mut();
+            st.journal.note_durable(durable, last.0, last.1);
+            let durable = st.journal.durable_records();
+            st.buckets.journal_durable(durable)
+        };
+        if freed {
+            self.0.room.notify();
         }
         if self.journal_is_crowded() {
             self.0.checkpoint_wanted.notify();
         }
-        Ok(!blocked)
+        Ok(())
     }
 
     /// Half of the ring is taken.
@@ -115,11 +94,19 @@ impl Cache {
         used * 2 >= all
     }
 
+    /// The same, or somebody waits for room in the ring that a checkpoint would make.
+    pub(crate) fn journal_wants_checkpoint(&self) -> bool {
+        let st = self.state();
+        let waited_for = st.journal.room().has_line() && st.journal.room().wants_checkpoint(st.journal.blocks());
+        drop(st);
+        waited_for || self.journal_is_crowded()
+    }
+
     /// Makes what was written durable from time to time, also if nobody asks, so that replay has little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
         while !self.0.closed.get() {
             self.0.rt.sleep(self.0.settings.journal_interval).await;
-            let target = self.state_mut().journal.close();
+            let target = self.state().journal.pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }

@@ -98,6 +98,7 @@ impl Cache {
         if self.state_mut().health.fail(e) {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
         }
+        self.state().journal.room().wake_all();
         self.set_aside_if_failed();
         self.0.room.notify();
         self.0.pressed.notify();

@@ -52,6 +52,7 @@ mod reclaim;
 pub mod replacement;
 mod replay;
 mod ring;
+mod ring_room;
 mod round;
 mod settings;
 mod slots;
@@ -99,8 +100,10 @@ struct Inner {
     /// A group commit is under way; it ended.
     flushing: Cell<bool>,
     flushed: Event,
-    /// Buckets became free, or room in the journal.
+    /// Buckets became free, or room for nodes.
     room: Event,
+    /// Held by the first of the requests that wait for room in the journal or for nodes.
+    door: Semaphore,
     /// Somebody needs free buckets.
     hungry: Event,
     checkpointer: RefCell<Checkpointer>,

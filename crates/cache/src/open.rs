@@ -24,6 +24,7 @@ use crate::index::{INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
 use crate::replay::{Replayed, Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of, replay_from};
+use crate::ring_room::RingRoom;
 use crate::round::RoundState;
 use crate::settings::Settings;
 use crate::slots::read_superblock;
@@ -145,10 +146,12 @@ impl Cache {
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
+        let (room, checkpoint_wanted) = (Event::new(), Event::new());
+        let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
         let state = State {
             index,
             buckets,
-            journal: Journal::new(layout.ring(), identity, place),
+            journal: Journal::new(layout.ring(), ring_room, identity, place),
             limbo: Default::default(),
             promotions: Default::default(),
             touched: Touched::new(1 << 16),
@@ -181,10 +184,11 @@ impl Cache {
             loading: RefCell::new(FxHashMap::<PoolAddr, Event>::default()),
             flushing: Cell::new(false),
             flushed: Event::new(),
-            room: Event::new(),
+            room,
+            door: Semaphore::new(1),
             hungry: Event::new(),
             checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
-            checkpoint_wanted: Event::new(),
+            checkpoint_wanted,
             checkpoint_moved: Event::new(),
             round: RefCell::new(round),
             round_wanted: Event::new(),
@@ -339,6 +343,7 @@ impl Cache {
     /// Ends the background work.
     fn stop(&self) {
         self.0.closed.set(true);
+        self.state().journal.room().wake_all();
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
         self.0.round_wanted.notify();

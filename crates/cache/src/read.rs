@@ -4,12 +4,14 @@ use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, SliceList, VolumeId};
 use btree::Fault;
 use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::index::{Body, Crcs};
+use crate::ring_room::{Room, Share};
 use crate::state::State;
 
 /// Blocks that one step looks up.
@@ -175,7 +177,20 @@ impl Cache {
             return Err(PoolError::new(ErrorKind::Io, text));
         }
         tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
-        // Only what still points there: it may have been written meanwhile.
+        // A cache that has failed is told of nothing: then the key stays.
+        if let Ok(room) = self.ring_room(Share::Clients, blocks_for(blocks as usize, 0)).await {
+            self.drop_bad(room, (volume, lba, blocks), addr).await?;
+        }
+        self.0.pool.read(volume, lba, blocks).await
+    }
+
+    /// Drops clean keys of blocks, as far as they still point into a bucket where these are bad.
+    async fn drop_bad(
+        &self,
+        mut room: Room,
+        (volume, lba, blocks): (VolumeId, Lba, u64),
+        addr: CacheAddr,
+    ) -> Result<()> {
         let mut over = 0;
         self.resident(Class::Foreground, |st| {
             let end = lba.plus(blocks);
@@ -189,7 +204,7 @@ impl Cache {
                     let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                     // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by
                     // this block after a crash.
-                    match st.change(volume, range, &[], false)? {
+                    match st.change(&mut room, volume, range, &[])? {
                         Ok(counted) => over += counted,
                         Err(e) => return Ok(Err(e)),
                     }
@@ -201,7 +216,7 @@ impl Cache {
         })
         .await??;
         self.0.pool.unreserve(over);
-        self.0.pool.read(volume, lba, blocks).await
+        Ok(())
     }
 
     async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
 use btree::Cursor;
+use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result, Round};
 use queue::Class;
 use rt::sync::either;
@@ -34,6 +35,7 @@ use crate::Cache;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::cuts::{Cut, Cuts};
 use crate::index::{Body, Extent};
+use crate::ring_room::Share;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
@@ -231,7 +233,7 @@ impl Cache {
         }
         let cut = match left {
             Some(cut) => cut,
-            None => self.choose_cut().await,
+            None => self.choose_cut().await?,
         };
         self.set_passing(true);
         let outcome = self.carry_and_publish(&cut).await;
@@ -463,6 +465,7 @@ impl Cache {
             };
             tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
             let (bad, addr) = (one.clone(), *addr);
+            let mut room = self.ring_room(Share::Upkeep, blocks_for(1, 1)).await?;
             let stays = self
                 .resident(Class::Commit, |st| {
                     let range = (bad.lba, bad.lba.plus(1));
@@ -490,7 +493,7 @@ impl Cache {
                         st.note_bad(bad.volume, bad.lba);
                     }
                     let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    Ok(st.change(bad.volume, range, &[again], false)?.map(|_| true))
+                    Ok(st.change(&mut room, bad.volume, range, &[again])?.map(|_| true))
                 })
                 .await??;
             // What stays dirty stays promised.
@@ -500,7 +503,7 @@ impl Cache {
     }
 
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
-        let target = self.state_mut().journal.close();
+        let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
         self.0.round.borrow_mut().cuts.hand_over();
         round.publish(cut.epoch, cut.taken_at).await?;
