@@ -179,7 +179,7 @@ fn churn(r: &mut Prng, s: &mut Settings) {
     let Some(plan) = &mut s.cache else { return };
     plan.bucket_bytes = 64 << 10;
     plan.journal_bytes = 1 << 20;
-    plan.disk.size_bytes = (2 << 20) + r.range(16, 28) * plan.bucket_bytes;
+    plan.disk.size_bytes = (3 << 20) + r.range(16, 28) * plan.bucket_bytes;
     plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(one_of(r, &[5, 20])));
     plan.settings.dirty_nodes = 8;
     plan.settings.resident_nodes = one_of(r, &[8, 1000]);

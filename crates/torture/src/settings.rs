@@ -317,7 +317,8 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     let journal_bytes = one_of(r, &[MIB, MIB, 2 * MIB]);
     // As few buckets as there may be, and some more; or as much as is written.
     let buckets = if r.one_in(3) { r.range(16, 24) } else { r.range(24, 160) };
-    let size = (MIB + journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
+    // The journal stands there twice.
+    let size = (MIB + 2 * journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
     let mut model = DiskModel::nvme(size);
     model.align = one_of(r, &[512, 4096]);
     if r.one_in(4) {
