@@ -2,7 +2,7 @@
 //!
 //! Of a queue everyone may read. Who writes or flushes shows a [`Permit`]: there is no other way to a device's medium from here on.
 
-use base::{Bitmap, Buf, IoError, SliceList};
+use base::{BLOCK, Bitmap, Buf, IoError, SliceList};
 use format::superblock::{DeviceRecord, DeviceState};
 use queue::{Blocks, Class, Device, DeviceStats, Emulate};
 
@@ -30,14 +30,36 @@ impl Disk {
         Disk(queue)
     }
 
-    /// Fills `buf` from `offset`; gives it back with the outcome.
+    /// Fills `buf`, whole blocks, from `offset`; gives it back with the outcome. What fails is asked for again, block by block.
     pub async fn read(&self, class: Class, offset: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
-        self.0.read(class, offset, buf).await
+        let first = self.0.read(class, offset, buf).await;
+        self.again(class, offset, first).await
     }
 
     /// As [`Disk::read`], into a buffer that is taken when the device is asked.
     pub async fn read_new(&self, class: Class, offset: u64, len: usize) -> (Result<(), IoError>, Buf) {
-        self.0.read_new(class, offset, len).await
+        let first = self.0.read_new(class, offset, len).await;
+        self.again(class, offset, first).await
+    }
+
+    async fn again(
+        &self,
+        class: Class,
+        offset: u64,
+        (outcome, buf): (Result<(), IoError>, Buf),
+    ) -> (Result<(), IoError>, Buf) {
+        let e = match outcome {
+            Err(e) if !e.is_gone() => e,
+            outcome => return (outcome, buf),
+        };
+        let read = self.0.read_blocks(class, offset, buf.len() / BLOCK).await;
+        match read.unreadable.first() {
+            Some((_, e)) => (Err(*e), read.buf),
+            None => {
+                tracing::warn!(offset, "a read failed ({e}), and is well when it is tried again");
+                (Ok(()), read.buf)
+            }
+        }
     }
 
     /// All blocks that can be had: see [`Device::read_blocks`].

@@ -9,7 +9,7 @@
 //! is used before all have it, so the next start may take it or the one before.
 
 use base::{BLOCK, Buf, Generation, IoError, SliceList};
-use format::superblock::Superblock;
+use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 
 use crate::Pool;
@@ -56,9 +56,9 @@ impl Pool {
                 let blocks: Vec<Buf> = devices
                     .iter()
                     .map(|&d| {
-                        let mut block = self.rt().bufs().take(BLOCK);
-                        st.superblock_for(d, generation, digest).encode(&mut block);
-                        block
+                        let mut slot = self.rt().bufs().take(SLOT_COPIES * BLOCK);
+                        st.superblock_for(d, generation, digest).encode_slot(&mut slot);
+                        slot
                     })
                     .collect();
                 (devices, blocks, Superblock::offset_of(st.sequence))

@@ -34,6 +34,7 @@ mod pages;
 mod promises;
 mod round;
 pub mod settings;
+mod slots;
 mod staging;
 mod standing;
 mod state;

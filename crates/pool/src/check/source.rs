@@ -6,9 +6,8 @@
 use std::rc::Rc;
 
 use base::{BLOCK, Buf, IoError, PoolAddr};
-use format::FormatError;
 use format::page::Chunk;
-use format::superblock::{SLOTS, Superblock};
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Limits};
 use rt::Rt;
 
@@ -16,7 +15,8 @@ use super::report::{DeviceReport, Log, Slot, Subject};
 use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
-use crate::open::{DeviceFile, Found, judge, newest};
+use crate::open::{DeviceFile, Found, doubt, judge, newest};
+use crate::slots::{Copy as SlotCopy, Slots};
 
 /// Readable devices and the newest superblock.
 pub(crate) struct Source {
@@ -37,19 +37,20 @@ impl Source {
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
             let queue = file.disk(rt, Limits::default());
-            let (slots, sb, foreign) = match read_slots(&queue, &file.path).await {
-                Ok(read) => read,
+            let slots = match Slots::read(rt, &queue, &file.path).await {
+                Ok(slots) => slots,
                 Err(e) => {
                     queue.close();
                     close_all(&found);
                     return Err(e);
                 }
             };
-            match sb {
+            let foreign = slots.trouble().is_none();
+            match slots.newest().cloned() {
                 Some(sb) => {
                     judge_slots(&file.path, &slots, &sb, log);
-                    slots_of.push((file.path.clone(), slots));
-                    found.push(Found { file, queue, sb, after: None });
+                    slots_of.push((file.path.clone(), report(&slots)));
+                    found.push(Found { file, queue, sb, slots });
                 }
                 None => {
                     queue.close();
@@ -68,6 +69,14 @@ impl Source {
             return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
         };
         let geometry = Geometry::of(&best);
+        if let Err(e) = doubt(&found, &best) {
+            log.error(
+                Subject::Superblock,
+                format!("pool {:?}", best.name),
+                e.to_string(),
+                "the pool is not opened as it is",
+            );
+        }
         let mut warnings = Vec::new();
         let devices = judge(&best, &geometry, found, &mut warnings)?;
         for w in warnings {
@@ -181,45 +190,37 @@ fn close_all(found: &[Found]) {
     found.iter().for_each(|f| f.queue.close());
 }
 
-/// All slots of a device, the newest superblock in them, and whether nothing in them looks like one.
-async fn read_slots(queue: &Disk, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
-    let mut slots = Vec::new();
-    let mut foreign = true;
-    let mut best: Option<Superblock> = None;
-    for slot in 0..SLOTS {
-        let read = queue.read_blocks(Class::Foreground, Superblock::offset_of(slot), 1).await;
-        let damaged = |why: String| Slot::Damaged { why };
-        let block = &read.buf;
-        let decoded = read.get(0).map(Superblock::decode);
-        foreign &= matches!(decoded, Ok(Err(FormatError::Magic(_))));
-        slots.push(match decoded {
-            Err(e) => damaged(e.to_string()),
-            Ok(Ok(sb)) if sb.sequence % SLOTS != slot => {
-                damaged(format!("sequence {}: one of another slot", sb.sequence))
-            }
-            Ok(Ok(sb)) => {
-                let found = Slot::Ok { sequence: sb.sequence, generation: sb.generation };
-                if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
-                    best = Some(sb);
-                }
-                found
-            }
-            Ok(Err(e @ (FormatError::Version { .. } | FormatError::Features { .. }))) => {
-                return Err(PoolError::new(ErrorKind::Newer, format!("{path}: {e}")));
-            }
-            Ok(Err(FormatError::Magic(_))) if block.iter().all(|&b| b == 0) => Slot::Empty,
-            Ok(Err(e)) => damaged(e.to_string()),
-        });
-    }
-    Ok((slots, best, foreign))
+/// What the report says of a device's slots.
+fn report(slots: &Slots) -> Vec<Slot> {
+    let say = |copies: &[SlotCopy; SLOT_COPIES]| {
+        let sbs = copies.iter().filter_map(|c| if let SlotCopy::Superblock(sb) = c { Some(sb) } else { None });
+        if let Some(sb) = sbs.max_by_key(|sb| sb.sequence) {
+            return Slot::Ok { sequence: sb.sequence, generation: sb.generation };
+        }
+        let why = copies.iter().find_map(trouble);
+        match why {
+            Some(why) => Slot::Damaged { why },
+            None if matches!(copies[0], SlotCopy::Empty) => Slot::Empty,
+            None => Slot::Damaged { why: "not a superblock".into() },
+        }
+    };
+    slots.copies().map(|(_, copies)| say(copies)).collect()
 }
 
-fn judge_slots(path: &str, slots: &[Slot], best: &Superblock, log: &mut Log) {
-    for (i, slot) in slots.iter().enumerate() {
+fn trouble(copy: &SlotCopy) -> Option<String> {
+    match copy {
+        SlotCopy::Damaged(why) | SlotCopy::Unreadable(why) => Some(why.clone()),
+        SlotCopy::Superblock(_) | SlotCopy::Empty | SlotCopy::Foreign => None,
+    }
+}
+
+fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log) {
+    let said = report(slots);
+    for (i, copies) in slots.copies() {
         let place = format!("superblock slot {i}");
         // The slot that is written next holds what a loss of power tore, at worst.
         let next = (best.sequence + 1) % SLOTS == i as u64;
-        match slot {
+        match &said[i] {
             Slot::Damaged { why } if next => log.note(
                 Subject::Superblock,
                 format!("{place} on {path}"),
@@ -228,6 +229,12 @@ fn judge_slots(path: &str, slots: &[Slot], best: &Superblock, log: &mut Log) {
             Slot::Damaged { why } => log.copy(Subject::Superblock, &place, path, why.clone(), "it will be overwritten"),
             Slot::Empty if best.sequence >= SLOTS && !next => {
                 log.copy(Subject::Superblock, &place, path, "it is empty", "it will be overwritten");
+            }
+            Slot::Ok { .. } if !next => {
+                for why in copies.iter().filter_map(trouble) {
+                    let what = format!("one of its two copies: {why}");
+                    log.copy(Subject::Superblock, &place, path, what, "it will be overwritten");
+                }
             }
             Slot::Empty | Slot::Ok { .. } => {}
         }
