@@ -111,9 +111,9 @@ impl Cache {
             }
             wait.await;
         }
-        let room = self.room_for_checkpoint().await;
-        let room = match room {
-            Ok(()) => self.write_crowded_journal().await,
+        let room = match self.write_crowded_journal().await {
+            // The last that is waited for: nodes find room in what is free when it begins.
+            Ok(()) => self.room_for_checkpoint().await,
             Err(e) => Err(e),
         };
         let outcome = match &room {

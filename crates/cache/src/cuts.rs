@@ -30,13 +30,13 @@ use std::collections::VecDeque;
 
 use base::{Epoch, Instant};
 use btree::Tree;
-use format::cache::journal::{Record, blocks_for};
+use format::cache::journal::Record;
 use pool::Result;
 use rt::sync::Permit;
 
 use crate::Cache;
 use crate::bypass::STAGED_PER_BLOCK;
-use crate::ring_room::{Room, Share};
+use crate::ring_room::Room;
 use crate::throttle::LUMP;
 
 /// More cuts than this are never kept: each has nodes of the index that nobody else has.
@@ -180,7 +180,7 @@ impl Cache {
                 wait.await;
                 continue;
             }
-            let Ok(mut room) = self.ring_room(Share::Upkeep, blocks_for(1, 0)).await else { return };
+            let Ok(mut room) = self.upkeep_room().await else { return };
             self.0.bypass.hold().await;
             // The pass may have ended meanwhile.
             if self.wants_seal() {
@@ -233,7 +233,7 @@ impl Cache {
             next(round.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
         };
         if next == Next::Newest && self.may_take_cut() {
-            let mut room = self.ring_room(Share::Upkeep, blocks_for(1, 0)).await?;
+            let mut room = self.upkeep_room().await?;
             self.0.bypass.hold().await;
             self.take_cut(&mut room);
             self.0.bypass.release();

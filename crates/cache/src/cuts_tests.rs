@@ -6,7 +6,6 @@ use pool::Pool;
 use super::*;
 use crate::Settings;
 use crate::check::tests::{Lab, fill, settings};
-use crate::ring_room::Share;
 
 #[test]
 fn the_open_epoch_is_sealed_when_a_share_of_the_cache_is_dirty_in_it() {
@@ -52,7 +51,7 @@ async fn take_cuts(cache: &Cache, n: u64) {
     let a = cache.pool().find_volume("a").unwrap().id;
     for i in 0..n {
         fill(cache, a, i * 50, 100, 10 * (i + 1) as u8).await;
-        let mut room = cache.ring_room(Share::Upkeep, 1).await.unwrap();
+        let mut room = cache.upkeep_room().await.unwrap();
         cache.take_cut(&mut room);
     }
 }

@@ -16,7 +16,7 @@ use crate::buckets::Stream;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
-    fn nodes_due(&self) -> u64 {
+    pub(crate) fn nodes_due(&self) -> u64 {
         let st = self.state();
         st.nodes_left + st.index.dirty.get() as u64
     }

@@ -10,7 +10,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::index::{Body, Crcs};
+use crate::index::{Body, Crcs, Extent};
 use crate::ring_room::{Room, Share};
 use crate::state::State;
 
@@ -178,45 +178,43 @@ impl Cache {
         }
         tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
         // A cache that has failed is told of nothing: then the key stays.
-        if let Ok(room) = self.ring_room(Share::Clients, blocks_for(blocks as usize, 0)).await {
-            self.drop_bad(room, (volume, lba, blocks), addr).await?;
-        }
+        while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
+            && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
+        {}
+        self.state_mut().stats.refetched += blocks;
         self.0.pool.read(volume, lba, blocks).await
     }
 
-    /// Drops clean keys of blocks, as far as they still point into a bucket where these are bad.
+    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there is none any more.
     async fn drop_bad(
         &self,
         mut room: Room,
-        (volume, lba, blocks): (VolumeId, Lba, u64),
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
         addr: CacheAddr,
-    ) -> Result<()> {
-        let mut over = 0;
-        self.resident(Class::Foreground, |st| {
-            let end = lba.plus(blocks);
-            let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
-                Ok(found) => found,
-                Err(e) => return Ok(Err(e)),
-            };
-            for e in found {
-                let same = matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
-                if same && st.index.unpublished(&e).is_none() {
-                    let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
-                    // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by
-                    // this block after a crash.
-                    match st.change(&mut room, volume, range, &[])? {
-                        Ok(counted) => over += counted,
-                        Err(e) => return Ok(Err(e)),
-                    }
-                    st.hold_commits();
-                }
-            }
-            st.stats.refetched += blocks;
-            Ok(Ok(()))
-        })
-        .await??;
-        self.0.pool.unreserve(over);
-        Ok(())
+    ) -> Result<bool> {
+        let over = self
+            .resident(Class::Foreground, |st| {
+                let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
+                    Ok(found) => found,
+                    Err(e) => return Ok(Err(e)),
+                };
+                let bad = |e: &&Extent| {
+                    let there =
+                        matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
+                    there && st.index.unpublished(e).is_none()
+                };
+                let Some(e) = found.iter().find(bad) else { return Ok(Ok(None)) };
+                let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
+                // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by this block
+                // after a crash.
+                let over = st.change(&mut room, volume, range, &[])?;
+                st.hold_commits();
+                Ok(over.map(Some))
+            })
+            .await??;
+        self.0.pool.unreserve(over.unwrap_or_default());
+        Ok(over.is_some())
     }
 
     async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {

@@ -178,6 +178,11 @@ impl Cache {
         }
     }
 
+    /// Room in the journal's ring for a record of upkeep. Whoever has it waits for devices only.
+    pub(crate) async fn upkeep_room(&self) -> Result<Room> {
+        self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
+    }
+
     /// Room in the journal's ring.
     pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<Room> {
         loop {

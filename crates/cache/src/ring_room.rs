@@ -11,8 +11,9 @@
 //! 3. a commit of the pool: for the journal, up to what was announced or dropped ([`crate::Cache::records_durable`]), and the pool's devices;
 //! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has changed than was foreseen, for buckets that evictions and rounds
 //!    make free;
-//! 5. room in the ring for upkeep (evictions, cuts, blocks that rounds found bad): for checkpoints. Nobody who has such room waits for anything but devices;
-//! 6. evictions and rounds: for room for upkeep, for devices, and for writes past the cache that were announced, which have all the room that they need;
+//! 5. room in the ring for upkeep (evictions, cuts, blocks that rounds found bad): for checkpoints. Who has such room waits for devices, and for the writes past the
+//!    cache that are under way, which have all the room that they need and wait for the pool;
+//! 6. evictions and rounds: for room for upkeep, for these writes, and for commits of the pool;
 //! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and rounds, and for other requests that have room;
 //! 8. requests that have room: for buckets, thus for evictions and rounds.
 //!
@@ -33,7 +34,7 @@ use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 /// What part of the ring somebody may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
-    /// What frees buckets or publishes them, and waits for nothing but devices while it has room: all of it.
+    /// What frees buckets or publishes them, and waits for no buckets while it has room: all of it.
     Upkeep,
     /// All but what is kept back.
     Clients,

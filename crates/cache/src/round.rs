@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
 use btree::Cursor;
-use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result, Round};
 use queue::Class;
 use rt::sync::either;
@@ -35,7 +34,6 @@ use crate::Cache;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::cuts::{Cut, Cuts};
 use crate::index::{Body, Extent};
-use crate::ring_room::Share;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
@@ -464,8 +462,7 @@ impl Cache {
                 Err(_) => "is bad in the cache and".to_owned(),
             };
             tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
-            let (bad, addr) = (one.clone(), *addr);
-            let mut room = self.ring_room(Share::Upkeep, blocks_for(1, 1)).await?;
+            let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             let stays = self
                 .resident(Class::Commit, |st| {
                     let range = (bad.lba, bad.lba.plus(1));
