@@ -176,6 +176,7 @@ impl Client {
             "discard" | "zeroes" | "extents" if env.one_in(8) => size,
             "zeroes" | "discard" => 64 * BLOCK_U64,
             "read" if env.one_in(8) => 1 << 20,
+            "write" => env.settings.most_blocks * BLOCK_U64,
             _ => 16 * BLOCK_U64,
         };
         // A range of more than this in zeros to be written would fill the pool and take ages.

@@ -16,7 +16,7 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{Boot, CacheDamage, Changes, Damage, Ending, Faults, Mix, Settings, one_of};
+use crate::settings::{Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Settings, one_of};
 
 /// How a device fails that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +70,8 @@ pub struct Failures {
     pub hasty: Option<Hasty>,
     /// Hundreds of writers, each of which waits for its flush.
     pub storm: bool,
+    /// The cache collects all the time.
+    pub collects: bool,
 }
 
 impl Failures {
@@ -128,13 +130,15 @@ impl Failures {
         if r.one_in(2) {
             let most = r.range(1, 4);
             f.hasty = Some(Hasty { most });
+            hurry(r, &mut settings.boots, most);
             if r.one_in(3) && cached && !beyond {
+                f.collects = true;
+                f.unreadable = 0;
                 churn(r, settings);
             }
-            hurry(r, &mut settings.boots, most);
         }
         if r.one_in(8) && cached && !beyond {
-            f.storm = true;
+            (f.storm, f.collects) = (true, true);
             blow(r, settings);
         }
         settings.failures = f;
@@ -173,53 +177,74 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
     }
 }
 
-/// A small cache that is always full, on a device that is slow to flush: what a kill leaves in the device's own cache is much, and the new life soon
-/// needs the buckets that were freed by it.
+/// A small cache under steady writes, flushes and collection, with checkpoints all the time: a kill leaves much in the device's own cache, and the new life
+/// soon needs the buckets that were freed by it.
 fn churn(r: &mut Prng, s: &mut Settings) {
     let Some(plan) = &mut s.cache else { return };
+    calm(plan);
     plan.bucket_bytes = 64 << 10;
-    plan.journal_bytes = 1 << 20;
-    plan.disk.size_bytes = (3 << 20) + r.range(16, 28) * plan.bucket_bytes;
-    plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(one_of(r, &[5, 20])));
+    plan.disk.size_bytes = (3 << 20) + r.range(24, 52) * plan.bucket_bytes;
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[4, 20, 50]));
     plan.settings.dirty_nodes = 8;
-    plan.settings.resident_nodes = one_of(r, &[8, 1000]);
-    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20]));
-    plan.damage = CacheDamage::None;
-    (plan.lost, plan.detach) = (0, 0);
+    plan.settings.resident_nodes = 16;
+    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 5, 20]));
     s.changes = Changes::default();
     s.admin = 0;
     s.names = 1;
     s.huge = false;
-    s.volume_bytes = 6 << 20;
-    s.hot = one_of(r, &[0, 0, 8]);
-    s.fua = one_of(r, &[24, 6]);
-    s.depth = s.depth.max(2);
-    s.mix = Mix { write: 12, sectors: one_of(r, &[0, 3]), read: one_of(r, &[0, 4]), flush: 2, ..Mix::default() };
-    s.boots.truncate(4);
-    for boot in &mut s.boots {
-        boot.ending = Ending::PowerCut;
-        boot.cut_after = Duration::from_secs(100_000);
-        boot.operations = one_of(r, &[100, 250, 400]);
+    s.volume_bytes = 2 << 20;
+    (s.direct, s.nbd) = (1, 0);
+    s.depth = 4;
+    s.hot = 0;
+    s.fua = 24;
+    s.most_blocks = 8;
+    s.mix = Mix { write: 12, sectors: one_of(r, &[0, 2]), flush: 6, read: 1, ..Mix::default() };
+    s.boots.truncate(1);
+    let forever = Duration::from_secs(100_000);
+    for _ in 0..2 {
+        let operations = r.range(150, 700);
+        s.boots.push(Boot { ending: Ending::Kill, operations, cut_after: forever, cut_at: None, verify: true });
+        for _ in 0..2 {
+            let cut_at = Some(r.below(one_of(r, &[100, 400, 1500])));
+            s.boots.push(Boot { ending: Ending::PowerCut, operations: 400, cut_after: forever, cut_at, verify: true });
+        }
     }
 }
 
-/// Hundreds of writers at once, on the smallest ring.
+/// Nothing befalls the cache but what is drawn here.
+fn calm(plan: &mut CachePlan) {
+    plan.journal_bytes = 1 << 20;
+    plan.damage = CacheDamage::None;
+    (plan.lost, plan.detach) = (0, 0);
+}
+
+/// Hundreds of writers at once, on the smallest ring, in a cache that has room for them.
 fn blow(r: &mut Prng, s: &mut Settings) {
     let Some(plan) = &mut s.cache else { return };
-    plan.journal_bytes = 1 << 20;
-    plan.lost = 0;
+    calm(plan);
+    plan.bucket_bytes = 128 << 10;
+    plan.disk.size_bytes = (3 << 20) + r.range(100, 240) * plan.bucket_bytes;
+    if r.one_in(2) {
+        // The longer a flush takes, the more wait for the next.
+        plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(10));
+    }
     plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20, 1000]));
-    s.direct = 1;
-    s.nbd = 0;
-    s.depth = one_of(r, &[200, 400, 600]);
+    (plan.settings.dirty_target_percent, plan.settings.dirty_limit_percent) = (60, 95);
+    s.changes = Changes::default();
+    s.admin = 0;
+    s.names = 2;
+    (s.direct, s.nbd) = (1, 0);
+    s.depth = one_of(r, &[300, 400, 600]);
     s.slots = 4096;
     s.huge = false;
     s.volume_bytes = s.volume_bytes.max(6 << 20);
-    s.fua = one_of(r, &[1, 1, 2]);
+    s.fua = 1;
+    s.most_blocks = one_of(r, &[1, 2]);
     s.hot = one_of(r, &[0, 4]);
-    s.mix = Mix { write: 20, sectors: one_of(r, &[0, 4]), large: one_of(r, &[0, 1]), read: 1, ..Mix::default() };
-    s.boots.truncate(3);
+    s.mix = Mix { write: 20, sectors: one_of(r, &[0, 4]), large: one_of(r, &[0, 0, 1]), read: 1, ..Mix::default() };
+    s.boots.truncate(2);
     for boot in &mut s.boots {
-        boot.operations = boot.operations.max(400) * 4;
+        boot.operations = 4000;
+        (boot.cut_at, boot.cut_after) = (None, Duration::from_secs(100_000));
     }
 }

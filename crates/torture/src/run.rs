@@ -361,7 +361,7 @@ impl Session {
             let front = Changer::new(&boot, &self.devices, &self.attachment);
             tasks.push(self.rt.spawn(async move { front.work().await }));
         }
-        if env.settings.failures.storm {
+        if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { collect(b).await }));
         }

@@ -202,6 +202,8 @@ pub struct Settings {
     pub changes: Changes,
     /// A slow device.
     pub slow: Option<Slow>,
+    /// The largest ordinary write, in blocks.
+    pub most_blocks: u64,
     /// Changes wait for a flush of their own once in so many.
     pub fua: u64,
     /// Operations that fail, and what goes with them.
@@ -279,6 +281,7 @@ impl Settings {
             cache,
             changes,
             slow,
+            most_blocks: 16,
             fua: 24,
             failures: Failures::default(),
         }
