@@ -1,7 +1,8 @@
 //! The superblock slots of a device: which superblock is the newest on it, and whether there was none after that.
 //!
-//! Going back by one commit is right only if the one after it was never complete: what it freed may be in use otherwise. Superblocks are written in
-//! turn, so the one after `q` is in one slot and in no other. What that holds, by its two copies, which one request writes:
+//! Going back by one commit is right only if the one after it was never complete: what it freed may be in use
+//! otherwise. Superblocks are written in turn, so the one after `q` is in one slot and in no other. What that
+//! holds, by its two copies, which one request writes:
 //!
 //! | copies of that slot | the superblock after `q` |
 //! | --- | --- |
