@@ -58,16 +58,12 @@ impl Slots {
         let mut slots = Vec::with_capacity(SLOTS as usize);
         for slot in 0..SLOTS {
             let at = Superblock::offset_of(slot);
-            let copies = match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
+            let [first, second] = match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
                 (Ok(()), both) => [copy(&both[..BLOCK], slot), copy(&both[BLOCK..], slot)],
                 (Err(_), _) => [alone(rt, disk, at, slot).await, alone(rt, disk, at + BLOCK as u64, slot).await],
             };
-            let mut read = Vec::with_capacity(SLOT_COPIES);
-            for copy in copies {
-                read.push(copy.map_err(|e| PoolError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
-            }
-            let [Some(a), Some(b)] = [read.pop(), read.pop()] else { unreachable!("a slot has two copies") };
-            slots.push([b, a]);
+            let newer = |e: FormatError| PoolError::new(ErrorKind::Newer, format!("{path}: {e}"));
+            slots.push([first.map_err(newer)?, second.map_err(newer)?]);
         }
         match slots.try_into() {
             Ok(slots) => Ok(Slots(slots)),
