@@ -57,6 +57,37 @@ async fn fill(pool: &Pool) -> u64 {
     at
 }
 
+/// A tree on a device refers to blocks that are free by the bitmap. The commit that frees them ends the pool's
+/// standing, before anything is changed; nothing is tried again.
+#[test]
+fn a_free_of_what_is_free_changes_nothing_and_ends_commits() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 0, 8).await.expect("write");
+        pool.commit().await.expect("commit");
+        put(&pool, 100, 8).await.expect("write");
+        {
+            let mut st = pool.state_mut();
+            let runs = st.open.allocs.clone();
+            let free = Run { addr: runs[0].addr.plus(64), len: 2 };
+            st.note_free(free);
+        }
+        let maps = || -> Vec<Option<Bitmap>> {
+            pool.state().groups.iter().map(|g| g.maps.as_ref().map(|m| m.durable.clone())).collect()
+        };
+        let before = maps();
+        let e = pool.commit().await.expect_err("damaged");
+        assert!(e.kind == crate::ErrorKind::Damaged && e.context.contains("forebay check"), "{e}");
+        assert_eq!(pool.commit().await.expect_err("for good").context, e.context);
+        rt.sleep(Duration::from_secs(30)).await;
+        assert!(maps() == before, "the bitmaps were changed in part");
+        assert_eq!(put(&pool, 0, 1).await.expect_err("a write").context, e.context);
+        pool.read(VolumeId(1), Lba(100), 8).await.expect("reads go on");
+        assert_eq!(pool.status().pool.state, "failed");
+    });
+}
+
 #[test]
 fn bitmaps_of_groups_that_were_formed_are_unloaded() {
     let (world, files) = bench();

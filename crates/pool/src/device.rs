@@ -1,6 +1,7 @@
 //! A device of the pool: its queue, its row of the device table, its error counters, the chunks it has left.
 //!
-//! Of a queue everyone may read. Who writes or flushes shows a [`Permit`]: there is no other way to a device's medium from here on.
+//! Of a queue everyone may read. Who writes or flushes shows a [`Permit`]: there is no other way to a device's
+//! medium from here on.
 
 use base::{BLOCK, Bitmap, Buf, IoError, SliceList};
 use format::superblock::{DeviceRecord, DeviceState};

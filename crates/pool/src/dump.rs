@@ -6,9 +6,10 @@
 mod item;
 
 use base::{BLOCK, GroupId, PoolAddr};
+use format::FormatError;
 use format::page::{GroupKind, VolumeRecord};
 use format::records::{Checksums, Extent};
-use format::superblock::{SLOTS, Superblock};
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Limits};
 use rt::Rt;
 
@@ -85,14 +86,21 @@ async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
     for f in files {
         let queue = f.queue(rt, Limits::default());
         for slot in 0..SLOTS {
-            let offset = Superblock::offset_of(slot);
-            let (outcome, block) = queue.read(Class::Foreground, offset, rt.bufs().take(BLOCK)).await;
-            let read = match outcome {
-                Ok(()) => Superblock::decode(&block).map_err(|e| e.to_string()),
-                Err(e) => Err(e.to_string()),
-            };
-            let (device, superblock) = (f.path.clone(), read.as_ref().ok().map(SuperblockItem::from));
-            out(Item::Superblock { device, slot, offset, error: read.err(), superblock });
+            let mut first = None;
+            for copy in 0..SLOT_COPIES as u64 {
+                let offset = Superblock::offset_of(slot) + copy * BLOCK as u64;
+                let (outcome, block) = queue.read(Class::Foreground, offset, rt.bufs().take(BLOCK)).await;
+                let read = outcome.map(|()| Superblock::decode(&block));
+                // The second one is told of where it says something else.
+                let silent = matches!(read, Ok(Err(FormatError::Magic(_)))) || first.as_ref() == Some(&read);
+                if copy > 0 && silent {
+                    continue;
+                }
+                first = Some(read.clone());
+                let read = read.map_err(|e| e.to_string()).and_then(|sb| sb.map_err(|e| e.to_string()));
+                let (device, superblock) = (f.path.clone(), read.as_ref().ok().map(SuperblockItem::from));
+                out(Item::Superblock { device, slot, offset, error: read.err(), superblock });
+            }
         }
         queue.close();
     }

@@ -1,12 +1,14 @@
 //! The last two steps of a commit: all devices are flushed, then the superblocks are written, durably.
 //!
-//! Both end with a device saying that something is durable. If it says that this failed, everything written to it since its last good flush counts as
-//! lost: also what the next transaction has written meanwhile, which nobody could write again. (A durable write is a write and a flush; which of the two
-//! has failed is not told.) So there is no second try of either step. The devices that failed are left out, all together, if the others have
-//! everything without them; else the pool's [standing](crate::standing) ends.
+//! Both end with a device saying that something is durable. If it says that this failed, everything written to
+//! it since its last good flush counts as lost: also what the next transaction has written meanwhile, which
+//! nobody could write again. (A durable write is a write and a flush; which of the two has failed is not
+//! told.) So there is no second try of either step. The devices that failed are left out, all together, if the
+//! others have everything without them; else the pool's [standing](crate::standing) ends.
 //!
-//! A superblock that was reported as failed may stand on a device nonetheless. It names what every device had flushed, and nothing that it frees
-//! is used before all have it, so the next start may take it or the one before.
+//! A superblock that was reported as failed may stand on a device nonetheless. It names what every device had
+//! flushed, and nothing that it frees is used before all have it, so the next start may take it or the one
+//! before.
 
 use base::{BLOCK, Buf, Generation, IoError, SliceList};
 use format::superblock::{SLOT_COPIES, Superblock};
@@ -44,8 +46,8 @@ impl Pool {
         Ok(Flushed(()))
     }
 
-    /// Writes the superblock of `generation` to every device in use. If one is dropped over it, once more to the others, so that none that
-    /// counts says it was still in use.
+    /// Writes the superblock of `generation` to every device in use. If one is dropped over it, once more to
+    /// the others, so that none that counts says it was still in use.
     pub(crate) async fn write_superblocks(&self, _: Flushed, generation: Generation, digest: u64) -> Result<Durable> {
         loop {
             let permit = self.permit()?;
@@ -85,8 +87,8 @@ impl Pool {
         }
     }
 
-    /// Drops the devices that could not make durable what was written to them, or ends the pool's standing. Want of space is a failure as any other: what
-    /// had to be written, the device may have forgotten.
+    /// Drops the devices that could not make durable what was written to them, or ends the pool's standing.
+    /// Want of space is a failure as any other: what had to be written, the device may have forgotten.
     fn leave_out(&self, outcomes: Outcomes, what: &str) -> Result<()> {
         let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
         let mut st = self.state_mut();

@@ -171,8 +171,8 @@ impl Pool {
         self.judge(outcomes)
     }
 
-    /// What several devices' outcomes of one write mean for the whole: those that failed are dropped, all of them, if the pool can do without; else
-    /// the write has failed, and can be tried again.
+    /// What several devices' outcomes of one write mean for the whole: those that failed are dropped, all of them,
+    /// if the pool can do without; else the write has failed, and can be tried again.
     fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>) -> Result<()> {
         // Space may come back: whatever befell the others, that is what to say, and no reason to drop anyone.
         for (d, outcome) in &outcomes {

@@ -13,8 +13,9 @@
 //! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of that commit or a later one was
 //! left by power before its superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
 //!
-//! Every device is flushed before it is read. After a kill, what is read may stand in a volatile cache only; what is written on the grounds of it could get to the medium
-//! alone. A device that cannot flush is as good as missing.
+//! Every device is flushed before it is read. After a kill, what is read may stand in a volatile cache only; what
+//! is written on the grounds of it could get to the medium alone. A device that cannot flush is as good as missing,
+//! unless by what it says the others are stale.
 //!
 //! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A device in use never becomes so again once a
 //! superblock calls it failed, and a commit is complete when every device in use has its superblock. So if some other device is in use by
@@ -40,7 +41,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use base::{BLOCK, Generation, GroupId};
+use base::{BLOCK, Generation, GroupId, IoError};
 use btree::NodeCache;
 use format::FormatError;
 use format::page::{
@@ -99,6 +100,8 @@ pub(crate) struct Found {
     pub queue: Disk,
     pub sb: Superblock,
     pub slots: Slots,
+    /// It could not make durable what it holds.
+    pub unsure: Option<IoError>,
 }
 
 /// The newest superblock of a device.
@@ -120,6 +123,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let mut warnings = Vec::new();
     let standing = Standing::good();
     let found = read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;
+    let found = without_unsure(found, &mut warnings)?;
     let Some(best) = newest(&found) else {
         return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
@@ -152,19 +156,11 @@ async fn read_all(
     let several = files.len() > 1;
     for file in files {
         let queue = file.disk(rt, settings.device);
-        let read = match queue.flush(permit, Class::Commit).await {
-            Ok(()) => Slots::read(rt, &queue, &file.path).await.and_then(|s| Ok((newest_of(&s, &file.path)?, s))),
-            Err(e) => {
-                let text = format!(
-                    "{}: it could not make durable what it holds: {e}; see to the device, and start again",
-                    file.path
-                );
-                Err(PoolError::new(ErrorKind::Damaged, text))
-            }
-        };
+        let unsure = queue.flush(permit, Class::Commit).await.err();
+        let read = Slots::read(rt, &queue, &file.path).await.and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
         match read {
-            Ok((sb, slots)) => found.push(Found { file, queue, sb, slots }),
-            // A device that cannot flush, or whose superblocks are all unreadable, is as good as missing, if others are there.
+            Ok((sb, slots)) => found.push(Found { file, queue, sb, slots, unsure }),
+            // A device whose superblocks are all unreadable is as good as missing, if others are there.
             Err(e) if e.kind == ErrorKind::Damaged && several => {
                 warnings.push(format!("{e}; going on as if it were missing"));
                 queue.close();
@@ -175,13 +171,40 @@ async fn read_all(
     Ok(found)
 }
 
+/// Leaves out the devices that could not flush: what they hold may be gone in a moment. Not if by what they say the others are stale.
+fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> Result<Vec<Found>> {
+    let Some(best) = newest(&found) else { return Ok(found) };
+    let up_to_date = |f: &Found| {
+        let record = best.devices.get(usize::from(f.sb.device));
+        f.sb.generation >= best.previous && record.is_some_and(|d| d.state == DeviceState::Online)
+    };
+    let others = found.iter().any(|f| f.unsure.is_none() && up_to_date(f));
+    let mut sure = Vec::with_capacity(found.len());
+    for f in found {
+        let Some(e) = f.unsure else {
+            sure.push(f);
+            continue;
+        };
+        let what = format!("{}: it could not make durable what it holds: {e}", f.file.path);
+        if !others {
+            let text =
+                format!("{what}; nothing may be written on the grounds of that; see to the device, then start again");
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        warnings.push(format!("{what}; going on as if it were missing"));
+        f.queue.close();
+    }
+    Ok(sure)
+}
+
 /// The superblock that judges all.
 pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
     found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
 }
 
-/// Whether the state after `best` was never complete. If no device in use shows that, it may be that none can read its superblock any more: then what it has freed may
-/// be in use, and `best` is nothing to go on from. What looks torn by a loss of power is taken for that, and told.
+/// Whether the state after `best` was never complete. If no device in use shows that, it may be that none can read
+/// its superblock any more: then what it has freed may be in use, and `best` is nothing to go on from. What looks
+/// torn by a loss of power is taken for that, and told.
 pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
     let in_use =
         |f: &&Found| best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online);

@@ -1,7 +1,8 @@
 //! The superblock slots of a device: which superblock is the newest on it, and whether there was none after that.
 //!
-//! Going back by one commit is right only if the one after it was never complete: what it freed may be in use otherwise. Superblocks are written in
-//! turn, so the one after `q` is in one slot and in no other. What that holds, by its two copies, which one request writes:
+//! Going back by one commit is right only if the one after it was never complete: what it freed may be in use
+//! otherwise. Superblocks are written in turn, so the one after `q` is in one slot and in no other. What that
+//! holds, by its two copies, which one request writes:
 //!
 //! | copies of that slot | the superblock after `q` |
 //! | --- | --- |
@@ -57,16 +58,12 @@ impl Slots {
         let mut slots = Vec::with_capacity(SLOTS as usize);
         for slot in 0..SLOTS {
             let at = Superblock::offset_of(slot);
-            let copies = match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
+            let [first, second] = match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
                 (Ok(()), both) => [copy(&both[..BLOCK], slot), copy(&both[BLOCK..], slot)],
                 (Err(_), _) => [alone(rt, disk, at, slot).await, alone(rt, disk, at + BLOCK as u64, slot).await],
             };
-            let mut read = Vec::with_capacity(SLOT_COPIES);
-            for copy in copies {
-                read.push(copy.map_err(|e| PoolError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
-            }
-            let [Some(a), Some(b)] = [read.pop(), read.pop()] else { unreachable!("a slot has two copies") };
-            slots.push([b, a]);
+            let newer = |e: FormatError| PoolError::new(ErrorKind::Newer, format!("{path}: {e}"));
+            slots.push([first.map_err(newer)?, second.map_err(newer)?]);
         }
         match slots.try_into() {
             Ok(slots) => Ok(Slots(slots)),

@@ -1,12 +1,15 @@
-//! Whether the pool may still be written to: one value, asked at the door of every step that writes to a device, makes something durable or
-//! frees something.
+//! Whether the pool may still be written to: one value, asked at the door of every step that writes to a
+//! device, makes something durable or frees something.
 //!
-//! A device flush that fails has lost what it covered, and says so once: a later flush succeeds, and what was written before the failed one is
-//! gone all the same. Data blocks cannot be written again, nobody has them any more. So if such a device cannot be left out, nothing may be named by a
-//! superblock from then on, for good. Reads go on. The next start has what the last superblock names, and all of that was flushed before the failure.
+//! A device flush that fails has lost what it covered, and says so once: a later flush succeeds, and what was
+//! written before the failed one is gone all the same. Data blocks cannot be written again, nobody has them
+//! any more. So if such a device cannot be left out, nothing may be named by a superblock from then on, for
+//! good. Reads go on. The next start has what the last superblock names, and all of that was flushed before
+//! the failure.
 //!
-//! Whoever writes shows a [`Permit`], and only the door hands one out. What a commit has reached is shown by values too, each made by one step alone:
-//! [`Written`](crate::writes::Written), [`Flushed`](crate::durable::Flushed), [`Durable`](crate::durable::Durable).
+//! Whoever writes shows a [`Permit`], and only the door hands one out. What a commit has reached is shown by
+//! values too, each made by one step alone: [`Written`](crate::writes::Written),
+//! [`Flushed`](crate::durable::Flushed), [`Durable`](crate::durable::Durable).
 
 use crate::Pool;
 use crate::error::{PoolError, Result};
@@ -16,7 +19,8 @@ pub(crate) struct Standing {
     ended: Option<PoolError>,
 }
 
-/// The pool was in good standing when this was asked for. It is asked for right before a step, and not kept for another one.
+/// The pool was in good standing when this was asked for. It is asked for right before a step, and not kept
+/// for another one.
 #[derive(Clone, Copy)]
 pub(crate) struct Permit(());
 

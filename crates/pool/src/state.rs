@@ -228,7 +228,8 @@ impl State {
         self.devices.iter().any(|d| d.live().is_none())
     }
 
-    /// Takes these devices out of use, if every group goes on without all of them; false, and nothing is changed, if the pool needs one of them.
+    /// Takes these devices out of use, if every group goes on without all of them; false, and nothing is changed,
+    /// if the pool needs one of them.
     pub fn fail_devices(&mut self, devices: &[usize]) -> bool {
         let failing: BTreeSet<usize> = devices.iter().copied().filter(|&d| self.devices[d].live().is_some()).collect();
         if failing.is_empty() {

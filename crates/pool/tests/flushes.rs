@@ -1,7 +1,8 @@
-//! Flushes that fail and lose what they covered, as `fsync` does on Linux: once, and every later one succeeds. And what a kill leaves in volatile caches.
+//! Flushes that fail and lose what they covered, as `fsync` does on Linux: once, and every later one succeeds.
+//! And what a kill leaves in volatile caches.
 //!
-//! After each of these the next start has everything that was flushed before; a block is as it was flushed or as it was written later, never an
-//! error; and the offline check finds nothing.
+//! After each of these the next start has everything that was flushed before; a block is as it was flushed or
+//! as it was written later, never an error; and the offline check finds nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -114,7 +115,8 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Res
     pool.write(id, Lba(lba), &data.freeze()).await
 }
 
-/// FLUSH A begins a commit, FLUSH B asks for another while it runs; the devices' flushes of A's fail once, and lose something.
+/// FLUSH A begins a commit, FLUSH B asks for another while it runs; the devices' flushes of A's fail once, and
+/// lose something.
 #[test]
 fn a_flush_that_failed_ends_commits_for_good() {
     for seed in 0..40 {
@@ -178,8 +180,8 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
     }
 }
 
-/// Two of three devices fail their flushes: with three copies the third has everything; with two there are groups that both of them have, and then
-/// neither is dropped for the other's sake.
+/// Two of three devices fail their flushes: with three copies the third has everything; with two there are
+/// groups that both of them have, and then neither is dropped for the other's sake.
 #[test]
 fn devices_that_fail_together_are_judged_together() {
     for (copies, state) in [(3, "degraded"), (2, "failed")] {
@@ -207,8 +209,45 @@ fn devices_that_fail_together_are_judged_together() {
     }
 }
 
-/// A kill while a superblock is on its way, another life, and a cut of power in the middle of that. The superblock that the second life has found stood in a
-/// volatile cache, perhaps; what is written on the grounds of it, here the slot of a table page that could not be read at first, must not be on the medium without it.
+/// A device that cannot flush at open is left out, if by what it says another one is up to date; else the open is refused.
+#[test]
+fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
+    // Opens `disks`; the first flush of `bad` fails.
+    let opens = |bench: &Bench, disks: &'static [usize], bad: Option<usize>| {
+        let (world, id) = (bench.world.clone(), bench.volume);
+        let run = bench.run(move |rt, files| async move {
+            if let Some(bad) = bad {
+                let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::All };
+                assert!(world.inject(files[bad].file, fault));
+            }
+            let pool = open(&rt, disks.iter().map(|&d| files[d].clone()).collect()).await?;
+            let states: Vec<_> = pool.status().pool.devices.iter().map(|d| d.state).collect();
+            assert_eq!(pool.read(id, Lba(0), 1).await.expect("read")[0][0], 1);
+            pool.close().await.expect("close");
+            Ok::<_, PoolError>(states)
+        });
+        run.expect("alive")
+    };
+
+    let bench = Bench::new(1, 1, 1);
+    let e = opens(&bench, &[0], Some(0)).expect_err("the only one");
+    assert!(e.context.contains("disk0") && e.context.contains("start again"), "{e}");
+    assert_eq!(opens(&bench, &[0], None).expect("it is well again"), ["online"]);
+
+    let bench = Bench::new(2, 2, 2);
+    assert_eq!(opens(&bench, &[0, 1], Some(1)).expect("the other one"), ["online", "missing"]);
+
+    // The first went on without the second.
+    let bench = Bench::new(3, 2, 2);
+    opens(&bench, &[0], None).expect("degraded");
+    opens(&bench, &[0, 1], Some(0)).expect_err("the second is stale");
+    assert_eq!(opens(&bench, &[0, 1], None).expect("it is well again"), ["online", "stale"]);
+}
+
+/// A kill while a superblock is on its way, another life, and a cut of power in the middle of that. The
+/// superblock that the second life has found stood in a volatile cache, perhaps; what is written on the
+/// grounds of it, here the slot of a table page that could not be read at first, must not be on the medium
+/// without it.
 #[test]
 fn what_is_found_after_a_kill_is_made_durable_before_it_is_acted_on() {
     for seed in 0..60 {

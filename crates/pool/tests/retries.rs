@@ -1,4 +1,5 @@
-//! What the pool does again after an error, and what it must not: with devices that answer so while they may have done it.
+//! What the pool does again after an error, and what it must not: with devices that answer so while they may
+//! have done it.
 
 use std::future::Future;
 
@@ -62,7 +63,8 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64) {
     pool.write(id, Lba(lba), &data.freeze()).await.expect("write");
 }
 
-/// A durable write that failed may have lost more than itself: a superblock that was refused drops its device, for whatever reason.
+/// A durable write that failed may have lost more than itself: a superblock that was refused drops its device,
+/// for whatever reason.
 #[test]
 fn a_superblock_that_was_refused_drops_the_device() {
     for done in [Done::Yes, Done::No] {
@@ -91,8 +93,8 @@ fn a_superblock_that_was_refused_drops_the_device() {
     }
 }
 
-/// Where no device is left that has everything, nothing is written any more after a superblock that was refused, which may stand on a device
-/// nonetheless. The next start takes it, or the one before.
+/// Where no device is left that has everything, nothing is written any more after a superblock that was
+/// refused, which may stand on a device nonetheless. The next start takes it, or the one before.
 #[test]
 fn nothing_is_written_after_a_superblock_that_was_refused() {
     for done in [Done::Yes, Done::No] {

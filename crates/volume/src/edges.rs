@@ -1,8 +1,9 @@
 //! Blocks that are written in part: their locks, and what is known of them from one write to the next.
 //!
-//! Of a stream of requests that begin and end inside of blocks, each shares a block with the next one. All of them are there at once, in line for the lock on that
-//! block; so what the first has made of the block is handed to the next, which need not read it. It is kept only while somebody is in that line, and
-//! forgotten when the block is changed in any other way.
+//! Of a stream of requests that begin and end inside of blocks, each shares a block with the next one. All of
+//! them are there at once, in line for the lock on that block; so what the first has made of the block is
+//! handed to the next, which need not read it. It is kept only while somebody is in that line, and forgotten
+//! when the block is changed in any other way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -42,8 +43,8 @@ impl Locks {
         self.granted(self.ranges.queue(range.clone()), range).await
     }
 
-    /// Waits until nobody else changes the volume's size, and for a lock on all blocks from `first` on, which is looked up only then: a shrink that comes before moves the
-    /// end that this is about.
+    /// Waits until nobody else changes the volume's size, and for a lock on all blocks from `first` on, which
+    /// is looked up only then: a shrink that comes before moves the end that this is about.
     pub async fn lock_for_resize(&self, first: impl FnOnce() -> u64) -> (RangeGuard, RangeGuard) {
         let alone = self.size.lock(0..1).await;
         (self.lock(first()..u64::MAX).await, alone)

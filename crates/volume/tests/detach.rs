@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Slice};
+use base::{BLOCK, Lba, Slice, VolumeId};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
 use pool::{DeviceFile, ErrorKind, Pool, PoolError};
 use rt::{FileId, Order, Rt};
@@ -11,8 +11,6 @@ use sim::{DiskModel, Fault, World};
 use volume::{Volume, Volumes};
 
 const MIB: u64 = 1 << 20;
-/// What each operation of the pool's device takes, and a little more, during the detach.
-const SLOW: Duration = Duration::from_millis(10);
 
 fn block(value: u8) -> Slice {
     let mut buf = base::BufPool::new(0).take(BLOCK);
@@ -32,15 +30,19 @@ async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
     assert_eq!(wrong, None, "bytes from {from} on are not {value}");
 }
 
-/// Fails the write of the superblock that says that there is no cache.
+/// Has something to commit at any time, until the pool is to have no cache any more.
+async fn churn(pool: Pool, volume: VolumeId) {
+    while pool.cache_uuid().is_some() {
+        let _ = pool.write(volume, Lba(0), &block(7)).await;
+    }
+}
+
+/// Fails the commit that says that there is no cache: for its nodes there is no space.
 async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
     while pool.cache_uuid().is_some() {
         rt.sleep(Duration::from_micros(1)).await;
     }
-    // Nothing but the superblock changes: the device is flushed first, then it is written.
-    rt.sleep(SLOW + SLOW / 2).await;
-    world.inject(disk, Fault::FailNext);
-    world.set_delay(disk, Duration::ZERO);
+    world.inject(disk, Fault::Full(true));
 }
 
 async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
@@ -56,10 +58,12 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     let a = volumes.create("a", 32 * MIB, 4096).await.expect("create");
     write(&a, 0, MIB, 1).await;
 
-    world.set_delay(disk.file, SLOW);
+    let b = pool.create_volume("b", MIB, 4096).await.expect("create");
+    let churning = rt.spawn(churn(pool.clone(), b));
     let struck = rt.spawn(strike(rt.clone(), world.clone(), disk.file, pool.clone()));
-    let e = volumes.detach().await.expect_err("the superblock was not written");
-    assert!(struck.await.is_some() && e.to_string().contains("superblock"), "{e}");
+    let e = volumes.detach().await.expect_err("the commit had no space");
+    assert!(struck.await.is_some() && churning.await.is_some() && e.kind == ErrorKind::NoSpace, "{e}");
+    world.inject(disk.file, Fault::Full(false));
     assert_eq!(cache.status().state, "aside");
 
     // More than the cache would hold: nothing of it waits for what the cache does no more.

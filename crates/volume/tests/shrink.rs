@@ -57,8 +57,8 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
     assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
 }
 
-/// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is cleared then, in the block in which the volume ends now; a
-/// write to another part of that block comes `later`.
+/// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is cleared
+/// then, in the block in which the volume ends now; a write to another part of that block comes `later`.
 async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration) {
     let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));

@@ -50,7 +50,7 @@ impl Source {
                 Some(sb) => {
                     judge_slots(&file.path, &slots, &sb, log);
                     slots_of.push((file.path.clone(), report(&slots)));
-                    found.push(Found { file, queue, sb, slots });
+                    found.push(Found { file, queue, sb, slots, unsure: None });
                 }
                 None => {
                     queue.close();
