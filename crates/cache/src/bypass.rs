@@ -8,8 +8,9 @@
 //! pool is written to, and every commit that freezes after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
 //! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
 //!
-//! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit the staged blocks in it, and that commit waits for the
-//! announced records. So these, and the ones that follow them when the pool has the data, have room of their own before anything begins
+//! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
+//! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
+//! that follow them when the pool has the data, have room of their own before anything begins
 //! ([`crate::ring_room`]).
 //!
 //! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the

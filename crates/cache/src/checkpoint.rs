@@ -129,7 +129,8 @@ impl Cache {
         outcome
     }
 
-    /// A checkpoint makes room for those records only that are in the ring when it begins: where room is short, all are brought there.
+    /// A checkpoint makes room for those records only that are in the ring when it begins: where
+    /// room is short, all are brought there.
     async fn write_crowded_journal(&self) -> Result<()> {
         if self.journal_wants_checkpoint() {
             let target = self.state().journal.pushed();

@@ -58,8 +58,8 @@ impl Cache {
         outcome
     }
 
-    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has of that. To be called
-    /// [between rounds](Cache::between_rounds).
+    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
+    /// of that. To be called [between rounds](Cache::between_rounds).
     pub async fn change_direct(
         &self,
         volume: VolumeId,

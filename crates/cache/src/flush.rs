@@ -32,8 +32,9 @@ impl Cache {
         }
     }
 
-    /// Waits until the journal's record number `target`, and all before it, is durable, with what these records are about. That takes the device and nothing else:
-    /// all who wait share one entry and one flush, and its room is held.
+    /// Waits until the journal's record number `target`, and all before it, is durable, with what
+    /// these records are about. That takes the device and nothing else: all who wait share one
+    /// entry and one flush, and its room is held.
     pub(crate) async fn durable(&self, target: u64, class: Class) -> Result<()> {
         loop {
             if self.state().journal.durable_records() >= target {

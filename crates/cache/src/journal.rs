@@ -1,14 +1,17 @@
 //! The journal: changes of the index since the last checkpoint, in a ring of entries on the cache device.
 //!
-//! Records gather in memory, in the order in which the index changed. A FLUSH writes them as entries and then flushes the device once; all who ask meanwhile
-//! share the next turn, and one entry. The data that a record is about was written before the record came here, so one flush makes both durable.
+//! Records gather in memory, in the order in which the index changed. A FLUSH writes them as
+//! entries and then flushes the device once; all who ask meanwhile share the next turn, and one
+//! entry. The data that a record is about was written before the record came here, so one flush
+//! makes both durable.
 //!
 //! **Fault model.** One copy of an entry may go bad or become unreadable. Without a flush, any of the last entries may be missing, torn, or there although the data of its records is not. So an entry is verified as
 //! a whole, entries count only in sequence, and each names the last entry that was known durable when it was written: what comes behind it has its data
 //! verified at replay. Of the newest entry the watermark tells, when none follows it for a while ([`Cache::write_watermark`](crate::Cache)).
 //!
-//! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a record one must hold room for it ([`crate::ring_room`]), so
-//! whatever was pushed can be written at any time, and waits for no checkpoint.
+//! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a
+//! record one must hold room for it ([`crate::ring_room`]), so whatever was pushed can be written
+//! at any time, and waits for no checkpoint.
 
 use std::collections::VecDeque;
 
@@ -88,7 +91,8 @@ pub(crate) struct Journal {
     full: VecDeque<(EntryBuilder, u64)>,
     /// Blocks of these.
     full_blocks: u32,
-    /// Records pushed; how many of them, from the first on, are in entries that were taken out to be written; and how many are durable.
+    /// Records pushed; how many of them, from the first on, are in entries that were taken out to
+    /// be written; and how many are durable.
     pushed: u64,
     placed_records: u64,
     durable_records: u64,
@@ -208,15 +212,17 @@ impl Journal {
         if left < MAX_ENTRY_BLOCKS { (0, left) } else { (self.head, 0) }
     }
 
-    /// The place of the first entry that was not taken out to be written, and how many records are in those before it. A checkpoint of the index as it is now stands
-    /// for these records and no more: replay begins at the place, and applies those that come later, in order. Were what they emptied used anew, an older record
-    /// of them could name it.
+    /// The place of the first entry that was not taken out to be written, and how many records are
+    /// in those before it. A checkpoint of the index as it is now stands for these records and no
+    /// more: replay begins at the place, and applies those that come later, in order. Were what
+    /// they emptied used anew, an older record of them could name it.
     pub fn next_place(&self) -> (Place, u64) {
         let sequence = self.sequence - self.full.len() as u64;
         (Place { position: self.next_position().0, sequence }, self.placed_records)
     }
 
-    /// All that was pushed and not taken out yet, as entries with their places. They always find room: it was held for their records.
+    /// All that was pushed and not taken out yet, as entries with their places. They always find
+    /// room: it was held for their records.
     pub fn take_ready(&mut self, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
@@ -253,7 +259,8 @@ impl Journal {
         self.stats.commits += 1;
     }
 
-    /// A checkpoint says what entries before `sequence`, with records up to `records`, said: the entries' places are free.
+    /// A checkpoint says what entries before `sequence`, with records up to `records`, said: the
+    /// entries' places are free.
     pub fn forget_before(&mut self, _: Durable, sequence: u64, records: u64) {
         self.durable_records = self.durable_records.max(records);
         let mut freed = 0;

@@ -4,9 +4,11 @@
 //! free as checkpoints will need, of what has changed and not been written yet, and somewhat more, for requests that are under way. Others leave it alone, and
 //! whoever changes the index waits where there is less. What makes room needs none of it: rounds, evictions, and nodes that are given back.
 //!
-//! A client's request holds its nodes from before it begins ([`crate::ring_room::Room`]): a leaf, one more that this is split into or merged with, and one for
-//! every few of the extents that it may replace. What lies above these leaves most requests share; the margin is for it, for garbage collection, and for the few
-//! that must not wait for rounds. So a checkpoint finds the room that it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
+//! A client's request holds its nodes from before it begins ([`crate::ring_room::Room`]): a leaf,
+//! one more that this is split into or merged with, and one for every few of the extents that it
+//! may replace. What lies above these leaves most requests share; the margin is for it, for garbage
+//! collection, and for the few that must not wait for rounds. So a checkpoint finds the room that
+//! it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
 //! and rounds, which change nothing in the index.
 
 use pool::{ErrorKind, PoolError, Result};

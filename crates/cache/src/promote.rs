@@ -181,7 +181,8 @@ impl Cache {
             self.0.hungry.notify();
             return Ok(());
         }
-        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for(MAX_BLOCKS)) else {
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64)) else {
             self.0.checkpoint_wanted.notify();
             return Ok(());
         };

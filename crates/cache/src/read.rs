@@ -185,7 +185,8 @@ impl Cache {
         self.0.pool.read(volume, lba, blocks).await
     }
 
-    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there is none any more.
+    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there
+    /// is none any more.
     async fn drop_bad(
         &self,
         mut room: Room,
@@ -206,8 +207,8 @@ impl Cache {
                 };
                 let Some(e) = found.iter().find(bad) else { return Ok(Ok(None)) };
                 let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
-                // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by this block
-                // after a crash.
+                // Told to the journal, and durable before the next commit of the pool: what a
+                // direct write puts there must not be hidden by this block after a crash.
                 let over = st.change(&mut room, volume, range, &[])?;
                 st.hold_commits();
                 Ok(over.map(Some))

@@ -108,8 +108,9 @@ impl Cache {
         }
     }
 
-    /// Room for a client's request, which may push records for so many blocks of the ring, and change so many nodes; in the order of arrival. To be taken before
-    /// anything else that a request waits for, and kept until its records are pushed.
+    /// Room for a client's request, which may push records for so many blocks of the ring, and
+    /// change so many nodes; in the order of arrival. To be taken before anything else that a
+    /// request waits for, and kept until its records are pushed.
     pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<Room> {
         self.check_failed()?;
         match self.try_room(blocks, nodes) {
@@ -139,7 +140,8 @@ impl Cache {
         }
     }
 
-    /// Waits until garbage collection may go on; it goes on when clients may not, as what it does makes room in the end.
+    /// Waits until garbage collection may go on; it goes on when clients may not, as what it does
+    /// makes room in the end.
     pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
         self.check_failed()?;
         let spare = self.0.layout.node_margin() / 2;
@@ -149,8 +151,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Room for the records of somebody who keeps rounds away. They might be what makes room for nodes, and checkpoints possible: so that is not waited for, and
-    /// fails where nothing else helps.
+    /// Room for the records of somebody who keeps rounds away. They might be what makes room for
+    /// nodes, and checkpoints possible: so that is not waited for, and fails where nothing else
+    /// helps.
     pub(crate) async fn room_between_rounds(&self) -> Result<Room> {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
@@ -172,7 +175,7 @@ impl Cache {
             if !self.lacks_node_room(0) {
                 moved_at = self.0.rt.now();
             } else if self.0.rt.now().since(moved_at) > PATIENCE {
-                let text = "the cache has no room for what this changes in its index before it was written back; try again later";
+                let text = "the cache has no room for what this changes before more is written back: try again later";
                 return Err(PoolError::new(ErrorKind::NoSpace, text));
             }
         }

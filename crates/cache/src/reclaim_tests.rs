@@ -36,7 +36,8 @@ fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
         let before = pending(&cache);
         assert!(before >= 2, "{before} buckets wait for the journal");
         cache.checkpoint_now().await.unwrap();
-        // It has the newer blocks. But replay would apply the older ones first, if their entry alone got to the device.
+        // It has the newer blocks. But replay would apply the older ones first, if their entry
+        // alone got to the device.
         assert!(pending(&cache) >= before, "{} of {before} buckets still wait", pending(&cache));
         cache.flush().await.unwrap();
         assert!(pending(&cache) < before);

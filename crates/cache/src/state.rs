@@ -45,8 +45,10 @@ pub(crate) struct State {
     pub limbo: Limbo,
     pub promotions: Promotions,
     pub touched: Touched,
-    /// Records of the journal that every commit of the pool waits for: those that tell of clean blocks that were dropped for direct writes, and those that
-    /// announce staged ones. Where the first can never be durable, the pool says that no clean block counts; nothing takes the place of the second.
+    /// Records of the journal that every commit of the pool waits for: those that tell of clean
+    /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
+    /// first can never be durable, the pool says that no clean block counts; nothing takes the
+    /// place of the second.
     pub drops_need: u64,
     pub announced: u64,
     /// The commit of the pool that has the staged blocks of each volume.
@@ -76,8 +78,8 @@ pub(crate) struct State {
 const BAD_NAMED: usize = 256;
 
 impl State {
-    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the journal. Returns how many blocks ceased to be dirty in the open
-    /// epoch.
+    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
+    /// journal. Returns how many blocks ceased to be dirty in the open epoch.
     pub fn change(
         &mut self,
         room: &mut Room,

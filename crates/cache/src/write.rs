@@ -333,7 +333,8 @@ impl Cache {
 /// Extents that one step of a discard replaces.
 const DISCARD_EXTENTS: usize = 64;
 
-/// No more extents does one step of a write make of so many blocks: one for each bucket that it gets to, or more where that has more blocks than an extent.
+/// No more extents does one step of a write make of so many blocks: one for each bucket that it
+/// gets to, or more where that has more blocks than an extent.
 pub(crate) const fn most_extents(blocks: u64) -> usize {
     (blocks / LEAST_BUCKET + 2 + blocks / MAX_EXTENT_BLOCKS as u64) as usize
 }

@@ -1,6 +1,7 @@
-//! The smallest journal under the largest load, in simulation: hundreds of writers that flush each write, streams past the cache, direct writes and discards,
-//! while garbage is collected again and again. Commits of the pool wait for the journal, and checkpoints for commits: everything must come to rest. First the power
-//! is cut in the middle of it, and what was flushed must be there.
+//! The smallest journal under the largest load, in simulation: hundreds of writers that flush each
+//! write, streams past the cache, direct writes and discards, while garbage is collected again and
+//! again. Commits of the pool wait for the journal, and checkpoints for commits: everything must
+//! come to rest. First the power is cut in the middle of it, and what was flushed must be there.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -106,8 +106,9 @@ pub enum Record<'a> {
     },
 }
 
-/// So many blocks more, at the most, do entries take with `records` more records that follow one another, of extents with `checksums` checksums in all: they may
-/// begin an entry, or leave the rest of one empty because the next record does not fit any more.
+/// So many blocks more, at the most, do entries take with `records` more records that follow one
+/// another, of extents with `checksums` checksums in all: they may begin an entry, or leave the
+/// rest of one empty because the next record does not fit any more.
 pub const fn blocks_for(records: usize, checksums: usize) -> u32 {
     let bytes = records * (INSERT_HEAD + PART) + 4 * checksums;
     (bytes + HEAD + LONGEST).div_ceil(BLOCK) as u32
