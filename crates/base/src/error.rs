@@ -30,6 +30,11 @@ impl IoError {
     pub fn is_no_space(self) -> bool {
         self.0 == 28 || self.0 == 122
     }
+
+    /// There is no such device, or nobody waits any more: trying again is of no use.
+    pub fn is_gone(self) -> bool {
+        [IoError::GONE, IoError::NO_DEVICE, IoError::CANCELED].contains(&self)
+    }
 }
 
 impl fmt::Debug for IoError {

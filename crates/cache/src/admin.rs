@@ -33,6 +33,7 @@ impl Cache {
         self.state_mut().promotions.spoil(volume, lba, END);
         let mut at = lba;
         while at < END {
+            let mut room = self.room_between_rounds().await?;
             let (upto, over) = self
                 .resident(Class::Commit, |st| {
                     let old = match st.index.overlapping(&st.buckets, volume, (at, END), SLICE)? {
@@ -46,11 +47,11 @@ impl Cache {
                     if old.is_empty() {
                         return Ok(Ok((upto, 0)));
                     }
-                    Ok(st.change(volume, (at, upto), &[], false)?.map(|over| (upto, over)))
+                    Ok(st.change(&mut room, volume, (at, upto), &[])?.map(|over| (upto, over)))
                 })
                 .await??;
             self.0.pool.unreserve(over);
-            self.room_between_rounds().await?;
+            drop(room);
             at = upto;
             self.after_write();
             self.0.rt.yield_now().await;

@@ -6,13 +6,17 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use base::{Instant, VolumeId};
+use format::cache::journal::blocks_for;
 use pool::Result;
 use rt::sync::{Event, OneShotSender, either, oneshot};
 
 use crate::Cache;
 use crate::buckets::Stream;
+use crate::reclaim::nodes_for;
+use crate::ring_room::Room;
 use crate::settings::{LagPolicy, Settings};
 use crate::throttle::{Curve, Line, Load, Next};
+use crate::write::most_extents;
 
 /// Who waits for room looks again after this time, also if nobody said that there is any.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -68,8 +72,8 @@ impl Drop for Held {
 }
 
 impl Cache {
-    /// Waits until a write of so many blocks may go on.
-    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
+    /// Waits until a write of so many blocks may go on; with room for its records.
+    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
         self.check_failed()?;
         let now = self.0.rt.now();
         self.0.last_request.set(now);
@@ -77,8 +81,8 @@ impl Cache {
         let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
         let held = if passes { self.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await };
         self.check_failed()?;
-        self.room_for_records().await?;
-        Ok(held)
+        let room = self.room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks)).await?;
+        Ok((held, room))
     }
 
     async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Held {

@@ -483,11 +483,18 @@ impl Buckets {
         self.stale_blocks = self.stale_blocks.saturating_sub(len);
     }
 
-    /// A block of this bucket was bad: it is not used again once it is empty.
+    /// A write to this bucket failed, or a block of it stayed bad when it was read again: in this life it is not used again once it is empty.
+    /// The next one tries it again: a sector that is written anew may be well.
     pub fn condemn(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         let b = &mut self.all[id.0 as usize];
         b.errors = b.errors.saturating_add(1);
+    }
+
+    /// True if it is condemned.
+    #[cfg(test)]
+    pub fn has_errors(&self, addr: CacheAddr) -> bool {
+        self.all[self.of(addr).0 as usize].errors > 0
     }
 
     /// Buckets that may be filled at once.

@@ -9,7 +9,8 @@
 //! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
 //!
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit the staged blocks in it, and that commit waits for the
-//! announced records. So none is announced that might not find room in the ring as it is; what would go past the buckets then goes into them.
+//! announced records. So these, and the ones that follow them when the pool has the data, have room of their own before anything begins
+//! ([`crate::ring_room`]).
 //!
 //! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the
 //! pool has committed.
@@ -28,7 +29,7 @@ use std::time::Duration;
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Instant, Lba, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
-use format::cache::journal::Record;
+use format::cache::journal::{Record, blocks_for};
 use pool::Result;
 use queue::Class;
 use rt::sync::{Event, within};
@@ -36,6 +37,8 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::index::{self, Body, Extent};
+use crate::reclaim::nodes_for;
+use crate::ring_room::Room;
 use crate::state::State;
 
 /// Blocks of one write to a staging volume.
@@ -148,6 +151,8 @@ struct Step {
     staging: VolumeId,
     epoch: Epoch,
     new: SmallVec<[Extent; 4]>,
+    /// For the records of its key.
+    room: Room,
     at: Rc<Cell<At>>,
     _under_way: UnderWay,
     _in_window: InWindow,
@@ -171,7 +176,12 @@ impl Step {
         let over = self
             .cache
             .resident(Class::Foreground, |st| {
-                let over = st.enter_staged(&self.new, (volume, lba, end), self.epoch, pool.edited(self.staging));
+                let over = st.enter_staged(
+                    (&mut self.room, &self.new),
+                    (volume, lba, end),
+                    self.epoch,
+                    pool.edited(self.staging),
+                );
                 if matches!(over, Ok(Ok(_))) {
                     st.stats.bypassed += end.0 - lba.0;
                 }
@@ -240,9 +250,11 @@ impl Cache {
 
     /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the cache, now as ever.
     pub(crate) async fn write_past(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<bool> {
-        self.room_for_records().await?;
-        self.0.last_request.set(self.0.rt.now());
         let blocks = (data.len() / BLOCK) as u64;
+        // Twice: announced, and entered.
+        let records = blocks_for((blocks as usize).div_ceil(MAX_EXTENT_BLOCKS), blocks as usize);
+        let mut room = self.room_for_request(2 * records, nodes_for(blocks)).await?;
+        self.0.last_request.set(self.0.rt.now());
         let end = lba.plus(blocks);
         let much_room = self.has_much_room();
         let Some(in_window) = self.enter_window(much_room) else { return Ok(false) };
@@ -261,7 +273,7 @@ impl Cache {
                 return Ok(false);
             }
         };
-        if !self.announce(&new) {
+        if !self.announce(&mut room, &new) {
             return Ok(false);
         }
         let step = Step {
@@ -270,6 +282,7 @@ impl Cache {
             staging,
             epoch,
             new,
+            room,
             at: Rc::new(Cell::new(At::Writing)),
             _under_way: under_way,
             _in_window: in_window,
@@ -321,19 +334,18 @@ impl Cache {
         }
     }
 
-    /// Enters records into the journal that the pool may not be ahead of; false if there might be no room for them, or they can never be durable.
-    pub(crate) fn announce(&self, new: &[Extent]) -> bool {
+    /// Enters records into the journal that the pool may not be ahead of; false if they can never be durable.
+    pub(crate) fn announce(&self, room: &mut Room, new: &[Extent]) -> bool {
         let mut st = self.state_mut();
         let st = &mut *st;
-        if st.failed.is_some() || !st.journal.has_room_for(new.len() as u32) {
+        if st.health.has_failed() {
             return false;
         }
         for e in new {
             e.encode(&mut st.value);
-            st.journal.push(&Record::Insert { volume: e.volume, lba: e.lba, value: &st.value });
+            st.journal.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &st.value });
         }
-        st.journal.keep_small();
-        st.announced = st.journal.newest();
+        st.announced = st.journal.pushed();
         true
     }
 
@@ -378,7 +390,7 @@ impl State {
     /// Makes `[lba, end)` staged; `commit` of the pool has the data.
     fn enter_staged(
         &mut self,
-        new: &[Extent],
+        (room, new): (&mut Room, &[Extent]),
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,
@@ -396,7 +408,7 @@ impl State {
             })
             .collect();
         replaced.iter().for_each(|&addr| self.buckets.pin(addr));
-        let outcome = self.change(volume, (lba, end), new, false);
+        let outcome = self.change(room, volume, (lba, end), new);
         if !matches!(outcome, Ok(Ok(_))) {
             self.unpin_all(&replaced);
             return outcome;

@@ -26,7 +26,7 @@ pub mod report;
 mod tally;
 mod walk;
 
-use base::{BLOCK, BucketId, Buf, Epoch, Generation};
+use base::{BucketId, Buf, Epoch, Generation};
 use btree::{Cursor, NodeCache, Tree};
 use format::cache::superblock::CacheSuperblock;
 use pool::check::{CheckOptions, Image, Severity, Subject};
@@ -73,8 +73,8 @@ impl Source {
 
     /// Reads a block.
     pub async fn block(&self, offset: u64) -> std::result::Result<Buf, String> {
-        let (outcome, block) = self.device.read(Class::Foreground, offset, self.rt.bufs().take(BLOCK)).await;
-        outcome.map(|()| block).map_err(|e| e.to_string())
+        let read = self.device.read_blocks(Class::Foreground, offset, 1).await;
+        read.error(0).map_or(Ok(read.buf), |e| Err(e.to_string()))
     }
 }
 
@@ -257,7 +257,7 @@ impl Checker<'_> {
         let reads = cursor.ahead(&index.tree, &index.cache, AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
             self.src.rt.spawn(async move {
-                let read = read_node(&src.rt, &src.device, &layout, &fault, Class::Foreground).await;
+                let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
                 (fault, read)
             })
         });

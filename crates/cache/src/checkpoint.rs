@@ -23,6 +23,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::{Facts, Stream};
+use crate::health::Durable;
 use crate::index::node_addr;
 use crate::journal::Place;
 use crate::table::encode_page;
@@ -62,6 +63,7 @@ struct Frozen {
     generation: Generation,
     freed: Freed,
     place: Place,
+    /// Records before the place.
     records: u64,
     epochs: (base::Epoch, base::Epoch),
     staged: (u64, u64),
@@ -75,7 +77,7 @@ impl Cache {
     pub(crate) async fn checkpointer(&self) {
         while !self.0.closed.get() {
             let wait = self.0.checkpoint_wanted.wait();
-            if !self.journal_is_crowded() && !self.much_changed() && !self.would_give_back() {
+            if !self.journal_wants_checkpoint() && !self.much_changed() && !self.would_give_back() {
                 wait.await;
                 continue;
             }
@@ -109,7 +111,11 @@ impl Cache {
             }
             wait.await;
         }
-        let room = self.room_for_checkpoint().await;
+        let room = match self.write_crowded_journal().await {
+            // The last that is waited for: nodes find room in what is free when it begins.
+            Ok(()) => self.room_for_checkpoint().await,
+            Err(e) => Err(e),
+        };
         let outcome = match &room {
             Ok(()) => self.checkpoint().await,
             Err(e) => Err(e.clone()),
@@ -123,14 +129,13 @@ impl Cache {
         outcome
     }
 
-    /// Waits until the running checkpoint moves on, or runs one.
-    pub(crate) async fn checkpoint_one(&self) -> Result<()> {
-        let wait = self.0.checkpoint_moved.wait();
-        if !self.0.checkpointer.borrow().running {
-            return self.checkpoint_now().await;
+    /// A checkpoint makes room for those records only that are in the ring when it begins: where room is short, all are brought there.
+    async fn write_crowded_journal(&self) -> Result<()> {
+        if self.journal_wants_checkpoint() {
+            let target = self.state().journal.pushed();
+            self.durable(target, Class::Commit).await?;
         }
-        wait.await;
-        self.check_failed()
+        Ok(())
     }
 
     fn freeze(&self) -> Frozen {
@@ -140,7 +145,7 @@ impl Cache {
         });
         let mut st = self.state_mut();
         let st = &mut *st;
-        let (place, records) = (st.journal.next_place(), st.journal.pushed());
+        let (place, records) = st.journal.next_place();
         st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();
@@ -169,14 +174,14 @@ impl Cache {
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
         self.write_pages(&frozen, &pages).await?;
-        self.0.device.flush(Class::Commit).await.map_err(|e| self.broken("flush", e))?;
+        self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
             committed.await.unwrap_or_else(|| Err(crate::read::ended()))?;
         }
-        self.write_superblock(&frozen, root, &pages).await?;
+        let durable = self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
         let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
-        self.complete(frozen, pages, freed);
+        self.complete(durable, frozen, pages, freed);
         self.give_back_nodes().await;
         self.write_again(generation, &written).await
     }
@@ -288,7 +293,7 @@ impl Cache {
         frozen: &Frozen,
         root: Option<RootPtr>,
         pages: &[(u32, Vec<Facts>)],
-    ) -> Result<()> {
+    ) -> Result<Durable> {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             let generation_of = |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
@@ -306,22 +311,23 @@ impl Cache {
             (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
             sb.table_digest = digest;
         }
-        for _ in 0..2 {
-            let (offset, block) = {
-                let mut cp = self.0.checkpointer.borrow_mut();
-                cp.superblock.sequence += 1;
-                let mut block = self.0.rt.bufs().zeroed(BLOCK);
-                cp.superblock.encode(&mut block);
-                (CacheSuperblock::offset_of(cp.superblock.sequence), block)
-            };
-            let data = SliceList::from_iter([block.freeze()]);
-            let outcome = self.0.device.write_durable(Class::Commit, offset, data).await;
-            outcome.map_err(|e| self.broken("write of the superblock", e))?;
-        }
-        Ok(())
+        self.write_next_superblock().await?;
+        self.write_next_superblock().await
     }
 
-    fn complete(&self, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
+    async fn write_next_superblock(&self) -> Result<Durable> {
+        let (offset, block) = {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            cp.superblock.sequence += 1;
+            let mut block = self.0.rt.bufs().zeroed(BLOCK);
+            cp.superblock.encode(&mut block);
+            (CacheSuperblock::offset_of(cp.superblock.sequence), block)
+        };
+        let data = SliceList::from_iter([block.freeze()]);
+        self.write_durable(Class::Commit, offset, data, "write of the superblock").await
+    }
+
+    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             for (page, facts) in pages {
@@ -332,7 +338,7 @@ impl Cache {
         }
         let mut st = self.state_mut();
         st.index.tree.settle(&frozen.tree);
-        st.journal.forget_before(frozen.place.sequence, frozen.records);
+        st.journal.forget_before(proof, frozen.place.sequence, frozen.records);
         st.limbo.replaced(freed);
         let durable = st.journal.durable_records();
         st.buckets.journal_durable(durable);

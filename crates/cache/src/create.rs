@@ -10,6 +10,7 @@ use rt::Rt;
 use crate::buckets::Facts;
 use crate::open::CacheFile;
 use crate::table::{Layout, buckets_of, encode_page};
+use crate::write::LEAST_BUCKET;
 
 /// What can be chosen when a cache is made.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ const PAGES: u32 = 64;
 fn plan(size_bytes: u64, options: &CreateOptions) -> Result<Layout> {
     let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
     let bucket = options.bucket_bytes;
-    if !bucket.is_power_of_two() || !(16 * BLOCK_U64..=8 << 20).contains(&bucket) {
+    if !bucket.is_power_of_two() || !(LEAST_BUCKET * BLOCK_U64..=8 << 20).contains(&bucket) {
         return invalid(format!("a bucket of {bucket} bytes: a power of two from 64 KiB to 8 MiB"));
     }
     if let Some(j) = options.journal_bytes

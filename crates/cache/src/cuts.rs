@@ -36,6 +36,7 @@ use rt::sync::Permit;
 
 use crate::Cache;
 use crate::bypass::STAGED_PER_BLOCK;
+use crate::ring_room::Room;
 use crate::throttle::LUMP;
 
 /// More cuts than this are never kept: each has nodes of the index that nobody else has.
@@ -179,10 +180,11 @@ impl Cache {
                 wait.await;
                 continue;
             }
+            let Ok(mut room) = self.upkeep_room().await else { return };
             self.0.bypass.hold().await;
             // The pass may have ended meanwhile.
             if self.wants_seal() {
-                self.take_cut();
+                self.take_cut(&mut room);
             }
             self.0.bypass.release();
         }
@@ -206,7 +208,7 @@ impl Cache {
     }
 
     /// Seals the open epoch. Nothing may be under way past the cache.
-    pub(crate) fn take_cut(&self) {
+    pub(crate) fn take_cut(&self, room: &mut Room) {
         let mut round = self.0.round.borrow_mut();
         let mut st = self.state_mut();
         let promised = st.buckets.dirty_blocks().0;
@@ -214,7 +216,7 @@ impl Cache {
         let open = st.buckets.epoch();
         let zeros = std::mem::take(&mut st.zeros);
         st.zeros_of_cuts += zeros;
-        st.journal.push(&Record::Epoch { epoch: open });
+        st.journal.push(room, &Record::Epoch { epoch: open });
         let generation = st.index.generation;
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
@@ -222,7 +224,7 @@ impl Cache {
     }
 
     /// The cut that the next pass carries, taken now if need be.
-    pub(crate) async fn choose_cut(&self) -> Cut {
+    pub(crate) async fn choose_cut(&self) -> Result<Cut> {
         let next = {
             let round = self.0.round.borrow();
             let (open, sealed) = self.state().buckets.dirty_blocks();
@@ -231,12 +233,13 @@ impl Cache {
             next(round.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
         };
         if next == Next::Newest && self.may_take_cut() {
+            let mut room = self.upkeep_room().await?;
             self.0.bypass.hold().await;
-            self.take_cut();
+            self.take_cut(&mut room);
             self.0.bypass.release();
         }
         let cut = self.0.round.borrow_mut().cuts.carry(next);
-        cut.unwrap_or_else(|| unreachable!("one was there, or was taken"))
+        Ok(cut.unwrap_or_else(|| unreachable!("one was there, or was taken")))
     }
 
     fn may_take_cut(&self) -> bool {

@@ -51,7 +51,8 @@ async fn take_cuts(cache: &Cache, n: u64) {
     let a = cache.pool().find_volume("a").unwrap().id;
     for i in 0..n {
         fill(cache, a, i * 50, 100, 10 * (i + 1) as u8).await;
-        cache.take_cut();
+        let mut room = cache.upkeep_room().await.unwrap();
+        cache.take_cut(&mut room);
     }
 }
 

@@ -11,6 +11,8 @@ use queue::Class;
 
 use crate::Cache;
 use crate::promote::MAX_BLOCKS;
+use crate::reclaim::nodes_for;
+use format::cache::journal::blocks_for;
 
 impl Cache {
     /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.
@@ -28,7 +30,7 @@ impl Cache {
         let blocks = (data.len() / BLOCK) as u64;
         let sequential = self.0.written.is_sequential(volume, lba, blocks);
         let end = lba.plus(blocks);
-        self.begin_direct(volume, lba, end).await?;
+        self.begin_direct(volume, (lba, end), false).await?;
         let outcome = self.0.pool.write(volume, lba, &data).await;
         let kept = {
             let mut st = self.state_mut();
@@ -50,38 +52,45 @@ impl Cache {
 
     /// Unmaps blocks in the pool.
     pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        self.change_direct(volume, (lba, end), self.0.pool.discard(volume, lba, end)).await
+        self.begin_direct(volume, (lba, end), false).await?;
+        let outcome = self.0.pool.discard(volume, lba, end).await;
+        self.state_mut().promotions.end_direct(volume, lba, end);
+        outcome
     }
 
-    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has of that.
+    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has of that. To be called
+    /// [between rounds](Cache::between_rounds).
     pub async fn change_direct(
         &self,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         change: impl Future<Output = Result<()>>,
     ) -> Result<()> {
-        self.begin_direct(volume, lba, end).await?;
+        self.begin_direct(volume, (lba, end), true).await?;
         let outcome = change.await;
         self.state_mut().promotions.end_direct(volume, lba, end);
         outcome
     }
 
     /// Drops what the cache has of the range, and keeps reads of it from being kept until [`crate::promote::Promotions::end_direct`].
-    async fn begin_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    async fn begin_direct(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
         self.0.last_request.set(self.0.rt.now());
         self.state_mut().promotions.begin_direct(volume, lba, end);
-        let dropped = self.drop_clean(volume, lba, end).await;
+        let dropped = self.drop_clean(volume, (lba, end), between_rounds).await;
         if dropped.is_err() {
             self.state_mut().promotions.end_direct(volume, lba, end);
         }
         dropped
     }
 
-    async fn drop_clean(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    async fn drop_clean(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
         let mut at = lba;
         while at < end {
-            // Rounds may be kept away meanwhile.
-            self.room_between_rounds().await?;
+            let mut room = if between_rounds {
+                self.room_between_rounds().await?
+            } else {
+                self.room_for_request(blocks_for(1, 0), nodes_for(SLICE as u64)).await?
+            };
             let (upto, over) = self
                 .resident(Class::Foreground, |st| {
                     // What was dropped after the last entry of the journal nobody would know of.
@@ -103,7 +112,7 @@ impl Cache {
                         let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
                         return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
                     }
-                    let over = match st.change(volume, (at, upto), &[], false)? {
+                    let over = match st.change(&mut room, volume, (at, upto), &[])? {
                         Ok(over) => over,
                         Err(e) => return Ok(Err(e)),
                     };

@@ -25,17 +25,12 @@ use crate::Cache;
 use crate::index::{Body, Extent};
 
 impl Cache {
-    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and it is told of nothing else.
-    pub fn has_failed(&self) -> bool {
-        self.state().failed.is_some()
-    }
-
     /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
-            let durable = st.journal.durable();
-            (durable < st.announced, st.failed.is_some() || durable < st.drops_need)
+            let durable = st.journal.durable_records();
+            (durable < st.announced, st.health.has_failed() || durable < st.drops_need)
         };
         if lacks {
             let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
@@ -62,7 +57,7 @@ impl Cache {
                         if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
                             dropped += e.len();
                         }
-                        st.change(e.volume, range, &[], true)
+                        st.change_clean(e.volume, range, &[])
                     })
                     .await??;
                 // It may have been counted as dirty until now.
@@ -140,12 +135,16 @@ mod tests {
             let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
             let (a, b) = (pool.find_volume("a").unwrap().id, pool.find_volume("b").unwrap().id);
             let staged = |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
-            assert!(!case.announced || cache.announce(&staged(a)));
+            let mut room = cache.room_for_request(2, 1).await.unwrap();
+            assert!(!case.announced || cache.announce(&mut room, &staged(a)));
             if case.durable {
                 cache.flush().await.unwrap();
             }
             cache.fail(&broken());
-            assert!(!cache.is_aside() && !cache.announce(&staged(a)), "what is announced now is never durable");
+            assert!(
+                !cache.is_aside() && !cache.announce(&mut room, &staged(a)),
+                "what is announced now is never durable"
+            );
             let mut block = rt.bufs().take(BLOCK);
             block.fill(5);
             pool.write(b, Lba(90), &block.freeze()).await.unwrap();

@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::check::{Log, Source, Walk};
 use crate::facts::Kind;
 use crate::open::CacheFile;
-use crate::replay::{layout_of, read_journal, replay_from};
+use crate::replay::{layout_of, replay_from};
+use crate::ring::read_journal;
 use crate::table::{Layout, choose_slot, read_slots};
 
 /// What to show.
@@ -191,7 +192,7 @@ async fn dump_on(src: &Source, file: &CacheFile, what: What, out: &mut dyn FnMut
 async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
     let (mut bucket, mut free) = (0, 0);
     for page in 0..layout.pages() {
-        let slots = read_slots(&src.device, src.rt.bufs(), layout, page).await;
+        let slots = read_slots(&src.device, layout, page).await;
         let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
             out(Item::Unreadable { what: format!("page {page} of the bucket table; run forebay check") });
             bucket += crate::table::buckets_of(layout, page).count() as u32;
@@ -233,7 +234,7 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
 }
 
 async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) -> Result<()> {
-    let (entries, _) = read_journal(&src.rt, (&src.device, &src.path), layout, replay_from(sb), 0).await?;
+    let entries = read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), 0).await?.entries;
     for e in entries {
         out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
         for record in e.records() {

@@ -18,7 +18,9 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::buckets::{Kind, Stream};
 use crate::index::{Audit, Body, Extent};
-use crate::write::extents;
+use crate::ring_room::Share;
+use crate::write::{extents, most_extents};
+use format::cache::journal::blocks_for;
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -200,7 +202,7 @@ impl Cache {
                     .await?;
                 self.0.gc.borrow_mut().moved_nodes += moved;
             }
-            self.room_for_upkeep().await?;
+            self.crowd_of_upkeep().await?;
             for e in leaf.sparse {
                 self.move_extent(e).await?;
             }
@@ -251,6 +253,7 @@ impl Cache {
         if e.is_part() && self.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
         }
+        let mut room = self.ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize)).await?;
         let mut taken = SmallVec::new();
         {
             let mut st = self.state_mut();
@@ -282,7 +285,7 @@ impl Cache {
                         let written = st.index.unpublished(&e);
                         let new = extents((e.volume, e.lba), &taken, crcs, *cover, written);
                         // In the journal in any case: the old place is overwritten some day.
-                        Ok(st.change(e.volume, range, &new, false)?.map(|_| ()))
+                        Ok(st.change(&mut room, e.volume, range, &new)?.map(|_| ()))
                     })
                     .await?;
                 self.0.gc.borrow_mut().moved_blocks += u64::from(blocks);

@@ -38,6 +38,7 @@ pub mod dump;
 mod facts;
 mod flush;
 mod gc;
+mod health;
 mod index;
 mod journal;
 mod limbo;
@@ -50,21 +51,25 @@ mod read;
 mod reclaim;
 pub mod replacement;
 mod replay;
+mod ring;
+mod ring_room;
 mod round;
 mod settings;
+mod slots;
 mod staged;
 mod state;
 mod status;
 mod streams;
 mod table;
 pub mod throttle;
+mod watermark;
 mod write;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use base::{CacheAddr, Epoch, Instant, PoolAddr};
-use pool::{Pool, PoolError};
+use pool::Pool;
 use queue::Device;
 use rt::Rt;
 use rt::sync::{Event, Semaphore};
@@ -95,8 +100,10 @@ struct Inner {
     /// A group commit is under way; it ended.
     flushing: Cell<bool>,
     flushed: Event,
-    /// Buckets became free, or room in the journal.
+    /// Buckets became free, or room for nodes.
     room: Event,
+    /// Held by the first of the requests that wait for room in the journal or for nodes.
+    door: Semaphore,
     /// Somebody needs free buckets.
     hungry: Event,
     checkpointer: RefCell<Checkpointer>,
@@ -123,6 +130,10 @@ struct Inner {
     pressed: Event,
     /// Held by the write that is taking blocks.
     taking: Semaphore,
+    /// The last entry that a watermark calls durable.
+    watermark: Cell<u64>,
+    /// Held while the device is asked to make something durable ([`health`]).
+    syncing: Semaphore,
     /// Streams of reads, and of writes.
     read: Streams,
     written: Streams,
@@ -157,38 +168,5 @@ impl Cache {
     /// The open epoch: what is written now belongs to the cut of this number.
     pub fn epoch(&self) -> Epoch {
         self.state().buckets.epoch()
-    }
-
-    pub(crate) fn check_failed(&self) -> pool::Result<()> {
-        match &self.state().failed {
-            Some(e) => Err(e.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// The cache device is of no use any more: nothing that needs it goes on.
-    pub(crate) fn fail(&self, e: &PoolError) {
-        let mut st = self.state_mut();
-        if st.failed.is_none() {
-            tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
-            st.failed = Some(e.clone());
-        }
-        drop(st);
-        self.set_aside_if_failed();
-        self.0.room.notify();
-        self.0.pressed.notify();
-        self.0.admission.wake();
-        self.0.flushed.notify();
-        self.0.checkpoint_moved.notify();
-    }
-
-    /// Sets a cache that has failed aside, once the pool has everything.
-    pub(crate) fn set_aside_if_failed(&self) {
-        if self.has_failed() && !self.0.aside.get() && self.all_written_back() {
-            // The next commit says that there is no cache; whatever it still holds never counts again.
-            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool goes on alone, and slower; attach another");
-            self.0.aside.set(true);
-            self.0.pool.drop_cache();
-        }
     }
 }

@@ -3,6 +3,11 @@
 //! A checkpoint may use only buckets that were free when it froze the index: keys of the one before may still name what became free since. So as much is kept
 //! free as checkpoints will need, of what has changed and not been written yet, and somewhat more, for requests that are under way. Others leave it alone, and
 //! whoever changes the index waits where there is less. What makes room needs none of it: rounds, evictions, and nodes that are given back.
+//!
+//! A client's request holds its nodes from before it begins ([`crate::ring_room::Room`]): a leaf, one more that this is split into or merged with, and one for
+//! every few of the extents that it may replace. What lies above these leaves most requests share; the margin is for it, for garbage collection, and for the few
+//! that must not wait for rounds. So a checkpoint finds the room that it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
+//! and rounds, which change nothing in the index.
 
 use pool::{ErrorKind, PoolError, Result};
 
@@ -11,7 +16,7 @@ use crate::buckets::Stream;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
-    fn nodes_due(&self) -> u64 {
+    pub(crate) fn nodes_due(&self) -> u64 {
         let st = self.state();
         st.nodes_left + st.index.dirty.get() as u64
     }
@@ -23,9 +28,19 @@ impl Cache {
             + u64::from(st.buckets.left_open(Stream::Nodes))
     }
 
+    /// Nodes that requests under way hold.
+    fn nodes_held(&self) -> u64 {
+        self.state().journal.room().nodes()
+    }
+
+    /// A request that may change so many nodes finds room for them, beside all others.
+    pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
+        !self.lacks_node_room(self.nodes_held() + nodes + self.0.layout.node_margin())
+    }
+
     /// Buckets that only nodes may take: a share of the cache, or more if they are about to need it.
     pub(crate) fn node_reserve(&self) -> u32 {
-        let due = self.nodes_due() + self.0.layout.node_margin();
+        let due = self.nodes_due() + self.nodes_held() + self.0.layout.node_margin();
         let needed = due.div_ceil(u64::from(self.0.layout.bucket_blocks)) as u32;
         self.0.layout.node_reserve().max(needed)
     }
@@ -48,6 +63,7 @@ impl Cache {
     /// Has all that makes room go on, and waits until something did.
     pub(crate) async fn wait_for_node_room(&self) {
         let wait = self.0.room.wait();
+        self.state().journal.room().await_nodes();
         self.0.hungry.notify();
         self.0.round_wanted.notify();
         self.0.checkpoint_wanted.notify();
@@ -80,7 +96,8 @@ impl Cache {
             }
             st.buckets.journal_durable(durable);
         }
-        self.state_mut().journal_raised();
+        // The checkpoint that follows says it.
+        drop(self.state_mut().buckets.take_raised());
         if self.lacks_node_room(0) {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: start without it to use the pool's image",

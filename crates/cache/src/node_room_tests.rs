@@ -42,6 +42,39 @@ fn discards_over_a_full_cache_wait_for_write_back_and_nothing_else() {
 }
 
 #[test]
+fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
+    let lab = Lab::new();
+    let settings = Settings { dirty_nodes: 64, ..slow(256 << 10) };
+    lab.within_an_hour(settings, |cache, a| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        for i in 0..30_000 {
+            // Leaves for all of them to change.
+            cache.discard(wide, Lba(i * 64), Lba(i * 64 + 1)).await.unwrap();
+        }
+        for i in 0..2_000 {
+            fill(&cache, a, i * 1_237 % 4_096, 1, i as u8).await;
+        }
+        let mut tasks = Vec::new();
+        for task in 0..400 {
+            let cache = cache.clone();
+            tasks.push(cache.0.rt.clone().spawn(async move {
+                for i in 0..20 {
+                    let lba = (task * 7_919 + i * 104_729) % 30_000 * 64 + 2 + i;
+                    cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
+                    assert!(!cache.lacks_node_room(0), "{} nodes are due", cache.nodes_due());
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(cache.state().journal.room().nodes(), 0);
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
 fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
     let lab = Lab::new();
     lab.within_an_hour(Settings { dirty_nodes: 8, ..settings() }, |cache, _| async move {

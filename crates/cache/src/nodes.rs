@@ -1,10 +1,9 @@
 //! Loading nodes of the index that are not resident.
 
-use base::{BLOCK, Slice};
+use base::Slice;
 use btree::Fault;
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
-use rt::Rt;
 use rt::sync::Event;
 
 use crate::Cache;
@@ -50,19 +49,22 @@ impl Cache {
     }
 
     async fn load_node_alone(&self, fault: &Fault, class: Class) -> Result<()> {
-        let bytes = read_node(&self.0.rt, &self.0.device, &self.0.layout, fault, class).await?;
+        let bytes = read_node(&self.0.device, &self.0.layout, fault, class).await?;
         self.state_mut().index.admit(fault, &bytes)
     }
 }
 
 /// Reads the block that a fault asks for.
-pub(crate) async fn read_node(rt: &Rt, device: &Device, layout: &Layout, fault: &Fault, class: Class) -> Result<Slice> {
+pub(crate) async fn read_node(device: &Device, layout: &Layout, fault: &Fault, class: Class) -> Result<Slice> {
     let addr = node_addr(fault.ptr.addr);
     if addr.0 >= layout.data_blocks() {
         return Err(damaged(fault, "its address is outside of the cache"));
     }
-    let (outcome, buf) = device.read(class, layout.offset_of(addr), rt.bufs().take(BLOCK)).await;
-    outcome.map(|()| buf.freeze()).map_err(|e| damaged(fault, e))
+    let read = device.read_blocks(class, layout.offset_of(addr), 1).await;
+    match read.error(0) {
+        None => Ok(read.buf.freeze()),
+        Some(e) => Err(damaged(fault, e)),
+    }
 }
 
 /// What is said of a node that cannot be had.

@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Epoch, Generation, Lba, PoolAddr};
+use base::{Epoch, Generation, Lba, PoolAddr};
 use btree::{NodeCache, Tree};
-use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
@@ -25,8 +24,10 @@ use crate::index::{INDEX_TREE, Index};
 use crate::journal::{Identity, Journal, Place};
 use crate::promote::Touched;
 use crate::replay::{Replayed, Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of, replay_from};
+use crate::ring_room::RingRoom;
 use crate::round::RoundState;
 use crate::settings::Settings;
+use crate::slots::read_superblock;
 use crate::state::State;
 use crate::streams::Streams;
 use crate::table::read_page;
@@ -73,7 +74,16 @@ impl Cache {
 
     async fn open_on(rt: &Rt, file: &CacheFile, device: &Device, pool: &Pool, mut settings: Settings) -> Result<Cache> {
         let began = rt.precise_now();
-        let mut sb = read_superblock(rt, file, device).await?;
+        // What a life that was killed has written, the device's own cache may have, and may yet lose. Nothing is believed before it is durable: what is
+        // done next overwrites what it has replaced.
+        device.flush(Class::Commit).await.map_err(|e| {
+            let text = format!(
+                "{}: the cache device cannot be flushed ({e}): what stands on it may yet be lost, so nothing is done with it; try again, or replace it",
+                file.path
+            );
+            PoolError::new(ErrorKind::Io, text)
+        })?;
+        let mut sb = read_superblock(file, device).await?;
         if sb.pool_uuid != pool.uuid() {
             let text = format!("{} is the cache of another pool", file.path);
             return Err(PoolError::new(ErrorKind::Foreign, text));
@@ -93,10 +103,8 @@ impl Cache {
         let mut next = 0;
         for page in 0..layout.pages() {
             while next < layout.pages() && reads.len() < TABLE_READS {
-                let (r, device, number, uuid, generation) = (rt.clone(), device.clone(), next, sb.uuid, sb.generation);
-                reads.push_back(
-                    rt.spawn(async move { read_page(&device, r.bufs(), (&layout, uuid), number, generation).await }),
-                );
+                let (device, number, uuid, generation) = (device.clone(), next, sb.uuid, sb.generation);
+                reads.push_back(rt.spawn(async move { read_page(&device, (&layout, uuid), number, generation).await }));
                 next += 1;
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
@@ -138,10 +146,12 @@ impl Cache {
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
+        let (room, checkpoint_wanted) = (Event::new(), Event::new());
+        let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
         let state = State {
             index,
             buckets,
-            journal: Journal::new(layout.ring(), identity, place),
+            journal: Journal::new(layout.ring(), ring_room, identity, place),
             limbo: Default::default(),
             promotions: Default::default(),
             touched: Touched::new(1 << 16),
@@ -159,7 +169,7 @@ impl Cache {
             nodes_left: 0,
             bad: Vec::new(),
             value: Vec::new(),
-            failed: None,
+            health: Default::default(),
         };
         let (round, cutoff) = (RoundState::new(&settings), settings.sequential_cutoff);
         let admission = Admission::new(&settings);
@@ -174,10 +184,11 @@ impl Cache {
             loading: RefCell::new(FxHashMap::<PoolAddr, Event>::default()),
             flushing: Cell::new(false),
             flushed: Event::new(),
-            room: Event::new(),
+            room,
+            door: Semaphore::new(1),
             hungry: Event::new(),
             checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
-            checkpoint_wanted: Event::new(),
+            checkpoint_wanted,
             checkpoint_moved: Event::new(),
             round: RefCell::new(round),
             round_wanted: Event::new(),
@@ -194,6 +205,8 @@ impl Cache {
             age: Default::default(),
             pressed: Event::new(),
             taking: Semaphore::new(1),
+            watermark: Cell::new(replayed.end.sequence - 1),
+            syncing: Semaphore::new(1),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
             aside: Cell::new(false),
@@ -230,7 +243,10 @@ impl Cache {
         if self.0.pool.clean_void() {
             self.drop_all_clean().await?;
         }
-        let Replayed { entries, records, dropped, .. } = *replayed;
+        let Replayed { entries, records, dropped, healed, .. } = *replayed;
+        if healed > 0 {
+            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were bad in their first place, and read from the second");
+        }
         let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
         tracing::info!(
             cache = %self.0.path, entries, records, dropped,
@@ -327,6 +343,7 @@ impl Cache {
     /// Ends the background work.
     fn stop(&self) {
         self.0.closed.set(true);
+        self.state().journal.room().wake_all();
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
         self.0.round_wanted.notify();
@@ -340,27 +357,4 @@ impl Cache {
         self.flush().await?;
         self.checkpoint_now().await
     }
-}
-
-/// The newest superblock that is whole.
-async fn read_superblock(rt: &Rt, file: &CacheFile, device: &Device) -> Result<CacheSuperblock> {
-    let mut best: Option<CacheSuperblock> = None;
-    let mut trouble = None;
-    for slot in 0..SLOTS {
-        let (outcome, block) =
-            device.read(Class::Commit, CacheSuperblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
-        if let Err(e) = outcome {
-            trouble = Some(e.to_string());
-            continue;
-        }
-        match CacheSuperblock::decode(&block) {
-            Ok(sb) if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) => best = Some(sb),
-            Ok(_) => {}
-            Err(e) => trouble = Some(e.to_string()),
-        }
-    }
-    best.ok_or_else(|| {
-        let why = trouble.unwrap_or_default();
-        PoolError::new(ErrorKind::Foreign, format!("{} holds no cache of Forebay: {why}", file.path))
-    })
 }

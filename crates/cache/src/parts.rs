@@ -18,6 +18,7 @@
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, Crc, Lba, Sectors, Slice, SliceList, VolumeId};
 use format::cache::index::{Cover, StagedBelow};
+use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
 use smallvec::SmallVec;
@@ -27,6 +28,8 @@ use crate::buckets::Stream;
 use crate::index::{Body, Crcs, Extent, Step};
 use crate::promote::AT_ONCE;
 use crate::read::{Part, ended, plan};
+use crate::reclaim::nodes_for;
+use crate::ring_room::{Room, Share};
 use crate::state::State;
 use crate::write::extents;
 
@@ -164,24 +167,28 @@ impl Cache {
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
     fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
-        if self.is_hungry() || self.is_crowded(Some(self.0.layout.node_margin())) {
-            return;
-        }
         let running = self.state().promotions.running;
-        if running >= AT_ONCE {
+        if self.is_hungry() || running >= AT_ONCE {
             return;
         }
+        let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
         self.state_mut().promotions.running += 1;
         let cache = self.clone();
         self.0.rt.detach(async move {
-            if let Err(e) = cache.enter_whole((volume, lba), &part, whole).await {
+            if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
                 tracing::debug!("a block that was completed was not kept: {e}");
             }
             cache.state_mut().promotions.running -= 1;
         });
     }
 
-    async fn enter_whole(&self, (volume, lba): (VolumeId, Lba), part: &Found, whole: Slice) -> Result<()> {
+    async fn enter_whole(
+        &self,
+        mut room: Room,
+        (volume, lba): (VolumeId, Lba),
+        part: &Found,
+        whole: Slice,
+    ) -> Result<()> {
         let mut taken = SmallVec::new();
         if self.take_some(Stream::Promoted, 1, &mut taken) == 0 {
             return Ok(());
@@ -196,7 +203,7 @@ impl Cache {
                         // What belongs to a cut stays as it is.
                         Ok(Some(e)) if e.written == Some(open) => {
                             let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
-                            let entered = st.change(volume, (lba, lba.plus(1)), &new, false)?;
+                            let entered = st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
                             st.stats.completed += 1;
                             Ok(entered.map(|_| ()))
                         }
@@ -216,10 +223,11 @@ impl Cache {
     pub(crate) async fn drop_published_part(&self, part: &Extent) -> Result<()> {
         let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
         let found = (*addr, crcs.clone(), *cover);
+        let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
         self.resident(Class::Commit, |st| {
             Ok(match st.same_part(part.volume, part.lba, &found)? {
                 Ok(Some(e)) if st.index.unpublished(&e).is_none() => {
-                    let dropped = st.change(part.volume, (part.lba, part.lba.plus(1)), &[], false)?;
+                    let dropped = st.change(&mut room, part.volume, (part.lba, part.lba.plus(1)), &[])?;
                     st.hold_commits();
                     dropped.map(|_| ())
                 }

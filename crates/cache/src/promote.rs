@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::checksum::block_crcs;
 use base::{BLOCK, Epoch, Generation, Lba, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
 use smallvec::SmallVec;
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::buckets::Stream;
 use crate::index::{Body, Crcs, Extent};
+use crate::reclaim::nodes_for;
 use crate::settings::Promote;
 use crate::state::State;
 use crate::write::extents;
@@ -122,7 +124,7 @@ impl Cache {
             return None;
         }
         let mut st = self.state_mut();
-        if st.promotions.running >= AT_ONCE || st.failed.is_some() {
+        if st.promotions.running >= AT_ONCE || st.health.has_failed() {
             return None;
         }
         let wanted = match self.0.settings.promote {
@@ -137,7 +139,7 @@ impl Cache {
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
         let published = st.index.published;
-        if st.failed.is_some() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
+        if st.health.has_failed() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
     }
 
     pub(crate) fn end_promotion(&self, key: Key) {
@@ -179,10 +181,10 @@ impl Cache {
             self.0.hungry.notify();
             return Ok(());
         }
-        if self.is_crowded(Some(self.0.layout.node_margin())) {
+        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for(MAX_BLOCKS)) else {
             self.0.checkpoint_wanted.notify();
             return Ok(());
-        }
+        };
         let whole = self.one_piece(data);
         // As much as there is room for: nobody waits for it.
         let mut taken = SmallVec::new();
@@ -216,12 +218,12 @@ impl Cache {
                         return Ok(Ok(()));
                     }
                     // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
-                    if parts && let Err(e) = st.change(volume, (from, end), &[], false)? {
+                    if parts && let Err(e) = st.change(&mut room, volume, (from, end), &[])? {
                         return Ok(Err(e));
                     }
                     let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
                     st.stats.promoted += crcs.len() as u64;
-                    Ok(st.change(volume, (from, end), &new, true)?.map(|_| ()))
+                    Ok(st.change_clean(volume, (from, end), &new)?.map(|_| ()))
                 })
                 .await;
             outcome = entered.and_then(|e| e);

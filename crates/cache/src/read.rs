@@ -4,12 +4,14 @@ use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, SliceList, VolumeId};
 use btree::Fault;
 use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::index::{Body, Crcs};
+use crate::index::{Body, Crcs, Extent};
+use crate::ring_room::{Room, Share};
 use crate::state::State;
 
 /// Blocks that one step looks up.
@@ -119,7 +121,8 @@ impl Cache {
         }
     }
 
-    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written.
+    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written. An error that passes when the block
+    /// is asked for again is none; one that stays is the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
     pub(crate) async fn read_bucket(
         &self,
         addr: CacheAddr,
@@ -127,19 +130,28 @@ impl Cache {
         class: Class,
     ) -> std::result::Result<Slice, u64> {
         let began = self.0.rt.now();
-        let (outcome, buf) = self.0.device.read_new(class, self.offset_of(addr), crcs.len() * BLOCK).await;
+        let mut read = self.0.device.read_blocks(class, self.offset_of(addr), crcs.len()).await;
         if class == Class::Foreground {
             self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
         }
-        if outcome.is_err() {
-            return Err(0);
+        let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
+        let wrong: Vec<usize> =
+            block_crcs(&read.buf).zip(crcs).enumerate().filter(is_wrong).map(|(block, _)| block).collect();
+        for block in wrong {
+            // What could not be read was tried again already; what was read and is wrong may be right the next time.
+            let at = self.offset_of(CacheAddr(addr.0 + block as u64));
+            let again = match read.error(block) {
+                Some(e) => Err(e),
+                None => self.0.device.read_block_again(class, at).await,
+            };
+            match again {
+                Ok(good) if base::crc32c(&good) == crcs[block] => {
+                    read.buf[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&good);
+                }
+                _ => return Err(block as u64),
+            }
         }
-        let data = buf.freeze();
-        let bad = block_crcs(&data).zip(crcs).position(|(is, should)| is != *should);
-        match bad {
-            None => Ok(data),
-            Some(i) => Err(i as u64),
-        }
+        Ok(read.buf.freeze())
     }
 
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
@@ -165,33 +177,44 @@ impl Cache {
             return Err(PoolError::new(ErrorKind::Io, text));
         }
         tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
-        // Only what still points there: it may have been written meanwhile.
-        let mut over = 0;
-        self.resident(Class::Foreground, |st| {
-            let end = lba.plus(blocks);
-            let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
-                Ok(found) => found,
-                Err(e) => return Ok(Err(e)),
-            };
-            for e in found {
-                let same = matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
-                if same && st.index.unpublished(&e).is_none() {
-                    let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
-                    // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by
-                    // this block after a crash.
-                    match st.change(volume, range, &[], false)? {
-                        Ok(counted) => over += counted,
-                        Err(e) => return Ok(Err(e)),
-                    }
-                    st.hold_commits();
-                }
-            }
-            st.stats.refetched += blocks;
-            Ok(Ok(()))
-        })
-        .await??;
-        self.0.pool.unreserve(over);
+        // A cache that has failed is told of nothing: then the key stays.
+        while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
+            && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
+        {}
+        self.state_mut().stats.refetched += blocks;
         self.0.pool.read(volume, lba, blocks).await
+    }
+
+    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there is none any more.
+    async fn drop_bad(
+        &self,
+        mut room: Room,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        addr: CacheAddr,
+    ) -> Result<bool> {
+        let over = self
+            .resident(Class::Foreground, |st| {
+                let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
+                    Ok(found) => found,
+                    Err(e) => return Ok(Err(e)),
+                };
+                let bad = |e: &&Extent| {
+                    let there =
+                        matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
+                    there && st.index.unpublished(e).is_none()
+                };
+                let Some(e) = found.iter().find(bad) else { return Ok(Ok(None)) };
+                let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
+                // Told to the journal, and durable before the next commit of the pool: what a direct write puts there must not be hidden by this block
+                // after a crash.
+                let over = st.change(&mut room, volume, range, &[])?;
+                st.hold_commits();
+                Ok(over.map(Some))
+            })
+            .await??;
+        self.0.pool.unreserve(over.unwrap_or_default());
+        Ok(over.is_some())
     }
 
     async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
@@ -401,6 +424,47 @@ mod tests {
             assert!(turns.get() > 240, "{} turns", turns.get());
             cache.close().await.unwrap();
             pool.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
+        let lab = Lab::new();
+        let (world, device) = (lab.world.clone(), lab.device);
+        lab.within_an_hour(settings(), move |cache, a| async move {
+            fill(&cache, a, 3000, 16, 1).await;
+            let found = cache
+                .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1))
+                .await
+                .unwrap()
+                .unwrap();
+            let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+            let offset = cache.offset_of(CacheAddr(addr.0 + 5));
+            let read_all = async || {
+                let read = |i: u64| {
+                    let cache = cache.clone();
+                    cache.0.rt.clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
+                };
+                let reads: Vec<_> = (0..16).map(read).collect();
+                let mut failed = Vec::new();
+                for (i, read) in reads.into_iter().enumerate() {
+                    match read.await.unwrap() {
+                        Ok(data) => assert!(data[0].iter().all(|&b| b == 1 + i as u8)),
+                        Err(_) => failed.push(i),
+                    }
+                }
+                failed
+            };
+            let condemned = || cache.state().buckets.has_errors(addr);
+            // All of them are one request, which fails, and so does the first try of the block alone.
+            let merged = cache.0.device.stats().of(Class::Foreground).merged;
+            assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
+            assert_eq!(read_all().await, Vec::<usize>::new());
+            assert!(cache.0.device.stats().of(Class::Foreground).merged > merged && !condemned());
+            assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
+            assert_eq!(read_all().await, [5]);
+            assert_eq!(cache.status().bad_blocks.len(), 1);
+            assert!(condemned());
         });
     }
 }

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use pool::Result;
+use base::Instant;
+use format::cache::journal::blocks_for;
+use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
+use rt::sync::within;
 
 use crate::Cache;
+use crate::ring_room::{Room, Share};
 use crate::write::PATIENCE;
 
 /// Buckets evicted, or looked at, in one go.
@@ -14,6 +18,22 @@ const SLICE: usize = 64;
 const AGAIN: Duration = Duration::from_millis(200);
 /// Entries of the journal that may wait in memory before writers do.
 const JOURNAL_WAITING: usize = 64;
+
+/// What room for nodes somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nodes {
+    /// For so many, which are held from then on.
+    Held(u64),
+    /// So many more than are due.
+    Spare(u64),
+    /// None.
+    Any,
+}
+
+/// Nodes that a request may change which replaces up to so many extents.
+pub(crate) const fn nodes_for(extents: u64) -> u64 {
+    2 + extents / 16
+}
 
 impl Cache {
     /// Fewer buckets are free, or soon will be, than should be.
@@ -35,6 +55,10 @@ impl Cache {
                 wait.await;
                 continue;
             }
+            let Ok(mut room) = self.ring_room(Share::Upkeep, blocks_for(SLICE, 0)).await else {
+                // Failed, or closed.
+                return;
+            };
             let mut evicted = 0;
             {
                 // Somewhat more than the least, so that it is not short again with the next bucket.
@@ -50,10 +74,11 @@ impl Cache {
                     evicted += 1;
                 }
                 st.stats.evicted += evicted as u64;
-                st.journal_raised();
+                st.journal_raised(&mut room);
             }
+            drop(room);
             if self.state().buckets.pending() > 0 {
-                let target = self.state_mut().journal.close();
+                let target = self.state().journal.pushed();
                 if let Err(e) = self.durable(target, Class::Commit).await {
                     if self.check_failed().is_err() {
                         return;
@@ -83,75 +108,137 @@ impl Cache {
         }
     }
 
-    /// Waits until there is room for the records of one more request.
-    pub(crate) async fn room_for_records(&self) -> Result<()> {
-        self.room_beside(Some(self.0.layout.node_margin())).await
-    }
-
-    /// The same for who may go on when clients may not: what it does makes room in the end.
-    pub(crate) async fn room_for_upkeep(&self) -> Result<()> {
-        self.room_beside(Some(self.0.layout.node_margin() / 2)).await
-    }
-
-    /// The same for who keeps rounds away: they might be what makes room for nodes, so that is not waited for.
-    pub(crate) async fn room_between_rounds(&self) -> Result<()> {
-        self.room_beside(None).await
-    }
-
-    async fn room_beside(&self, nodes: Option<u64>) -> Result<()> {
+    /// Room for a client's request, which may push records for so many blocks of the ring, and change so many nodes; in the order of arrival. To be taken before
+    /// anything else that a request waits for, and kept until its records are pushed.
+    pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<Room> {
         self.check_failed()?;
-        if self.is_crowded(nodes) {
-            Box::pin(self.uncrowd(nodes)).await?;
+        match self.try_room(blocks, nodes) {
+            Some(room) => Ok(room),
+            None => Box::pin(self.wait_at_the_door(blocks, nodes)).await,
+        }
+    }
+
+    /// The same for who does without if there is none.
+    pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<Room> {
+        if self.0.door.free() == 0 || self.is_crowded() || !self.has_nodes_for(nodes) {
+            return None;
+        }
+        let room = self.state().journal.room().try_take(Share::Clients, blocks)?;
+        Some(room.with_nodes(nodes))
+    }
+
+    async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
+        let waits = (self.rounds(), self.0.rt.now());
+        let _first = self.0.door.acquire(1).await;
+        loop {
+            self.uncrowd(Nodes::Held(nodes), waits).await?;
+            let room = self.ring_room(Share::Clients, blocks).await?;
+            if !self.is_crowded() && self.has_nodes_for(nodes) {
+                return Ok(room.with_nodes(nodes));
+            }
+        }
+    }
+
+    /// Waits until garbage collection may go on; it goes on when clients may not, as what it does makes room in the end.
+    pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
+        self.check_failed()?;
+        let spare = self.0.layout.node_margin() / 2;
+        if self.is_crowded() || self.lacks_node_room(spare) {
+            Box::pin(self.uncrowd(Nodes::Spare(spare), (self.rounds(), self.0.rt.now()))).await?;
         }
         Ok(())
     }
 
-    /// More has changed than checkpoints and the journal keep up with, or than there is room for if `nodes` more change.
-    pub(crate) fn is_crowded(&self, nodes: Option<u64>) -> bool {
-        let much_changed = self.state().index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes;
-        much_changed
-            || self.state().journal.waiting() > JOURNAL_WAITING
-            || self.ring_is_short()
-            || nodes.is_some_and(|nodes| self.lacks_node_room(nodes))
+    /// Room for the records of somebody who keeps rounds away. They might be what makes room for nodes, and checkpoints possible: so that is not waited for, and
+    /// fails where nothing else helps.
+    pub(crate) async fn room_between_rounds(&self) -> Result<Room> {
+        self.check_failed()?;
+        let blocks = blocks_for(1, 0);
+        if self.is_crowded() && !self.wants_node_room() {
+            Box::pin(self.uncrowd(Nodes::Any, (self.rounds(), self.0.rt.now()))).await?;
+        }
+        let room = self.state().journal.room().clone();
+        if let Some(room) = room.try_take(Share::Upkeep, blocks) {
+            return Ok(room);
+        }
+        let (mut line, mut moved_at) = (room.line_up(Share::Upkeep, blocks), self.0.rt.now());
+        self.0.checkpoint_wanted.notify();
+        loop {
+            if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
+                self.check_failed()?;
+                self.check_open()?;
+                return room.ok_or_else(crate::read::ended);
+            }
+            if !self.lacks_node_room(0) {
+                moved_at = self.0.rt.now();
+            } else if self.0.rt.now().since(moved_at) > PATIENCE {
+                let text = "the cache has no room for what this changes in its index before it was written back; try again later";
+                return Err(PoolError::new(ErrorKind::NoSpace, text));
+            }
+        }
     }
 
-    /// The journal's ring is nearly full: commits of the pool wait for records that must find room without a checkpoint.
-    fn ring_is_short(&self) -> bool {
+    /// Room in the journal's ring for a record of upkeep. Whoever has it waits for devices only.
+    pub(crate) async fn upkeep_room(&self) -> Result<Room> {
+        self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
+    }
+
+    /// Room in the journal's ring.
+    pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<Room> {
+        loop {
+            self.check_failed()?;
+            let ring = self.state().journal.room().clone();
+            if let Some(room) = ring.try_take(share, blocks) {
+                return Ok(room);
+            }
+            self.check_open()?;
+            let line = ring.line_up(share, blocks);
+            self.0.checkpoint_wanted.notify();
+            if let Some(room) = line.await {
+                return Ok(room);
+            }
+            self.check_failed()?;
+            self.check_open()?;
+        }
+    }
+
+    /// More has changed than checkpoints and the journal keep up with.
+    fn is_crowded(&self) -> bool {
         let st = self.state();
-        let (_, ring) = st.journal.usage();
-        st.journal.needed() * 4 >= ring * 3
+        st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+    }
+
+    /// True if who waits for nodes has to.
+    fn lacks(&self, nodes: Nodes) -> bool {
+        match nodes {
+            Nodes::Held(nodes) => !self.has_nodes_for(nodes),
+            Nodes::Spare(spare) => self.lacks_node_room(spare),
+            Nodes::Any => false,
+        }
     }
 
     /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
-    async fn uncrowd(&self, nodes: Option<u64>) -> Result<()> {
-        let (rounds, since) = (self.rounds(), self.0.rt.now());
-        while self.is_crowded(nodes) {
+    async fn uncrowd(&self, nodes: Nodes, (rounds, since): (u64, Instant)) -> Result<()> {
+        while self.is_crowded() || self.lacks(nodes) {
             self.check_failed()?;
             self.check_open()?;
-            if nodes.is_none() && self.wants_node_room() {
+            if nodes == Nodes::Any && self.wants_node_room() {
                 // A checkpoint may not find room before the next round: nothing that may need one is waited for.
                 break;
             }
             let wait = self.0.checkpoint_moved.wait();
-            // What is in the ring already is freed by a checkpoint, what is not has to be written first.
-            if self.state().journal.waiting() > JOURNAL_WAITING
-                || self.ring_is_short() && self.state().journal.gathers()
-            {
-                let target = self.state_mut().journal.close();
+            if self.state().journal.waiting() > JOURNAL_WAITING {
+                let target = self.state().journal.pushed();
                 self.durable(target, Class::Foreground).await?;
                 continue;
             }
-            if nodes.is_some_and(|nodes| self.lacks_node_room(nodes)) {
+            if self.lacks(nodes) {
                 self.check_carried()?;
                 if self.0.rt.now().since(since) > PATIENCE {
                     self.check_hopeful(rounds)?;
                     Box::pin(self.check_worn(since)).await?;
                 }
                 self.wait_for_node_room().await;
-                continue;
-            }
-            if self.ring_is_short() {
-                self.checkpoint_one().await?;
                 continue;
             }
             self.0.checkpoint_wanted.notify();

@@ -1,15 +1,16 @@
 //! From what stands on the device to the index as it was: a checkpoint's superblock, bucket table and root, and the journal's replay over them, all in
 //! memory. Opening a cache begins with it, and so does the offline check; nothing in here writes.
 //!
-//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole. The last of them says up to where entries
-//! were known durable; of those behind, the data may never have arrived, so their blocks are read and verified, and one that is not what its record
+//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole ([`crate::ring`]). Up to where they were durable the
+//! last of them says, the pool's superblock, and the watermark. What they tell of was flushed with them, and is entered unread: where it has gone bad since, reading it is an error.
+//! Of entries behind, the data may never have arrived, so their blocks are read and verified, and one that can be read and is not what its record
 //! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
 //! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
 //! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Buf, CacheAddr, Crc, Epoch, Lba, VolumeId};
-use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, Record, decode_entry, sequence_of};
+use base::{BLOCK_U64, CacheAddr, Crc, Epoch, Lba, VolumeId};
+use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
@@ -18,9 +19,10 @@ use rt::Rt;
 use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts};
 use crate::index::{Body, Extent, Index, Step};
-use crate::journal::{Identity, Place, Ring};
+use crate::journal::{Identity, Place};
 use crate::nodes::read_node;
 use crate::open::CacheFile;
+use crate::ring::{Found, read_journal};
 use crate::table::Layout;
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
@@ -85,6 +87,8 @@ pub(crate) struct Replayed {
     pub records: u64,
     /// Blocks whose data had not arrived.
     pub dropped: u64,
+    /// Entries of which only the second copy was good.
+    pub healed: u64,
     /// The open epoch.
     pub epoch: Epoch,
     /// Behind the last entry.
@@ -105,9 +109,9 @@ pub(crate) struct Replayer {
 impl Replayer {
     /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see [`epoch_at`].
     pub async fn run(&mut self, from: (Identity, Place), known: u64, epoch: Epoch) -> Result<Replayed> {
-        let (entries, end) = read_journal(&self.rt, (&self.device, &self.path), &self.layout, from, known).await?;
-        let durable = entries.iter().map(|e| e.durable).fold(known, u64::max);
-        let mut done = Replayed { entries: 0, records: 0, dropped: 0, epoch, end };
+        let Found { entries, durable, healed, end, .. } =
+            read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
+        let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.arrivals.note_all(records, self.index.published).await?;
         for entry in &entries {
@@ -177,7 +181,7 @@ impl Replayer {
     async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
         let arrived = match &e.body {
             Body::Data { addr, crcs, .. } => {
-                let mut arrived = self.arrived(*addr, crcs).await;
+                let mut arrived = self.arrived(&e, *addr, crcs).await;
                 if arrived.contains(&false) {
                     // What a round found bad was entered again where it is. It had arrived: what is in the pool must not be taken for it.
                     let known = self.known(&e).await?;
@@ -201,13 +205,19 @@ impl Replayer {
         Ok(dropped)
     }
 
-    /// Which blocks in a bucket are what a key says.
-    async fn arrived(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
-        let (outcome, buf) = self.device.read_new(Class::Commit, self.layout.offset_of(addr), crcs.len() * BLOCK).await;
-        match outcome {
-            Ok(()) => block_crcs(&buf).zip(crcs).map(|(is, should)| is == *should).collect(),
-            Err(_) => vec![false; crcs.len()],
+    /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key is entered, so that reading it is an
+    /// error until it is written again, and never what was there before.
+    async fn arrived(&self, e: &Extent, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+        let read = self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
+        let mut arrived: Vec<bool> = block_crcs(&read.buf).zip(crcs).map(|(is, should)| is == *should).collect();
+        for (block, why) in read.unreadable {
+            tracing::error!(
+                cache = %self.path,
+                "block {} of volume {} was written last, and cannot be read: {why}", e.lba.0 + block as u64, e.volume
+            );
+            arrived[block] = true;
         }
+        arrived
     }
 
     /// Which blocks of an extent the index has, in the same places with the same checksums.
@@ -231,63 +241,8 @@ impl Replayer {
                 Ok(t) => return Ok(t),
                 Err(fault) => fault,
             };
-            let bytes = read_node(&self.rt, &self.device, &self.layout, &fault, Class::Commit).await?;
+            let bytes = read_node(&self.device, &self.layout, &fault, Class::Commit).await?;
             self.index.admit(&fault, &bytes)?;
         }
     }
-}
-
-/// The entries that count, in order, and where the next one would be. `path` is for errors. One that is damaged, although a later one, or the pool (`known`),
-/// says that it was durable, is an error: what was flushed with it is not to be had, and nobody may take what was before for it.
-pub(crate) async fn read_journal(
-    rt: &Rt,
-    (device, path): (&Device, &str),
-    layout: &Layout,
-    (of, place): (Identity, Place),
-    known: u64,
-) -> Result<(Vec<Entry>, Place)> {
-    let ring = layout.ring();
-    let mut entries = Vec::new();
-    let Place { mut position, mut sequence } = place;
-    loop {
-        if ring.blocks - position < MAX_ENTRY_BLOCKS {
-            position = 0;
-        }
-        let buf = read_ring(rt, device, ring, position, MAX_ENTRY_BLOCKS).await;
-        let Ok(entry) = decode_entry(&buf, &of.uuid, of.incarnation, sequence) else { break };
-        position += entry.blocks();
-        sequence += 1;
-        entries.push(entry);
-    }
-    let mut was_durable = sequence <= known;
-    for from in [position, 0] {
-        let buf = read_ring(rt, device, ring, from, (2 * MAX_ENTRY_BLOCKS).min(ring.blocks - from)).await;
-        for at in 0..buf.len() / BLOCK {
-            let bytes = &buf[at * BLOCK..];
-            let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
-            was_durable |= decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence);
-        }
-    }
-    if was_durable {
-        let text = format!(
-            "{path}: entry {sequence} of the cache's journal is damaged, and was durable: what was flushed with it and after it cannot be replayed; \
-             restore the device, or go on from the pool's older image without the cache"
-        );
-        return Err(PoolError::new(ErrorKind::Damaged, text));
-    }
-    Ok((entries, Place { position, sequence }))
-}
-
-/// Blocks of the ring; those that cannot be read as zeros.
-async fn read_ring(rt: &Rt, device: &Device, ring: Ring, position: u32, blocks: u32) -> Buf {
-    let offset = |block: u32| ring.offset + u64::from(block) * BLOCK_U64;
-    let all = rt.bufs().take(blocks as usize * BLOCK);
-    let (outcome, mut all) = device.read(Class::Commit, offset(position), all).await;
-    if outcome.is_err() {
-        for (i, place) in all.chunks_exact_mut(BLOCK).enumerate() {
-            let (outcome, block) = device.read(Class::Commit, offset(position + i as u32), rt.bufs().take(BLOCK)).await;
-            if outcome.is_ok() { place.copy_from_slice(&block) } else { place.fill(0) }
-        }
-    }
-    all
 }

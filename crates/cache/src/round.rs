@@ -231,7 +231,7 @@ impl Cache {
         }
         let cut = match left {
             Some(cut) => cut,
-            None => self.choose_cut().await,
+            None => self.choose_cut().await?,
         };
         self.set_passing(true);
         let outcome = self.carry_and_publish(&cut).await;
@@ -462,7 +462,7 @@ impl Cache {
                 Err(_) => "is bad in the cache and".to_owned(),
             };
             tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
-            let (bad, addr) = (one.clone(), *addr);
+            let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             let stays = self
                 .resident(Class::Commit, |st| {
                     let range = (bad.lba, bad.lba.plus(1));
@@ -490,7 +490,7 @@ impl Cache {
                         st.note_bad(bad.volume, bad.lba);
                     }
                     let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    Ok(st.change(bad.volume, range, &[again], false)?.map(|_| true))
+                    Ok(st.change(&mut room, bad.volume, range, &[again])?.map(|_| true))
                 })
                 .await??;
             // What stays dirty stays promised.
@@ -500,7 +500,7 @@ impl Cache {
     }
 
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
-        let target = self.state_mut().journal.close();
+        let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
         self.0.round.borrow_mut().cuts.hand_over();
         round.publish(cut.epoch, cut.taken_at).await?;

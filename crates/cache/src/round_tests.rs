@@ -97,7 +97,7 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
         assert_eq!(before.promised_bytes, 1_000 * 4096);
         {
             let _alone = cache.0.round_lock.acquire(1).await;
-            let cut = cache.choose_cut().await;
+            let cut = cache.choose_cut().await.unwrap();
             let round = cache.0.pool.begin_round().await.unwrap();
             cache.carry(&round, &cut).await.unwrap();
             let refused = || PoolError::new(ErrorKind::NoSpace, "not now");

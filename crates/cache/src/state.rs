@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
-use pool::PoolError;
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
+use crate::health::Health;
 use crate::index::{Body, Extent, Index, Step, node_addr};
 use crate::journal::Journal;
 use crate::limbo::Limbo;
 use crate::promote::{Promotions, Touched};
+use crate::ring_room::Room;
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
@@ -44,8 +45,8 @@ pub(crate) struct State {
     pub limbo: Limbo,
     pub promotions: Promotions,
     pub touched: Touched,
-    /// Entries of the journal that every commit of the pool waits for: the one that tells of clean blocks that were dropped for direct writes, and the one that
-    /// announces staged ones. Where the first can never be durable, the pool says that no clean block counts; nothing takes the place of the second.
+    /// Records of the journal that every commit of the pool waits for: those that tell of clean blocks that were dropped for direct writes, and those that
+    /// announce staged ones. Where the first can never be durable, the pool says that no clean block counts; nothing takes the place of the second.
     pub drops_need: u64,
     pub announced: u64,
     /// The commit of the pool that has the staged blocks of each volume.
@@ -67,31 +68,47 @@ pub(crate) struct State {
     pub bad: Vec<(VolumeId, Lba)>,
     /// A value that is being encoded.
     pub value: Vec<u8>,
-    /// Why nothing can be written any more.
-    pub failed: Option<PoolError>,
+    /// Whether anything can be made durable.
+    pub health: Health,
 }
 
 /// So many bad blocks are named.
 const BAD_NAMED: usize = 256;
 
 impl State {
-    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, the journal. Returns how many blocks ceased to be dirty in the open epoch.
+    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the journal. Returns how many blocks ceased to be dirty in the open
+    /// epoch.
     pub fn change(
         &mut self,
+        room: &mut Room,
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<pool::Result<u64>> {
+        self.enter(Some(room), volume, range, new)
+    }
+
+    /// The same without telling the journal: what the pool has is entered, or goes.
+    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<pool::Result<u64>> {
+        self.enter(None, volume, range, new)
+    }
+
+    fn enter(
+        &mut self,
+        room: Option<&mut Room>,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         new: &[Extent],
-        clean: bool,
     ) -> Step<pool::Result<u64>> {
         // What ceases to be needed may be overwritten when the records of this change are durable.
-        let journal = self.journal.pushed() + if clean { 0 } else { new.len().max(1) as u64 };
+        let journal = self.journal.pushed() + if room.is_none() { 0 } else { new.len().max(1) as u64 };
         let before = self.buckets.dirty_blocks().0;
         if let Err(e) = self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)? {
             return Ok(Err(e));
         }
-        let added: u64 = if clean { 0 } else { new.iter().map(data_blocks).sum() };
+        let added: u64 = if room.is_none() { 0 } else { new.iter().map(data_blocks).sum() };
         let after = self.buckets.dirty_blocks().0;
-        if !clean {
+        if let Some(room) = room {
             self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
@@ -99,19 +116,19 @@ impl State {
             }
             for e in new {
                 e.encode(&mut self.value);
-                self.journal.push(&Record::Insert { volume, lba: e.lba, value: &self.value });
+                self.journal.push(room, &Record::Insert { volume, lba: e.lba, value: &self.value });
             }
             if new.is_empty() {
-                self.journal.push(&Record::Remove { volume, lba, len: end.0 - lba.0 });
+                self.journal.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
             }
         }
         Ok(Ok(before + added - after))
     }
 
     /// Tells the journal of evicted buckets.
-    pub fn journal_raised(&mut self) {
+    pub fn journal_raised(&mut self, room: &mut Room) {
         for (bucket, generation) in self.buckets.take_raised() {
-            self.journal.push(&Record::Raise { bucket, generation });
+            self.journal.push(room, &Record::Raise { bucket, generation });
         }
     }
 
@@ -128,7 +145,7 @@ impl State {
 
     /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the journal was told.
     pub fn hold_commits(&mut self) {
-        self.drops_need = self.journal.newest();
+        self.drops_need = self.journal.pushed();
     }
 
     /// Remembers a dirty block that nobody has any more.

@@ -238,10 +238,10 @@ impl Cache {
         let asked = st.stats.hits + st.stats.misses;
         CacheStatus {
             path: self.0.path.clone(),
-            state: match (&st.failed, self.is_aside()) {
+            state: match (st.health.has_failed(), self.is_aside()) {
                 (_, true) => "aside",
-                (Some(_), false) => "failed",
-                (None, _) => "serving",
+                (true, false) => "failed",
+                (false, false) => "serving",
             },
             mode: self.mode(),
             size_bytes: self.0.layout.data_blocks() * BLOCK_U64,

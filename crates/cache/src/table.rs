@@ -64,7 +64,7 @@ impl Layout {
     pub fn buckets_offset(&self) -> u64 {
         let ring = self.ring();
         let bucket = u64::from(self.bucket_blocks) * BLOCK_U64;
-        (ring.offset + u64::from(ring.blocks) * BLOCK_U64).next_multiple_of(bucket)
+        (ring.offset + ring.bytes()).next_multiple_of(bucket)
     }
 
     /// The bytes it takes of the device.
@@ -158,12 +158,12 @@ pub(crate) struct FoundPage {
 pub(crate) type PageSlots = [Option<Buf>; 2];
 
 /// Reads both slots of a page.
-pub(crate) async fn read_slots(device: &Device, bufs: &BufPool, layout: &Layout, page: u32) -> PageSlots {
+pub(crate) async fn read_slots(device: &Device, layout: &Layout, page: u32) -> PageSlots {
     let mut slots = [None, None];
     for (slot, read) in slots.iter_mut().enumerate() {
         let offset = layout.page_offset(page, slot as u8);
-        let (outcome, block) = device.read(Class::Commit, offset, bufs.take(BLOCK)).await;
-        *read = outcome.ok().map(|()| block);
+        let block = device.read_blocks(Class::Commit, offset, 1).await;
+        *read = block.unreadable.is_empty().then_some(block.buf);
     }
     slots
 }
@@ -206,12 +206,11 @@ pub(crate) fn choose_slot(
 /// Reads a page and chooses.
 pub(crate) async fn read_page(
     device: &Device,
-    bufs: &BufPool,
     (layout, uuid): (&Layout, [u8; 16]),
     page: u32,
     newest: Generation,
 ) -> Result<FoundPage> {
-    let slots = read_slots(device, bufs, layout, page).await;
+    let slots = read_slots(device, layout, page).await;
     choose_slot(&slots, (layout, uuid), page, newest).ok_or_else(|| {
         let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
         PoolError::new(ErrorKind::Damaged, text)

@@ -16,7 +16,10 @@ use crate::admission::Held;
 use crate::buckets::Stream;
 use crate::bypass::STEP_BLOCKS;
 use crate::index::{Body, Crcs, Extent};
+use crate::reclaim::nodes_for;
+use crate::ring_room::Room;
 use format::cache::index::MAX_EXTENT_BLOCKS;
+use format::cache::journal::blocks_for;
 
 /// For so long write-back may fail before writers that wait for it do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,14 +82,14 @@ impl Cache {
         (volume, lba): (VolumeId, Lba),
         data: Slice,
         cover: Cover,
-        held: Held,
+        (held, mut room): (Held, Room),
     ) -> Result<u64> {
         let mut held = Some(held);
         for attempt in 1.. {
             let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
             held.take();
             let outcome = match self.write_taken(&taken, &data, Class::Foreground).await {
-                Ok(()) => Ok(self.enter((volume, lba), &taken, &data, cover).await),
+                Ok(()) => Ok(self.enter(&mut room, (volume, lba), &taken, &data, cover).await),
                 Err(e) => {
                     let mut st = self.state_mut();
                     taken.iter().for_each(|t| st.buckets.condemn(t.addr));
@@ -262,13 +265,20 @@ impl Cache {
     }
 
     /// Enters what was written into the index.
-    async fn enter(&self, (volume, lba): (VolumeId, Lba), taken: &[Taken], data: &Slice, cover: Cover) -> Result<u64> {
+    async fn enter(
+        &self,
+        room: &mut Room,
+        (volume, lba): (VolumeId, Lba),
+        taken: &[Taken],
+        data: &Slice,
+        cover: Cover,
+    ) -> Result<u64> {
         let crcs: Crcs = block_crcs(data).collect();
         self.resident(Class::Foreground, |st| {
             // The epoch of the moment in which it becomes visible.
             let written = Some(st.buckets.epoch());
             let new = extents((volume, lba), taken, &crcs, cover, written);
-            st.change(volume, (lba, lba.plus(crcs.len() as u64)), &new, false)
+            st.change(room, volume, (lba, lba.plus(crcs.len() as u64)), &new)
         })
         .await?
     }
@@ -277,7 +287,7 @@ impl Cache {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            self.room_for_records().await?;
+            let mut room = self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
             self.0.last_request.set(self.0.rt.now());
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
@@ -292,12 +302,13 @@ impl Cache {
                     };
                     let written = Some(st.buckets.epoch());
                     let zeros = Extent { volume, lba: at, written, body: Body::Zeros { len: upto.0 - at.0 } };
-                    Ok(match st.change(volume, (at, upto), std::slice::from_ref(&zeros), false)? {
+                    Ok(match st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))? {
                         Ok(over) => Ok((upto, over)),
                         Err(e) => Err(e),
                     })
                 })
                 .await??;
+            drop(room);
             self.0.pool.unreserve(upto.1);
             at = upto.0;
             self.after_write();
@@ -321,6 +332,14 @@ impl Cache {
 
 /// Extents that one step of a discard replaces.
 const DISCARD_EXTENTS: usize = 64;
+
+/// No more extents does one step of a write make of so many blocks: one for each bucket that it gets to, or more where that has more blocks than an extent.
+pub(crate) const fn most_extents(blocks: u64) -> usize {
+    (blocks / LEAST_BUCKET + 2 + blocks / MAX_EXTENT_BLOCKS as u64) as usize
+}
+
+/// Blocks of the smallest bucket.
+pub(crate) const LEAST_BUCKET: u64 = 16;
 
 /// The extents that blocks in `taken` make.
 pub(crate) fn extents(

@@ -39,6 +39,11 @@ pub enum FormatError {
         /// The unknown bits.
         bits: u64,
     },
+    /// Of before the format was released.
+    #[error(
+        "{0}: made by a forebay from before its format was released; write everything back with that one, and make it anew"
+    )]
+    Older(&'static str),
     /// Intact, but not the one that was expected (another page, another generation, another pool).
     #[error("{what}: {field} is {found:#x} where {want:#x} was expected")]
     Unexpected {

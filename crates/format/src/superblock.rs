@@ -1,5 +1,8 @@
 //! The superblock: where everything about a pool begins. Every device has [`SLOTS`] of them, written in turn.
 //!
+//! A slot holds the superblock twice, in neighbouring blocks that are written by one request. So one bad block takes no superblock away; and where one
+//! of the two is bad and the other one older, the newer was never written completely.
+//!
 //! Layout of the block (little-endian; offsets in bytes, asserted below):
 //!
 //! ```text
@@ -25,6 +28,8 @@ use crate::seal::{check_seal, seal};
 
 /// Superblock slots on a device.
 pub const SLOTS: u64 = 4;
+/// Blocks of a slot, each of which holds the superblock.
+pub const SLOT_COPIES: usize = 2;
 /// Distance between slots, and offset of the first; the bytes before it are never written.
 pub const SLOT_STEP: u64 = 64 * 1024;
 /// Most devices in a pool.
@@ -176,6 +181,12 @@ impl Superblock {
     /// Bytes from the start of the device to the slot that `sequence` is written to.
     pub fn offset_of(sequence: u64) -> u64 {
         SLOT_STEP * (1 + sequence % SLOTS)
+    }
+
+    /// Writes all copies of it into `out`, which is a whole slot.
+    pub fn encode_slot(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), SLOT_COPIES * BLOCK);
+        out.chunks_exact_mut(BLOCK).for_each(|copy| self.encode(copy));
     }
 
     /// Writes it into `out`, of [`BLOCK`] bytes.

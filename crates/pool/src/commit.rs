@@ -7,26 +7,27 @@
 //! 4. When all that is written, all devices are flushed; then the superblocks are written and flushed. From now on this state is the pool.
 //! 5. What it freed may be used again as soon as no read is about it any more, and all who waited are told.
 //!
-//! A commit that fails keeps its frozen transaction and is tried again at the next request; until then nothing of it counts. Up to the flush as a whole; from
-//! then on with the superblocks alone: one that got to a device may name the pages, and they must stay what they are. A failed flush of a device that the
-//! pool cannot do without ends all commits: what that device lost cannot be known.
+//! A commit that fails before the flush keeps its frozen transaction and is tried again, as a whole, at the next request; until then nothing of it counts. The flush and
+//! the superblocks ([`durable`](crate::durable)) have no second try: they succeed, if need be without a device, or the pool's [standing](crate::standing) ends. So does
+//! it with a free of what is not allocated; that is found before the bitmaps are changed.
 //!
 //! One commit at a time; whoever asks while one runs shares the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{BLOCK, Buf, Generation, GroupId, SliceList, VolumeId};
+use base::{Bitmap, Buf, Generation, GroupId, SliceList, VolumeId};
 use btree::{NodePtr, Tree, WriteOut};
 use format::node::RootPtr;
 use format::page::{BITS_PER_PAGE, VolumeRecord, page_digest};
-use format::superblock::SLOTS;
 use queue::Class;
 
 use crate::Pool;
+use crate::durable::Durable;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
 use crate::node_writer::NodeWriter;
-use crate::state::State;
+use crate::standing::Permit;
+use crate::state::{Maps, State};
 use crate::txn::Txn;
 use crate::writes::Writes;
 
@@ -52,8 +53,6 @@ pub(crate) struct Frozen {
     /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not the committed one.
     bitmap_pages: Vec<(GroupId, u32)>,
     table_pages: BTreeSet<u32>,
-    /// All that is durable on every device in use: nothing but superblocks may be written any more, of which there may be some already.
-    flushed: bool,
 }
 
 impl Frozen {
@@ -70,7 +69,6 @@ impl Frozen {
             touched_groups: BTreeSet::new(),
             bitmap_pages: Vec::new(),
             table_pages: BTreeSet::new(),
-            flushed: false,
         }
     }
 
@@ -90,14 +88,15 @@ impl Frozen {
 impl Pool {
     /// Runs one commit, or the rest of one that failed.
     pub(crate) async fn run_commit(&self) -> Result<()> {
+        let permit = self.permit()?;
         let started = self.rt().now();
         let mut frozen = match self.take_frozen() {
             Some(frozen) => frozen,
-            None => self.freeze(),
+            None => self.freeze(permit),
         };
         match self.write_frozen(&mut frozen).await {
-            Ok(()) => {
-                self.complete(frozen);
+            Ok(durable) => {
+                self.complete(durable, frozen);
                 let took = self.rt().now().since(started);
                 {
                     let mut m = self.metrics_mut();
@@ -119,7 +118,7 @@ impl Pool {
         }
     }
 
-    fn freeze(&self) -> Frozen {
+    fn freeze(&self, _: Permit) -> Frozen {
         let from = self.rt().precise_now();
         let frozen = {
             let mut st = self.state_mut();
@@ -134,7 +133,7 @@ impl Pool {
         frozen
     }
 
-    async fn write_frozen(&self, frozen: &mut Frozen) -> Result<()> {
+    async fn write_frozen(&self, frozen: &mut Frozen) -> Result<Durable> {
         let mut writes = Writes::new();
         let before = self.0.before_commit.borrow().clone();
         if let Some(before) = before {
@@ -148,15 +147,11 @@ impl Pool {
             };
             writes.add(self.rt().spawn(marked)).await;
         }
-        let sent = if frozen.flushed { Ok(()) } else { self.send_frozen(frozen, &mut writes).await };
+        let sent = self.send_frozen(frozen, &mut writes).await;
         // Also after a failure: what is under way must end before anything is tried again.
         let written = writes.finish().await;
-        sent.and(written)?;
-        if !frozen.flushed {
-            self.flush_devices().await?;
-            frozen.flushed = true;
-        }
-        self.write_superblocks(frozen.generation(), self.next_digest(frozen)).await
+        let flushed = self.flush_devices(sent.and(written)?).await?;
+        self.write_superblocks(flushed, frozen.generation(), self.next_digest(frozen)).await
     }
 
     /// Steps 2 and 3, up to all writes being under way.
@@ -232,13 +227,12 @@ impl Pool {
         Ok(roots)
     }
 
-    /// Enters allocations and frees into the durable bitmaps.
+    /// Enters allocations and frees into the durable bitmaps: all of them, or none.
     async fn apply(&self, frozen: &mut Frozen) -> Result<()> {
         if frozen.applied {
             return Ok(());
         }
         self.gather_frees(frozen).await;
-        // All maps first: then nothing can fail half way.
         let mut groups: BTreeSet<GroupId> = BTreeSet::new();
         let geometry = self.state().geometry;
         for (part, _) in frozen.changes() {
@@ -248,17 +242,25 @@ impl Pool {
         for &id in &groups {
             self.load_maps(id).await?;
         }
-        let mut before = std::mem::take(&mut frozen.before);
+        let mut planned = BTreeMap::new();
         for (part, set) in frozen.changes() {
-            {
+            for &run in part {
                 let mut st = self.state_mut();
-                for &run in part {
-                    enter(&mut st, &mut before, run, set)?;
-                }
+                plan(&st, &mut planned, run, set).map_err(|e| st.standing.end(e))?;
             }
             self.breathe(part.len()).await;
         }
-        frozen.before = before;
+        while !planned.is_empty() {
+            let left = planned.len();
+            {
+                let mut st = self.state_mut();
+                for _ in 0..SLICE {
+                    let Some((place, bits)) = planned.pop_first() else { break };
+                    frozen.before.insert(place, install(&mut st, place, &bits));
+                }
+            }
+            self.breathe(left).await;
+        }
         frozen.touched_groups = groups;
         frozen.applied = true;
         Ok(())
@@ -301,8 +303,7 @@ impl Pool {
             let Some((place, cancelled)) = st.volumes.get(id).map(|v| (v.place, v.gone && root.is_none())) else {
                 continue;
             };
-            // A volume whose creation was reported as failed, in the first try of this commit, must not come to be by the second. Where that may only
-            // write superblocks, the next commit takes it out again.
+            // A volume whose creation was reported as failed, in the first try of this commit, must not come to be by the second.
             st.places[place as usize] =
                 (!gone && !cancelled).then(|| VolumeRecord { mapping: *root, ..record.clone() });
             frozen.table_pages.insert(place / format::page::VOLUMES_PER_PAGE);
@@ -381,28 +382,6 @@ impl Pool {
         }
     }
 
-    async fn flush_devices(&self) -> Result<()> {
-        let devices = self.state().live_devices();
-        let tasks: Vec<_> = devices
-            .into_iter()
-            .filter_map(|d| {
-                let device = self.queue_of(d)?;
-                Some((d, self.rt().spawn(async move { device.flush(Class::Commit).await })))
-            })
-            .collect();
-        let mut outcomes = Vec::with_capacity(tasks.len());
-        for (d, t) in tasks {
-            outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
-        }
-        self.drop_failed(outcomes, "flush").inspect_err(|e| {
-            let mut st = self.state_mut();
-            let what = format!(
-                "a device could not make its writes durable and the pool cannot do without it: {e}; restart forebay"
-            );
-            st.failed = Some(PoolError::new(ErrorKind::Io, what));
-        })
-    }
-
     fn next_digest(&self, frozen: &Frozen) -> u64 {
         let st = self.state();
         frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
@@ -411,51 +390,8 @@ impl Pool {
         })
     }
 
-    /// Writes the superblock of `generation` to every live device. If one is dropped over it, once more to the others, so that none that
-    /// counts says it was still in use.
-    async fn write_superblocks(&self, generation: Generation, digest: u64) -> Result<()> {
-        loop {
-            let (devices, blocks, offset) = {
-                let mut st = self.state_mut();
-                st.sequence += 1;
-                let devices = st.live_devices();
-                let blocks: Vec<Buf> = devices
-                    .iter()
-                    .map(|&d| {
-                        let mut block = self.rt().bufs().take(BLOCK);
-                        st.superblock_for(d, generation, digest).encode(&mut block);
-                        block
-                    })
-                    .collect();
-                (devices, blocks, format::superblock::Superblock::offset_of(st.sequence))
-            };
-            let before = devices.len();
-            let tasks: Vec<_> = devices
-                .into_iter()
-                .zip(blocks)
-                .filter_map(|(d, block)| {
-                    let device = self.queue_of(d)?;
-                    let data = SliceList::from_iter([block.freeze()]);
-                    Some((d, self.rt().spawn(async move { device.write_durable(Class::Commit, offset, data).await })))
-                })
-                .collect();
-            let mut outcomes = Vec::with_capacity(tasks.len());
-            for (d, t) in tasks {
-                outcomes.push((d, t.await.unwrap_or(Err(base::IoError::CANCELED))));
-            }
-            if let Err(e) = self.judge(outcomes, "superblock write") {
-                // The next try goes to the same slot: a failed write may have torn it, and the others must not follow.
-                self.state_mut().sequence += SLOTS - 1;
-                return Err(e);
-            }
-            if self.state().live_devices().len() == before {
-                return Ok(());
-            }
-        }
-    }
-
     /// The commit is durable: lets go of what it held.
-    fn complete(&self, frozen: Frozen) {
+    fn complete(&self, _: Durable, frozen: Frozen) {
         let mut st = self.state_mut();
         let generation = frozen.generation();
         let digest = frozen.table_pages.iter().fold(st.tables_digest, |digest, &page| {
@@ -526,27 +462,55 @@ impl Pool {
     }
 }
 
-/// Sets or clears a run in its group's durable bitmap, and keeps in `before` what the pages were.
-fn enter(st: &mut State, before: &mut BTreeMap<(GroupId, u32), Vec<u64>>, run: Run, set: bool) -> Result<()> {
-    let (id, block) = st.geometry.split(run.addr);
-    let words = BITS_PER_PAGE as usize / 64;
-    let Some(maps) = &mut st.groups[id.0 as usize].maps else {
-        unreachable!("{id:?}: its maps were loaded for this commit")
-    };
-    for page in block / BITS_PER_PAGE..=(block + run.len - 1) / BITS_PER_PAGE {
-        before.entry((id, page)).or_insert_with(|| {
-            let all = maps.durable.words();
-            all[page as usize * words..].iter().take(words).copied().collect()
-        });
+/// A bitmap page of a group.
+type Place = (GroupId, u32);
+
+const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
+
+fn maps_of(st: &State, id: GroupId) -> &Maps {
+    match &st.group(id).maps {
+        Some(maps) => maps,
+        None => unreachable!("{id:?}: its maps were loaded for this commit"),
     }
-    let changed = maps.durable.assign(block as usize, run.len as usize, set);
+}
+
+/// Sets or clears a run in what the bitmap pages are to be; the bitmaps themselves stay as they are.
+fn plan(st: &State, planned: &mut BTreeMap<Place, Bitmap>, run: Run, set: bool) -> Result<()> {
+    let (id, block) = st.geometry.split(run.addr);
+    let (mut at, end, mut changed) = (block, block + run.len, 0);
+    while at < end {
+        let page = at / BITS_PER_PAGE;
+        let (first, upto) = (page * BITS_PER_PAGE, end.min((page + 1) * BITS_PER_PAGE));
+        let bits = planned.entry((id, page)).or_insert_with(|| {
+            let mut bits = Bitmap::new(st.geometry.bits_of_page(page) as usize);
+            bits.set_words(0, page_words(maps_of(st, id), page));
+            bits
+        });
+        changed += bits.assign((at - first) as usize, (upto - at) as usize, set);
+        at = upto;
+    }
     if changed == run.len as usize {
         return Ok(());
     }
     // What is allocated was free by our own bitmap; what is freed stood in a tree from a device.
     assert!(!set, "{run:?} was allocated already");
-    let text = format!("blocks from {} on are referred to, and free by the bitmap: run forebay check", run.addr);
-    let e = PoolError::new(ErrorKind::Damaged, text);
-    st.failed = Some(e.clone());
-    Err(e)
+    let text = format!(
+        "blocks from {} on are referred to, and free by the bitmap: the pool is damaged; stop forebay and run forebay check",
+        run.addr
+    );
+    Err(PoolError::new(ErrorKind::Damaged, text))
+}
+
+/// Makes a planned page what it is to be; returns what it was.
+fn install(st: &mut State, (id, page): Place, bits: &Bitmap) -> Vec<u64> {
+    let before = page_words(maps_of(st, id), page).to_vec();
+    if let Some(maps) = &mut st.group_mut(id).maps {
+        maps.durable.set_words(page as usize * WORDS_PER_PAGE, bits.words());
+    }
+    before
+}
+
+fn page_words(maps: &Maps, page: u32) -> &[u64] {
+    let words = &maps.durable.words()[page as usize * WORDS_PER_PAGE..];
+    &words[..words.len().min(WORDS_PER_PAGE)]
 }

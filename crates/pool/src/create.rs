@@ -5,7 +5,7 @@ use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups, encode_volumes, page_digest,
     payload_mut, seal_page,
 };
-use format::superblock::{DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOTS, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -106,8 +106,9 @@ async fn format_device(
     let one = |slice: base::Slice| SliceList::from_iter([slice]);
     // The boot sector goes too, so that nothing takes the device for what it was.
     queue.write(Class::Commit, 0, one(zero.clone())).await?;
+    let empty = rt.bufs().zeroed(SLOT_COPIES * BLOCK).freeze();
     for slot in 0..SLOTS {
-        queue.write(Class::Commit, Superblock::offset_of(slot), one(zero.clone())).await?;
+        queue.write(Class::Commit, Superblock::offset_of(slot), one(empty.clone())).await?;
     }
     queue.flush(Class::Commit).await?;
     let pages = u64::from(geometry.table_pages());
@@ -129,8 +130,8 @@ async fn format_device(
         page += n;
     }
     queue.flush(Class::Commit).await?;
-    let mut block = rt.bufs().take(BLOCK);
-    sb.encode(&mut block);
-    queue.write(Class::Commit, Superblock::offset_of(sb.sequence), one(block.freeze())).await?;
+    let mut slot = rt.bufs().take(SLOT_COPIES * BLOCK);
+    sb.encode_slot(&mut slot);
+    queue.write(Class::Commit, Superblock::offset_of(sb.sequence), one(slot.freeze())).await?;
     queue.flush(Class::Commit).await
 }

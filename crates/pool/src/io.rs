@@ -343,10 +343,8 @@ impl Pool {
     /// Whether there is room for a change's nodes, and whether too much is dirty.
     fn admits(&self, purpose: Purpose) -> Result<(bool, bool)> {
         let st = self.state();
-        match &st.failed {
-            Some(e) => Err(e.clone()),
-            None => Ok((st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes)),
-        }
+        st.standing.permit()?;
+        Ok((st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes))
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<()> {

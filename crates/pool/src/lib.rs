@@ -19,6 +19,7 @@ mod commit;
 mod create;
 mod device;
 pub mod dump;
+mod durable;
 pub mod error;
 mod extents;
 pub mod geometry;
@@ -33,7 +34,9 @@ mod pages;
 mod promises;
 mod round;
 pub mod settings;
+mod slots;
 mod staging;
+mod standing;
 mod state;
 pub mod status;
 mod txn;
@@ -162,9 +165,7 @@ impl Pool {
     pub async fn commit(&self) -> Result<()> {
         let (target, failures) = {
             let st = self.state();
-            if let Some(e) = &st.failed {
-                return Err(e.clone());
-            }
+            st.standing.permit()?;
             let target = match st.committing {
                 _ if !st.open.is_clean() => st.open.generation,
                 Some(running) => running,
@@ -177,6 +178,7 @@ impl Pool {
             if self.state().committed >= target {
                 return Ok(());
             }
+            self.permit()?;
             if self.0.failures.get() != failures
                 && let Some(e) = &*self.0.last_error.borrow()
             {
@@ -243,7 +245,9 @@ impl Pool {
                 continue;
             }
             if let Err(e) = self.run_commit().await {
-                tracing::error!("a commit failed, it is tried again with the next: {e}");
+                if self.permit().is_ok() {
+                    tracing::error!("a commit failed, it is tried again with the next: {e}");
+                }
                 self.0.failures.set(self.0.failures.get() + 1);
                 *self.0.last_error.borrow_mut() = Some(e);
             }
@@ -264,7 +268,7 @@ impl Pool {
                 continue;
             }
             self.rt().sleep(self.settings().commit_interval).await;
-            if self.state().failed.is_some() {
+            if self.permit().is_err() {
                 return;
             }
             self.ask_for_commit();

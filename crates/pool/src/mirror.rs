@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Buf, Crc, IoError, PoolAddr, Slice, SliceList, crc32c};
-use queue::{Class, Device};
+use queue::Class;
 
 use crate::Pool;
+use crate::device::Disk;
 use crate::error::{ErrorKind, PoolError, Result};
+use crate::standing::Permit;
 use crate::state::Pin;
 
 /// How often a failed write is tried again before its device is dropped.
@@ -94,8 +96,9 @@ impl Pool {
     }
 
     async fn heal(&self, d: usize, offset: u64, good: Slice) {
-        let Some(device) = self.queue_of(d) else { return };
-        match self.write_one(d, &device, offset, &SliceList::from_iter([good]), Class::Foreground).await {
+        let (Some(device), Ok(permit)) = (self.queue_of(d), self.permit()) else { return };
+        let data = SliceList::from_iter([good]);
+        match self.write_one(permit, (d, &device), offset, &data, Class::Foreground).await {
             Ok(()) => self.state_mut().devices[d].errors.healed += 1,
             Err(e) => {
                 tracing::error!(offset, "a bad block could not be rewritten: {e}");
@@ -103,7 +106,7 @@ impl Pool {
                 st.devices[d].errors.write += 1;
                 // Space may come back.
                 if !e.is_no_space() {
-                    st.fail_device(d, "failed");
+                    st.fail_devices(&[d]);
                 }
             }
         }
@@ -129,7 +132,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn queue_of(&self, d: usize) -> Option<Device> {
+    pub(crate) fn queue_of(&self, d: usize) -> Option<Disk> {
         self.state().devices[d].live().cloned()
     }
 
@@ -146,6 +149,7 @@ impl Pool {
 
     /// Writes `data` to every place (device, offset in bytes) at once, with the policy of [`Pool::write_copies`].
     pub(crate) async fn write_places(&self, places: &[(usize, u64)], data: SliceList, class: Class) -> Result<()> {
+        let permit = self.permit()?;
         let data = Rc::new(data);
         let (&(d0, offset0), others) = match places.split_first() {
             Some(split) => split,
@@ -155,20 +159,21 @@ impl Pool {
             .iter()
             .map(|&(d, offset)| {
                 let (pool, data) = (self.clone(), data.clone());
-                (d, self.rt().spawn(async move { pool.write_live(d, offset, &data, class).await }))
+                (d, self.rt().spawn(async move { pool.write_live(permit, d, offset, &data, class).await }))
             })
             .collect();
-        let mut outcomes = vec![(d0, self.write_live(d0, offset0, &data, class).await)];
+        let mut outcomes = vec![(d0, self.write_live(permit, d0, offset0, &data, class).await)];
         for (d, task) in others {
             if let Some(outcome) = task.await {
                 outcomes.push((d, outcome));
             }
         }
-        self.judge(outcomes, "write")
+        self.judge(outcomes)
     }
 
-    /// What several devices' outcomes mean for the whole: devices that failed are dropped if the pool can do without them.
-    pub(crate) fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>, what: &str) -> Result<()> {
+    /// What several devices' outcomes of one write mean for the whole: those that failed are dropped, all of them, if the pool can do without; else
+    /// the write has failed, and can be tried again.
+    fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>) -> Result<()> {
         // Space may come back: whatever befell the others, that is what to say, and no reason to drop anyone.
         for (d, outcome) in &outcomes {
             let mut st = self.state_mut();
@@ -181,56 +186,49 @@ impl Pool {
                 return Err(PoolError::from_io(*e, format!("no space under {device}; free some there")));
             }
         }
-        self.drop_failed(outcomes, what)
-    }
-
-    /// As [`Pool::judge`], where want of space is a failure as any other: what a flush had to write, the device may have forgotten.
-    pub(crate) fn drop_failed(
-        &self,
-        outcomes: Vec<(usize, std::result::Result<(), IoError>)>,
-        what: &str,
-    ) -> Result<()> {
         let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+        let mut st = self.state_mut();
+        let mut failed = Vec::new();
+        let mut first = None;
         for (d, outcome) in outcomes {
-            let Err(e) = outcome else { continue };
-            let mut st = self.state_mut();
-            if st.devices[d].live().is_none() {
-                continue;
-            }
+            let (Err(e), true) = (outcome, st.devices[d].live().is_some()) else { continue };
             st.devices[d].errors.write += 1;
             let device = st.devices[d].path.clone();
-            tracing::error!(%device, "{what} failed: {e}");
-            if !any_good || !st.fail_device(d, "failed") {
-                return Err(PoolError::from_io(e, format!("{what} to {device}")));
-            }
+            tracing::error!(%device, "write failed: {e}");
+            first.get_or_insert_with(|| PoolError::from_io(e, format!("write to {device}")));
+            failed.push(d);
         }
-        if any_good { Ok(()) } else { Err(PoolError::new(ErrorKind::Missing, format!("{what}: no device is left"))) }
+        if any_good && st.fail_devices(&failed) {
+            return Ok(());
+        }
+        Err(first.unwrap_or_else(|| PoolError::new(ErrorKind::Missing, "write: no device is left")))
     }
 
     async fn write_live(
         &self,
+        permit: Permit,
         d: usize,
         offset: u64,
         data: &SliceList,
         class: Class,
     ) -> std::result::Result<(), IoError> {
         match self.queue_of(d) {
-            Some(device) => self.write_one(d, &device, offset, data, class).await,
+            Some(device) => self.write_one(permit, (d, &device), offset, data, class).await,
             None => Err(IoError::GONE),
         }
     }
 
     async fn write_one(
         &self,
-        d: usize,
-        device: &Device,
+        permit: Permit,
+        (d, device): (usize, &Disk),
         offset: u64,
         data: &SliceList,
         class: Class,
     ) -> std::result::Result<(), IoError> {
         let mut tries = 0;
         loop {
-            match device.write(class, offset, data.clone()).await {
+            match device.write(permit, class, offset, data.clone()).await {
                 Err(e) if tries < WRITE_RETRIES && !e.is_no_space() && self.state().devices[d].live().is_some() => {
                     tries += 1;
                     tracing::warn!(offset, "write failed, trying again: {e}");

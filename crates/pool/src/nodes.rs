@@ -153,8 +153,9 @@ impl Pool {
         // because a commit loads the maps first.
         for d in bad {
             let at = offset + u64::from(slot) * base::BLOCK_U64;
-            let Some(device) = self.queue_of(d) else { continue };
-            if device.write(Class::Commit, at, base::SliceList::from_iter([block.clone()])).await.is_ok() {
+            let (Some(device), Ok(permit)) = (self.queue_of(d), self.permit()) else { continue };
+            let data = base::SliceList::from_iter([block.clone()]);
+            if device.write(permit, Class::Commit, at, data).await.is_ok() {
                 self.state_mut().devices[d].errors.healed += 1;
             }
         }

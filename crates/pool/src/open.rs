@@ -13,6 +13,9 @@
 //! The newest superblock has the highest generation, and of those the highest sequence number. A device whose own is of that commit or a later one was
 //! left by power before its superblock was written: all else was flushed on every device before the first superblock was, so it is up to date.
 //!
+//! Every device is flushed before it is read. After a kill, what is read may stand in a volatile cache only; what is written on the grounds of it could get to the medium
+//! alone. A device that cannot flush is as good as missing.
+//!
 //! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A device in use never becomes so again once a
 //! superblock calls it failed, and a commit is complete when every device in use has its superblock. So if some other device is in use by
 //! both, it had whatever this one completed, was there when the newest state went on, and that state contains it: this one is merely stale, or
@@ -44,15 +47,17 @@ use format::page::{
     GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, VolumeState, decode_groups, decode_volumes, open_page,
     page_digest,
 };
-use format::superblock::{DeviceRecord, DeviceState, SLOTS, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
 use crate::CacheMark;
-use crate::device::PoolDevice;
+use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
 use crate::settings::Settings;
+use crate::slots::{After, Slots};
+use crate::standing::{Permit, Standing};
 use crate::state::{Group, Space, State, TablePage};
 use crate::txn::{LiveTree, Txn, Volume, checksum_tree_id};
 
@@ -71,6 +76,11 @@ pub struct DeviceFile {
 
 impl DeviceFile {
     /// A queue on it.
+    pub(crate) fn disk(&self, rt: &Rt, limits: Limits) -> Disk {
+        Disk::over(self.queue(rt, limits))
+    }
+
+    /// A queue on it, for what is no pool yet.
     pub(crate) fn queue(&self, rt: &Rt, limits: Limits) -> Device {
         match self.emulate {
             Some(what) => Device::emulating(rt, self.file, limits, what, self.size_bytes),
@@ -86,60 +96,34 @@ pub(crate) struct Loaded {
 
 pub(crate) struct Found {
     pub file: DeviceFile,
-    pub queue: Device,
+    pub queue: Disk,
     pub sb: Superblock,
-    /// What is wrong with the slot in which a newer superblock may have been.
-    pub after: Option<String>,
+    pub slots: Slots,
 }
 
-/// Reads the newest superblock of a device; and what is wrong with the slot after it, in which a newer one may have been.
-pub async fn read_superblock(rt: &Rt, queue: &Device, path: &str) -> Result<(Superblock, Option<String>)> {
-    let mut best: Option<Superblock> = None;
-    let mut newer: Option<FormatError> = None;
-    let mut trouble: Vec<(u64, String)> = Vec::new();
-    for slot in 0..SLOTS {
-        let (outcome, block) = queue.read(Class::Commit, Superblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
-        if let Err(e) = outcome {
-            trouble.push((slot, e.to_string()));
-            continue;
-        }
-        match Superblock::decode(&block) {
-            Ok(sb) if sb.sequence % SLOTS != slot => trouble.push((slot, "one of another slot".into())),
-            Ok(sb) if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) => best = Some(sb),
-            Ok(_) => {}
-            Err(e @ (FormatError::Version { .. } | FormatError::Features { .. })) => newer = Some(e),
-            Err(FormatError::Magic(_)) => {}
-            Err(e) => trouble.push((slot, e.to_string())),
-        }
+/// The newest superblock of a device.
+fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
+    if let Some(sb) = slots.newest() {
+        return Ok(sb.clone());
     }
-    if let Some(e) = newer {
-        return Err(PoolError::new(ErrorKind::Newer, format!("{path}: {e}")));
-    }
-    let Some(best) = best else {
-        return Err(match trouble.pop() {
-            Some((slot, t)) => {
-                let text = format!("{path}: no superblock can be read (superblock slot {slot}: {t})");
-                PoolError::new(ErrorKind::Damaged, text)
-            }
-            None => {
-                let text = format!("{path}: not a device of a Forebay pool; see forebay create");
-                PoolError::new(ErrorKind::Foreign, text)
-            }
-        });
-    };
-    let next = (best.sequence + 1) % SLOTS;
-    let after = trouble.into_iter().find(|(slot, _)| *slot == next);
-    Ok((best, after.map(|(slot, t)| format!("slot {slot}: {t}"))))
+    Err(match slots.trouble() {
+        Some(t) => PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})")),
+        None => {
+            let text = format!("{path}: not a device of a Forebay pool; see forebay create");
+            PoolError::new(ErrorKind::Foreign, text)
+        }
+    })
 }
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes nothing.
 pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
-    let found = read_all(rt, files, settings, &mut warnings).await?;
+    let standing = Standing::good();
+    let found = read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;
     let Some(best) = newest(&found) else {
         return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
-    warnings.extend(doubt(&found, &best));
+    warnings.extend(doubt(&found, &best)?);
     let geometry = Geometry::of(&best);
     // A crash may have come between the superblocks of two devices. Should another come before the next commit has written both, neither is stale.
     let in_use = |f: &&Found| {
@@ -152,13 +136,14 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let (pages, places, records) = loader.tables().await?;
     let forced = std::mem::take(&mut loader.forced);
     let devices = loader.devices;
-    let mut state = assemble(&best, geometry, settings, devices, (pages, places, records, forced))?;
+    let mut state = assemble(&best, geometry, standing, settings, devices, (pages, places, records, forced))?;
     state.known = Generation(known);
     Ok(Loaded { state, warnings })
 }
 
 async fn read_all(
     rt: &Rt,
+    permit: Permit,
     files: Vec<DeviceFile>,
     settings: &Settings,
     warnings: &mut Vec<String>,
@@ -166,10 +151,20 @@ async fn read_all(
     let mut found: Vec<Found> = Vec::new();
     let several = files.len() > 1;
     for file in files {
-        let queue = file.queue(rt, settings.device);
-        match read_superblock(rt, &queue, &file.path).await {
-            Ok((sb, after)) => found.push(Found { file, queue, sb, after }),
-            // A device whose superblocks are all unreadable is as good as missing, if others are there.
+        let queue = file.disk(rt, settings.device);
+        let read = match queue.flush(permit, Class::Commit).await {
+            Ok(()) => Slots::read(rt, &queue, &file.path).await.and_then(|s| Ok((newest_of(&s, &file.path)?, s))),
+            Err(e) => {
+                let text = format!(
+                    "{}: it could not make durable what it holds: {e}; see to the device, and start again",
+                    file.path
+                );
+                Err(PoolError::new(ErrorKind::Damaged, text))
+            }
+        };
+        match read {
+            Ok((sb, slots)) => found.push(Found { file, queue, sb, slots }),
+            // A device that cannot flush, or whose superblocks are all unreadable, is as good as missing, if others are there.
             Err(e) if e.kind == ErrorKind::Damaged && several => {
                 warnings.push(format!("{e}; going on as if it were missing"));
                 queue.close();
@@ -185,22 +180,36 @@ pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
     found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
 }
 
-/// Says so if there may have been a newer state that no device can read any more: it had its superblock on every device in use, and where that belongs
-/// all of them have a bad one.
-fn doubt(found: &[Found], best: &Superblock) -> Option<String> {
+/// Whether the state after `best` was never complete. If no device in use shows that, it may be that none can read its superblock any more: then what it has freed may
+/// be in use, and `best` is nothing to go on from. What looks torn by a loss of power is taken for that, and told.
+pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
     let in_use =
         |f: &&Found| best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online);
-    let mut devices = found.iter().filter(in_use);
-    if devices.clone().any(|f| f.sb.sequence != best.sequence || f.after.is_none()) {
-        return None;
+    let after: Vec<_> = found.iter().filter(in_use).map(|f| (&f.file.path, f.slots.after(best.sequence))).collect();
+    if after.iter().any(|(_, after)| *after == After::Never) {
+        return Ok(None);
     }
-    let f = devices.next()?;
-    let after = f.after.as_deref()?;
-    Some(format!(
-        "{}: superblock {after}. Power that failed while it was written looks like that, and then nothing is lost; if the device has damaged it, the last \
-         commit before it is gone",
-        f.file.path
-    ))
+    let unknown = after.iter().find_map(|(path, after)| match after {
+        After::Unknown(why) => Some(format!("{path}: superblock {why}")),
+        _ => None,
+    });
+    if let Some(what) = unknown {
+        let text = format!(
+            "{what}. It was read several times, and it may be the newest superblock: the commit before must not be taken for the newest then. Try again; give all \
+             devices of the pool; if the device is dying, copy it to another one and open that"
+        );
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    let torn = after.iter().find_map(|(path, after)| match after {
+        After::Torn(why) => Some(format!("{path}: superblock {why}")),
+        _ => None,
+    });
+    Ok(torn.map(|what| {
+        format!(
+            "{what}. Power that failed while it was written looks like that, and then nothing is lost; if the device has damaged both copies of it, the last \
+             commit before it is gone"
+        )
+    }))
 }
 
 /// True if what the device of `own` has completed may be unknown to the state of `best`.
@@ -397,6 +406,7 @@ impl Loader<'_> {
 fn assemble(
     best: &Superblock,
     geometry: Geometry,
+    standing: Standing,
     settings: &Settings,
     mut devices: Vec<PoolDevice>,
     (table_pages, places, records, forced_pages): (
@@ -498,7 +508,7 @@ fn assemble(
         known: committed,
         pin: Rc::new(()),
         limbo: VecDeque::new(),
-        failed: None,
+        standing,
     };
     let used: Vec<GroupId> = (0..state.groups.len() as u32)
         .map(GroupId)

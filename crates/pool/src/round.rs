@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use crate::alloc::Alloc;
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::{Run, push_run};
+use crate::standing::Permit;
 use crate::state::State;
 use crate::txn::Merged;
 use crate::{Pool, checksums, mapping};
@@ -88,9 +89,7 @@ impl Pool {
     /// Opens the round; there is one at a time.
     pub async fn begin_round(&self) -> Result<Round> {
         let mut st = self.state_mut();
-        if let Some(e) = &st.failed {
-            return Err(e.clone());
-        }
+        st.standing.permit()?;
         if st.round.is_some() {
             return Err(PoolError::new(ErrorKind::Invalid, "a round is open already"));
         }
@@ -231,7 +230,8 @@ impl Round {
         self.write_nodes().await?;
         let ended = {
             let mut st = self.0.state_mut();
-            st.merge_round(cut)?;
+            let permit = st.standing.permit()?;
+            st.merge_round(permit, cut)?;
             st.end_stagings(|s| s.epoch <= epoch)
         };
         self.0.round_ended();
@@ -403,7 +403,7 @@ impl State {
     }
 
     /// The round's trees take the place of the published ones, in the open transaction.
-    fn merge_round(&mut self, cut: Published) -> Result<()> {
+    fn merge_round(&mut self, _: Permit, cut: Published) -> Result<()> {
         let Some(round) = self.round.take() else { return Err(not_open()) };
         let (open, committing) = (self.open.generation, self.committing);
         for (id, joined) in &round.volumes {

@@ -66,9 +66,7 @@ impl State {
     }
 
     fn staging(&mut self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
-        if let Some(e) = &self.failed {
-            return Err(e.clone());
-        }
+        self.standing.permit()?;
         if let Some(&id) = self.stagings.get(&(volume, epoch)) {
             return Ok(id);
         }

@@ -9,10 +9,11 @@ use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES, VolumeRecord};
 use format::superblock::DeviceState;
 
 use crate::CacheMark;
-use crate::device::PoolDevice;
+use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::Run;
 use crate::geometry::Geometry;
+use crate::standing::Standing;
 use crate::txn::{LiveTree, Txn, Volume};
 
 /// The bitmaps of a group that is loaded.
@@ -101,8 +102,8 @@ pub(crate) struct State {
     pub pin: Pin,
     /// Freed blocks that reads may still be about: they become free, in order, when nobody holds the pin.
     pub limbo: VecDeque<(Pin, Vec<Run>)>,
-    /// Why nothing can be committed any more.
-    pub failed: Option<PoolError>,
+    /// Whether anything may be written, made durable or freed.
+    pub standing: Standing,
 }
 
 /// Where free space is.
@@ -227,26 +228,30 @@ impl State {
         self.devices.iter().any(|d| d.live().is_none())
     }
 
-    /// Takes a device out of use, if every group goes on without it; false if the pool needs it.
-    pub fn fail_device(&mut self, device: usize, why: &'static str) -> bool {
-        if self.devices[device].record.state == DeviceState::Failed {
+    /// Takes these devices out of use, if every group goes on without all of them; false, and nothing is changed, if the pool needs one of them.
+    pub fn fail_devices(&mut self, devices: &[usize]) -> bool {
+        let failing: BTreeSet<usize> = devices.iter().copied().filter(|&d| self.devices[d].live().is_some()).collect();
+        if failing.is_empty() {
             return true;
         }
-        let others_live = |g: &Group| {
-            g.record.chunks.iter().any(|c| usize::from(c.device) != device && self.live(c.device))
-                || !g.record.chunks.iter().any(|c| usize::from(c.device) == device)
+        let is_failing = |device: u16| failing.contains(&usize::from(device));
+        let goes_on = |g: &Group| {
+            g.record.chunks.iter().any(|c| !is_failing(c.device) && self.live(c.device))
+                || !g.record.chunks.iter().any(|c| is_failing(c.device))
         };
-        let any_other = (0..self.devices.len()).any(|d| d != device && self.devices[d].live().is_some());
-        if !any_other || !self.groups.iter().filter(|g| g.record.kind != GroupKind::Free).all(others_live) {
+        let any_other = (0..self.devices.len()).any(|d| !failing.contains(&d) && self.devices[d].live().is_some());
+        if !any_other || !self.groups.iter().filter(|g| g.record.kind != GroupKind::Free).all(goes_on) {
             return false;
         }
         let at = self.sequence + 1;
-        let d = &mut self.devices[device];
-        d.record.state = DeviceState::Failed;
-        d.record.failed_at = at;
-        d.trouble = Some(why);
+        for d in failing {
+            let d = &mut self.devices[d];
+            d.record.state = DeviceState::Failed;
+            d.record.failed_at = at;
+            d.trouble = Some("failed");
+            tracing::error!(device = %d.path, "device dropped from the pool: the pool goes on without it, with less redundancy");
+        }
         self.open.superblock = true;
-        tracing::error!(device = %d.path, "device dropped from the pool: {why}; the pool goes on without it, with less redundancy");
         true
     }
 
@@ -279,7 +284,7 @@ impl State {
             }
         }
         if out.len() > 1 {
-            let load = |d: usize| self.devices[d].live().map_or(usize::MAX, queue::Device::load);
+            let load = |d: usize| self.devices[d].live().map_or(usize::MAX, Disk::load);
             out.sort_by_key(|&(d, _)| load(d));
         }
         out

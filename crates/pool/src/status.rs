@@ -1,10 +1,10 @@
 //! What can be asked of an open pool.
 
 use base::{BLOCK_U64, Histogram};
-use queue::{Class, Device, DeviceStats, Emulate, KindStats};
+use queue::{Class, DeviceStats, Emulate, KindStats};
 
 use crate::Pool;
-use crate::device::DeviceErrors;
+use crate::device::{DeviceErrors, Disk};
 use crate::volumes::VolumeInfo;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
@@ -34,6 +34,9 @@ pub struct PoolStatus {
     pub uuid: String,
     /// `online`, `degraded` or `failed`.
     pub state: &'static str,
+    /// Why it takes no more writes, and what to do, if it has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Copies of every block.
     pub copies: u8,
     /// Bytes that data and metadata may take together, one copy counted.
@@ -169,17 +172,18 @@ impl Pool {
             path: d.path.clone(),
             id: uuid::Uuid::from_bytes(d.record.uuid).to_string(),
             state: d.state(),
-            emulate: d.queue.as_ref().and_then(Device::emulates),
+            emulate: d.queue.as_ref().and_then(Disk::emulates),
             errors: d.errors,
         });
         let pool = PoolStatus {
             name: st.name.clone(),
             uuid: uuid::Uuid::from_bytes(st.uuid).to_string(),
-            state: match (&st.failed, degraded) {
+            state: match (st.standing.ended(), degraded) {
                 (Some(_), _) => "failed",
                 (None, true) => "degraded",
                 (None, false) => "online",
             },
+            trouble: st.standing.ended().map(ToString::to_string),
             copies: st.copies,
             capacity_bytes: (used_groups + st.formable()) * group_bytes,
             used_bytes: st.used_blocks() * BLOCK_U64,

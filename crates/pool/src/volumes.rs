@@ -96,9 +96,7 @@ impl Pool {
         check_size(size, sector)?;
         let id = {
             let mut st = self.state_mut();
-            if let Some(e) = &st.failed {
-                return Err(e.clone());
-            }
+            st.standing.permit()?;
             if st.volumes.values().any(|v| v.is_named() && v.record.name == name) {
                 return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
             }
@@ -229,7 +227,7 @@ impl Pool {
                 if pool.is_closed() {
                     return;
                 }
-                if pool.state().failed.is_some() {
+                if pool.permit().is_err() {
                     let text = "freeing a deleted volume stopped, it goes on when the pool is opened again";
                     tracing::warn!(volume = id.0, "{text}: {e}");
                     return;

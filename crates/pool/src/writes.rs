@@ -9,6 +9,9 @@ use crate::error::{PoolError, Result};
 /// Requests of a commit that may be under way at once.
 const AT_ONCE: usize = 64;
 
+/// All writes of a commit have ended well: what comes next is the flush for them.
+pub(crate) struct Written(());
+
 /// Writes under way, and the first failure among those that ended.
 pub(crate) struct Writes {
     tasks: VecDeque<JoinHandle<Result<()>>>,
@@ -32,12 +35,12 @@ impl Writes {
     }
 
     /// Waits for all of them; fails as the first that failed.
-    pub async fn finish(mut self) -> Result<()> {
+    pub async fn finish(mut self) -> Result<Written> {
         while let Some(task) = self.tasks.pop_front() {
             let outcome = task.await;
             self.note(outcome);
         }
-        self.outcome
+        self.outcome.map(Written)
     }
 
     fn note(&mut self, outcome: Option<Result<()>>) {

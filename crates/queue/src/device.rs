@@ -56,6 +56,8 @@ struct Request {
     len: usize,
     since: Instant,
     work: Work,
+    /// It was part of a request that failed: it is asked for by itself.
+    alone: bool,
 }
 
 impl Request {
@@ -72,7 +74,8 @@ impl Request {
             (Work::Write { fua: a, .. }, Work::Write { fua: b, .. }) => a == b,
             _ => false,
         };
-        same_kind && self.class == next.class && self.offset + self.len as u64 == next.offset
+        let free = !self.alone && !next.alone;
+        free && same_kind && self.class == next.class && self.offset + self.len as u64 == next.offset
     }
 }
 
@@ -169,7 +172,8 @@ impl Device {
 
     async fn read_with(&self, class: Class, offset: u64, len: usize, buf: Option<Buf>) -> (Result<(), IoError>, Buf) {
         let (done, rx) = oneshot();
-        self.plug(Request { class, offset, len, since: self.0.rt.now(), work: Work::Read { buf, done } });
+        let work = Work::Read { buf, done };
+        self.plug(Request { class, offset, len, since: self.0.rt.now(), work, alone: false });
         match rx.await {
             Some(outcome) => outcome,
             None => std::future::pending().await,
@@ -189,7 +193,8 @@ impl Device {
     async fn write_with(&self, class: Class, offset: u64, data: SliceList, fua: bool) -> Result<(), IoError> {
         let (done, rx) = oneshot();
         let len = data.iter().map(|s| s.len()).sum();
-        self.plug(Request { class, offset, len, since: self.0.rt.now(), work: Work::Write { data, fua, done } });
+        let work = Work::Write { data, fua, done };
+        self.plug(Request { class, offset, len, since: self.0.rt.now(), work, alone: false });
         match rx.await {
             Some(outcome) => outcome,
             None => std::future::pending().await,
@@ -277,12 +282,20 @@ impl Device {
     }
 
     fn start(&self, run: SmallVec<[Request; 1]>) {
-        let mut transfer =
-            Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: SmallVec::new(), emulated: None };
+        let mut transfer = Transfer {
+            offset: run[0].offset,
+            moved: 0,
+            stalls: 0,
+            len: 0,
+            parts: SmallVec::new(),
+            whole: None,
+            emulated: None,
+        };
         let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
         let mut reading = false;
         for r in run {
             transfer.len += r.len;
+            let segments = r.segments();
             let done = match r.work {
                 Work::Read { buf, done } => {
                     reading = true;
@@ -295,7 +308,7 @@ impl Device {
                     Done::Write(done)
                 }
             };
-            transfer.parts.push(Part { class: r.class, len: r.len, since: r.since, done });
+            transfer.parts.push(Part { class: r.class, len: r.len, segments, since: r.since, done });
         }
         if let Some(emulated) = &self.0.emulated {
             let access = match (reading, durable) {
@@ -317,6 +330,7 @@ impl Device {
                 Ok(n) if n as usize == transfer.len => device.finish(transfer, Ok(()), bufs),
                 Ok(0) => device.finish(transfer, Err(IoError::IO), bufs),
                 Ok(n) => device.read_rest(transfer, n as usize, bufs),
+                Err(e) if transfer.can_be_split(e) => device.split(transfer, bufs, SliceList::new()),
                 Err(e) => device.finish(transfer, Err(e), bufs),
             }
         });
@@ -357,7 +371,10 @@ impl Device {
                 scatter(&mut bufs, at, &bounce[0][at - from..n]);
                 at = from + n;
             }
-            device.finish(transfer, outcome, bufs);
+            match outcome {
+                Err(e) if transfer.can_be_split(e) => device.split(transfer, bufs, SliceList::new()),
+                outcome => device.finish(transfer, outcome, bufs),
+            }
         });
     }
 
@@ -381,13 +398,51 @@ impl Device {
                             return device.finish(transfer, Err(IoError::IO), BufList::new());
                         }
                     }
-                    let data = tail(&data, keep - transfer.moved);
+                    let rest = tail(&data, keep - transfer.moved);
                     transfer.moved = keep;
-                    device.write_on(transfer, data, fua);
+                    if transfer.parts.len() > 1 {
+                        transfer.whole.get_or_insert(data);
+                    }
+                    device.write_on(transfer, rest, fua);
+                }
+                // What was to be durable is not tried again: whoever asked has to know that the device could not do it.
+                Err(e) if !fua && transfer.can_be_split(e) => {
+                    let data = transfer.whole.take().unwrap_or(data);
+                    device.split(transfer, BufList::new(), data);
                 }
                 Err(e) => device.finish(transfer, Err(e), BufList::new()),
             }
         });
+    }
+
+    /// Puts the parts of a request that failed back in front of what waits, each to be tried alone: which of them is bad nobody knows, and the others are
+    /// not to fail with it.
+    fn split(&self, mut transfer: Transfer, bufs: BufList, data: SliceList) {
+        if let Some(emulated) = transfer.emulated.take() {
+            let device = self.clone();
+            return self.0.rt.detach(async move {
+                emulated.await;
+                device.split(transfer, bufs, data);
+            });
+        }
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
+        let (mut bufs, mut data) = (bufs.into_iter(), data.into_iter());
+        let mut offset = transfer.offset;
+        let mut requests: SmallVec<[Request; 8]> = SmallVec::new();
+        for Part { class, len, segments, since, done } in transfer.parts {
+            let work = match done {
+                Done::Read(done) => Work::Read { buf: bufs.next(), done },
+                Done::Write(done) => Work::Write { data: data.by_ref().take(segments).collect(), fua: false, done },
+            };
+            requests.push(Request { class, offset, len, since, work, alone: true });
+            offset += len as u64;
+        }
+        {
+            let mut waiting = self.0.waiting.borrow_mut();
+            requests.into_iter().rev().for_each(|r| waiting.push_front(r));
+        }
+        self.dispatch();
     }
 
     fn finish(&self, mut transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
@@ -433,6 +488,8 @@ enum Done {
 struct Part {
     class: Class,
     len: usize,
+    /// Slices of a write.
+    segments: usize,
     since: Instant,
     done: Done,
 }
@@ -444,8 +501,17 @@ struct Transfer {
     stalls: u32,
     len: usize,
     parts: SmallVec<[Part; 1]>,
+    /// What is to be written, where a part of it was, and it is more than one request.
+    whole: Option<SliceList>,
     /// Completes when the device that is emulated would have done it.
     emulated: Option<OneShot<()>>,
+}
+
+impl Transfer {
+    /// True if it failed for what one of several requests may have met.
+    fn can_be_split(&self, e: IoError) -> bool {
+        self.parts.len() > 1 && !e.is_gone()
+    }
 }
 
 /// Copies `bytes` to position `at` of the concatenation of `bufs`.

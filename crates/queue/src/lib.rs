@@ -4,15 +4,19 @@
 //! up to the device's largest request. What exceeds the device's depth waits here. Completed I/O wakes exactly the tasks that
 //! asked for it.
 //!
-//! Fault model: as the seam's. A transfer that is short is continued; one that stands still (0 bytes) is an EIO. Nothing is retried
-//! here after an error: whoever knows of other copies decides.
+//! Fault model: as the seam's. A transfer that is short is continued; one that stands still (0 bytes) is an EIO. A merged request that
+//! fails is split: each request in it is tried alone, so that none fails because of its neighbour. Other errors are not retried: the
+//! caller that knows of other copies decides, or asks for every block by itself ([`Device::read_blocks`]). A write that was to be
+//! durable, and a flush, are never tried again here: a device says once that it has lost something.
 
+mod blocks;
 mod device;
 pub mod emulate;
 mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use blocks::Blocks;
 pub use device::{Device, Limits};
 pub use emulate::Emulate;
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

@@ -165,3 +165,85 @@ fn errors_reach_those_they_belong_to() {
     .expect("alive");
     rt.kill();
 }
+
+#[test]
+fn a_bad_block_takes_no_neighbour_with_it() {
+    let world = World::new(3);
+    let disk = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, disk, Limits::default());
+    let (r, w) = (rt.clone(), world.clone());
+    rt.block_on(async move {
+        let at = |i: u64| i * BLOCK as u64;
+        for i in 0..16 {
+            assert_eq!(device.write(Class::Foreground, at(i), block(r.bufs(), i as u8, 1)).await, Ok(()));
+        }
+        assert!(w.inject(disk, Fault::ReadError { offset: at(5), len: 512 }));
+        let reads: Vec<_> = (0..16)
+            .map(|i| {
+                let d = device.clone();
+                r.spawn(async move { d.read_new(Class::Foreground, at(i), BLOCK).await })
+            })
+            .collect();
+        for (i, read) in reads.into_iter().enumerate() {
+            let (outcome, buf) = read.await.expect("ran");
+            assert_eq!(outcome.is_ok(), i != 5, "block {i}");
+            assert!(i == 5 || buf.iter().all(|&b| b == i as u8), "block {i}");
+        }
+        assert_eq!((device.stats().of(Class::Foreground).merged, device.load()), (15, 0));
+
+        // Blocks of one request, and an error that passes.
+        let read = device.read_blocks(Class::Foreground, at(0), 16).await;
+        assert_eq!(read.unreadable, [(5, IoError::IO)]);
+        assert!(read.get(5).is_err() && read.get(6) == Ok(&[6; BLOCK][..]));
+        assert!(w.inject(disk, Fault::FailNext));
+        assert!(device.read_blocks(Class::Foreground, at(6), 1).await.unreadable.is_empty());
+        assert!(w.inject(disk, Fault::Dead));
+        assert_eq!(device.read_blocks(Class::Foreground, at(6), 3).await.unreadable.len(), 3);
+    })
+    .expect("alive");
+    rt.kill();
+}
+
+#[test]
+fn merged_writes_fail_one_by_one_and_durable_ones_together() {
+    for (fua, seed) in [(false, 1), (false, 2), (true, 3)] {
+        let world = World::new(seed);
+        let disk = world.add_disk(DiskModel::nvme(1 << 20));
+        let rt = Rt::new(world.backend(), Order::Fifo, 64);
+        let device = Device::new(&rt, disk, Limits::default());
+        let (r, w) = (rt.clone(), world.clone());
+        rt.block_on(async move {
+            let at = |i: u64| i * 2 * BLOCK as u64;
+            // The first request is cut short, and what is left of it fails.
+            assert!(seed != 2 || w.inject(disk, Fault::ShortenNext));
+            assert!(seed == 2 || w.inject(disk, Fault::FailNext));
+            let writes: Vec<_> = (0..8)
+                .map(|i| {
+                    let (d, data) = (device.clone(), block(r.bufs(), i as u8 + 1, 2));
+                    r.spawn(async move {
+                        let class = Class::Commit;
+                        if fua { d.write_durable(class, at(i), data).await } else { d.write(class, at(i), data).await }
+                    })
+                })
+                .collect();
+            r.settled().await;
+            if seed == 2 {
+                while w.fault_counts(disk).short_transfers == 0 {
+                    r.sleep(Duration::from_micros(1)).await;
+                }
+                assert!(w.inject(disk, Fault::FailNext));
+            }
+            for write in writes {
+                assert_eq!(write.await.expect("ran").is_ok(), !fua);
+            }
+            for i in 0..8 {
+                let (outcome, buf) = device.read_new(Class::Commit, at(i), 2 * BLOCK).await;
+                assert_eq!(outcome, Ok(()));
+                assert!(fua || buf.iter().all(|&b| b == i as u8 + 1), "request {i}");
+            }
+        })
+        .expect("alive");
+        rt.kill();
+    }
+}

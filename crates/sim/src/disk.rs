@@ -4,14 +4,18 @@
 //! latency from its range; once in a hundred ten times that. So operations in flight together complete in any order.
 //! What an operation does it does at its completion; until then a read may see a write that is in flight, sector by sector.
 
+use std::collections::VecDeque;
+
 use base::{BufList, Duration, IoError, Prng, SECTOR, SliceList};
 use rt::{Completion, OpId, Payload};
 
-use crate::fault::{Armed, Fault, FaultCounts, FaultRates, by_chance, strikes};
+use crate::fault::{Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes};
 use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
 
 const SECTOR_U64: u64 = SECTOR as u64;
+/// Writes of which the place is kept.
+const RECENT: usize = 256;
 
 /// The kind of a disk: its size and speed.
 #[derive(Clone, Debug)]
@@ -119,6 +123,11 @@ pub(crate) struct Disk {
     /// Slots of the writes in flight.
     writing: Vec<u32>,
     armed: Armed,
+    /// What every flush loses, as all fail.
+    fails_flushes: Option<Loses>,
+    flaky: Flaky,
+    /// Where the last writes that completed were, the latest last: offset and length.
+    pub recent: VecDeque<(u64, u64)>,
     dead: bool,
     full: bool,
     /// When each of the `depth` servers is free.
@@ -142,6 +151,9 @@ impl Disk {
             free: Vec::new(),
             writing: Vec::new(),
             armed: Armed::default(),
+            fails_flushes: None,
+            flaky: Flaky::default(),
+            recent: VecDeque::new(),
             dead: false,
             full: false,
             servers: vec![0; model.depth],
@@ -243,10 +255,7 @@ impl Disk {
         let len = request.len.min(size.saturating_sub(offset));
         match &mut request.work {
             Work::Flush { .. } | Work::Read(_) if fails => Err(IoError::IO),
-            Work::Flush { upto } => {
-                self.store.flush(*upto);
-                Ok(0)
-            }
+            Work::Flush { upto } => self.flush(*upto),
             Work::Discard => {
                 let pieces = self.pieces_of_discard(offset, len);
                 self.store.write(pieces, None, false);
@@ -268,9 +277,35 @@ impl Disk {
                     return Err(IoError::IO);
                 }
                 self.write(pieces, *fua);
-                Ok(len)
+                if self.recent.len() == RECENT {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back((offset, len));
+                self.report(len)
             }
         }
+    }
+
+    /// What is reported of something that was done.
+    fn report(&mut self, done: u64) -> Result<u64, IoError> {
+        if strikes(&mut self.armed.fail_but_do, self.rates.failed_but_done, &mut self.rng) {
+            self.counts.failed_but_done += 1;
+            return Err(IoError::IO);
+        }
+        Ok(done)
+    }
+
+    fn flush(&mut self, upto: u64) -> Result<u64, IoError> {
+        let armed = self.fails_flushes.or_else(|| self.armed.fail_flush.pop_front());
+        let drawn = armed.is_none() && by_chance(self.rates.failed_flush, &mut self.rng);
+        let loses = if drawn { Some(Loses::by_chance(&mut self.rng)) } else { armed };
+        if let Some(loses) = loses {
+            self.counts.failed_flushes += 1;
+            self.counts.lost_sectors += self.store.lose(upto, loses, &mut self.rng);
+            return Err(IoError::IO);
+        }
+        self.store.flush(upto);
+        self.report(0)
     }
 
     fn shorten(&mut self, len: u64) -> u64 {
@@ -340,6 +375,10 @@ impl Disk {
             self.counts.read_errors += 1;
             return Err(IoError::IO);
         }
+        if self.flaky.fails(offset, len, self.rates.transient_read, &mut self.rng) {
+            self.counts.transient_reads += 1;
+            return Err(IoError::IO);
+        }
         let mut left = len as usize;
         let mut at = offset;
         for buf in bufs.iter_mut() {
@@ -389,7 +428,14 @@ impl Disk {
             Fault::LoseNextWrite => self.armed.lose += 1,
             Fault::ShortenNext => self.armed.shorten += 1,
             Fault::FailNext => self.armed.fail += 1,
-            Fault::Stuck(_) | Fault::StuckForever | Fault::Dead => {
+            Fault::FailNextButDo => self.armed.fail_but_do += 1,
+            Fault::FailFlush { times: Times::Always, loses } => self.fails_flushes = Some(loses),
+            Fault::FailFlush { times: Times::Next(n), loses } => {
+                self.armed.fail_flush.extend(std::iter::repeat_n(loses, n as usize));
+            }
+            Fault::FailReads { times: 0, .. } => return false,
+            Fault::FailReads { offset, len, times } => self.flaky.add((offset, offset.saturating_add(len)), times),
+            Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world sees to these, as they move events")
             }
             Fault::Full(full) => self.full = full,
@@ -423,8 +469,26 @@ impl Disk {
         self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
     }
 
+    /// Fails everything from now on. The cache stays, and what is in flight is done or not.
+    pub fn detach(&mut self) {
+        self.counts.unreachable += 1;
+        self.end_in_flight();
+        self.dead = true;
+        self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
+    }
+
+    /// What is in flight is done or not.
+    fn end_in_flight(&mut self) {
+        for pieces in self.in_flight_pieces() {
+            if self.rng.one_in(2) {
+                self.store.write(pieces, None, false);
+            }
+        }
+    }
+
     pub fn revive(&mut self) {
         self.dead = false;
+        self.fails_flushes = None;
     }
 
     /// Decides what was not stable.
@@ -456,11 +520,8 @@ impl Disk {
         if power {
             self.lose_power();
         } else {
-            for pieces in self.in_flight_pieces() {
-                if self.rng.one_in(2) {
-                    self.store.write(pieces, None, false);
-                }
-            }
+            self.end_in_flight();
+            self.store.end_lost(&mut self.rng);
         }
         self.requests.clear();
         self.free.clear();

@@ -1,5 +1,7 @@
 //! What can go wrong with a disk, and how often.
 
+use std::collections::VecDeque;
+
 use base::{Duration, Prng};
 
 /// A fault, to be injected into one disk by [`World::inject`](crate::World::inject).
@@ -37,8 +39,52 @@ pub enum Fault {
     StuckForever,
     /// The disk is gone, its cache with it: everything fails, until it is [revived](crate::World::revive).
     Dead,
+    /// The way to the disk is gone: everything fails, until it is [revived](crate::World::revive). Its cache stays: it comes back
+    /// with all that was acknowledged, and what was in flight is done or not.
+    Unreachable,
+    /// Flushes fail with EIO, as `fsync` does on Linux: the error is reported once, and what the flush covered counts as clean.
+    /// What it [loses](Loses) reads still see, and no later flush makes it stable, until it is written again. A cut of power
+    /// takes it. After a kill a sector of it is as the medium has it, or as it was last written, and is then an ordinary
+    /// write that was not flushed: a program that starts reads past what the host has in memory.
+    FailFlush {
+        /// How many.
+        times: Times,
+        /// What becomes of what they cover.
+        loses: Loses,
+    },
+    /// The next write or flush is done, and reported as failed with EIO.
+    FailNextButDo,
+    /// So many reads that touch the range answer EIO; then all is well. This outlasts boots.
+    FailReads {
+        /// Bytes from the disk's start.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// How many reads.
+        times: u32,
+    },
     /// The host's file system is full (or no longer): writes to what was never written fail with ENOSPC.
     Full(bool),
+}
+
+/// How many operations a fault befalls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Times {
+    /// The next so many of this boot.
+    Next(u32),
+    /// All, in this boot and later ones, until the disk is [revived](crate::World::revive).
+    Always,
+}
+
+/// What becomes of what a flush covered that fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loses {
+    /// It is as before: a later flush makes it stable.
+    Nothing,
+    /// What a cut of power might take, by the sector.
+    Part,
+    /// All that was not stable before.
+    All,
 }
 
 /// How often faults happen by themselves: once in so many operations, 0 for never (the default).
@@ -58,6 +104,12 @@ pub struct FaultRates {
     pub transient_error: u32,
     /// [`Fault::Stuck`], for any operation, for a time of up to `stuck_for`.
     pub stuck: u32,
+    /// [`Fault::FailFlush`], for flushes: one fails, and loses nothing, a part, or all.
+    pub failed_flush: u32,
+    /// [`Fault::FailNextButDo`], for writes and flushes.
+    pub failed_but_done: u32,
+    /// [`Fault::FailReads`], for reads: this one fails, the next is well.
+    pub transient_read: u32,
     /// The longest time a disk is stuck by chance.
     pub stuck_for: Duration,
 }
@@ -83,6 +135,16 @@ pub struct FaultCounts {
     pub stuck: u64,
     /// Times it died.
     pub dead: u64,
+    /// Times the way to it was gone.
+    pub unreachable: u64,
+    /// Flushes that failed.
+    pub failed_flushes: u64,
+    /// Sectors whose newest version a flush that failed has lost.
+    pub lost_sectors: u64,
+    /// Writes and flushes that were done and reported as failed.
+    pub failed_but_done: u64,
+    /// Reads that failed, of sectors that can be read.
+    pub transient_reads: u64,
     /// Writes refused, wholly or in part, for want of space.
     pub no_space: u64,
 }
@@ -94,6 +156,44 @@ pub(crate) struct Armed {
     pub lose: u32,
     pub shorten: u32,
     pub fail: u32,
+    pub fail_but_do: u32,
+    pub fail_flush: VecDeque<Loses>,
+}
+
+/// Reads of a range that fail for a while.
+#[derive(Default)]
+pub(crate) struct Flaky {
+    /// Ranges, and how many reads of them fail yet.
+    ranges: Vec<((u64, u64), u32)>,
+    /// Where reads failed last by chance: the next ones there are well.
+    spared: VecDeque<(u64, u64)>,
+}
+
+impl Flaky {
+    /// Places that are spared.
+    const SPARED: usize = 16;
+
+    pub fn add(&mut self, range: (u64, u64), times: u32) {
+        self.ranges.push((range, times));
+    }
+
+    /// Whether a read fails now, though what it is about can be read.
+    pub fn fails(&mut self, offset: u64, len: u64, one_in: u32, rng: &mut Prng) -> bool {
+        let touches = |range: &(u64, u64)| range.0 < offset + len && offset < range.1;
+        if let Some((_, times)) = self.ranges.iter_mut().find(|r| touches(&r.0)) {
+            *times -= 1;
+            self.ranges.retain(|r| r.1 > 0);
+            return true;
+        }
+        if len == 0 || self.spared.iter().any(touches) || !by_chance(one_in, rng) {
+            return false;
+        }
+        if self.spared.len() == Self::SPARED {
+            self.spared.pop_front();
+        }
+        self.spared.push_back((offset, offset + len));
+        true
+    }
 }
 
 /// Whether one happens now: because it was asked for, or by chance.
@@ -107,4 +207,14 @@ pub(crate) fn strikes(armed: &mut u32, one_in: u32, rng: &mut Prng) -> bool {
 
 pub(crate) fn by_chance(one_in: u32, rng: &mut Prng) -> bool {
     one_in > 0 && rng.one_in(u64::from(one_in))
+}
+
+impl Loses {
+    pub(crate) fn by_chance(rng: &mut Prng) -> Loses {
+        match rng.below(4) {
+            0 => Loses::Nothing,
+            1 => Loses::All,
+            _ => Loses::Part,
+        }
+    }
 }

@@ -10,9 +10,12 @@
 //! * **Death of the process** alone: what was in flight is done or not, the disk's cache stays.
 //! * **Faults of disks**, asked for or at random rates: see [`Fault`]. The bytes that should have been there are kept: see
 //!   [`World::pristine`] and [`World::faulted`].
+//! * **Flushes that fail** as `fsync` does on Linux: what they covered and lost stays readable, and no later flush makes it
+//!   stable; a cut of power takes it, a kill takes it or not, writing it again makes it a write like any other.
 //! * **The wire**: transfers cut anywhere, full buffers, latency, closed and vanished peers.
 //!
 //! What is not modelled: two processes on one disk, and a disk that forgets what it acknowledged as flushed (that is a lost write).
+//! A flush that reports success and did nothing is the same: [`Fault::LoseNextWrite`], for all that it covered.
 //!
 //! # How to use it
 //!
@@ -52,7 +55,7 @@ mod wire;
 mod world;
 
 pub use disk::DiskModel;
-pub use fault::{Fault, FaultCounts, FaultRates};
+pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
 pub use store::DiskSnapshot;
 pub use wire::WireModel;
 pub use world::World;

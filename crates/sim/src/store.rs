@@ -4,15 +4,19 @@
 //! completed. A flush moves the head of the log into `base`. A [cut](Store::cut) decides for every sector of every record
 //! whether it had reached the medium; the last one that had is what the sector holds from then on.
 //!
+//! A flush that fails may [lose](Store::lose) sectors of the log: `current` keeps them, and neither the log nor `base` has them any
+//! more, so nothing but writing them again makes them stable.
+//!
 //! Faults that change bytes (rot, lost and misdirected writes) split the disk into two images: the actual one, and the
 //! pristine one that the same history would have made without them. They are one again when no difference is left.
 //! Damage belongs to a version: rewriting a sector heals it, losing that rewrite brings the damage back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::prng::mix64;
 use base::{Prng, SECTOR};
 
+use crate::fault::Loses;
 use crate::table::{PAGE_U64, Piece, SECTORS, Table};
 
 const SECTOR_U64: u64 = SECTOR as u64;
@@ -54,6 +58,8 @@ pub(crate) struct Store {
     pristine: Option<Image>,
     log: VecDeque<Record>,
     unreadable: BTreeSet<u64>,
+    /// Sectors that `current` has and the medium never will, unless they are written again; and whether that cannot be read there.
+    lost: BTreeMap<u64, bool>,
     completed: u64,
 }
 
@@ -106,6 +112,7 @@ impl Store {
             pristine: None,
             log: VecDeque::new(),
             unreadable: BTreeSet::new(),
+            lost: BTreeMap::new(),
             completed: 0,
         }
     }
@@ -139,6 +146,10 @@ impl Store {
         if !self.unreadable.is_empty() {
             cured = pieces.iter().flat_map(Piece::sectors).filter(|s| self.unreadable.remove(s)).collect();
         }
+        if !self.lost.is_empty() {
+            let written = pieces.iter().chain(pristine.iter().flatten()).flat_map(Piece::sectors);
+            cured.extend(written.filter(|s| self.lost.remove(s) == Some(true)));
+        }
         for piece in &pieces {
             self.actual.current.apply(piece);
         }
@@ -166,6 +177,68 @@ impl Store {
         }
     }
 
+    /// A flush of the first `upto` writes fails: what has not reached the medium never will, and reads see it nevertheless.
+    /// Gives the number of sectors of which the newest version is lost.
+    pub fn lose(&mut self, upto: u64, loses: Loses, rng: &mut Prng) -> u64 {
+        let first = self.log.front().map_or(upto + 1, |r| r.seq);
+        let survival = match loses {
+            Loses::Nothing => return 0,
+            Loses::All => Survival::Nothing,
+            Loses::Part => Survival::by_chance(rng, first, upto.max(first) + 1),
+        };
+        let salt = rng.next_u64();
+        let before = self.lost.len();
+        for record in &mut self.log {
+            let all = record.pieces.iter().chain(record.pristine.iter().flatten());
+            let sectors: Vec<u64> = all.flat_map(Piece::sectors).collect();
+            if record.seq <= upto && !record.stable {
+                let keep = |pieces: &[Piece]| surviving(pieces, survival, salt, record.seq);
+                let (pieces, pristine) = (keep(&record.pieces), record.pristine.as_deref().map(keep));
+                (record.pieces, record.pristine) = (pieces, pristine);
+            }
+            for sector in sectors {
+                let covers = |pieces: &[Piece]| pieces.iter().any(|p| p.covers(sector));
+                if covers(&record.pieces) || record.pristine.as_deref().is_some_and(covers) {
+                    self.lost.remove(&sector);
+                } else {
+                    let unreadable = record.cured.contains(&sector);
+                    *self.lost.entry(sector).or_default() |= unreadable;
+                }
+            }
+            record.cured.retain(|s| !self.lost.contains_key(s));
+        }
+        (self.lost.len() - before.min(self.lost.len())) as u64
+    }
+
+    /// The process that wrote what a flush has lost is gone. Whoever reads it next finds, by the sector, the medium's version; or
+    /// the newest, which is then in the cache as any write is that was not flushed.
+    pub fn end_lost(&mut self, rng: &mut Prng) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let share = rng.below(5);
+        let lost = std::mem::take(&mut self.lost);
+        let (again, dropped): (Vec<_>, Vec<_>) = lost.into_iter().partition(|_| rng.below(4) < share);
+        self.unreadable.extend(dropped.iter().chain(&again).filter(|l| l.1).map(|l| l.0));
+        let (mut written, mut pristine) = (Vec::new(), None);
+        for (image, is_pristine) in [(Some(&mut self.actual), false), (self.pristine.as_mut(), true)] {
+            let Some(image) = image else { continue };
+            let newest = sectors_of(&image.current, &again);
+            let mut medium = image.base.clone();
+            for r in &self.log {
+                let pieces = r.pristine.as_ref().filter(|_| is_pristine).unwrap_or(&r.pieces);
+                pieces.iter().for_each(|p| medium.apply(p));
+            }
+            sectors_of(&medium, &dropped).iter().for_each(|p| image.current.apply(p));
+            if is_pristine {
+                pristine = Some(newest);
+            } else {
+                written = newest;
+            }
+        }
+        self.write(written, pristine, false);
+    }
+
     /// The power goes. `in_flight` are writes that have not completed: they may have reached the medium all the same.
     pub fn cut(&mut self, rng: &mut Prng, mut in_flight: Vec<Vec<Piece>>) {
         let salt = rng.next_u64();
@@ -177,6 +250,7 @@ impl Store {
             in_flight.swap(i, rng.below(i as u64 + 1) as usize);
         }
         let flying_from = self.completed;
+        self.unreadable.extend(std::mem::take(&mut self.lost).into_iter().filter(|l| l.1).map(|l| l.0));
         let records = std::mem::take(&mut self.log).into_iter().chain(
             (flying_from + 1..).zip(in_flight).map(|(seq, pieces)| Record {
                 seq,
@@ -225,15 +299,17 @@ impl Store {
         let start = (sector % SECTORS) as usize * SECTOR;
         change(&mut page[start..start + SECTOR]);
         let mask = 1 << (sector % SECTORS);
+        let in_memory = self.lost.contains_key(&sector);
         let rotten = Piece { page: sector / SECTORS, mask, bytes: Some(page.into()) };
         self.actual.current.apply(&rotten);
-        match self.log.iter_mut().rev().find(|r| r.pieces.iter().any(|p| p.covers(sector))) {
+        match self.log.iter_mut().rev().find(|r| !in_memory && r.pieces.iter().any(|p| p.covers(sector))) {
             Some(record) => {
                 record.pristine.get_or_insert_with(|| record.pieces.clone());
                 // The same sectors as before, the rotten one from a piece of its own.
                 record.pieces.iter_mut().filter(|p| p.page == rotten.page).for_each(|p| p.mask &= !mask);
                 record.pieces.push(rotten);
             }
+            None if in_memory => {}
             None => self.actual.base.apply(&rotten),
         }
     }
@@ -265,7 +341,14 @@ impl Store {
         self.pristine = snapshot.pristine.as_ref().map(Image::at_rest);
         self.unreadable.clone_from(&snapshot.unreadable);
         self.log.clear();
+        self.lost.clear();
     }
+}
+
+/// What `table` has of these sectors.
+fn sectors_of(table: &Table, sectors: &[(u64, bool)]) -> Vec<Piece> {
+    let piece = |page: u64, sector: u64| Piece { page, mask: 1 << (sector % SECTORS), bytes: table.get(page).cloned() };
+    sectors.iter().map(|(sector, _)| piece(sector / SECTORS, *sector)).collect()
 }
 
 /// The part of a write's `pieces` that survives.

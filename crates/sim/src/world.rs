@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use base::prng::mix64;
 use base::{Duration, Instant, IoError, Prng, crc32c};
@@ -38,6 +40,9 @@ struct State {
     wire: Wire,
     failed: Vec<Option<Completion>>,
     idle: Idle,
+    /// Operations so far, and tasks that wait for so many.
+    submitted: u64,
+    waiting: Vec<(u64, Waker)>,
     rng: Prng,
     hash: u64,
     trace: bool,
@@ -97,6 +102,8 @@ impl World {
             wire: Wire::new(rng.fork()),
             failed: Vec::new(),
             idle: Idle::default(),
+            submitted: 0,
+            waiting: Vec::new(),
             hash: mix64(seed),
             rng,
             trace: false,
@@ -152,12 +159,17 @@ impl World {
                 s.disk(disk).die();
                 s.unstick(disk);
             }
+            Fault::Unreachable => {
+                s.disk(disk).detach();
+                s.unstick(disk);
+            }
             other => return s.disk(disk).inject(other),
         }
         true
     }
 
-    /// Ends [`Fault::Dead`] and [`Fault::StuckForever`]: a dead disk comes back with what was stable, and perhaps more.
+    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`], and flushes that [always](crate::Times::Always)
+    /// fail: a dead disk comes back with what was stable, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();
@@ -184,6 +196,26 @@ impl World {
     pub fn idle(&self) -> Duration {
         let s = self.0.borrow();
         Duration::from_nanos(s.idle.at(s.now))
+    }
+
+    /// Where the last writes to `disk` were that completed, the latest last: offsets and lengths, of at most 256.
+    pub fn recent_writes(&self, disk: FileId) -> Vec<(u64, u64)> {
+        self.0.borrow_mut().disk(disk).recent.iter().copied().collect()
+    }
+
+    /// Waits until `n` more operations were submitted in this boot, and gives the moment: to end it right there.
+    pub async fn after_operations(&self, n: u64) {
+        let mut target = None;
+        poll_fn(|cx| {
+            let mut s = self.0.borrow_mut();
+            let at = *target.get_or_insert(s.submitted + n);
+            if s.submitted >= at {
+                return Poll::Ready(());
+            }
+            s.waiting.push((at, cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
     }
 
     /// How many faults took effect on `disk` so far.
@@ -272,6 +304,7 @@ impl State {
         self.boot += 1;
         self.events.clear();
         self.failed.clear();
+        self.waiting.clear();
         self.wire.stop();
         self.disks.iter_mut().for_each(|d| d.stop(power));
         self.idle.stop(self.now);
@@ -312,6 +345,14 @@ impl State {
             eprintln!("{:>14} {} > {}", self.now, id.0, describe(&op));
         }
         self.note_op(id, &op);
+        self.submitted += 1;
+        self.waiting.retain(|(at, waker)| {
+            let due = *at <= self.submitted;
+            if due {
+                waker.wake_by_ref();
+            }
+            !due
+        });
         let now = self.now;
         let failed = match op {
             Op::Read { file, offset, bufs } => {

@@ -247,6 +247,7 @@ fn storm(seed: u64) -> (World1, Vec<Option<u8>>) {
             transient_error: 30,
             stuck: 100,
             stuck_for: Duration::from_secs(1),
+            ..FaultRates::default()
         },
     );
     let blocks = on(&w, async move |w| {

@@ -64,8 +64,8 @@ async fn create(boot: &Rc<Boot>, name: &str) {
     env.model.borrow_mut().end_create(name, outcome.is_ok());
     if let Err(e) = outcome {
         judge(env, "create", &e);
-        // It may be there nevertheless; the name is not used again in this boot.
-        if boot.volumes.open(name).is_none() {
+        // It may be there nevertheless, now or after a restart; the name is not used again in this boot.
+        if boot.volumes.open(name).is_none() && !env.failing.get() {
             env.model.borrow_mut().forget(name);
         }
     }

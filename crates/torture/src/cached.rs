@@ -79,11 +79,17 @@ pub(crate) enum Over {
     Refused,
     /// The cache's device was struck, and is of no use: the story goes on without it.
     CacheFailed,
+    /// A device that is needed has failed: the next start finds it well.
+    DeviceFailed,
 }
 
 fn judge(env: &Env, what: &str, outcome: Result<(), PoolError>) -> Result<(), Over> {
     match outcome {
         Ok(()) => Ok(()),
+        Err(e) if env.failing.get() && !env.beyond() => {
+            env.note(format!("{what}: {:?}: {e}", e.kind));
+            Err(Over::DeviceFailed)
+        }
         Err(e) if env.errors_allowed() => {
             env.note(format!("{what}: {:?}: {e}", e.kind));
             Err(if env.beyond() { Over::Refused } else { Over::CacheFailed })
@@ -100,7 +106,7 @@ fn right(env: &Env, outcome: Result<(), String>) {
 
 /// The cache's device was struck: it is not used any more.
 pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
-    if !env.cache_struck.get() {
+    if !env.cache_struck.get() && env.spoilt.borrow().is_empty() {
         return;
     }
     match attachment.get() {
@@ -124,7 +130,7 @@ pub(crate) async fn open(
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
         // It held nothing that the pool lacked when its device failed.
-        (_, false) if env.cache_struck.get() || env.cache_returned.get() => {
+        (_, false) if env.cache_struck.get() || env.cache_returned.get() || env.device_failed.get() => {
             env.count("caches that failed and were not missed", 1);
             gone(env, attachment);
         }
@@ -142,6 +148,7 @@ pub(crate) async fn open(
         (_, false) => gone(env, attachment),
     }
     env.cache_returned.set(false);
+    env.device_failed.set(env.failing.get());
     if pool.cache_uuid().is_none() {
         if !may_attach || env.one_in(4) {
             env.count("boots without a cache, of runs with one", 1);
@@ -160,6 +167,7 @@ pub(crate) async fn open(
     env.count("opens of a cache whose clean keys did not count", u64::from(pool.clean_void()));
     let cache = match Cache::open(rt, file, pool, plan.settings.clone()).await {
         Ok(cache) => cache,
+        Err(e) if !env.failures_allowed() => env.fail(format!("opening the cache: {:?}: {e}", e.kind)),
         Err(e) => {
             let over = judge(env, "opening the cache", Err(e)).err().unwrap_or(Over::Refused);
             if over == Over::CacheFailed {

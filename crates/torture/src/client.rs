@@ -208,7 +208,7 @@ impl Client {
     async fn change(&self, context: Context, front: Front, kind: Kind, offset: u64, len: u64) {
         let env = &self.boot.env;
         let id = context.volume;
-        let fua = env.one_in(24);
+        let fua = env.one_in(env.settings.fua);
         if env.one_in(4) {
             self.is_full();
         }

@@ -26,6 +26,11 @@ fn encode(sector: &mut [u8], volume: u32, number: u64, write: u64) {
     }
 }
 
+/// Whether a sector is of some volume's content, as its head says.
+pub fn is_data(sector: &[u8]) -> bool {
+    sector[..8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b)) >> 32 == MAGIC
+}
+
 /// What a sector holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {

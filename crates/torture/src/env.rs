@@ -1,7 +1,7 @@
 //! What all parts of a run share: the world, the model, the story, chance.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::Prng;
@@ -45,6 +45,12 @@ pub(crate) struct Env {
     pub cache_struck: Cell<bool>,
     /// A cache was struck in this boot that is detached by now: requests that it failed may still be answered.
     pub was_struck: Cell<bool>,
+    /// Devices that are needed have failed in this boot: requests may fail until it ends.
+    pub failing: Cell<bool>,
+    /// One has at some time.
+    pub device_failed: Cell<bool>,
+    /// Blocks of the cache's device that cannot be read, of those that hold data. Each may cost one block of a volume.
+    pub spoilt: RefCell<BTreeSet<u64>>,
     /// It had died, and serves again as it was when that happened.
     pub cache_returned: Cell<bool>,
     /// Dirty blocks of the cache were lost.
@@ -73,6 +79,9 @@ impl Env {
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
             was_struck: Cell::new(false),
+            failing: Cell::new(false),
+            device_failed: Cell::new(false),
+            spoilt: RefCell::default(),
             cache_returned: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
@@ -154,6 +163,7 @@ impl Env {
         self.resting.set(false);
         self.host_full.set(false);
         self.was_struck.set(false);
+        self.failing.set(false);
         self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
         self.pool.borrow_mut().take();
@@ -168,7 +178,12 @@ impl Env {
 
     /// Clients may see errors: over the devices, or over the cache.
     pub fn errors_allowed(&self) -> bool {
-        self.beyond() || self.cache_struck.get() || self.was_struck.get()
+        self.failures_allowed() || !self.spoilt.borrow().is_empty()
+    }
+
+    /// The same, but for data of the cache that cannot be read.
+    pub fn failures_allowed(&self) -> bool {
+        self.beyond() || self.cache_struck.get() || self.was_struck.get() || self.failing.get()
     }
 
     /// Counts what the open pool has counted.

@@ -16,12 +16,14 @@ use crate::settings::{CacheDamage, Damage};
 
 /// The devices as they are between and during boots.
 pub(crate) struct Devices {
-    env: Rc<Env>,
+    pub(crate) env: Rc<Env>,
     pub files: Vec<DeviceFile>,
     /// The cache's.
     cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
     dead: RefCell<Vec<bool>>,
+    /// Those that failed in this boot, or the one before, though they are needed.
+    pub failed: RefCell<Vec<FileId>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
 }
 
@@ -50,6 +52,7 @@ impl Devices {
             cache: RefCell::new(cache),
             empty_cache,
             dead: RefCell::new(vec![false; n]),
+            failed: RefCell::default(),
             snapshots: RefCell::new(vec![None; n]),
         }
     }
@@ -87,11 +90,13 @@ impl Devices {
         for d in 0..self.files.len() {
             self.revive(d);
         }
+        self.heal_failed(true);
     }
 
     fn revive(&self, d: usize) {
         if std::mem::take(&mut self.dead.borrow_mut()[d]) {
             self.env.world.revive(self.files[d].file);
+            self.env.count("pool devices that died and came back", 1);
             self.env.note(format!("disk{d} is back"));
         }
     }
@@ -100,6 +105,7 @@ impl Devices {
     pub fn between_boots(&self) -> Vec<DeviceFile> {
         let env = &self.env;
         self.calm();
+        self.heal_failed(false);
         let faults = env.settings.faults;
         let mut there = Vec::new();
         for (d, file) in self.files.iter().enumerate() {
@@ -187,11 +193,20 @@ impl Devices {
     pub fn unleash(&self) {
         let faults = self.env.settings.faults;
         for (d, f) in self.files.iter().enumerate() {
-            let rates = if self.is_victim(d) { faults.rates } else { faults.harmless };
-            self.env.world.set_rates(f.file, rates);
+            let victims = self.env.settings.failures.victims;
+            let rates = if self.is_victim(d) {
+                FaultRates {
+                    failed_flush: victims.failed_flush,
+                    failed_but_done: victims.failed_but_done,
+                    ..faults.rates
+                }
+            } else {
+                faults.harmless
+            };
+            self.env.world.set_rates(f.file, self.with_flaky_reads(rates));
         }
         if let (Some(cache), Some(plan)) = (self.cache(), &self.env.settings.cache) {
-            self.env.world.set_rates(cache.file, plan.harmless);
+            self.env.world.set_rates(cache.file, self.with_flaky_reads(plan.harmless));
         }
     }
 
@@ -206,6 +221,9 @@ impl Devices {
             }
             if env.settings.cache.is_some() && env.cache.borrow().is_some() && env.one_in(8) {
                 self.strike_cache();
+                if env.one_in(4) {
+                    self.spoil_cache();
+                }
             }
             let d = env.below(self.files.len() as u64) as usize;
             let file = self.files[d].file;
@@ -258,7 +276,8 @@ impl Devices {
         let whole = |at| CacheSuperblock::decode(&self.env.world.contents(file, at, BLOCK)).ok();
         let (at, sb) = slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence)?;
         let journal = sb.journal_start * BLOCK_U64;
-        let buckets = journal + u64::from(sb.journal_blocks) * BLOCK_U64;
+        // The ring stands twice.
+        let buckets = journal + 2 * u64::from(sb.journal_blocks) * BLOCK_U64;
         let used = u64::from(sb.replay_position + 16).min(u64::from(sb.journal_blocks)) * BLOCK_U64;
         match damage {
             CacheDamage::None | CacheDamage::Dies => None,
@@ -276,12 +295,13 @@ impl Devices {
         if let Some(file) = self.cache() {
             // It may have died and been detached since.
             self.env.world.revive(file.file);
-            if self.env.cache_struck.get()
+            if (self.env.cache_struck.get() || !self.env.spoilt.borrow().is_empty())
                 && let Some(empty) = &self.empty_cache
             {
                 self.env.world.restore_disk(file.file, empty);
             }
             self.env.cache_struck.set(false);
+            self.env.spoilt.borrow_mut().clear();
             self.env.cache_lost_blocks.set(false);
         }
     }
@@ -290,11 +310,12 @@ impl Devices {
     pub fn another_cache(&self) -> Option<CacheFile> {
         let plan = self.env.settings.cache.as_ref()?;
         let file = self.env.world.add_disk(plan.disk.clone());
-        self.env.world.set_rates(file, plan.harmless);
+        self.env.world.set_rates(file, self.with_flaky_reads(plan.harmless));
         let cache = CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes };
         *self.cache.borrow_mut() = Some(cache.clone());
         self.env.was_struck.set(self.env.errors_allowed());
         self.env.cache_struck.set(false);
+        self.env.spoilt.borrow_mut().clear();
         self.env.cache_lost_blocks.set(false);
         Some(cache)
     }

@@ -32,12 +32,14 @@ mod changer;
 mod client;
 pub mod content;
 mod env;
+pub mod failures;
 mod faults;
 mod front;
 mod model;
 mod run;
 pub mod settings;
 mod story;
+mod trouble;
 mod verify;
 
 use std::backtrace::BacktraceStatus;

@@ -54,8 +54,9 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
     if going {
         run.rest();
     }
-    for f in &devices.files {
-        let c = world.fault_counts(f.file);
+    let caches = devices.cache().into_iter().map(|c| c.file);
+    for f in devices.files.iter().map(|f| f.file).chain(caches) {
+        let c = world.fault_counts(f);
         env.count("faults: bit rot", c.bit_rot);
         env.count("faults: unreadable sectors", c.unreadable_sectors);
         env.count("faults: misdirected writes", c.misdirected_writes);
@@ -64,6 +65,11 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
         env.count("faults: transient errors", c.transient_errors);
         env.count("faults: stuck", c.stuck);
         env.count("faults: dead devices", c.dead);
+        env.count("faults: devices out of reach", c.unreachable);
+        env.count("faults: failed flushes", c.failed_flushes);
+        env.count("faults: sectors that a failed flush lost", c.lost_sectors);
+        env.count("faults: done and reported as failed", c.failed_but_done);
+        env.count("faults: reads that failed once", c.transient_reads);
         env.count("faults: no space on the host", c.no_space);
     }
     env.count("cache: cuts seen", env.model.borrow().cuts_taken());
@@ -90,9 +96,15 @@ impl Run {
             let there = self.devices.between_boots();
             if self.created {
                 cached::perhaps_return(&self.env, &self.devices, &self.attachment);
-                self.offline_check(false);
+                // In a row of boots that end at once, only some are looked at.
+                if !self.devices.still_fail() && (plan.cut_at.is_none() || self.env.one_in(4)) {
+                    self.offline_check(false);
+                }
                 if self.attachment.get() == Attachment::Attached && self.env.one_in(2) {
                     self.devices.strike_cache_at_rest();
+                }
+                if self.attachment.get() == Attachment::Attached {
+                    self.devices.spoil_cache();
                 }
                 cached::perhaps_lose(&self.env, &self.attachment);
             }
@@ -140,7 +152,7 @@ impl Run {
         match outcome {
             None => Ended::Planned(plan.ending),
             Some(Ok(())) => Ended::Planned(Ending::Close),
-            Some(Err(Over::CacheFailed)) => Ended::Planned(Ending::Kill),
+            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => Ended::Planned(Ending::Kill),
             Some(Err(Over::Refused)) => Ended::Refused,
         }
     }
@@ -148,13 +160,15 @@ impl Run {
     /// Checks the devices as they are now, without faults.
     fn offline_check(&mut self, data: bool) -> Option<Report> {
         self.devices.calm();
+        self.devices.only_flaky_reads();
         let rt = self.runtime();
         let (r, files) = (rt.clone(), self.devices.alive());
         let data = data || self.env.one_in(4);
         let options = CheckOptions { data, ..CheckOptions::default() };
         // A cache that nothing has struck must be as whole as the pool.
         let attached = self.attachment.get() == Attachment::Attached;
-        let sound = attached && !self.env.cache_struck.get() && !self.env.beyond();
+        let struck = self.env.cache_struck.get() || !self.env.spoilt.borrow().is_empty();
+        let sound = attached && !struck && !self.env.beyond();
         let cache = self.devices.cache().filter(|_| sound);
         let checked = rt.block_on(async move {
             let report = check(&r, files, &options, &mut |_| ()).await?;
@@ -278,7 +292,9 @@ impl Run {
         rt.kill();
         self.created = true;
         match outcome {
-            Some(Err(Over::CacheFailed)) => self.env.fail("the cache fails when all faults are over"),
+            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => {
+                self.env.fail("the cache fails when all faults are over")
+            }
             other => other == Some(Ok(())),
         }
     }
@@ -312,6 +328,19 @@ impl Session {
                 end(&e, &rt, plan.ending).await;
             }));
         }
+        if let Some(operations) = plan.cut_at {
+            let (e, rt) = (env.clone(), self.rt.clone());
+            drop(self.rt.spawn(async move {
+                e.world.after_operations(operations).await;
+                e.count("boots that ended at an operation", 1);
+                end(&e, &rt, plan.ending).await;
+            }));
+        }
+        if created.get() {
+            env.failing.set(self.devices.still_fail());
+            let (devices, rt) = (self.devices.clone(), self.rt.clone());
+            drop(self.rt.spawn(async move { devices.fail(rt).await }));
+        }
         if !env.beyond() && created.get() {
             self.devices.unleash();
         }
@@ -331,6 +360,10 @@ impl Session {
         if env.settings.cache.is_some() {
             let front = Changer::new(&boot, &self.devices, &self.attachment);
             tasks.push(self.rt.spawn(async move { front.work().await }));
+        }
+        if env.settings.failures.storm {
+            let b = boot.clone();
+            tasks.push(self.rt.spawn(async move { collect(b).await }));
         }
         let server = nbd::Server::new(self.rt.clone(), boot.volumes.clone(), nbd::Limits::default());
         server.serve(boot.listener);
@@ -384,6 +417,10 @@ impl Session {
         env.take_counters();
         match outcome.and(pool.close().await) {
             Ok(()) => Ok(()),
+            Err(e) if env.failing.get() && !env.beyond() => {
+                env.note(format!("close: {:?}: {e}", e.kind));
+                Err(Over::DeviceFailed)
+            }
             Err(_) if env.beyond() => Err(Over::Refused),
             Err(e) => env.fail(format!("the pool cannot be closed: {e}")),
         }
@@ -418,6 +455,11 @@ impl Session {
                     if before == there.len() {
                         env.fail(format!("open: {e}"));
                     }
+                }
+                Err(e) if env.failing.get() && !env.beyond() => {
+                    env.count("opens that failed over a device that is needed", 1);
+                    env.note(format!("open: {:?}: {e}", e.kind));
+                    return Err(Over::DeviceFailed);
                 }
                 Err(e) if env.beyond() => {
                     env.count("opens refused", 1);
@@ -501,6 +543,21 @@ impl Session {
         } else if !env.beyond() {
             env.fail(format!("all volumes are deleted, and {used} bytes are still in use (at most {most} should be)"));
         }
+    }
+}
+
+/// The cache collects all the time.
+async fn collect(boot: Rc<Boot>) {
+    let env = &boot.env;
+    while !env.stopping.get() {
+        if let Some(cache) = boot.volumes.cache()
+            && let Err(e) = cache.collect().await
+            && !env.errors_allowed()
+        {
+            env.fail(format!("collecting: {:?}: {e}", e.kind));
+        }
+        env.count("cache: collections asked for", 1);
+        boot.rt.sleep(Duration::from_micros(1 + env.below(20_000))).await;
     }
 }
 

@@ -4,6 +4,8 @@
 use base::{Duration, Prng};
 use sim::{DiskModel, FaultRates};
 
+use crate::failures::Failures;
+
 const MIB: u64 = 1 << 20;
 
 /// How much may go wrong.
@@ -87,6 +89,8 @@ pub struct Boot {
     pub operations: u64,
     /// It ends after this time at the latest: short ones end in the middle of opening.
     pub cut_after: Duration,
+    /// It ends at this operation of its own at the seam, at the latest: see [`crate::failures`].
+    pub cut_at: Option<u64>,
     /// Everything is read and compared first.
     pub verify: bool,
 }
@@ -198,15 +202,25 @@ pub struct Settings {
     pub changes: Changes,
     /// A slow device.
     pub slow: Option<Slow>,
+    /// Changes wait for a flush of their own once in so many.
+    pub fua: u64,
+    /// Operations that fail, and what goes with them.
+    pub failures: Failures,
 }
 
-fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
+pub(crate) fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
     choices[r.below(choices.len() as u64) as usize]
 }
 
 impl Settings {
     /// The settings of run `seed`.
     pub fn draw(seed: u64) -> Settings {
+        let mut settings = Settings::draw_without_failures(seed);
+        Failures::draw(&mut settings);
+        settings
+    }
+
+    fn draw_without_failures(seed: u64) -> Settings {
         let r = &mut Prng::new(base::prng::mix64(seed ^ 0x70_1237));
         let count = one_of(r, &[1, 2, 2, 2, 3, 3, 4]);
         let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
@@ -265,6 +279,8 @@ impl Settings {
             cache,
             changes,
             slow,
+            fua: 24,
+            failures: Failures::default(),
         }
     }
 
@@ -301,7 +317,8 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     let journal_bytes = one_of(r, &[MIB, MIB, 2 * MIB]);
     // As few buckets as there may be, and some more; or as much as is written.
     let buckets = if r.one_in(3) { r.range(16, 24) } else { r.range(24, 160) };
-    let size = (MIB + journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
+    // The journal stands there twice.
+    let size = (MIB + 2 * journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
     let mut model = DiskModel::nvme(size);
     model.align = one_of(r, &[512, 4096]);
     if r.one_in(4) {
@@ -435,7 +452,7 @@ fn boots(r: &mut Prng) -> Vec<Boot> {
             let brief = r.one_in(5) && ending != Ending::Close;
             let cut_after =
                 if brief { Duration::from_micros(r.range(1, 60_000)) } else { Duration::from_secs(100_000) };
-            Boot { ending, operations: one_of(r, &[5, 40, 150, 400]), cut_after, verify: !r.one_in(4) }
+            Boot { ending, operations: one_of(r, &[5, 40, 150, 400]), cut_after, cut_at: None, verify: !r.one_in(4) }
         })
         .collect()
 }

@@ -14,6 +14,7 @@ const READ_WHOLE: u64 = 64 << 20;
 pub(crate) async fn verify(boot: &Rc<Boot>) {
     let env = &boot.env;
     let live = env.model.borrow().live();
+    let mut bad = 0;
     for (name, id) in live {
         let Some(size) = env.model.borrow().volume(id).map(|v| v.size) else { continue };
         let Some(volume) = boot.volumes.open(&name) else { env.fail(format!("volume {name:?} cannot be opened")) };
@@ -36,14 +37,18 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             ranges.iter_mut().for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
         }
         for (offset, len) in ranges.into_iter().filter(|r| r.1 > 0) {
-            compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
+            bad += compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
         }
         compare_extents(boot, id, &volume, size).await;
     }
     env.count("volumes read as a whole", 1);
+    let spoilt = env.spoilt.borrow().len() as u64;
+    if bad > spoilt && !env.failures_allowed() {
+        env.fail(format!("{bad} blocks cannot be read, and only {spoilt} of the cache's data cannot"));
+    }
     if let Some(cache) = &boot.volumes.cache() {
         // What volumes take in the pool is known when all of it is there.
-        if env.one_in(2) || env.cache_struck.get() {
+        if env.one_in(2) || env.cache_struck.get() || env.failing.get() {
             return;
         }
         match cache.publish_all().await {
@@ -102,7 +107,8 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
     }
 }
 
-async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64) {
+/// Gives the number of blocks that cannot be read; where errors are allowed for nothing but blocks of the cache that are bad.
+async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64) -> u64 {
     let env = &boot.env;
     let op = env.model.borrow_mut().begin_read(id);
     let f = front.clone();
@@ -113,10 +119,21 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
                 Ok(too_hard) => env.count("blocks that could not be judged", too_hard),
                 Err(m) => env.fail_at(id, m.block, &m.text),
             }
+            0
+        }
+        Err(Failure { why: Why::Io, .. }) if env.errors_allowed() && len > BLOCK_U64 && !env.failures_allowed() => {
+            env.model.borrow_mut().drop_read(id, op);
+            let mut bad = 0;
+            for at in (offset..offset + len).step_by(BLOCK_U64 as usize) {
+                let len = BLOCK_U64.min(offset + len - at);
+                bad += Box::pin(compare(boot, id, front, at, len)).await;
+            }
+            bad
         }
         Err(Failure { why: Why::Io, .. }) if env.errors_allowed() => {
             env.model.borrow_mut().drop_read(id, op);
             env.count("reads failed while comparing", 1);
+            1
         }
         Err(e) => env.fail(format!("reading {len} bytes at {offset} of volume {id}: {}", e.text)),
     }

@@ -24,6 +24,8 @@ struct Edge {
 #[derive(Clone, Default)]
 pub(crate) struct Locks {
     ranges: RangeLocks,
+    /// One lock: whoever holds it changes the size.
+    size: RangeLocks,
     edges: Rc<RefCell<BTreeMap<u64, Edge>>>,
 }
 
@@ -38,6 +40,13 @@ impl Locks {
     /// Waits for a lock on blocks that are to be changed as a whole.
     pub async fn lock(&self, range: Range<u64>) -> RangeGuard {
         self.granted(self.ranges.queue(range.clone()), range).await
+    }
+
+    /// Waits until nobody else changes the volume's size, and for a lock on all blocks from `first` on, which is looked up only then: a shrink that comes before moves the
+    /// end that this is about.
+    pub async fn lock_for_resize(&self, first: impl FnOnce() -> u64) -> (RangeGuard, RangeGuard) {
+        let alone = self.size.lock(0..1).await;
+        (self.lock(first()..u64::MAX).await, alone)
     }
 
     /// Takes a place in the line for blocks that are to be changed as a whole; what is returned waits for the lock.

@@ -57,6 +57,34 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
     assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
 }
 
+/// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is cleared then, in the block in which the volume ends now; a
+/// write to another part of that block comes `later`.
+async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration) {
+    let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 2 * MIB, 512).await.expect("create");
+    a.write(0, blocks(1, 512)).await.expect("write");
+    a.flush().await.expect("flush");
+
+    let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
+    pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+    let resize = |to: u64| {
+        let volumes = volumes.clone();
+        rt.spawn(async move { volumes.resize("a", to).await })
+    };
+    let shrink = resize(MIB + 1024);
+    rt.settled().await;
+    let grow = resize(2 * MIB);
+    shrink.await.expect("alive").expect_err("its commit fails");
+    rt.sleep(later).await;
+    a.write(MIB, blocks(9, 1).cut(0, 512)).await.expect("write");
+    grow.await.expect("alive").expect_err("its commit fails too");
+    pool.before_commit(None);
+    holds(&a, MIB - 512, MIB, 1).await;
+    holds(&a, MIB, MIB + 512, 9).await;
+    holds(&a, MIB + 512, MIB + 1024, 1).await;
+}
+
 async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
     // 64 blocks a second, once something is dirty; and the oldest cut first.
     let slow = cache::controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
@@ -104,6 +132,13 @@ fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, DeviceFile, Cache
 fn what_a_failed_shrink_cut_off_does_not_come_back() {
     for mode in [CacheMode::WriteBack, CacheMode::WriteThrough] {
         run(|rt, disk, file| fail_half_way(rt, disk, file, mode));
+    }
+}
+
+#[test]
+fn a_volume_that_grows_behind_a_shrink_loses_no_write() {
+    for later in (0..400).step_by(8) {
+        run(move |rt, disk, file| grow_behind(rt, disk, file, Duration::from_micros(later)));
     }
 }
 

@@ -7,6 +7,7 @@ use pool::check::{Slot, Subject};
 
 use super::{Checker, GIVE_UP, Phase, Standing};
 use crate::buckets::Facts;
+use crate::slots;
 use crate::table::{Layout, choose_slot, open_slot, read_slots};
 
 /// Pages read at once.
@@ -17,18 +18,21 @@ impl Checker<'_> {
     /// All slots, and the newest superblock.
     pub(super) async fn superblocks(&mut self) -> (Vec<Slot>, Option<CacheSuperblock>) {
         let mut slots = Vec::new();
+        let mut found = Vec::new();
         let mut best: Option<CacheSuperblock> = None;
         for slot in 0..SLOTS {
             let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
+            let as_opened = slots::Slot::of(read.as_ref().map(|b| &b[..]).map_err(Clone::clone));
+            found.push(as_opened.unwrap_or_else(|e| slots::Slot::Bad(e.to_string())));
             let damaged = |why: String| Slot::Damaged { why };
             slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
                 Err(e) => damaged(e),
                 Ok((Ok(sb), _)) => {
-                    let found = Slot::Ok { sequence: sb.sequence, generation: sb.generation.0 };
+                    let whole = Slot::Ok { sequence: sb.sequence, generation: sb.generation.0 };
                     if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
                         best = Some(sb);
                     }
-                    found
+                    whole
                 }
                 Ok((Err(FormatError::Magic(_)), b)) if b.iter().all(|&b| b == 0) => Slot::Empty,
                 Ok((Err(e), _)) => damaged(e.to_string()),
@@ -36,6 +40,10 @@ impl Checker<'_> {
         }
         if let Some(best) = &best {
             self.judge_slots(&slots, best.sequence);
+            if slots::newer_may_be_lost(&found, best) {
+                let what = "two newer ones in a row are bad: a newer checkpoint may have been there, and this one does not count then";
+                self.log.error(Subject::Superblock, format!("superblock number {}", best.sequence), what, GIVE_UP);
+            }
         }
         (slots, best)
     }
@@ -101,7 +109,7 @@ impl Checker<'_> {
             let end = (at + BATCH).min(layout.pages());
             let read = |page| {
                 let (src, layout) = (self.src.clone(), *layout);
-                self.src.rt.spawn(async move { read_slots(&src.device, src.rt.bufs(), &layout, page).await })
+                self.src.rt.spawn(async move { read_slots(&src.device, &layout, page).await })
             };
             let pages: Vec<_> = (at..end).map(|page| (page, read(page))).collect();
             for (page, read) in pages {

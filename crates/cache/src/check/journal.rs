@@ -10,9 +10,12 @@ use pool::check::Subject;
 use queue::Class;
 
 use super::{Checker, GIVE_UP, Phase};
-use crate::replay::{read_journal, replay_from};
+use crate::journal::{Identity, Ring};
+use crate::replay::replay_from;
+use crate::ring::{Copied, Found, read_copy, read_journal};
 use crate::table::Layout;
 
+const WHOLE: &str = "nothing is lost: the other copy counts, and the next checkpoint makes both needless";
 /// Blocks of the ring that are looked at at once.
 const STEP: u32 = MAX_ENTRY_BLOCKS;
 
@@ -22,16 +25,19 @@ impl Checker<'_> {
         let src = self.src.clone();
         let (of, place) = replay_from(sb);
         let known = self.image.cache_journal;
-        let end = match read_journal(&src.rt, (&src.device, &src.path), layout, (of, place), known).await {
-            Ok((_, end)) => end,
+        let ring = layout.ring();
+        let found = match read_journal((&src.device, &src.path), ring, (of, place), known).await {
+            Ok(found) => found,
             Err(e) => return self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
         };
-        let ring = layout.ring();
+        self.bad_copies(&found, ring, &of).await;
+        let end = found.end;
         let mut known = 0;
-        for at in (0..ring.blocks).step_by(STEP as usize) {
-            self.progress(Phase::Journal, at.into(), ring.blocks.into());
+        let all = Ring::COPIES as u32 * ring.blocks;
+        for at in (0..all).step_by(STEP as usize) {
+            self.progress(Phase::Journal, at.into(), all.into());
             // An entry that begins in this step ends in the next at the latest.
-            let blocks = (2 * STEP).min(ring.blocks - at) as usize;
+            let blocks = (2 * STEP).min(all - at) as usize;
             let offset = ring.offset + u64::from(at) * BLOCK_U64;
             let (outcome, bytes) = src.device.read_new(Class::Foreground, offset, blocks * BLOCK).await;
             if let Err(e) = outcome {
@@ -53,6 +59,25 @@ impl Checker<'_> {
                 "it is missing or damaged, and entries up to {known} were durable: what was flushed since is lost"
             );
             self.log.error(Subject::Journal, place, what, GIVE_UP);
+        }
+    }
+
+    /// Reports copies of durable entries that are bad. Of others a crash may have cut one short.
+    async fn bad_copies(&mut self, found: &Found, ring: Ring, of: &Identity) {
+        let src = self.src.clone();
+        for (entry, &position) in found.entries.iter().zip(&found.positions) {
+            if entry.sequence > found.durable {
+                return;
+            }
+            for (copy, offset) in ring.places(position).into_iter().enumerate() {
+                let why = match read_copy(&src.device, offset, of, entry.sequence).await {
+                    Copied::Entry(_) => continue,
+                    Copied::Other => "it is damaged".to_owned(),
+                    Copied::Unreadable(e) => e.to_string(),
+                };
+                let place = format!("copy {copy} of entry {} of the journal", entry.sequence);
+                self.log.copy(Subject::Journal, &place, &src.path, why, WHOLE);
+            }
         }
     }
 }

@@ -31,9 +31,9 @@ const BLOCKS: u64 = 4096;
 
 /// A world with a pool and its cache, which are not open.
 pub(crate) struct Lab {
-    world: World,
+    pub world: World,
     disk: FileId,
-    device: FileId,
+    pub device: FileId,
 }
 
 pub(crate) fn settings() -> Settings {
@@ -203,7 +203,7 @@ impl Lab {
         });
     }
 
-    fn superblock(&self) -> CacheSuperblock {
+    pub fn superblock(&self) -> CacheSuperblock {
         let slots =
             (0..4).filter_map(|slot| CacheSuperblock::decode(&self.block(CacheSuperblock::offset_of(slot))).ok());
         slots.max_by_key(|sb| sb.sequence).expect("one of them")
@@ -219,7 +219,7 @@ impl Lab {
         self.put(CacheSuperblock::offset_of(sb.sequence), &block);
     }
 
-    fn layout(&self) -> Layout {
+    pub fn layout(&self) -> Layout {
         layout_of(&self.superblock(), &self.file()).expect("sound")
     }
 

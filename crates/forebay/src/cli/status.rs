@@ -66,6 +66,9 @@ fn text(s: &Value) -> String {
         ),
     ];
     let mut out = table(&facts.map(|(name, fact)| vec![name.to_owned(), fact]));
+    if let Some(trouble) = pool["trouble"].as_str() {
+        out += &format!("\nthe pool takes no more writes, reads go on: {trouble}\n");
+    }
     out += &format!("\n{}", table(&devices(&pool["devices"])));
     match cache_status::text(s) {
         none if none.is_empty() => {}

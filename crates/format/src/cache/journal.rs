@@ -22,7 +22,7 @@ use base::{BLOCK, BucketGen, BucketId, Epoch, Lba, VolumeId, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::index::{IndexValue, index_key};
+use super::index::{DATA_HEAD, IndexValue, MAX_EXTENT_BLOCKS, index_key};
 use crate::FormatError;
 
 /// Most blocks of an entry.
@@ -30,6 +30,13 @@ pub const MAX_ENTRY_BLOCKS: u32 = 64;
 
 const HEAD: usize = size_of::<Raw>();
 const CAPACITY: usize = MAX_ENTRY_BLOCKS as usize * BLOCK - HEAD;
+/// What stands before the value of an insert; no other record is longer than [`SHORT`].
+const INSERT_HEAD: usize = 12;
+const SHORT: usize = 16;
+/// The longest value that is no list of checksums: a part over a staged block.
+const PART: usize = 27;
+/// The longest record.
+const LONGEST: usize = INSERT_HEAD + DATA_HEAD + 4 * MAX_EXTENT_BLOCKS;
 const MAGIC: [u8; 4] = *b"FBJR";
 const WHAT: &str = "journal entry";
 const CRC_AT: usize = 56;
@@ -99,6 +106,13 @@ pub enum Record<'a> {
     },
 }
 
+/// So many blocks more, at the most, do entries take with `records` more records that follow one another, of extents with `checksums` checksums in all: they may
+/// begin an entry, or leave the rest of one empty because the next record does not fit any more.
+pub const fn blocks_for(records: usize, checksums: usize) -> u32 {
+    let bytes = records * (INSERT_HEAD + PART) + 4 * checksums;
+    (bytes + HEAD + LONGEST).div_ceil(BLOCK) as u32
+}
+
 /// Records that gather for an entry.
 #[derive(Default)]
 pub struct EntryBuilder {
@@ -130,8 +144,8 @@ impl EntryBuilder {
     /// Adds a record; false if it does not fit any more.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         let need = match record {
-            Record::Insert { value, .. } => 12 + value.len(),
-            _ => 16,
+            Record::Insert { value, .. } => INSERT_HEAD + value.len(),
+            _ => SHORT,
         };
         if self.bytes.len() + need > CAPACITY {
             return false;
@@ -253,6 +267,17 @@ pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u
         return Err(FormatError::Value { what: WHAT, field: "records", found: count.into() });
     }
     Ok(entry)
+}
+
+/// The blocks of what begins like the entry that is expected; nothing else of it is verified.
+pub fn blocks_of(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Option<usize> {
+    let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
+    let expected = raw.magic == MAGIC
+        && raw.uuid == *uuid
+        && raw.incarnation.get() == incarnation
+        && raw.sequence.get() == sequence
+        && raw.bytes.get() as usize <= CAPACITY;
+    expected.then(|| (HEAD + raw.bytes.get() as usize).div_ceil(BLOCK))
 }
 
 /// The sequence number of what begins like an entry; nothing of it is verified.

@@ -34,7 +34,10 @@ pub const VERSION: u32 = 1;
 pub const FEATURE_STAGED: u64 = 1;
 /// Incompatible feature: keys may be of parts of blocks.
 pub const FEATURE_PARTS: u64 = 2;
-const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS;
+/// Incompatible feature: the journal's ring stands twice, one copy behind the other. A cache without it is refused: it was made before
+/// the format was released, and its buckets begin elsewhere.
+pub const FEATURE_TWO_RINGS: u64 = 4;
+const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS;
 
 const WHAT: &str = "cache superblock";
 const MAGIC: [u8; 8] = *b"FBCACHE1";
@@ -210,6 +213,9 @@ impl CacheSuperblock {
         let unknown = raw.incompat.get() & !KNOWN | raw.ro_compat.get();
         if unknown != 0 {
             return Err(FormatError::Features { what: WHAT, bits: unknown });
+        }
+        if raw.incompat.get() & FEATURE_TWO_RINGS == 0 {
+            return Err(FormatError::Older(WHAT));
         }
         let value = |field, found: u64, ok: bool| {
             if ok { Ok(()) } else { Err(FormatError::Value { what: WHAT, field, found }) }

@@ -6,17 +6,17 @@
 use std::rc::Rc;
 
 use base::{BLOCK, Buf, IoError, PoolAddr};
-use format::FormatError;
 use format::page::Chunk;
-use format::superblock::{SLOTS, Superblock};
-use queue::{Class, Device, Limits};
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
+use queue::{Class, Limits};
 use rt::Rt;
 
 use super::report::{DeviceReport, Log, Slot, Subject};
-use crate::device::PoolDevice;
+use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
-use crate::open::{DeviceFile, Found, judge, newest};
+use crate::open::{DeviceFile, Found, doubt, judge, newest};
+use crate::slots::{Copy as SlotCopy, Slots};
 
 /// Readable devices and the newest superblock.
 pub(crate) struct Source {
@@ -36,20 +36,21 @@ impl Source {
         let mut found = Vec::new();
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
-            let queue = file.queue(rt, Limits::default());
-            let (slots, sb, foreign) = match read_slots(rt, &queue, &file.path).await {
-                Ok(read) => read,
+            let queue = file.disk(rt, Limits::default());
+            let slots = match Slots::read(rt, &queue, &file.path).await {
+                Ok(slots) => slots,
                 Err(e) => {
                     queue.close();
                     close_all(&found);
                     return Err(e);
                 }
             };
-            match sb {
+            let foreign = slots.trouble().is_none();
+            match slots.newest().cloned() {
                 Some(sb) => {
                     judge_slots(&file.path, &slots, &sb, log);
-                    slots_of.push((file.path.clone(), slots));
-                    found.push(Found { file, queue, sb, after: None });
+                    slots_of.push((file.path.clone(), report(&slots)));
+                    found.push(Found { file, queue, sb, slots });
                 }
                 None => {
                     queue.close();
@@ -68,6 +69,14 @@ impl Source {
             return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
         };
         let geometry = Geometry::of(&best);
+        if let Err(e) = doubt(&found, &best) {
+            log.error(
+                Subject::Superblock,
+                format!("pool {:?}", best.name),
+                e.to_string(),
+                "the pool is not opened as it is",
+            );
+        }
         let mut warnings = Vec::new();
         let devices = judge(&best, &geometry, found, &mut warnings)?;
         for w in warnings {
@@ -88,7 +97,7 @@ impl Source {
     }
 
     pub fn close(&self) {
-        self.devices.iter().filter_map(|d| d.queue.as_ref()).for_each(Device::close);
+        self.devices.iter().filter_map(|d| d.queue.as_ref()).for_each(Disk::close);
     }
 
     /// Rows of the devices that may be read.
@@ -117,11 +126,11 @@ impl Source {
         }
     }
 
-    /// Reads `len` bytes.
+    /// Reads `len` bytes, whole blocks; what fails is asked for again, block by block.
     pub async fn read(&self, device: usize, offset: u64, len: usize) -> std::result::Result<Buf, IoError> {
         let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else { return Err(IoError::NO_DEVICE) };
-        let (outcome, buf) = queue.read(Class::Foreground, offset, self.rt.bufs().take(len)).await;
-        outcome.map(|()| buf)
+        let read = queue.read_blocks(Class::Foreground, offset, len / BLOCK).await;
+        read.unreadable.first().map_or(Ok(read.buf), |(_, e)| Err(*e))
     }
 
     /// Reads `blocks` blocks from each of `devices` at once; of a device that cannot read all of them, block by block. What cannot be read is
@@ -148,14 +157,12 @@ impl Source {
 
     async fn read_blocks(&self, device: usize, offset: u64, blocks: usize) -> Vec<Option<Buf>> {
         let mut out = Vec::with_capacity(blocks);
-        match self.read(device, offset, blocks * BLOCK).await {
-            Ok(buf) => out.extend(buf.chunks_exact(BLOCK).map(|b| Some(self.rt.bufs().copy_of(b)))),
-            Err(_) => {
-                for i in 0..blocks {
-                    out.push(self.read(device, offset + (i * BLOCK) as u64, BLOCK).await.ok());
-                }
-            }
-        }
+        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else {
+            out.resize_with(blocks, || None);
+            return out;
+        };
+        let read = queue.read_blocks(Class::Foreground, offset, blocks).await;
+        out.extend((0..blocks).map(|block| read.get(block).ok().map(|bytes| self.rt.bufs().copy_of(bytes))));
         out
     }
 
@@ -183,44 +190,37 @@ fn close_all(found: &[Found]) {
     found.iter().for_each(|f| f.queue.close());
 }
 
-/// All slots of a device, the newest superblock in them, and whether nothing in them looks like one.
-async fn read_slots(rt: &Rt, queue: &Device, path: &str) -> Result<(Vec<Slot>, Option<Superblock>, bool)> {
-    let mut slots = Vec::new();
-    let mut foreign = true;
-    let mut best: Option<Superblock> = None;
-    for slot in 0..SLOTS {
-        let (outcome, block) = queue.read(Class::Foreground, Superblock::offset_of(slot), rt.bufs().take(BLOCK)).await;
-        let damaged = |why: String| Slot::Damaged { why };
-        let decoded = outcome.map(|()| Superblock::decode(&block));
-        foreign &= matches!(decoded, Ok(Err(FormatError::Magic(_))));
-        slots.push(match decoded {
-            Err(e) => damaged(e.to_string()),
-            Ok(Ok(sb)) if sb.sequence % SLOTS != slot => {
-                damaged(format!("sequence {}: one of another slot", sb.sequence))
-            }
-            Ok(Ok(sb)) => {
-                let found = Slot::Ok { sequence: sb.sequence, generation: sb.generation };
-                if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
-                    best = Some(sb);
-                }
-                found
-            }
-            Ok(Err(e @ (FormatError::Version { .. } | FormatError::Features { .. }))) => {
-                return Err(PoolError::new(ErrorKind::Newer, format!("{path}: {e}")));
-            }
-            Ok(Err(FormatError::Magic(_))) if block.iter().all(|&b| b == 0) => Slot::Empty,
-            Ok(Err(e)) => damaged(e.to_string()),
-        });
-    }
-    Ok((slots, best, foreign))
+/// What the report says of a device's slots.
+fn report(slots: &Slots) -> Vec<Slot> {
+    let say = |copies: &[SlotCopy; SLOT_COPIES]| {
+        let sbs = copies.iter().filter_map(|c| if let SlotCopy::Superblock(sb) = c { Some(sb) } else { None });
+        if let Some(sb) = sbs.max_by_key(|sb| sb.sequence) {
+            return Slot::Ok { sequence: sb.sequence, generation: sb.generation };
+        }
+        let why = copies.iter().find_map(trouble);
+        match why {
+            Some(why) => Slot::Damaged { why },
+            None if matches!(copies[0], SlotCopy::Empty) => Slot::Empty,
+            None => Slot::Damaged { why: "not a superblock".into() },
+        }
+    };
+    slots.copies().map(|(_, copies)| say(copies)).collect()
 }
 
-fn judge_slots(path: &str, slots: &[Slot], best: &Superblock, log: &mut Log) {
-    for (i, slot) in slots.iter().enumerate() {
+fn trouble(copy: &SlotCopy) -> Option<String> {
+    match copy {
+        SlotCopy::Damaged(why) | SlotCopy::Unreadable(why) => Some(why.clone()),
+        SlotCopy::Superblock(_) | SlotCopy::Empty | SlotCopy::Foreign => None,
+    }
+}
+
+fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log) {
+    let said = report(slots);
+    for (i, copies) in slots.copies() {
         let place = format!("superblock slot {i}");
         // The slot that is written next holds what a loss of power tore, at worst.
         let next = (best.sequence + 1) % SLOTS == i as u64;
-        match slot {
+        match &said[i] {
             Slot::Damaged { why } if next => log.note(
                 Subject::Superblock,
                 format!("{place} on {path}"),
@@ -229,6 +229,12 @@ fn judge_slots(path: &str, slots: &[Slot], best: &Superblock, log: &mut Log) {
             Slot::Damaged { why } => log.copy(Subject::Superblock, &place, path, why.clone(), "it will be overwritten"),
             Slot::Empty if best.sequence >= SLOTS && !next => {
                 log.copy(Subject::Superblock, &place, path, "it is empty", "it will be overwritten");
+            }
+            Slot::Ok { .. } if !next => {
+                for why in copies.iter().filter_map(trouble) {
+                    let what = format!("one of its two copies: {why}");
+                    log.copy(Subject::Superblock, &place, path, what, "it will be overwritten");
+                }
             }
             Slot::Empty | Slot::Ok { .. } => {}
         }

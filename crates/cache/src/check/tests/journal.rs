@@ -22,15 +22,18 @@ fn a_journal_that_ends_too_early() {
     let lab = Lab::new();
     let entries = with_entries(&lab);
     let (sb, ring) = (lab.superblock(), lab.layout().ring());
-    let at = |n: u64| ring.offset + (u64::from(sb.replay_position) + n) * BLOCK as u64;
-    lab.rot(at(1));
+    let at = |n: u64| ring.places(sb.replay_position + n as u32);
+    lab.rot(at(1)[0]);
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Journal)], "the other copy is whole: {:?}", r.problems);
+    lab.rot(at(1)[1]);
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::Error, Subject::Journal), (Severity::Note, Subject::Journal)]);
     assert!(r.problems[0].to_string().contains(&format!("entry {}", entries.start + 1)), "{:?}", r.problems);
     // The last entry may never have been there.
     let lab = Lab::new();
     let entries = with_entries(&lab);
-    lab.rot(at(entries.end - entries.start - 1));
+    at(entries.end - entries.start - 1).into_iter().for_each(|offset| lab.rot(offset));
     let r = lab.check();
     assert_eq!((r.problems.len(), r.counts.journal_entries), (0, entries.end - entries.start - 1));
     // Unless the pool has committed since: it knows.
@@ -44,7 +47,7 @@ fn a_journal_that_ends_too_early() {
     });
     let (sb, first) = (lab.superblock(), entries.end);
     assert!(sb.replay_sequence >= first);
-    lab.rot(ring.offset + u64::from(sb.replay_position) * BLOCK as u64);
+    ring.places(sb.replay_position).into_iter().for_each(|offset| lab.rot(offset));
     let r = lab.check();
     assert!(
         r.problems.iter().any(|p| p.severity == Severity::Error && p.what.contains("was durable")),

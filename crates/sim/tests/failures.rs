@@ -1,0 +1,258 @@
+//! Operations that fail: flushes that lose what they covered, what is done and reported as failed, reads that fail for a while,
+//! disks that are away for a time.
+
+mod common;
+
+use base::{IoError, SECTOR};
+use common::{World1, cut, fill, flush, read, write};
+use rt::Op;
+use sim::{Fault, FaultRates, Loses, Times};
+
+const MIB: u64 = 1 << 20;
+const ONE: Times = Times::Next(1);
+
+fn on<T: 'static>(w: &World1, f: impl AsyncFnOnce(World1) -> T + 'static) -> T {
+    let w2 = w.clone();
+    w.rt.block_on(async move { f(w2).await }).expect("not killed")
+}
+
+/// A world whose disk holds 64 KiB of 1, flushed, and over its first half 2, not flushed.
+fn half_flushed(seed: u64) -> World1 {
+    let w = World1::new(seed, MIB);
+    on(&w, async |w| {
+        write(&w.rt, w.disk, 0, 65536, 1).await;
+        flush(&w.rt, w.disk).await;
+        write(&w.rt, w.disk, 0, 32768, 2).await;
+    });
+    w
+}
+
+fn get(w: &World1, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
+    on(w, async move |w| read(&w.rt, w.disk, offset, len).await)
+}
+
+fn put(w: &World1, offset: u64, len: usize, value: u8) -> Result<u64, IoError> {
+    on(w, async move |w| w.rt.op(fill(&w.rt, w.disk, offset, len, value, false)).await.result)
+}
+
+fn try_flush(w: &World1) -> Result<u64, IoError> {
+    on(w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result)
+}
+
+/// How many of the first 64 sectors hold 2; the others hold 1, as all after them do.
+fn twos(w: &World1) -> usize {
+    let bytes = w.world.contents(w.disk, 0, 65536);
+    let sectors: Vec<_> = bytes.chunks(SECTOR).collect();
+    assert!(sectors.iter().all(|s| *s == [1; SECTOR] || *s == [2; SECTOR]));
+    assert!(sectors[64..].iter().all(|s| s[0] == 1));
+    sectors.iter().filter(|s| s[0] == 2).count()
+}
+
+#[test]
+fn a_flush_that_fails_loses_what_it_covered_whatever_later_flushes_say() {
+    let mut counts = [0; 3];
+    for seed in 0..100 {
+        for (loses, count) in [Loses::Nothing, Loses::Part, Loses::All].into_iter().zip(&mut counts) {
+            let w = half_flushed(seed);
+            w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses });
+            assert_eq!(try_flush(&w), Err(IoError::IO));
+            assert_eq!(get(&w, 0, 32768), Ok(vec![2; 32768]), "reads see it as before");
+            assert_eq!(try_flush(&w), Ok(0), "the error is reported once");
+            cut(&w);
+            *count += twos(&w);
+            let c = w.world.fault_counts(w.disk);
+            assert_eq!((c.failed_flushes, c.lost_sectors), (1, 64 - twos(&w) as u64));
+            assert!(w.world.faulted(w.disk).is_empty(), "it was reported, so it is no damage");
+        }
+    }
+    assert_eq!((counts[0], counts[2]), (6400, 0));
+    assert!((1000..5400).contains(&counts[1]), "{counts:?}");
+}
+
+#[test]
+fn what_is_written_again_after_a_flush_that_failed_is_stable_with_the_next() {
+    let w = half_flushed(1);
+    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    put(&w, 0, 16384, 2).expect("written");
+    assert_eq!(try_flush(&w), Ok(0));
+    cut(&w);
+    assert_eq!(twos(&w), 32, "the half that was written again");
+}
+
+#[test]
+fn a_flush_that_fails_loses_nothing_that_came_after_it() {
+    for seed in 0..50 {
+        let w = half_flushed(seed);
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        on(&w, async |w| {
+            // Completes before the flush does, and is not covered.
+            let late = w.rt.op(fill(&w.rt, w.disk, 0, 4096, 2, false));
+            assert_eq!(w.rt.op(Op::Flush { file: w.disk }).await.result, Err(IoError::IO));
+            late.await;
+            flush(&w.rt, w.disk).await;
+        });
+        cut(&w);
+        assert_eq!(twos(&w), 8);
+    }
+}
+
+#[test]
+fn after_a_kill_what_a_flush_has_lost_is_old_or_new_and_can_be_flushed() {
+    let (mut old, mut new) = (0, 0);
+    for seed in 0..100 {
+        let w = half_flushed(seed);
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        assert_eq!(try_flush(&w), Err(IoError::IO));
+        let w = w.reboot();
+        let seen = twos(&w);
+        new += seen;
+        old += 64 - seen;
+        if seed % 2 == 0 {
+            assert_eq!(try_flush(&w), Ok(0));
+            cut(&w);
+            assert_eq!(twos(&w), seen, "what was seen was flushed");
+        } else {
+            cut(&w);
+            assert!(twos(&w) <= seen);
+        }
+        assert!(w.world.faulted(w.disk).is_empty());
+    }
+    assert!(old > 1000 && new > 1000, "{old} {new}");
+}
+
+#[test]
+fn an_unreadable_sector_is_unreadable_again_when_the_flush_of_its_rewrite_fails() {
+    for kill in [false, true] {
+        let w = half_flushed(3);
+        w.world.inject(w.disk, Fault::ReadError { offset: 0, len: 65536 });
+        put(&w, 0, 32768, 3).expect("written");
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        assert_eq!(try_flush(&w), Err(IoError::IO));
+        assert_eq!(get(&w, 0, 32768), Ok(vec![3; 32768]));
+        assert_eq!(try_flush(&w), Ok(0));
+        if kill {
+            let w = w.reboot();
+            let bytes = w.world.contents(w.disk, 0, 32768);
+            let unreadable = w.world.faulted(w.disk);
+            assert!((0..64).all(|s| (bytes[s * SECTOR] == 3) != unreadable.contains(&(s as u64))));
+        } else {
+            cut(&w);
+            assert_eq!(w.world.faulted(w.disk), (0..128).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn flushes_may_fail_for_good_until_the_disk_is_revived() {
+    let w = half_flushed(1);
+    w.world.inject(w.disk, Fault::FailFlush { times: Times::Always, loses: Loses::Nothing });
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    let w = w.reboot();
+    assert_eq!(try_flush(&w), Err(IoError::IO), "it is the disk that is broken");
+    w.world.revive(w.disk);
+    assert_eq!(try_flush(&w), Ok(0));
+    cut(&w);
+    assert_eq!(twos(&w), 64);
+}
+
+#[test]
+fn what_is_done_may_be_reported_as_failed() {
+    let w = half_flushed(1);
+    w.world.inject(w.disk, Fault::FailNextButDo);
+    assert_eq!(put(&w, 0, 32768, 2), Err(IoError::IO));
+    assert_eq!(twos(&w), 64);
+    w.world.inject(w.disk, Fault::FailNextButDo);
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    cut(&w);
+    assert_eq!(twos(&w), 64, "the flush was done");
+    assert_eq!(w.world.fault_counts(w.disk).failed_but_done, 2);
+}
+
+#[test]
+fn reads_of_a_range_fail_for_a_while_over_boots() {
+    let w = half_flushed(1);
+    assert!(w.world.inject(w.disk, Fault::FailReads { offset: 4096, len: 512, times: 3 }));
+    assert_eq!(get(&w, 0, 65536), Err(IoError::IO), "the whole request fails");
+    assert!(get(&w, 0, 4096).is_ok() && get(&w, 4608, 4096).is_ok());
+    assert_eq!(get(&w, 4096, 512), Err(IoError::IO));
+    let w = w.reboot();
+    assert_eq!(get(&w, 4096, 512), Err(IoError::IO));
+    assert_eq!(get(&w, 4096, 512), Ok(vec![2; 512]));
+    assert_eq!(w.world.fault_counts(w.disk).transient_reads, 3);
+    assert!(w.world.faulted(w.disk).is_empty());
+}
+
+#[test]
+fn a_disk_that_is_out_of_reach_comes_back_with_its_cache() {
+    for seed in 0..20 {
+        let w = half_flushed(seed);
+        on(&w, async |w| {
+            let flying = w.rt.op(fill(&w.rt, w.disk, 32768, 512, 1, false));
+            w.world.inject(w.disk, Fault::Unreachable);
+            assert!(flying.await.result.is_err());
+        });
+        assert_eq!(get(&w, 0, 512), Err(IoError::GONE));
+        let w = w.reboot();
+        assert_eq!(try_flush(&w), Err(IoError::GONE));
+        w.world.revive(w.disk);
+        assert_eq!(twos(&w), 64);
+        assert_eq!(try_flush(&w), Ok(0));
+        cut(&w);
+        assert_eq!(twos(&w), 64);
+        assert_eq!(w.world.fault_counts(w.disk).unreachable, 1);
+    }
+}
+
+#[test]
+fn rates_bring_all_of_it() {
+    let w = half_flushed(7);
+    let rates = FaultRates { failed_flush: 4, failed_but_done: 10, transient_read: 10, ..FaultRates::default() };
+    w.world.set_rates(w.disk, rates);
+    for i in 0..400 {
+        _ = put(&w, 4096 * (i % 200), 4096, 2);
+        _ = get(&w, 4096 * (i % 200), 512);
+        _ = try_flush(&w);
+    }
+    let c = w.world.fault_counts(w.disk);
+    let all = [c.failed_flushes, c.lost_sectors, c.failed_but_done, c.transient_reads];
+    assert!(all.iter().all(|n| *n > 10), "{c:?}");
+    w.world.set_rates(w.disk, FaultRates::default());
+    assert_eq!(try_flush(&w), Ok(0));
+}
+
+#[test]
+fn a_read_that_failed_by_chance_is_well_when_it_is_tried_again() {
+    let w = half_flushed(1);
+    w.world.set_rates(w.disk, FaultRates { transient_read: 2, ..FaultRates::default() });
+    let mut failed = 0;
+    for i in 0..200 {
+        if get(&w, i % 16 * 4096, 4096).is_err() {
+            failed += 1;
+            assert!(get(&w, i % 16 * 4096, 4096).is_ok());
+        }
+    }
+    assert!(failed >= 8, "{failed}");
+}
+
+#[test]
+fn a_boot_can_be_ended_at_any_operation() {
+    let w = World1::new(1, MIB);
+    let (watch, w2) = (w.clone(), w.clone());
+    let ended = w.rt.block_on(async move {
+        w2.rt.spawn(async move {
+            watch.world.after_operations(17).await;
+            cut(&watch);
+            std::future::pending::<()>().await;
+        });
+        for i in 0..100 {
+            write(&w2.rt, w2.disk, 4096 * i, 4096, 1).await;
+        }
+    });
+    assert_eq!(ended, None);
+    // The first may have been submitted before the other task waited; the last was in flight.
+    let recent = w.world.recent_writes(w.disk);
+    assert!((16..=17).contains(&recent.len()), "{recent:?}");
+    assert_eq!(recent.last(), Some(&(4096 * (recent.len() as u64 - 1), 4096)));
+}

@@ -1,0 +1,225 @@
+//! Which operations of devices fail, which boots end when nobody expects it, and storms of writers: what a run draws of these, each with a switch of its own.
+//!
+//! All of it comes from a generator of its own, so that the rest of a run is drawn as it was without it.
+//!
+//! | fault | what a client may see | what must be there after a restart |
+//! | --- | --- | --- |
+//! | a flush of a victim (there is a mirror) fails and loses what it covered, once or for good | nothing | all |
+//! | a flush of a device that is needed, or of the cache, does | errors until the restart | all that a FLUSH acknowledged |
+//! | a write or flush is done and reported as failed | as above | as above |
+//! | a device, or the cache's, is away for a time, or dies and comes back at the restart | as above | as above |
+//! | a read fails, and is well when it is tried again: always, in recovery and the offline check too | nothing | all |
+//! | a sector of the cache's data cannot be read | an error of that block, none of any other | all other blocks |
+//! | a boot ends at any operation: in recovery, or a few after it, again and again | - | all that a FLUSH acknowledged |
+//! | hundreds of writers wait for a flush each, on the smallest ring, under collection | nothing | everything comes to rest |
+
+use base::{Duration, Prng};
+use sim::{FaultRates, Loses};
+
+use crate::settings::{Boot, CacheDamage, Changes, Damage, Ending, Faults, Mix, Settings, one_of};
+
+/// How a device fails that is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// Its next flush fails.
+    Flush(Loses),
+    /// All flushes fail from now on.
+    Flushes(Loses),
+    /// The next read, write or flush fails.
+    Once,
+    /// The next write or flush is done, and reported as failed.
+    ButDone,
+    /// It is away for a time, and comes back with all that it had acknowledged.
+    Away,
+    /// It dies, and comes back at the next start with what was flushed.
+    Dies,
+}
+
+/// Which devices fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// One of the pool's.
+    OneOfPool,
+    /// All of the pool's, at once.
+    AllOfPool,
+    /// The cache's.
+    Cache,
+    /// All.
+    All,
+}
+
+/// Boots after a crash that end at an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hasty {
+    /// How many at most after each.
+    pub most: u64,
+}
+
+/// See the [module](self).
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Failures {
+    /// Victims' flushes fail, and operations that are done are reported as failed: once in so many.
+    pub victims: FaultRates,
+    /// Devices that are needed fail, in most boots.
+    pub needed: Option<(Failing, Whose)>,
+    /// Reads fail by chance, and are well the next time: once in so many; 0 for never.
+    pub flaky_reads: u32,
+    /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at most before a boot; 0 for none.
+    pub unreadable: u64,
+    /// Boots after a crash end early.
+    pub hasty: Option<Hasty>,
+    /// Hundreds of writers, each of which waits for its flush.
+    pub storm: bool,
+}
+
+impl Failures {
+    /// What fails in run `settings.seed`; and what else that needs, in `settings`.
+    pub fn draw(settings: &mut Settings) {
+        let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xFA11_0000_0000));
+        let mut f = Failures::default();
+        let cached = settings.cache.is_some();
+        let beyond = settings.damage == Damage::Beyond;
+        if settings.damage == Damage::Budget && r.one_in(2) {
+            f.victims.failed_flush = one_of(r, &[0, 4, 20, 100]);
+            f.victims.failed_but_done = one_of(r, &[0, 50, 400]);
+        }
+        let loses = one_of(r, &[Loses::Part, Loses::All, Loses::Part, Loses::All, Loses::Part, Loses::Nothing]);
+        let how = one_of(
+            r,
+            &[
+                Failing::Flush(loses),
+                Failing::Flush(loses),
+                Failing::Flush(loses),
+                Failing::Flushes(loses),
+                Failing::Once,
+                Failing::ButDone,
+                Failing::Away,
+                Failing::Dies,
+            ],
+        );
+        let whose = match r.below(if cached { 6 } else { 3 }) {
+            0 => Whose::OneOfPool,
+            1 | 2 => Whose::AllOfPool,
+            3 | 4 => Whose::Cache,
+            _ => Whose::All,
+        };
+        if r.one_in(2) && !beyond {
+            f.needed = Some((how, whose));
+            // Commits end in flushes: many of them, and several that wait at once.
+            let (flush, fua) = (r.range(2, 8), one_of(r, &[24, 8, 3]));
+            settings.mix.flush = settings.mix.flush.max(flush);
+            settings.fua = fua;
+            // What is needed is all that is whole: there are no victims beside it.
+            f.victims = FaultRates::default();
+            settings.damage = Damage::None;
+            settings.victims.clear();
+            settings.faults =
+                Faults { harmless: settings.faults.harmless, full: settings.faults.full, ..Faults::default() };
+        }
+        let flaky = one_of(r, &[20, 200, 1000]);
+        if r.one_in(4) && !beyond {
+            f.flaky_reads = flaky;
+        }
+        let unreadable = one_of(r, &[1, 2, 8]);
+        let whole = settings.cache.as_ref().is_some_and(|plan| plan.damage == CacheDamage::None);
+        if r.one_in(3) && whole && !beyond {
+            f.unreadable = unreadable;
+        }
+        if r.one_in(2) {
+            let most = r.range(1, 4);
+            f.hasty = Some(Hasty { most });
+            if r.one_in(3) && cached && !beyond {
+                churn(r, settings);
+            }
+            hurry(r, &mut settings.boots, most);
+        }
+        if r.one_in(8) && cached && !beyond {
+            f.storm = true;
+            blow(r, settings);
+        }
+        settings.failures = f;
+    }
+}
+
+/// After boots that end in a crash, some that end at any of their operations.
+fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
+    // What they cost comes off the others.
+    boots.truncate(4);
+    let before = std::mem::take(boots);
+    for mut boot in before {
+        if boot.ending == Ending::PowerCut && r.one_in(2) {
+            boot.ending = Ending::Kill;
+        }
+        boots.push(boot);
+        if boot.ending == Ending::Close {
+            continue;
+        }
+        for _ in 0..r.below(most + 1) {
+            let ending = if r.one_in(3) { Ending::Kill } else { Ending::PowerCut };
+            let span = one_of(r, &[10, 60, 300, 2000]);
+            let operations = one_of(r, &[5, 40]);
+            let forever = Duration::from_secs(100_000);
+            boots.push(Boot {
+                ending,
+                operations,
+                cut_after: forever,
+                cut_at: Some(r.below(span)),
+                verify: r.one_in(3),
+            });
+            if ending == Ending::PowerCut {
+                break;
+            }
+        }
+    }
+}
+
+/// A small cache that is always full, on a device that is slow to flush: what a kill leaves in the device's own cache is much, and the new life soon
+/// needs the buckets that were freed by it.
+fn churn(r: &mut Prng, s: &mut Settings) {
+    let Some(plan) = &mut s.cache else { return };
+    plan.bucket_bytes = 64 << 10;
+    plan.journal_bytes = 1 << 20;
+    plan.disk.size_bytes = (3 << 20) + r.range(16, 28) * plan.bucket_bytes;
+    plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(one_of(r, &[5, 20])));
+    plan.settings.dirty_nodes = 8;
+    plan.settings.resident_nodes = one_of(r, &[8, 1000]);
+    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20]));
+    plan.damage = CacheDamage::None;
+    (plan.lost, plan.detach) = (0, 0);
+    s.changes = Changes::default();
+    s.admin = 0;
+    s.names = 1;
+    s.huge = false;
+    s.volume_bytes = 6 << 20;
+    s.hot = one_of(r, &[0, 0, 8]);
+    s.fua = one_of(r, &[24, 6]);
+    s.depth = s.depth.max(2);
+    s.mix = Mix { write: 12, sectors: one_of(r, &[0, 3]), read: one_of(r, &[0, 4]), flush: 2, ..Mix::default() };
+    s.boots.truncate(4);
+    for boot in &mut s.boots {
+        boot.ending = Ending::PowerCut;
+        boot.cut_after = Duration::from_secs(100_000);
+        boot.operations = one_of(r, &[100, 250, 400]);
+    }
+}
+
+/// Hundreds of writers at once, on the smallest ring.
+fn blow(r: &mut Prng, s: &mut Settings) {
+    let Some(plan) = &mut s.cache else { return };
+    plan.journal_bytes = 1 << 20;
+    plan.lost = 0;
+    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20, 1000]));
+    s.direct = 1;
+    s.nbd = 0;
+    s.depth = one_of(r, &[200, 400, 600]);
+    s.slots = 4096;
+    s.huge = false;
+    s.volume_bytes = s.volume_bytes.max(6 << 20);
+    s.fua = one_of(r, &[1, 1, 2]);
+    s.hot = one_of(r, &[0, 4]);
+    s.mix = Mix { write: 20, sectors: one_of(r, &[0, 4]), large: one_of(r, &[0, 1]), read: 1, ..Mix::default() };
+    s.boots.truncate(3);
+    for boot in &mut s.boots {
+        boot.operations = boot.operations.max(400) * 4;
+    }
+}

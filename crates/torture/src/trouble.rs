@@ -1,0 +1,138 @@
+//! Devices that are needed fail while they are in use, and are well again after the boot: see [`crate::failures`].
+
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, SECTOR};
+use rt::{FileId, Rt};
+use sim::{Fault, FaultRates, Times};
+
+use crate::content;
+use crate::failures::{Failing, Whose};
+use crate::faults::Devices;
+
+impl Devices {
+    /// Devices that are needed fail at some operations of this boot, until it ends.
+    pub async fn fail(self: Rc<Devices>, rt: Rt) {
+        let env = &self.env;
+        let Some((how, whose)) = env.settings.failures.needed else { return };
+        if env.one_in(4) {
+            return;
+        }
+        // One after the other, rarely: what follows the first is what counts.
+        for _ in 0..1 + env.below(3) {
+            let span = [30, 300, 3000][env.below(3) as usize];
+            let operations = env.below(span);
+            env.world.after_operations(operations).await;
+            let files = self.those(whose);
+            if files.is_empty() {
+                continue;
+            }
+            env.note(format!("{files:?} fail: {how:?}"));
+            env.failing.set(true);
+            env.device_failed.set(true);
+            env.model.borrow_mut().excuse_lag();
+            for file in &files {
+                self.fail_one(*file, how);
+            }
+            env.count(
+                match how {
+                    Failing::Flush(_) => "needed devices: flushes that failed once",
+                    Failing::Flushes(_) => "needed devices: flushes that fail for good",
+                    Failing::Once => "needed devices: one operation fails",
+                    Failing::ButDone => "needed devices: one operation is done and reported as failed",
+                    Failing::Away => "needed devices: away for a time",
+                    Failing::Dies => "needed devices: died, to come back at the next boot",
+                },
+                files.len() as u64,
+            );
+            if how == Failing::Away {
+                let time = [100, 10_000, 2_000_000][env.below(3) as usize];
+                rt.sleep(Duration::from_micros(1 + env.below(time))).await;
+                self.heal(&files);
+                env.note(format!("{files:?} are back"));
+            }
+        }
+    }
+
+    fn fail_one(&self, file: FileId, how: Failing) {
+        let fault = match how {
+            Failing::Flush(loses) => Fault::FailFlush { times: Times::Next(1), loses },
+            Failing::Flushes(loses) => Fault::FailFlush { times: Times::Always, loses },
+            Failing::Once => Fault::FailNext,
+            Failing::ButDone => Fault::FailNextButDo,
+            Failing::Away => Fault::Unreachable,
+            Failing::Dies => Fault::Dead,
+        };
+        self.env.world.inject(file, fault);
+        self.failed.borrow_mut().push(file);
+    }
+
+    fn those(&self, whose: Whose) -> Vec<FileId> {
+        let pool = self.files.iter().map(|f| f.file);
+        let cache = self.cache().map(|c| c.file);
+        match whose {
+            Whose::OneOfPool => pool.skip(self.env.below(self.files.len() as u64) as usize).take(1).collect(),
+            Whose::AllOfPool => pool.collect(),
+            Whose::Cache => cache.into_iter().collect(),
+            Whose::All => pool.chain(cache).collect(),
+        }
+    }
+
+    fn heal(&self, files: &[FileId]) {
+        for file in files {
+            self.env.world.revive(*file);
+        }
+        self.failed.borrow_mut().retain(|f| !files.contains(f));
+    }
+
+    /// What has failed in the boot before is well again; most of the time also if its flushes failed for good. Those that were away are there: a mirror
+    /// that has gone on without one must not be left alone with it.
+    pub fn heal_failed(&self, all: bool) {
+        let files = self.failed.borrow().clone();
+        let for_good = matches!(self.env.settings.failures.needed, Some((Failing::Flushes(_), _)));
+        let stay = !all && for_good && self.env.one_in(4);
+        if files.is_empty() || stay {
+            return;
+        }
+        self.heal(&files);
+        self.env.note(format!("{files:?} are well again"));
+    }
+
+    /// Some devices still fail, from the boot before.
+    pub fn still_fail(&self) -> bool {
+        !self.failed.borrow().is_empty()
+    }
+
+    /// As `rates`, and reads fail by chance.
+    pub fn with_flaky_reads(&self, rates: FaultRates) -> FaultRates {
+        FaultRates { transient_read: self.env.settings.failures.flaky_reads, ..rates }
+    }
+
+    /// Only reads fail, by chance, on all devices.
+    pub fn only_flaky_reads(&self) {
+        let rates = self.with_flaky_reads(FaultRates::default());
+        let cache = self.cache().map(|c| c.file);
+        self.files.iter().map(|f| f.file).chain(cache).for_each(|f| self.env.world.set_rates(f, rates));
+    }
+
+    /// Sectors of blocks that were written to the cache a short time ago cannot be read any more.
+    pub fn spoil_cache(&self) {
+        let (env, most) = (&self.env, self.env.settings.failures.unreadable);
+        let (Some(cache), true) = (self.cache(), most > 0) else { return };
+        let recent = env.world.recent_writes(cache.file);
+        for _ in 0..env.below(4 * most + 1) {
+            let back = 1 + env.below(1 + env.below(recent.len() as u64));
+            let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i]) else { continue };
+            let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
+            // What holds no data of clients is another fault, with another outcome.
+            if !content::is_data(&env.world.contents(cache.file, at, SECTOR)) {
+                continue;
+            }
+            env.note(format!("a sector of the cache's data cannot be read, at {at}"));
+            env.count("faults: unreadable data of the cache", 1);
+            env.world.inject(cache.file, Fault::ReadError { offset: at, len: SECTOR as u64 });
+            env.spoilt.borrow_mut().insert(at / BLOCK_U64);
+            env.model.borrow_mut().excuse_lag();
+        }
+    }
+}
