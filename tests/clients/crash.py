@@ -1,6 +1,8 @@
-"""Power cuts of the real binary: its devices are recorded, and what a power cut may leave of them is opened (docs/testing.md).
+"""Power cuts of the real binary: its devices are recorded, and what a power cut may leave of them
+is opened (docs/testing.md).
 
-`make crash N=2000` does the same for thousands. Here each test takes a seed that is always the same and one that is new.
+`make crash N=2000` does the same for thousands. Here each test takes a seed that is always the
+same and one that is new.
 """
 
 import time
@@ -20,7 +22,7 @@ def crash(t, fault, seeds, **fixed):
             print(f"image {number}: {text}\nkept in {kept}; open it again: tests/crash --again {kept}")
         assert not outcome.failures, f"seed {seed}: {len(outcome.failures)} of {outcome.images} images failed"
         assert outcome.images == IMAGES
-        print(f"seed {seed}: {outcome.images} images, {outcome.pending} writes not durable, {outcome.faults} ordered failures, {outcome.seconds:.1f} s")
+        print(f"seed {seed}: {outcome.images} images, {outcome.pending} writes not durable, {outcome.seconds:.1f} s")
 
 
 @once

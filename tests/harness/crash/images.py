@@ -1,8 +1,9 @@
 """The devices as a power cut may leave them, built from what was recorded.
 
-Fault model: what a good flush has covered, that is, every write that had ended before the flush began, is there. Of every other write, in
-flight or not, each sector of 512 bytes is there or not, on its own; of several writes of a sector any one may be. What a failed flush has
-lost (shim.c) never becomes durable.
+Fault model: what a good flush has covered, that is, every write that had ended before the flush
+began, is there. Of every other write, in flight or not, each sector of 512 bytes is there or not,
+on its own; of several writes of a sector any one may be. What a failed flush has lost (shim.c)
+never becomes durable.
 """
 
 import os
@@ -30,7 +31,8 @@ class Write:
 
     def part(self, start, end):
         """Of its bytes from `start` to `end`."""
-        one = Write(self.offset + start, end - start, self.data and (self.data[0] + start, self.data[0] + end), self.flushed_itself)
+        data = self.data and (self.data[0] + start, self.data[0] + end)
+        one = Write(self.offset + start, end - start, data, self.flushed_itself)
         one.ended = self.ended
         return one
 
@@ -95,7 +97,9 @@ class Device:
             self.pending[number] = left
 
     def cut(self, log, rng):
-        """The power goes: some of what was not durable is there. Returns how many writes that concerned."""
+        """The power goes: some of what was not durable is there. Returns how many writes that
+        concerned.
+        """
         share = rng.choice([0, 0.1, 0.5, 0.5, 0.9, 1])
         by_sector = rng.random() < 0.6
         for parts in self.pending.values():
@@ -125,7 +129,8 @@ def copy_sparse(source, target):
 
 
 def build(log, before, upto_ns, seed, into):
-    """The devices as they may be when the power goes at `upto_ns`. `before`: what they were when recording began.
+    """The devices as they may be when the power goes at `upto_ns`. `before`: what they were when
+    recording began.
 
     Returns the files, and the number of writes that were not durable.
     """

@@ -1,4 +1,6 @@
-"""Clients of the server while its devices are recorded: writers with blocks of their own, and one that flushes."""
+"""Clients of the server while its devices are recorded: writers with blocks of their own, and
+one that flushes.
+"""
 
 import errno
 import random
@@ -13,7 +15,9 @@ REST_S = 30
 
 
 class Load:
-    """Runs until `finish`, or until the server is gone. With `faulty` an error reply is no failure of the test; it is counted."""
+    """Runs until `finish`, or until the server is gone. With `faulty` an error reply is no
+    failure of the test; it is counted.
+    """
 
     def __init__(self, timeline, connect, plan, life):
         self.timeline = timeline
@@ -96,7 +100,9 @@ class Load:
 
 
 class Writer:
-    """Chooses writes among blocks of its own: parts of blocks, blocks, many at once, streams, the same few again and again."""
+    """Chooses writes among blocks of its own: parts of blocks, blocks, many at once, streams,
+    the same few again and again.
+    """
 
     def __init__(self, rng, first, share, fua_percent):
         self.rng = rng
@@ -119,4 +125,5 @@ class Writer:
         sector = rng.randrange(room - count + 1)
         if count % PER_BLOCK == 0:
             sector -= sector % PER_BLOCK
-        return self.first + sector, count, rng.choices(["write", "fua", "zero"], [93 - self.fua_percent, self.fua_percent, 7])[0]
+        shares = {"write": 93 - self.fua_percent, "fua": self.fua_percent, "zero": 7}
+        return self.first + sector, count, rng.choices(list(shares), list(shares.values()))[0]

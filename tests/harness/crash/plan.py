@@ -50,14 +50,11 @@ class Plan:
         rng = random.Random(f"faulty {self.seed}")
         return list(range(self.devices)) if self.fault == "pool flush of all" else [rng.randrange(self.devices)]
 
-    def pool_is_whole(self):
-        """Whether one good copy of everything in the pool is left."""
-        return not self.fault.startswith("pool") or (self.devices > 1 and self.fault != "pool flush of all")
-
     def __str__(self):
         cache = f"cache {self.mode}" if self.mode else "no cache"
         kills = f", {self.kills} kills" if self.kills else ""
-        return f"seed {self.seed}: {self.devices} files, {cache}, fault: {self.fault}{', reverted' if self.revert else ''}{kills}"
+        reverted = ", reverted" if self.revert else ""
+        return f"seed {self.seed}: {self.devices} files, {cache}, fault: {self.fault}{reverted}{kills}"
 
 
 def plan(seed, fault=None, **fixed):
@@ -87,7 +84,8 @@ def plan(seed, fault=None, **fixed):
     if "flush" not in fault:
         values["revert"] = False
     elif "kills" not in fixed:
-        # After kill -9 the page cache would still show what a failed flush has lost, and no one could know: the fault is in the last life.
+        # After kill -9 the page cache would still show what a failed flush has lost, and no one
+        # could know: the fault is in the last life.
         values["kills"] = min(values["kills"], 1)
     if fault != "cache flush":
         values["fault_below"] = 0

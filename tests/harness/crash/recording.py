@@ -1,7 +1,8 @@
 """What the shim (shim.c) writes down about the devices, and how faults are ordered from it.
 
-The log is a file in memory that the shim maps: a page of control, then records in the order of their times. It survives the process that
-wrote it, so the record of a life that was ended by kill -9 is complete, and the next life goes on behind it.
+The log is a file in memory that the shim maps: a page of control, then records in the order of
+their times. It survives the process that wrote it, so the record of a life that was ended by kill
+-9 is complete, and the next life goes on behind it.
 """
 
 import mmap
@@ -34,7 +35,8 @@ def shim(directory):
     if library.exists() and library.stat().st_mtime_ns > source.stat().st_mtime_ns:
         return library
     made = library.with_suffix(f".{os.getpid()}")
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(made), str(source), "-ldl", "-lpthread"]
+    flags = "-O2 -Wall -Wextra -shared -fPIC".split()
+    command = ["cc", *flags, "-o", str(made), str(source), "-ldl", "-lpthread"]
     try:
         subprocess.run(command, check=True)
     except FileNotFoundError:
@@ -86,10 +88,13 @@ class Recording:
 
     def set(self, seed, recording=True, delay_us=0, revert=False, undo=False, lost_percent=0):
         _, size, tail, *_ = HEAD.unpack_from(self.map, 0)
-        HEAD.pack_into(self.map, 0, MAGIC, size, tail, seed & MASK, recording, delay_us, revert, undo, lost_percent, *[0] * 7)
+        orders = (recording, delay_us, revert, undo, lost_percent)
+        HEAD.pack_into(self.map, 0, MAGIC, size, tail, seed & MASK, *orders, *[0] * 7)
 
     def fail_flushes(self, device, after=1, count=1, below=0):
-        """The flush number `after` from now, and those behind it, `count` in all; of those that cover a write below `below`, if that is given."""
+        """The flush number `after` from now, and those behind it, `count` in all; of those that
+        cover a write below `below`, if that is given.
+        """
         old = FAULTS.unpack_from(self.map, HEAD.size + device * FAULTS.size)
         FAULTS.pack_into(self.map, HEAD.size + device * FAULTS.size, after, count, *old[2:6], below)
 
@@ -112,7 +117,9 @@ class Recording:
         return HEAD.unpack_from(self.map, 0)[2]
 
     def records(self, upto_ns=None):
-        """(kind, device, id, time, offset, length, result, where the data is in `map`), in order."""
+        """(kind, device, id, time, offset, length, result, where the data is in `map`), in
+        order.
+        """
         at, tail, size = CONTROL_BYTES, self.tail(), RECORD.size
         while at < tail:
             kind, device, number, time_ns, offset, length, result, bytes_ = RECORD.unpack_from(self.map, at)
@@ -129,7 +136,9 @@ class Recording:
         struct.pack_into("<Q", self.map, 16, tail + RECORD.size + (len(data) + 7 & ~7))
 
     def settle_in_flight(self, time_ns):
-        """After kill -9: what was in flight was done or not, as the device now shows; both ends are written down."""
+        """After kill -9: what was in flight was done or not, as the device now shows; both ends
+        are written down.
+        """
         begun = {}
         for kind, device, number, _, offset, length, _, _ in self.records():
             if kind in (WRITE_BEGIN, ZERO_BEGIN):

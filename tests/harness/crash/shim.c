@@ -1,14 +1,18 @@
 /*
- * Stands between `forebay --io posix` and its devices (LD_PRELOAD): records every write and flush, and lets some fail.
+ * Stands between `forebay --io posix` and its devices (LD_PRELOAD): records every write and flush,
+ * and lets some fail.
  *
- * FOREBAY_SHIM_DEVICES names the devices (files that exist, separated by colons; their place in the list is their number) and
- * FOREBAY_SHIM_LOG the log, a file of its final size whose first page is `struct control`. The log is shared memory: what was
- * appended is there after kill -9. Records are appended under one lock, so their order is the order of their times, and a
- * record is there before the call that it is about goes on or returns: whatever a client was told was recorded before.
+ * FOREBAY_SHIM_DEVICES names the devices (files that exist, separated by colons; their place in
+ * the list is their number) and FOREBAY_SHIM_LOG the log, a file of its final size whose first
+ * page is `struct control`. The log is shared memory: what was appended is there after kill -9.
+ * Records are appended under one lock, so their order is the order of their times, and a record is
+ * there before the call that it is about goes on or returns: whatever a client was told was
+ * recorded before.
  *
- * Fault model of a failed flush: it reports EIO, and each page (4096 bytes) that was written since the last good flush is
- * lost or not, as `lost` says. A lost page never becomes durable by a later flush, which succeeds. Reads see it still, as
- * Linux has it (a page of the page cache stays, and is clean), or, with `revert`, what was durable before it.
+ * Fault model of a failed flush: it reports EIO, and each page (4096 bytes) that was written since
+ * the last good flush is lost or not, as `lost` says. A lost page never becomes durable by a later
+ * flush, which succeeds. Reads see it still, as Linux has it (a page of the page cache stays, and
+ * is clean), or, with `revert`, what was durable before it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -165,7 +169,8 @@ static uint64_t append(enum kind kind, int device, uint64_t id, uint64_t offset,
     struct record *r = (struct record *)((char *)control + control->tail);
     if (id == 0)
         id = ++next_id;
-    *r = (struct record){kind, (uint32_t)device, id, t.tv_sec * 1000000000ULL + t.tv_nsec, offset, length, result, bytes};
+    uint64_t now = t.tv_sec * 1000000000ULL + t.tv_nsec;
+    *r = (struct record){kind, (uint32_t)device, id, now, offset, length, result, bytes};
     char *at = (char *)(r + 1);
     for (int n = 0; v && n < count; n++) {
         memcpy(at, v[n].iov_base, v[n].iov_len);
@@ -200,7 +205,8 @@ static void pause_a_little(uint64_t id) {
 
 static void note_undo(int fd, int device, uint64_t id, uint64_t offset, uint64_t length) {
     struct undo *u = malloc(sizeof *u + length);
-    /* The buffer need not be aligned: the log's directory is in memory, where direct I/O is only a word. */
+    /* The buffer need not be aligned: the log's directory is in memory, where direct I/O is only
+     * a word. */
     if (!u || pread(fd, u->old, length, (off_t)offset) != (ssize_t)length)
         die("reading what is about to be replaced");
     u->id = id, u->offset = offset, u->length = length, u->ended = 0;
@@ -270,7 +276,8 @@ ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t offset, int fla
     pause_a_little(id);
     for (int n = 0; n < MAX_BAD; n++) {
         struct bad *b = &control->bad[n];
-        if (b->times && (int)b->device == device && (uint64_t)offset <= b->offset && b->offset + b->length <= offset + length)
+        if (b->times && (int)b->device == device && (uint64_t)offset <= b->offset &&
+            b->offset + b->length <= offset + length)
             b->times = 0;
     }
     int bad = fails(&f->write_in, &f->writes);
@@ -284,9 +291,10 @@ ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t offset, int fla
         if (control->undo)
             end_undo(device, id);
         uint64_t low = __atomic_load_n(&lowest[device], __ATOMIC_ACQUIRE);
-        while ((uint64_t)offset < low &&
-               !__atomic_compare_exchange_n(&lowest[device], &low, (uint64_t)offset, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            ;
+        uint64_t mine = (uint64_t)offset;
+        int set = 0;
+        while (mine < low && !set)
+            set = __atomic_compare_exchange_n(&lowest[device], &low, mine, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     if (bad)
         __atomic_add_fetch(&control->failed_writes, 1, __ATOMIC_ACQ_REL);
@@ -350,7 +358,8 @@ ssize_t preadv2(int fd, const struct iovec *v, int count, off_t offset, int flag
         uint64_t length = length_of(v, count);
         for (int n = 0; n < MAX_BAD; n++) {
             struct bad *b = &control->bad[n];
-            if (b->times && (int)b->device == device && (uint64_t)offset < b->offset + b->length && b->offset < offset + length) {
+            if (b->times && (int)b->device == device && (uint64_t)offset < b->offset + b->length &&
+                b->offset < offset + length) {
                 if (b->times > 0)
                     b->times--;
                 __atomic_add_fetch(&control->failed_reads, 1, __ATOMIC_ACQ_REL);
@@ -362,7 +371,8 @@ ssize_t preadv2(int fd, const struct iovec *v, int count, off_t offset, int flag
     return real_preadv2(fd, v, count, offset, flags);
 }
 
-/* The engine calls files in memory without threads; a recorded device must have many operations in flight. */
+/* The engine calls files in memory without threads; a recorded device must have many operations
+ * in flight. */
 int fstatfs(int fd, struct statfs *s) {
     int done = real_fstatfs(fd, s);
     if (done == 0 && control && control->recording && device_of(fd) >= 0)
@@ -394,13 +404,13 @@ static void unseen(int fd, const char *name) {
         die(name);
     }
 }
-#define UNSEEN(type, name, declared, passed)                                                                                 \
-    type name declared {                                                                                                     \
-        static type(*real) declared;                                                                                         \
-        unseen(fd, #name);                                                                                                   \
-        if (!real)                                                                                                           \
-            real = dlsym(RTLD_NEXT, #name);                                                                                  \
-        return real passed;                                                                                                  \
+#define UNSEEN(type, name, declared, passed) \
+    type name declared { \
+        static type(*real) declared; \
+        unseen(fd, #name); \
+        if (!real) \
+            real = dlsym(RTLD_NEXT, #name); \
+        return real passed; \
     }
 UNSEEN(ssize_t, pwritev, (int fd, const struct iovec *v, int count, off_t offset), (fd, v, count, offset))
 UNSEEN(ssize_t, pwritev64, (int fd, const struct iovec *v, int count, off64_t offset), (fd, v, count, offset))

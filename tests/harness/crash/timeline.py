@@ -1,7 +1,9 @@
-"""When each block of a volume was written and flushed, and what it may hold after a power cut at any moment.
+"""When each block of a volume was written and flushed, and what it may hold after a power cut at
+any moment.
 
-All times are of CLOCK_MONOTONIC, as those of the shim's records. A block has one writer at a time, so its states have an order. A state is a tuple with
-the stamp of each of the block's eight sectors (harness/history.py).
+All times are of CLOCK_MONOTONIC, as those of the shim's records. A block has one writer at a
+time, so its states have an order. A state is a tuple with the stamp of each of the block's eight
+sectors (harness/history.py).
 """
 
 import threading
@@ -28,7 +30,8 @@ class Timeline:
     def __init__(self, blocks):
         self.blocks = [[State((0,) * PER_BLOCK, 0, 0, 0)] for _ in range(blocks)]
         self.flushes = []
-        # A write of these ended with an error: they hold what they held, or what it wrote, in any mixture of sectors.
+        # A write of these ended with an error: they hold what they held, or what it wrote, in any
+        # mixture of sectors.
         self.unknown = set()
         self.stamp = 0
         self.lock = threading.Lock()
@@ -66,7 +69,8 @@ class Timeline:
             self.unknown.update(range(sector // PER_BLOCK, (sector + count - 1) // PER_BLOCK + 1))
 
     def is_known(self, sector, count):
-        return all(block not in self.unknown for block in range(sector // PER_BLOCK, (sector + count - 1) // PER_BLOCK + 1))
+        blocks = range(sector // PER_BLOCK, (sector + count - 1) // PER_BLOCK + 1)
+        return all(block not in self.unknown for block in blocks)
 
     def flushed(self, sent):
         """A flush that was sent then has just been answered."""
@@ -74,7 +78,9 @@ class Timeline:
             self.flushes.append((sent, time.monotonic_ns()))
 
     def found(self, sent, held):
-        """After a restart: what the server answers for each block is what it holds from now on. None: it does not say."""
+        """After a restart: what the server answers for each block is what it holds from now on.
+        None: it does not say.
+        """
         now = time.monotonic_ns()
         for block, stamps in enumerate(held):
             if stamps is not None:
@@ -84,7 +90,9 @@ class Timeline:
     # What may be there.
 
     def floors(self, moment):
-        """For each block the number of its oldest state that a power cut at this moment may leave."""
+        """For each block the number of its oldest state that a power cut at this moment may
+        leave.
+        """
         covered = max((sent for sent, answered in self.flushes if answered <= moment), default=0)
         floors = []
         for states in self.blocks:
@@ -106,7 +114,8 @@ class Timeline:
             older = any(state.stamps == stamps for state in states[:floor])
             wrong.append(
                 f"block {block} holds {stamps}{', which is older than flushed' if older else ''}; "
-                f"flushed was {states[floor].stamps}, then {sum(state.sent <= moment for state in states[floor + 1 :])} writes"
+                f"flushed was {states[floor].stamps}, "
+                f"then {sum(state.sent <= moment for state in states[floor + 1 :])} writes"
             )
         return wrong
 
@@ -120,11 +129,14 @@ class Timeline:
             sure = max(number for number, state in enumerate(states) if state.done != NEVER)
             if any(state.stamps == stamps for state in states[sure:]):
                 continue
-            wrong.append(f"block {block} holds {stamps}; written last was {states[-1].stamps}, before that {[s.stamps for s in states[-4:-1]]}")
+            before = [state.stamps for state in states[-4:-1]]
+            wrong.append(f"block {block} holds {stamps}; written last was {states[-1].stamps}, before that {before}")
         return wrong
 
     def past_state(self, moment, held):
-        """Whether these blocks are the volume at one moment of the past; None, or what says that they are not."""
+        """Whether these blocks are the volume at one moment of the past; None, or what says that
+        they are not.
+        """
         choices = []
         for states, stamps in zip(self.blocks, held):
             spans = []
@@ -140,7 +152,7 @@ class Timeline:
             if not spans:
                 return f"block {block} holds {held[block]}, which it never held"
         # The moment, if there is one, is the beginning of some span.
-        begins = sorted({spans[0][0] for spans in choices if len(spans) == 1} | {begin for spans in choices if len(spans) > 1 for begin, _ in spans})
+        begins = sorted({begin for spans in choices for begin, _ in spans})
         low = max((spans[0][0] for spans in choices if len(spans) == 1), default=0)
         high = min((spans[0][1] for spans in choices if len(spans) == 1), default=NEVER)
         many = [spans for spans in choices if len(spans) > 1]
@@ -150,8 +162,8 @@ class Timeline:
         newest = max((spans[0][0], block) for block, spans in enumerate(choices) if len(spans) == 1)
         oldest = min((spans[0][1], block) for block, spans in enumerate(choices) if len(spans) == 1)
         return (
-            f"no moment of the past: block {newest[1]} holds {held[newest[1]]}, sent at {newest[0]}; block {oldest[1]} still holds "
-            f"{held[oldest[1]]}, though something newer was done at {oldest[1]}"
+            f"no moment of the past: block {newest[1]} holds {held[newest[1]]}, sent at {newest[0]}; "
+            f"block {oldest[1]} still holds {held[oldest[1]]}, though something newer was done at {oldest[1]}"
         )
 
 
@@ -160,5 +172,6 @@ def stamps_of(first_block, data):
     held = []
     for at in range(0, len(data), BLOCK):
         sector = (first_block + at // BLOCK) * PER_BLOCK
-        held.append(tuple(stamp_of(sector + number, data[at + number * SECTOR : at + (number + 1) * SECTOR]) for number in range(PER_BLOCK)))
+        sectors = (data[at + number * SECTOR : at + (number + 1) * SECTOR] for number in range(PER_BLOCK))
+        held.append(tuple(stamp_of(sector + number, one) for number, one in enumerate(sectors)))
     return held
