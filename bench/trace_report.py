@@ -13,8 +13,9 @@ def markdown(rows):
     bursts = [row for row in rows if "first_rate" in row]
     if not rows:
         return []
-    lines = ["## Traces and synthetic loads", "", *latencies(opened), *states(opened)]
-    return [*lines, *slowest(opened), *loops(closed), *at_once(bursts)]
+    ours = [row for row in opened if "status" in row]
+    lines = ["## Traces and synthetic loads", "", *latencies(opened), *states(ours)]
+    return [*lines, *slowest(ours), *loops(closed), *at_once(bursts)]
 
 
 def table(title, names, rows, words):

@@ -3,6 +3,9 @@
 Each run has a server of its own (bench/up.py), whose cache is on the disk. A trace is replayed in
 an open loop for each size of the cache, from odd sectors and from even ones, and in a closed loop
 several times on the smallest cache. A synthetic load is replayed in an open loop at its own speed.
+
+Beside each run of a trace in an open loop, the same is replayed on qemu-nbd with a file on the disk
+of the cache and nothing slow behind it: what the client, the socket and that disk cost by themselves.
 """
 
 import dataclasses
@@ -12,6 +15,7 @@ import time
 import blocktrace
 import burst
 import replay
+import servers
 import steady
 import svg
 import synthetic
@@ -43,6 +47,8 @@ def measure(options, work, results):
         for cache_bytes in sizes:
             for shift in load.shifts:
                 results.append(play(options, work, load, cache_bytes, shift, load.speedup))
+                if load.real:
+                    results.append(play_on_peer(options, work, load, shift))
         if load.real:
             for number in range(options.trace_rounds):
                 row = play(options, work, load, sizes[0], SHIFTS[0], None, number + 1)
@@ -90,6 +96,22 @@ def play(options, work, load, cache_bytes, shift, speedup, number=0):
         "cache": size_text(cache_bytes), "number": number, "svg": str(path),
         "samples": watch.samples, "status": status,
     }
+
+
+def play_on_peer(options, work, load, shift):
+    """One run in an open loop on qemu-nbd, over a new sparse file on the disk itself."""
+    server = servers.QemuNbd(work, up.VOLUME_SIZE / servers.GIB, options, sparse=True)
+    try:
+        uri = f"nbd+unix:///?socket={server.socket}"
+        result = replay.play(uri, load.requests, speedup=load.speedup, shift=shift)
+    finally:
+        server.discard()
+    writes = result["kinds"]["writes"]
+    say(
+        f"{load.name} on {server.name}, shift {shift}: longest write {writes['max_ms']:,.1f} ms, "
+        f"P99.9 {writes['p999_ms']:,.1f} ms"
+    )
+    return result | {"load": load.name, "real": False, "loop": "open", "cache": server.name}
 
 
 def write_at_once(options, work, cache_bytes):

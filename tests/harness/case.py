@@ -56,6 +56,12 @@ def cache_only(function):
     return function
 
 
+def once(function):
+    """Marks a test that runs once: it says itself which caches it wants."""
+    function.variants = (False,)
+    return function
+
+
 def variants_of(function):
     """Whether it runs without a cache, with one, or both."""
     return getattr(function, "variants", (False, True))

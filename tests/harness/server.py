@@ -17,12 +17,13 @@ STOP_LIMIT_S = 30
 class Server:
     """The process, its sockets, its devices. Can be killed and started again."""
 
-    def __init__(self, case, command, nbd_socket, control, devices):
+    def __init__(self, case, command, nbd_socket, control, devices, environment=None):
         self.case = case
         self.command = [str(word) for word in command]
         self.socket = pathlib.Path(nbd_socket)
         self.control = pathlib.Path(control)
         self.devices = [pathlib.Path(device) for device in devices]
+        self.environment = environment
         self.process = None
         self.log = case.dir / f"server{len(case.servers)}.log"
         case.servers.append(self)
@@ -46,7 +47,11 @@ class Server:
         assert self.process is None or self.process.poll() is not None, "already running"
         print("$", " ".join(self.command + list(more)), "&", flush=True)
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env())
+
+    def env(self):
+        """This environment, and what was given for this server."""
+        return {**os.environ, **self.environment} if self.environment else None
 
     def answers(self):
         """Whether the server greets on its NBD socket. A socket left by a killed server refuses the connection."""

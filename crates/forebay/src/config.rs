@@ -343,7 +343,7 @@ mod tests {
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"best\"", "s3fifo"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),
-            ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_limit = 60", "dirty_limit"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_limit = 30", "dirty_limit"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nwriteback_rate_min = \"2G\"", "writeback_rate_max"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),

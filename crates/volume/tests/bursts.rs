@@ -121,9 +121,14 @@ async fn burst(rt: Rt, (world, disk): (World, FileId), files: (DeviceFile, Cache
     pool.close().await.expect("close");
 }
 
+/// The first six, or as many as the environment says: `SEEDS=2000 cargo test --release -p volume --test bursts`.
+fn seeds() -> std::ops::Range<u64> {
+    0..std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"))
+}
+
 #[test]
 fn no_write_waits_for_the_pool_while_there_is_room() {
-    for seed in 0..6 {
+    for seed in seeds() {
         let world = World::new(seed);
         let disk = world.add_disk(DiskModel::nvme(POOL_BYTES));
         let cache_bytes = [8, 16, 40][seed as usize % 3] * MIB;
