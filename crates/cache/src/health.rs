@@ -116,3 +116,7 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;
