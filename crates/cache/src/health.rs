@@ -117,3 +117,7 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

@@ -183,3 +183,33 @@ fn what_cannot_be_flushed_is_not_opened() {
     });
     assert_eq!(content(&lab), new());
 }
+
+/// What a killed life has written, the device may still lose. Nothing is done with it before it cannot.
+#[test]
+fn what_is_believed_is_durable() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    let rt = rt::Rt::new(lab.world.backend(), rt::Order::Seeded(3), 1024);
+    let r = rt.clone();
+    rt.block_on(async move {
+        let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&r, &file, &pool, settings()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        fill(&cache, a, AT, BLOCKS, 101).await;
+    })
+    .unwrap();
+    rt.kill();
+    let all = || lab.world.contents(lab.device, 0, 16 << 20);
+    let left = all();
+    // The open ends at its first read.
+    let newest = lab.superblock().sequence;
+    for n in [newest - 1, newest] {
+        let offset = format::cache::superblock::CacheSuperblock::offset_of(n);
+        assert!(lab.world.inject(lab.device, Fault::FailReads { offset, len: 512, times: 3 }));
+    }
+    opened(&lab, |cache, _| async move { assert!(cache.is_err()) });
+    let rt = rt::Rt::new(lab.world.backend(), rt::Order::Fifo, 16);
+    lab.world.power_cut();
+    rt.kill();
+    assert!(all() == left, "something that was read is gone");
+}

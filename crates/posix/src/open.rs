@@ -97,6 +97,10 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         sys::clear_direct(&file)?;
         direct = false;
     }
+    if !direct && !in_memory {
+        // After a flush that failed in an earlier life the page cache may have what the device lacks, and calls it clean.
+        sys::drop_cached(&file)?;
+    }
     let mut size_bytes = file.seek(SeekFrom::End(0))?;
     if let (true, false, 0, Some(len)) = (how.write, block_device, size_bytes, how.create_len) {
         file.set_len(len)?;

@@ -100,6 +100,15 @@ pub fn flush(fd: RawFd) -> Result<u64, IoError> {
     retry(|| unsafe { libc::fdatasync(fd) } as isize)
 }
 
+/// Drops what the page cache has of a file and calls clean, so that it is read from the device. What is dirty stays, for the next flush.
+pub fn drop_cached(file: &File) -> io::Result<()> {
+    // SAFETY: plain numbers, and the descriptor is open.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
 /// How `fallocate` is told to give up content.
 pub const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
