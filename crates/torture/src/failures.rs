@@ -205,7 +205,8 @@ fn churn(r: &mut Prng, s: &mut Settings) {
         let operations = r.range(150, 700);
         s.boots.push(Boot { ending: Ending::Kill, operations, cut_after: forever, cut_at: None, verify: true });
         for _ in 0..2 {
-            let cut_at = Some(r.below(one_of(r, &[100, 400, 1500])));
+            let span = one_of(r, &[100, 400, 1500]);
+            let cut_at = Some(r.below(span));
             s.boots.push(Boot { ending: Ending::PowerCut, operations: 400, cut_after: forever, cut_at, verify: true });
         }
     }
