@@ -6,7 +6,7 @@
 use std::future::Future;
 
 use base::{BLOCK, BLOCK_U64, Duration, Epoch, Lba, SliceList, VolumeId, crc32c};
-use pool::check::{CheckOptions, Report};
+use pool::check::{CheckOptions, Report, Severity, Subject};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
@@ -67,7 +67,9 @@ impl Bench {
             let options = CheckOptions { data: true, ..CheckOptions::default() };
             pool::check::check(&rt, files, &options, &mut |_| ()).await.expect("a pool")
         });
-        assert!(report.is_clean() && report.problems.is_empty(), "{:?}", report.problems);
+        // A crash may have torn one of two copies of a superblock.
+        let noted = report.problems.iter().all(|p| p.severity == Severity::Note && p.subject == Subject::Superblock);
+        assert!(report.is_clean() && noted, "{:?}", report.problems);
         report
     }
 

@@ -230,10 +230,11 @@ fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log) {
             Slot::Empty if best.sequence >= SLOTS && !next => {
                 log.copy(Subject::Superblock, &place, path, "it is empty", "it will be overwritten");
             }
+            // Power that failed while it was written leaves one whole.
             Slot::Ok { .. } if !next => {
                 for why in copies.iter().filter_map(trouble) {
-                    let what = format!("one of its two copies: {why}");
-                    log.copy(Subject::Superblock, &place, path, what, "it will be overwritten");
+                    let what = format!("one of its two copies: {why}; the other one counts");
+                    log.note(Subject::Superblock, format!("{place} on {path}"), what);
                 }
             }
             Slot::Empty | Slot::Ok { .. } => {}

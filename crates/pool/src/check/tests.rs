@@ -194,7 +194,7 @@ fn superblocks() {
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::Note, Subject::Superblock, None)], "the next one may be torn");
     assert!(r.is_clean());
-    lab.rot(1, slot(sequence - 1));
+    lose(1, sequence - 1);
     let r = lab.check();
     assert_eq!(kinds(&r)[1], (Severity::DamagedCopy, Subject::Superblock, Some("disk1")));
     assert!(!r.is_clean());
