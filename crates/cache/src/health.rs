@@ -84,7 +84,8 @@ impl Cache {
         Ok(Durable(()))
     }
 
-    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and it is told of nothing else.
+    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and
+    /// it is told of nothing else.
     pub fn has_failed(&self) -> bool {
         self.state().health.has_failed()
     }

@@ -31,7 +31,8 @@ fn one_at_a_time_asks_for_durability() {
     });
 }
 
-/// The flush of a group commit fails while a checkpoint is under way, or the other way round: neither ends well, and what was flushed before is there.
+/// The flush of a group commit fails while a checkpoint is under way, or the other way round: neither
+/// ends well, and what was flushed before is there.
 #[test]
 fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
     let mut failed = 0;

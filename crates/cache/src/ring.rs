@@ -53,7 +53,8 @@ pub(crate) async fn read_copy(device: &Device, offset: u64, of: &Identity, seque
     judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
 }
 
-/// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is missing there, unless something knows better.
+/// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is missing
+/// there, unless something knows better.
 async fn read_entry(
     (device, path): (&Device, &str),
     ring: Ring,
@@ -80,7 +81,8 @@ async fn read_entry(
     Err(PoolError::new(ErrorKind::Io, text))
 }
 
-/// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An entry that is damaged in both its places, and was durable, is an error: what was flushed with it is
+/// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An entry
+/// that is damaged in both its places, and was durable, is an error: what was flushed with it is
 /// not to be had, and nobody may take what was before for it.
 pub(crate) async fn read_journal(
     (device, path): (&Device, &str),

@@ -31,7 +31,8 @@ impl Blocks {
 }
 
 impl Device {
-    /// Reads `blocks` blocks from `offset` on. Where that fails each is read by itself, and tried again: an error that passes is none,
+    /// Reads `blocks` blocks from `offset` on. Where that fails each is read by itself, and tried
+    /// again: an error that passes is none,
     /// and a bad block takes no other with it.
     pub async fn read_blocks(&self, class: Class, offset: u64, blocks: usize) -> Blocks {
         let (outcome, buf) = self.read_new(class, offset, blocks * BLOCK).await;

@@ -29,7 +29,8 @@ impl Default for Limits {
     }
 }
 
-/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied before what was copied is used: more would push it out
+/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied before what
+/// was copied is used: more would push it out
 /// of the processor's cache again.
 const MEMORY_REQUEST_BYTES: usize = 128 << 10;
 const MEMORY_BYTES: usize = 256 << 10;
@@ -165,7 +166,8 @@ impl Device {
         self.read_with(class, offset, len, Some(buf)).await
     }
 
-    /// As [`Device::read`], into a buffer of `len` bytes that is taken when the device is asked, so that what has to wait holds no memory.
+    /// As [`Device::read`], into a buffer of `len` bytes that is taken when the device is asked, so
+    /// that what has to wait holds no memory.
     pub async fn read_new(&self, class: Class, offset: u64, len: usize) -> (Result<(), IoError>, Buf) {
         self.read_with(class, offset, len, None).await
     }
@@ -415,7 +417,8 @@ impl Device {
         });
     }
 
-    /// Puts the parts of a request that failed back in front of what waits, each to be tried alone: which of them is bad nobody knows, and the others are
+    /// Puts the parts of a request that failed back in front of what waits, each to be tried alone:
+    /// which of them is bad nobody knows, and the others are
     /// not to fail with it.
     fn split(&self, mut transfer: Transfer, bufs: BufList, data: SliceList) {
         if let Some(emulated) = transfer.emulated.take() {
