@@ -546,10 +546,19 @@ impl Session {
     }
 }
 
+/// Collections of a boot: more would cost time, and find nothing more.
+const MOST_COLLECTIONS: u64 = 400;
+
 /// The cache collects all the time.
 async fn collect(boot: Rc<Boot>) {
     let env = &boot.env;
-    while !env.stopping.get() {
+    let mut asked = 0;
+    while !env.stopping.get() && asked < MOST_COLLECTIONS {
+        if env.resting.get() {
+            boot.rt.sleep(Duration::from_millis(10)).await;
+            continue;
+        }
+        asked += 1;
         if let Some(cache) = boot.volumes.cache()
             && let Err(e) = cache.collect().await
             && !env.errors_allowed()
