@@ -305,7 +305,7 @@ impl Volume {
 
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
         // Nothing is written behind the new end while the rest is cut off, or behind the old one before the volume has grown.
-        let _lock = self.locks.lock(size.min(self.size()) / BLOCK_U64..u64::MAX).await;
+        let _lock = self.locks.lock_for_resize(|| size.min(self.size()) / BLOCK_U64).await;
         let old = self.size();
         if size > old {
             self.clear_behind(old).await?;
