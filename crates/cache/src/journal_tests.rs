@@ -49,7 +49,7 @@ fn what_was_pushed_always_finds_its_place() {
                     let mut last = None;
                     for entry in journal.take_ready(&bufs) {
                         let (from, blocks) =
-                            ((entry.offset / BLOCK_U64) as u32, (entry.bytes.len() / base::BLOCK) as u32);
+                            ((entry.offsets[0] / BLOCK_U64) as u32, (entry.bytes.len() / base::BLOCK) as u32);
                         assert!(from + blocks <= 256);
                         for &(_, a, n) in &ring {
                             assert!(from + blocks <= a || a + n <= from, "seed {seed}: written over what counts");
@@ -60,13 +60,13 @@ fn what_was_pushed_always_finds_its_place() {
                     }
                     if let Some((sequence, records)) = last {
                         assert_eq!(records, journal.pushed());
-                        journal.note_durable(sequence, records);
+                        journal.note_durable(Durable::supposed(), sequence, records);
                     }
                 }
                 10 if frozen.is_none() => frozen = Some(journal.next_place()),
                 11 if rng.one_in(3) => {
                     if let Some((place, records)) = frozen.take() {
-                        journal.forget_before(place.sequence, records);
+                        journal.forget_before(Durable::supposed(), place.sequence, records);
                         ring.retain(|&(sequence, ..)| sequence >= place.sequence);
                     }
                 }
@@ -93,7 +93,7 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     }
     let (place, records) = journal.next_place();
     assert_eq!((place.sequence, records), (2, 1));
-    journal.forget_before(place.sequence, records);
+    journal.forget_before(Durable::supposed(), place.sequence, records);
     assert_eq!((journal.durable(), journal.durable_records()), (1, 1), "{pushed} were pushed");
     journal.take_ready(&bufs);
     assert_eq!(journal.next_place().1, pushed);

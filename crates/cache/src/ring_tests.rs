@@ -25,7 +25,7 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         cache.flush().await.unwrap();
         fill(&cache, a, AT, BLOCKS, 101).await;
         let ring = cache.0.layout.ring();
-        let position = cache.state().journal.next_place().position;
+        let position = cache.state().journal.next_place().0.position;
         cache.flush().await.unwrap();
         if mark {
             cache.write_watermark().await.unwrap();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
+use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
 use btree::Edit;
 use format::cache::index::{encode_data, encode_zeros, index_key};
 use format::cache::journal::{EntryBuilder, EntryHeader, Record};
