@@ -8,6 +8,9 @@
 //! pool is written to, and every commit that freezes after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
 //! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
 //!
+//! **Parts.** A staged block is written anew in place, and read by whoever sees its key: before or after, as with any block. Of a block that has a part over it
+//! ([`crate::parts`]) a read would see the part over the new one. So what would be written below a part goes through the cache.
+//!
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
 //! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
 //! that follow them when the pool has the data, have room of their own before anything begins
@@ -264,7 +267,7 @@ impl Cache {
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
         let new = staged_extents(volume, lba, &crcs, epoch);
-        if self.has_many_staged() {
+        if self.has_many_staged() || self.is_below_parts((volume, lba, end), epoch).await? {
             return Ok(false);
         }
         let staging = match self.0.pool.staging(volume, epoch).await {
@@ -301,6 +304,18 @@ impl Cache {
             return Ok(false);
         }
         task.await.unwrap_or_else(|| Err(crate::read::ended()))
+    }
+
+    /// True if a part of a block lies over a block of the range that was staged in this epoch. Written anew where it is, that would be seen below
+    /// the part before the key of the new one is there.
+    async fn is_below_parts(&self, (volume, lba, end): (VolumeId, Lba, Lba), epoch: Epoch) -> Result<bool> {
+        let below = |e: &Extent| match &e.body {
+            Body::Data { cover, .. } => cover.below.is_some_and(|below| below.epoch == epoch),
+            Body::Staged { .. } | Body::Zeros { .. } => false,
+        };
+        let found =
+            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
+        Ok(found.await??.iter().any(below))
     }
 
     /// A place among the writes past the cache. `None`: the pool is behind, and the cache has room.
