@@ -209,6 +209,8 @@ impl Cache {
                 return Ok(out.root());
             }
             let taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
+            // They have their room; others may count on what is left of it.
+            self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
             let mut writes = Vec::new();
             for t in &taken {
                 let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
@@ -230,7 +232,6 @@ impl Cache {
             }
             self.give_up_pins(&taken);
             outcome.map_err(|e| self.broken("write of the index", e))?;
-            self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
             self.0.rt.yield_now().await;
         }
     }

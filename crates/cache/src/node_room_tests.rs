@@ -61,7 +61,14 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
                 for i in 0..20 {
                     let lba = (task * 7_919 + i * 104_729) % 30_000 * 64 + 2 + i;
                     cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
-                    assert!(!cache.lacks_node_room(0), "{} nodes are due", cache.nodes_due());
+                    assert!(
+                        !cache.lacks_node_room(0),
+                        "{} nodes are due, {} held, margin {}, room {}",
+                        cache.nodes_due(),
+                        cache.nodes_held(),
+                        cache.0.layout.node_margin(),
+                        cache.node_room()
+                    );
                 }
             }));
         }

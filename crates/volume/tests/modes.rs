@@ -54,7 +54,7 @@ impl Bench {
         let size = 48 * MIB;
         let file = world.add_disk(DiskModel::nvme(size));
         let pool = vec![DeviceFile { path: "disk".into(), file, size_bytes: size, emulate: None }];
-        let size = 3 * MIB;
+        let size = 4 * MIB;
         let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(size)), size_bytes: size };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
         let (r, files) = (rt.clone(), pool.clone());
