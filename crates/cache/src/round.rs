@@ -149,12 +149,7 @@ impl Cache {
                             self.0.rt.sleep(AGAIN).await;
                             continue;
                         }
-                        tracing::warn!("write-back: {e}; tried again in a second");
-                        {
-                            let mut round = self.0.round.borrow_mut();
-                            round.last_error = Some(e);
-                            round.failing_since.get_or_insert(self.0.rt.now());
-                        }
+                        self.note_failing(e);
                         // Whoever waits for room looks whether there will be any.
                         self.0.room.notify();
                         self.0.rt.sleep(AGAIN).await;

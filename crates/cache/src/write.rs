@@ -198,6 +198,16 @@ impl Cache {
         Ok(())
     }
 
+    /// Write-back has failed; said once for each cause.
+    pub(crate) fn note_failing(&self, e: PoolError) {
+        let mut round = self.0.round.borrow_mut();
+        if round.last_error.as_ref().is_none_or(|last| last.context != e.context) {
+            tracing::warn!("write-back: {e}; tried again each second");
+        }
+        round.last_error = Some(e);
+        round.failing_since.get_or_insert(self.0.rt.now());
+    }
+
     /// Fails if write-back has failed for too long.
     pub(crate) fn check_carried(&self) -> Result<()> {
         let round = self.0.round.borrow();
