@@ -79,19 +79,21 @@ impl Cache {
         self.0.last_request.set(now);
         let load = self.load(now);
         let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
-        let held = if passes { self.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await };
+        let held = if passes { self.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await? };
         self.check_failed()?;
         let room = self.room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks)).await?;
         Ok((held, room))
     }
 
-    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Held {
+    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
         let (tx, rx) = oneshot();
         self.0.admission.line.borrow_mut().push(volume, blocks, tx);
         self.0.admission.arrived.notify();
         self.pressed();
-        rx.await;
-        Held { cache: self.clone(), blocks }
+        match rx.await {
+            Some(()) => Ok(Held { cache: self.clone(), blocks }),
+            None => Err(self.hopeless()),
+        }
     }
 
     fn hold(&self, blocks: u64) -> Held {
@@ -103,11 +105,16 @@ impl Cache {
     /// Lets writers in.
     pub(crate) async fn admitter(&self) {
         let door = &self.0.admission;
+        // Rounds that had ended when there was no room any more.
+        let mut without_room = None;
         while !self.0.closed.get() && !self.has_failed() {
             let (arrived, room) = (door.arrived.wait(), self.0.room.wait());
             let now = self.0.rt.now();
             let load = self.load(now);
             let next = door.line.borrow_mut().next(now, &load);
+            if !matches!(next, Next::Room) {
+                without_room = None;
+            }
             match next {
                 Next::Pass(who, blocks) => {
                     door.held.set(door.held.get() + blocks);
@@ -116,6 +123,10 @@ impl Cache {
                 Next::Nobody => arrived.await,
                 Next::At(when) => {
                     either(either(self.0.rt.sleep_until(when), room), arrived).await;
+                }
+                Next::Room if self.check_hopeful(*without_room.get_or_insert_with(|| self.rounds())).is_err() => {
+                    // All who wait are told, at once: there will be none for any of them.
+                    drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
                 }
                 Next::Room => {
                     self.0.hungry.notify();

@@ -191,11 +191,16 @@ impl Cache {
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
     pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
         self.check_carried()?;
-        if self.rounds() > rounds + ROUNDS {
+        if self.rounds() > rounds + ROUNDS { Err(self.hopeless()) } else { Ok(()) }
+    }
+
+    /// Why there will be no room.
+    pub(crate) fn hopeless(&self) -> PoolError {
+        let why = self.check_failed().and_then(|()| self.check_open()).and_then(|()| self.check_carried());
+        why.err().unwrap_or_else(|| {
             let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
-            return Err(PoolError::new(ErrorKind::Io, what));
-        }
-        Ok(())
+            PoolError::new(ErrorKind::Io, what)
+        })
     }
 
     /// Write-back has failed; said once for each cause.

@@ -7,6 +7,7 @@ use base::{Bitmap, GroupId, PoolAddr};
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 use smallvec::SmallVec;
 
+use crate::error::{ErrorKind, PoolError};
 use crate::extents::Run;
 use crate::state::{Maps, State, kind_index};
 
@@ -195,6 +196,20 @@ impl State {
             && r.cursor.is_some_and(|c| c.0 == id)
         {
             r.cursor = None;
+        }
+    }
+
+    /// Why nothing could be taken: no group has room; or some may have, and cannot say.
+    pub fn no_room(&self, what: &str) -> PoolError {
+        match self.groups.iter().filter(|g| g.unreadable).count() {
+            0 => PoolError::new(ErrorKind::NoSpace, format!("{what}; discard something or add space")),
+            n => {
+                let text = format!(
+                    "{what} but where the bitmaps cannot be read, which are those of {n} block groups; \
+                     see to the pool's devices, then restart forebay"
+                );
+                PoolError::new(ErrorKind::Io, text)
+            }
         }
     }
 

@@ -355,7 +355,7 @@ impl Pool {
                 return Ok(());
             }
             if tries == 2 {
-                return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full: no room for metadata"));
+                return Err(self.state().no_room("the pool is full: no room for metadata"));
             }
             tries += u32::from(!fits);
             self.commit().await?;

@@ -8,7 +8,7 @@ use queue::Class;
 use crate::Pool;
 use crate::alloc::Alloc;
 
-use crate::error::{ErrorKind, PoolError, Result};
+use crate::error::Result;
 use crate::extents::{Run, push_run};
 use crate::writes::Writes;
 
@@ -76,12 +76,7 @@ impl<'w> NodeWriter<'w> {
             match got {
                 Alloc::Got(run) => return Ok(run),
                 Alloc::NeedMaps(id) => self.pool.load_maps_to_take(id).await,
-                Alloc::Full => {
-                    return Err(PoolError::new(
-                        ErrorKind::NoSpace,
-                        "no room for metadata; discard something or add space",
-                    ));
-                }
+                Alloc::Full => return Err(self.pool.state().no_room("no room for metadata")),
             }
         }
     }

@@ -318,7 +318,7 @@ impl Round {
                 Alloc::Got(run) => return Ok(run),
                 Alloc::NeedMaps(id) => self.0.load_maps_to_take(id).await,
                 Alloc::Full => {
-                    return Err(PoolError::new(ErrorKind::NoSpace, "write-back: no room for metadata in the pool"));
+                    return Err(self.0.state().no_room("write-back: no room for metadata in the pool"));
                 }
             }
         }
