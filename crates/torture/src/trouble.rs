@@ -71,7 +71,10 @@ impl Devices {
         let pool = self.files.iter().map(|f| f.file);
         let cache = self.cache().map(|c| c.file);
         match whose {
-            Whose::OneOfPool => pool.skip(self.env.below(self.files.len() as u64) as usize).take(1).collect(),
+            // Always the same one: a mirror goes on without it, and has no other copy from then on.
+            Whose::OneOfPool => {
+                pool.skip((self.env.settings.seed % self.files.len() as u64) as usize).take(1).collect()
+            }
             Whose::AllOfPool => pool.collect(),
             Whose::Cache => cache.into_iter().collect(),
             Whose::All => pool.chain(cache).collect(),
