@@ -112,7 +112,7 @@ impl Cache {
                 return;
             }
             if let Err(e) = self.write_watermark().await {
-                tracing::debug!(cache = %self.0.path, "no watermark: {e}");
+                tracing::warn!(cache = %self.0.path, "the journal's watermark was not written, tried again with the next tick: {e}");
             }
             self.give_back_nodes().await;
             self.watch_age();
