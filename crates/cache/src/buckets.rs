@@ -27,6 +27,7 @@ use epochs::{Dirt, Epochs};
 
 mod epochs;
 mod frozen;
+mod replayed;
 
 /// Where a bucket is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,6 +86,7 @@ pub struct Buckets {
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
     frozen: Option<frozen::Frozen>,
+    source: replayed::Source,
     /// What is in no bucket.
     pub(crate) staged: StagedBlocks,
 }
@@ -111,6 +113,7 @@ impl Buckets {
             raised: Vec::new(),
             freezes: 0,
             frozen: None,
+            source: replayed::Source::default(),
             staged: StagedBlocks::default(),
         }
     }
@@ -125,6 +128,7 @@ impl Buckets {
     ) -> Buckets {
         let mut b = Buckets::new(facts.len() as u32, blocks, policy, seed, epoch);
         b.epochs = Epochs::new(epoch, above);
+        b.source = replayed::Source::Disk(None);
         b.free.clear();
         for (i, f) in facts.iter().enumerate() {
             let dirty = u32::from(f.dirty_open) + u32::from(f.dirty_cut);
@@ -152,6 +156,7 @@ impl Buckets {
     pub fn settle(&mut self, epoch: Epoch) {
         self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
         self.epochs.renumber(epoch);
+        self.source = replayed::Source::Memory;
         for i in 0..self.all.len() {
             let id = BucketId(i as u32);
             if self.all[i].life == Life::Open {
@@ -298,6 +303,9 @@ impl Buckets {
     /// The index refers to `len` more blocks at `addr`; if they are dirty, of the open epoch.
     pub fn add(&mut self, addr: CacheAddr, len: u32, dirty: bool) {
         let id = self.of(addr);
+        if !self.check_blocks(id, len, 0) {
+            return;
+        }
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         b.live += len as u16;
@@ -305,7 +313,6 @@ impl Buckets {
             // In replay: nobody said that it was taken into use.
             b.kind = Kind::Data;
         }
-        assert!(u32::from(b.live) <= self.blocks, "{id:?} has more live blocks than blocks");
         self.live_blocks += u64::from(len);
         if dirty {
             self.epochs.add(id, &mut b.dirt, len);
@@ -325,15 +332,18 @@ impl Buckets {
             self.stale_blocks = self.stale_blocks.saturating_sub(u64::from(len));
             return;
         }
+        if !self.check_blocks(id, 0, len) {
+            return;
+        }
         let class = written.map(|e| self.class_of(e));
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
-        assert!(u32::from(b.live) >= len, "{id:?} has fewer live blocks than are removed");
         b.live -= len as u16;
         self.live_blocks -= u64::from(len);
-        if let Some(class) = class {
-            let had = self.epochs.remove(&mut b.dirt, class, len);
-            assert!(had, "{id:?} has fewer dirty blocks than are removed");
+        if let Some(class) = class
+            && !self.epochs.remove(&mut b.dirt, class, len)
+        {
+            self.contradicts(format!("{id:?} has fewer dirty blocks than are removed"));
         }
         self.look_at(id, journal, false);
     }
@@ -417,18 +427,6 @@ impl Buckets {
     /// Generations that were raised since the last call: to be journaled before anything else.
     pub fn take_raised(&mut self) -> Vec<(BucketId, BucketGen)> {
         std::mem::take(&mut self.raised)
-    }
-
-    /// Replays a raised generation.
-    pub fn raise(&mut self, id: BucketId, generation: BucketGen) {
-        let Some(b) = self.all.get_mut(id.0 as usize) else { return };
-        if b.generation != generation {
-            b.generation = generation;
-            self.live_blocks -= u64::from(b.live);
-            b.live = 0;
-            // All that it had was in the pool by then.
-            self.epochs.forget(&mut b.dirt);
-        }
     }
 
     /// All entries of the journal up to `entry` are durable: what waited for them is free. Returns whether anything became so.

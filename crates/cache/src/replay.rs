@@ -119,6 +119,9 @@ impl Replayer {
             for record in entry.records() {
                 done.records += 1;
                 done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
+                if let Some(what) = self.buckets.contradiction() {
+                    return Err(self.contradicted((entry.sequence, &record), &what));
+                }
             }
             done.entries += 1;
             self.rt.yield_now().await;
@@ -228,6 +231,23 @@ impl Replayer {
         let known =
             |lba: u64| found.iter().any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba));
         Ok((e.lba.0..e.end()).map(known).collect())
+    }
+
+    /// What a record of this entry says cannot be, by what the checkpoint and the records before it
+    /// say.
+    fn contradicted(&self, (entry, record): (u64, &Record<'_>), what: &str) -> PoolError {
+        let of = match *record {
+            Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {
+                format!(", about block {lba} of volume {volume}")
+            }
+            Record::Raise { .. } | Record::Epoch { .. } => String::new(),
+        };
+        let text = format!(
+            "{}: entry {entry} of the cache's journal contradicts what was before it{of}: {what}; \
+             restore the device, or go on from the pool's older image without the cache: --forget-cache",
+            self.path
+        );
+        PoolError::new(ErrorKind::Damaged, text)
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {

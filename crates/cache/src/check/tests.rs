@@ -8,7 +8,6 @@ use std::time::Duration;
 use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
 use btree::Edit;
 use format::cache::index::{encode_data, encode_zeros, index_key};
-use format::cache::journal::{EntryBuilder, EntryHeader, Record};
 use format::node::{NodePage, NodePtr, NodeRef, decode};
 use pool::{DeviceFile, Pool};
 use rt::{FileId, Op, Order};
@@ -546,21 +545,6 @@ fn keys_of_what_the_pool_does_not_have() {
     let r = lab.check_with(image, false);
     assert_eq!(kinds(&r), [(Severity::Note, Subject::Volume)]);
     assert!(r.problems[0].what.starts_with("30 blocks behind its end"), "{:?}", r.problems);
-}
-
-#[test]
-fn a_journal_that_makes_no_sense() {
-    let lab = Lab::new();
-    let sb = lab.superblock();
-    let mut entry = EntryBuilder::new();
-    let value = data(0, CacheAddr(1 << 39), BucketGen(0), 1);
-    assert!(entry.push(&Record::Insert { volume: VolumeId(1), lba: Lba(0), value: &value }));
-    let (sequence, durable) = (sb.replay_sequence, sb.replay_sequence);
-    let mut block = vec![0; BLOCK];
-    entry.seal(&EntryHeader { uuid: sb.uuid, incarnation: sb.incarnation, sequence, durable }, &mut block);
-    lab.put(lab.layout().ring().offset + u64::from(sb.replay_position) * BLOCK as u64, &block);
-    let r = lab.check();
-    assert!(has(&r, Subject::Journal, "not there"), "{:?}", r.problems);
 }
 
 #[test]

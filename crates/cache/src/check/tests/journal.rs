@@ -1,4 +1,6 @@
-//! A journal that ends too early.
+//! A journal that ends too early, or makes no sense.
+
+use format::cache::journal::{EntryBuilder, EntryHeader, Record};
 
 use super::*;
 
@@ -60,4 +62,102 @@ fn a_journal_that_ends_too_early() {
         let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
         assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("was durable"), "{e}");
     });
+}
+
+/// Writes an entry behind the newest checkpoint, of records that nobody pushed.
+fn put_entry(lab: &Lab, records: &[Record<'_>]) {
+    let sb = lab.superblock();
+    let mut entry = EntryBuilder::new();
+    assert!(records.iter().all(|r| entry.push(r)));
+    let (sequence, durable) = (sb.replay_sequence, sb.replay_sequence);
+    let mut block = vec![0; BLOCK];
+    entry.seal(&EntryHeader { uuid: sb.uuid, incarnation: sb.incarnation, sequence, durable }, &mut block);
+    lab.layout().ring().places(sb.replay_position).into_iter().for_each(|offset| lab.put(offset, &block));
+}
+
+#[test]
+fn a_journal_that_makes_no_sense() {
+    let lab = Lab::new();
+    let value = data(0, CacheAddr(1 << 39), BucketGen(0), 1);
+    put_entry(&lab, &[Record::Insert { volume: VolumeId(1), lba: Lba(0), value: &value }]);
+    let r = lab.check();
+    assert!(has(&r, Subject::Journal, "not there"), "{:?}", r.problems);
+}
+
+/// The check finds `what`, an open fails with it, and nothing was changed by that.
+fn contradicts(record: impl FnOnce(&Lab, &mut dyn FnMut(&Record<'_>)), what: &str) {
+    let lab = Lab::new();
+    record(&lab, &mut |record| put_entry(&lab, std::slice::from_ref(record)));
+    let sequence = lab.superblock().replay_sequence;
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::Error, Subject::Journal)]);
+    assert!(has(&r, Subject::Journal, what), "{:?}", r.problems);
+    assert!(has(&r, Subject::Journal, &format!("cache: entry {sequence} of")), "{:?}", r.problems);
+    let before = lab.world.contents(lab.device, 0, CACHE_BYTES as usize);
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+        assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("contradicts"), "{e}");
+    });
+    assert!(lab.world.contents(lab.device, 0, CACHE_BYTES as usize) == before, "the open wrote");
+}
+
+#[test]
+fn a_journal_that_contradicts_its_checkpoint() {
+    let of_kind = |lab: &Lab, wanted: fn(&Facts) -> bool| {
+        let (_, facts) = lab.facts();
+        let bucket = facts.iter().position(wanted).expect("there is one");
+        let addr = CacheAddr(bucket as u64 * u64::from(lab.layout().bucket_blocks));
+        (addr, BucketId(bucket as u32), facts[bucket].generation)
+    };
+    let insert = |put: &mut dyn FnMut(&Record<'_>), addr, generation| {
+        let value = data(0, addr, generation, 1);
+        put(&Record::Insert { volume: VolumeId(1), lba: Lba(4000), value: &value });
+    };
+    contradicts(
+        |lab, put| {
+            let (addr, _, generation) = of_kind(lab, |f| f.kind == Kind::Data && f.live == 16);
+            insert(put, addr, generation);
+        },
+        "about block 4000 of volume 1: bucket:",
+    );
+    contradicts(
+        |lab, put| {
+            let (addr, _, generation) = of_kind(lab, |f| f.kind == Kind::Nodes);
+            insert(put, addr, generation);
+        },
+        "has nodes of the index, and blocks of a volume",
+    );
+    contradicts(
+        |lab, put| {
+            let (_, bucket, BucketGen(generation)) = of_kind(lab, |f| f.kind == Kind::Nodes);
+            put(&Record::Raise { bucket, generation: BucketGen(generation + 1) });
+        },
+        "has nodes of the index, and was evicted",
+    );
+    contradicts(
+        |lab, put| put(&Record::Raise { bucket: BucketId(lab.layout().buckets), generation: BucketGen(1) }),
+        "was evicted, and is not there",
+    );
+}
+
+#[test]
+fn a_bucket_table_that_says_less_than_the_index() {
+    // The check finds that before it comes to the journal. An open does not walk the index.
+    for (live, dirty, what) in [(0, 0, "has fewer live blocks"), (1, 0, "has fewer dirty blocks")] {
+        let lab = Lab::new();
+        let (e, addr, _) = lab.first(true);
+        let (generation, mut facts) = lab.facts();
+        let f = &mut facts[(addr.0 / u64::from(lab.layout().bucket_blocks)) as usize];
+        (f.live, f.dirty_open) = (live, dirty);
+        lab.put_facts(generation, &facts);
+        put_entry(&lab, &[Record::Remove { volume: e.volume, lba: e.lba, len: 1 }]);
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+            assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains(what), "{e}");
+        });
+    }
 }
