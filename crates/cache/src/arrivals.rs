@@ -3,10 +3,15 @@
 //! The pool has one checksum of a staged block: that of the last write to it that it has committed. A record with another one is of a write that never
 //! arrived, or of one that a later write replaced. Every committed write has its record in the journal, and of one block and epoch records are in the order of
 //! the writes; so if a later record has the pool's checksum, what the earlier ones tell of was there, and else it was not.
+//!
+//! A part that lies over a staged block ([`crate::parts`]) is judged in the same way, by the checksum of
+//! that block. Where a later write has replaced the block, the part was entered, and what it replaced
+//! may have been overwritten since. So it has to be applied, though a later record replaces it too.
 
 use std::rc::Rc;
 
 use base::{Crc, Epoch, Lba, VolumeId};
+use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
 use pool::check::{Image, Staged};
 use pool::{Pool, Result};
@@ -65,13 +70,17 @@ impl Arrivals {
             let Record::Insert { volume, lba, value } = record else { continue };
             let key = format::cache::index::index_key(volume, lba);
             let Some(e) = Extent::decode_within(|_, _| true, &key, value) else { continue };
-            let Body::Staged { crcs } = &e.body else { continue };
-            let Some(epoch) = e.written.filter(|&w| w > published) else { continue };
+            let (epoch, crcs) = match (&e.body, below(&e, published)) {
+                (Body::Staged { crcs }, _) => (e.written.filter(|&w| w > published), &crcs[..]),
+                (_, Some(StagedBelow { epoch, crc })) => (Some(*epoch), std::slice::from_ref(crc)),
+                _ => continue,
+            };
+            let Some(epoch) = epoch else { continue };
             for (i, same) in self.compare(&e, epoch, crcs).await?.into_iter().enumerate() {
                 let block = (volume, epoch, lba.0 + i as u64);
                 if !same {
                     self.differing.entry(block).or_insert(0);
-                } else if let Some(last) = self.differing.get_mut(&block) {
+                } else if let Some(last) = self.differing.get_mut(&block).filter(|_| !e.is_part()) {
                     *last = number;
                 }
             }
@@ -79,23 +88,27 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Which blocks of an extent have arrived, as record `number` has it.
+    /// Which blocks of a staged extent have arrived, as record `number` has it.
     pub async fn of(&self, e: &Extent, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
-        let epoch = e.written.unwrap_or_default();
+        self.had(e, e.written.unwrap_or_default(), crcs, number).await
+    }
+
+    /// True unless it is a part over a staged block that never arrived. Then what that was written
+    /// with is lost, and record `number`, which tells of the part, is of no use.
+    pub async fn has_below(&self, e: &Extent, published: Epoch, number: u64) -> Result<bool> {
+        let Some(below) = below(e, published) else { return Ok(true) };
+        Ok(self.had(e, below.epoch, &[below.crc], number).await? == [true])
+    }
+
+    /// Which staged blocks the pool had, with these checksums: it has them, or what later records
+    /// than `number` tell of.
+    async fn had(&self, e: &Extent, epoch: Epoch, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
         let mut arrived = self.compare(e, epoch, crcs).await?;
         for (i, arrived) in arrived.iter_mut().enumerate().filter(|(_, same)| !**same) {
             let later = self.differing.get(&(e.volume, epoch, e.lba.0 + i as u64));
             *arrived = later.is_some_and(|&last| last > number);
         }
         Ok(arrived)
-    }
-
-    /// True unless it is a part over a staged block that the pool does not have as it was. Then what that was written with is lost, and this is of no use; or
-    /// something newer is there, of a record that follows.
-    pub async fn has_below(&self, e: &Extent, published: Epoch) -> Result<bool> {
-        let Body::Data { cover, .. } = &e.body else { return Ok(true) };
-        let Some(below) = cover.below.filter(|b| b.epoch > published) else { return Ok(true) };
-        Ok(self.compare(e, below.epoch, &[below.crc]).await? == [true])
     }
 
     /// Which blocks have the checksums that the pool has.
@@ -115,4 +128,10 @@ impl Arrivals {
         };
         Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
     }
+}
+
+/// The staged block that a part lies over, if that is not published.
+fn below(e: &Extent, published: Epoch) -> Option<&StagedBelow> {
+    let Body::Data { cover, .. } = &e.body else { return None };
+    cover.below.as_ref().filter(|b| b.epoch > published)
 }

@@ -161,7 +161,7 @@ impl Replayer {
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
-                if !self.arrivals.has_below(&e, self.index.published).await? {
+                if !self.arrivals.has_below(&e, self.index.published, number).await? {
                     return Ok(1);
                 }
                 match &e.body {
