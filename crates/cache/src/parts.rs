@@ -168,7 +168,10 @@ impl Cache {
     /// Has a block that was read entered as a whole, if there is time and room for it.
     fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
         let running = self.state().promotions.running;
-        if self.is_hungry() || running >= AT_ONCE {
+        // A part that a writer under way has merged before, and enters later, would replace the whole
+        // block. It is of no use where the pool loses what it lies over, and the whole one is needed.
+        let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
+        if self.is_hungry() || running >= AT_ONCE || may_be_lost {
             return;
         }
         let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };

@@ -105,3 +105,29 @@ fn a_part_over_a_block_that_was_staged_again_replaced_what_was_before_it() {
         }
     });
 }
+
+/// A part over a block that the pool loses goes with it; what it replaced must still be there then.
+#[test]
+fn a_part_is_not_completed_before_the_block_below_it_is_durable() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let every = Duration::from_secs(3600);
+        let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
+        let (pool, _) = Pool::open(&rt, files, slow).await.expect("open");
+        let cache = Cache::open(&rt, &file, &pool, settings()).await.expect("open the cache");
+        let a = pool.find_volume("a").expect("there").id;
+        let sector = pool.bufs().zeroed(SECTOR).freeze();
+        stage(&cache, 3200, 1).await;
+        cache.write_part((a, Lba(3200)), 0, &sector, None).await.expect("write");
+        for completed in [0, 1] {
+            let data = cache.read(a, Lba(3200), 1).await.expect("read");
+            assert_eq!((data[0][0], data[0][SECTOR]), (0, 1));
+            rt.sleep(Duration::from_millis(50)).await;
+            assert_eq!(cache.status().completed_parts, completed);
+            pool.commit().await.expect("commit");
+        }
+        cache.close().await.expect("close");
+        pool.close().await.expect("close");
+    });
+}
