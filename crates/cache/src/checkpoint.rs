@@ -86,6 +86,7 @@ impl Cache {
                     return;
                 }
                 tracing::warn!(cache = %self.0.path, "a checkpoint has no room yet: {e}");
+                self.state().journal.room().refuse_clients(&e);
                 self.0.rt.sleep(AGAIN).await;
             }
         }

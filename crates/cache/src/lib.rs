@@ -25,6 +25,7 @@ mod admin;
 mod admission;
 mod age;
 mod arrivals;
+mod asked;
 mod buckets;
 mod bypass;
 pub mod check;

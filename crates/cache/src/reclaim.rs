@@ -170,7 +170,7 @@ impl Cache {
             if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
                 self.check_failed()?;
                 self.check_open()?;
-                return room.ok_or_else(crate::read::ended);
+                return room.unwrap_or_else(|| Err(crate::read::ended()));
             }
             if !self.lacks_node_room(0) {
                 moved_at = self.0.rt.now();
@@ -198,7 +198,7 @@ impl Cache {
             let line = ring.line_up(share, blocks);
             self.0.checkpoint_wanted.notify();
             if let Some(room) = line.await {
-                return Ok(room);
+                return room;
             }
             self.check_failed()?;
             self.check_open()?;

@@ -1,5 +1,8 @@
 //! Writers that wait for buckets, in simulation.
 
+use sim::Fault;
+
+use super::*;
 use crate::buckets::Stream;
 use crate::check::tests::{Lab, fill, settings};
 
@@ -70,5 +73,28 @@ fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
         assert!(e.context.contains("no bucket can be written to any more"), "{e}");
         // It has nothing that the pool lacks.
         assert!(written > 0 && cache.is_aside());
+    });
+}
+
+/// The ring is full, a checkpoint has no room for its nodes, and the pool is gone: no round will
+/// make any. Who waits for the ring is told so, as who waits for nodes is.
+#[test]
+fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
+    let lab = Lab::new();
+    let (world, disk) = (lab.world.clone(), lab.files()[0].file);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 3500, 1, 1).await;
+        let ring = cache.state().journal.room().clone();
+        let all: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
+        world.inject(disk, Fault::Dead);
+        let nodes = 1 << 20;
+        cache.state_mut().nodes_left += nodes;
+        cache.0.checkpoint_wanted.notify();
+        let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
+        assert!(refused.context.contains("what the pool does not take"), "{refused}");
+        cache.state_mut().nodes_left -= nodes;
+        drop(all);
+        world.revive(disk);
+        drop(cache.ring_room(Share::Clients, 1).await.unwrap());
     });
 }

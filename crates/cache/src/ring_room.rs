@@ -27,7 +27,8 @@
 //! it waits for, and never more while it has some. And 4 may wait for 6 while 6 waits for 5 and
 //! that for 4: a part of the ring is kept back for upkeep alone, far more blocks than the few
 //! evictions and cuts for which such a checkpoint waits; see [`crate::node_room`] for why one
-//! hardly ever does.
+//! hardly ever does. While write-back fails for good, such a checkpoint does not come. Then the
+//! clients that wait for it are told why ([`RingRoom::refuse_clients`]).
 //!
 //! **Order.** Room is given in the order of arrival, to upkeep first. Clients' requests stand at
 //! one more door ([`crate::Cache::room_for_request`]), so that it is the same order for nodes.
@@ -37,6 +38,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use format::cache::journal::MAX_ENTRY_BLOCKS;
+use pool::{PoolError, Result};
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
 /// What part of the ring somebody may have.
@@ -53,7 +55,7 @@ const KEPT_BACK: (u32, u32) = (16, 256);
 
 struct Waiter {
     blocks: u32,
-    to: OneShotSender<Room>,
+    to: OneShotSender<Result<Room>>,
 }
 
 struct Ledger {
@@ -111,8 +113,9 @@ impl RingRoom {
         (first && self.0.fits(share, blocks)).then(|| self.0.hold(blocks))
     }
 
-    /// Stands in line. `None` comes of [`RingRoom::wake_all`].
-    pub fn line_up(&self, share: Share, blocks: u32) -> OneShot<Room> {
+    /// Stands in line. `None` comes of [`RingRoom::wake_all`], an error of
+    /// [`RingRoom::refuse_clients`].
+    pub fn line_up(&self, share: Share, blocks: u32) -> OneShot<Result<Room>> {
         assert!(blocks <= self.0.blocks - self.0.kept_back, "more room than there ever is");
         let (to, room) = oneshot();
         self.0.lines.borrow_mut()[share as usize].push_back(Waiter { blocks, to });
@@ -123,6 +126,13 @@ impl RingRoom {
     /// Ends all waiting: nobody will make room any more.
     pub fn wake_all(&self) {
         drop(self.0.lines.take());
+    }
+
+    /// Tells the clients in line why there will be no room for them. Upkeep waits on: it may be
+    /// what makes room in the end.
+    pub fn refuse_clients(&self, why: &PoolError) {
+        let line = std::mem::take(&mut self.0.lines.borrow_mut()[Share::Clients as usize]);
+        line.into_iter().for_each(|waiter| waiter.to.send(Err(why.clone())));
     }
 
     /// Somebody waits for room.
@@ -195,7 +205,7 @@ impl Ledger {
                     self.wanted.notify();
                     return;
                 };
-                to.send(self.hold(blocks));
+                to.send(Ok(self.hold(blocks)));
             }
         }
     }

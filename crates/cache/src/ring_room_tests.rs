@@ -8,13 +8,13 @@ fn ring(blocks: u32) -> RingRoom {
     RingRoom::new(blocks, Event::new(), Event::new())
 }
 
-fn poll(line: &mut OneShot<Room>) -> Poll<Option<Room>> {
+fn poll(line: &mut OneShot<Result<Room>>) -> Poll<Option<Result<Room>>> {
     std::pin::Pin::new(line).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn granted(line: &mut OneShot<Room>) -> Option<Room> {
+fn granted(line: &mut OneShot<Result<Room>>) -> Option<Room> {
     match poll(line) {
-        Poll::Ready(room) => Some(room.expect("not closed")),
+        Poll::Ready(room) => Some(room.expect("not closed").expect("not refused")),
         Poll::Pending => None,
     }
 }
@@ -80,6 +80,19 @@ fn all_are_woken_when_nobody_makes_room_any_more() {
     ring.wake_all();
     assert!(matches!(poll(&mut line), Poll::Ready(None)));
     drop(all);
+    assert_eq!(ring.held(), 0);
+}
+
+#[test]
+fn clients_are_told_that_there_will_be_none_and_upkeep_waits_on() {
+    let ring = ring(256);
+    let all = ring.try_take(Share::Upkeep, 192).unwrap();
+    let (mut client, mut upkeep) = (ring.line_up(Share::Clients, 1), ring.line_up(Share::Upkeep, 1));
+    ring.refuse_clients(&PoolError::new(pool::ErrorKind::Io, "gone"));
+    assert!(matches!(poll(&mut client), Poll::Ready(Some(Err(e))) if e.context == "gone"));
+    assert!(poll(&mut upkeep).is_pending());
+    drop(all);
+    assert!(granted(&mut upkeep).is_some());
     assert_eq!(ring.held(), 0);
 }
 

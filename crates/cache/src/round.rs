@@ -31,6 +31,7 @@ use rt::sync::either;
 use smallvec::SmallVec;
 
 use crate::Cache;
+use crate::asked::Tries;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::cuts::{Cut, Cuts};
 use crate::index::{Body, Extent};
@@ -49,6 +50,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What stays between rounds.
 pub(crate) struct RoundState {
     pub cuts: Cuts,
+    pub tries: Tries,
     controller: Controller,
     pacer: Pacer,
     /// Somebody waits for all of it: no pacing.
@@ -76,6 +78,7 @@ impl RoundState {
     pub fn new(settings: &crate::Settings) -> RoundState {
         RoundState {
             cuts: Cuts::default(),
+            tries: Tries::default(),
             controller: Controller::new(settings.writeback.clone()),
             pacer: Pacer::new(),
             urgent: 0,
@@ -190,27 +193,9 @@ impl Cache {
         self.state().zeros > 0
     }
 
-    /// Publishes everything that is dirty now, as fast as the pool takes it.
-    pub async fn publish_all(&self) -> Result<()> {
-        let target = self.epoch();
-        self.0.round.borrow_mut().urgent += 1;
-        let mut outcome = Ok(());
-        // A cut that is under way first; then what came after it.
-        while outcome.is_ok() && self.state().index.published < target {
-            outcome = self.round().await;
-        }
-        self.0.round.borrow_mut().urgent -= 1;
-        outcome
-    }
-
-    /// One round, from the cut (or with the cut that an error left) to its publication.
-    async fn round(&self) -> Result<()> {
-        let _alone = self.0.round_lock.acquire(1).await;
-        self.run_round().await
-    }
-
-    /// As [`Cache::round`], for who holds the lock.
-    pub(crate) async fn run_round(&self) -> Result<()> {
+    /// One round, from the cut (or with the cut that an error left) to its publication. To be
+    /// called by [`Cache::run_round`] alone.
+    pub(crate) async fn one_round(&self) -> Result<()> {
         let left = self.0.round.borrow().cuts.carried().cloned();
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
             // A commit of somebody else's.

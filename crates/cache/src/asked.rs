@@ -1,0 +1,73 @@
+//! Rounds that somebody asks for.
+//!
+//! The task of write-back asks for a round when one is due. A write asks for which the pool has no
+//! room left, as a round may give some back. So does who waits for all of it: a detach, a change of
+//! a mode. As with commits of the pool, all who ask while a round runs share the next one. One that
+//! began after they asked tells each of them what one of its own would.
+//!
+//! Were each to run its own, the last of hundreds would wait for hundreds of rounds, one after the
+//! other. Where the pool is gone all of them fail. Meanwhile these writes keep their room in the
+//! journal's ring and the locks on their blocks, so that others wait for them as often again.
+
+use pool::Result;
+
+use crate::Cache;
+
+/// The rounds that were tried, by number.
+#[derive(Default)]
+pub(crate) struct Tries {
+    /// The last that has begun.
+    begun: u64,
+    /// The last that has ended, and how.
+    last: Option<(u64, Result<()>)>,
+}
+
+impl Tries {
+    /// How the last round ended, if it began after so many had.
+    fn after(&self, begun: u64) -> Option<Result<()>> {
+        self.last.clone().filter(|&(number, _)| number > begun).map(|(_, outcome)| outcome)
+    }
+}
+
+impl Cache {
+    /// Publishes everything that is dirty now, as fast as the pool takes it.
+    pub async fn publish_all(&self) -> Result<()> {
+        let target = self.epoch();
+        self.0.round.borrow_mut().urgent += 1;
+        let mut outcome = Ok(());
+        // A cut that is under way first; then what came after it.
+        while outcome.is_ok() && self.state().index.published < target {
+            outcome = self.round().await;
+        }
+        self.0.round.borrow_mut().urgent -= 1;
+        outcome
+    }
+
+    /// Waits for a round that begins from now on, and returns how it ended. Of all who wait the
+    /// first in line runs it.
+    pub(crate) async fn round(&self) -> Result<()> {
+        let begun = self.0.round.borrow().tries.begun;
+        let _alone = self.0.round_lock.acquire(1).await;
+        let shared = self.0.round.borrow().tries.after(begun);
+        match shared {
+            Some(outcome) => outcome,
+            None => self.run_round().await,
+        }
+    }
+
+    /// A round of its own, for who holds the lock.
+    pub(crate) async fn run_round(&self) -> Result<()> {
+        let number = {
+            let tries = &mut self.0.round.borrow_mut().tries;
+            tries.begun += 1;
+            tries.begun
+        };
+        let outcome = self.one_round().await;
+        self.0.round.borrow_mut().tries.last = Some((number, outcome.clone()));
+        outcome
+    }
+}
+
+#[cfg(test)]
+#[path = "asked_tests.rs"]
+mod tests;
