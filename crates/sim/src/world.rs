@@ -30,6 +30,15 @@ enum Event {
     Failed(u32),
 }
 
+/// What a task counts that waits for a number of operations.
+#[derive(Clone, Copy)]
+enum Count {
+    /// All operations.
+    Operations,
+    /// Writes to a disk.
+    Writes(FileId),
+}
+
 struct State {
     now: u64,
     boot: u32,
@@ -42,7 +51,9 @@ struct State {
     idle: Idle,
     /// Operations so far, and tasks that wait for so many.
     submitted: u64,
-    waiting: Vec<(u64, Waker)>,
+    /// Writes so far, of each disk.
+    writes: Vec<u64>,
+    waiting: Vec<(Count, u64, Waker)>,
     rng: Prng,
     hash: u64,
     trace: bool,
@@ -103,6 +114,7 @@ impl World {
             failed: Vec::new(),
             idle: Idle::default(),
             submitted: 0,
+            writes: Vec::new(),
             waiting: Vec::new(),
             hash: mix64(seed),
             rng,
@@ -205,14 +217,24 @@ impl World {
 
     /// Waits until `n` more operations were submitted in this boot, and gives the moment: to end it right there.
     pub async fn after_operations(&self, n: u64) {
+        self.after(Count::Operations, n).await;
+    }
+
+    /// Waits until `n` more writes to `disk` were submitted in this boot, and gives the moment.
+    pub async fn after_writes(&self, disk: FileId, n: u64) {
+        self.after(Count::Writes(disk), n).await;
+    }
+
+    async fn after(&self, count: Count, n: u64) {
         let mut target = None;
         poll_fn(|cx| {
             let mut s = self.0.borrow_mut();
-            let at = *target.get_or_insert(s.submitted + n);
-            if s.submitted >= at {
+            let reached = s.reached(count);
+            let at = *target.get_or_insert(reached + n);
+            if reached >= at {
                 return Poll::Ready(());
             }
-            s.waiting.push((at, cx.waker().clone()));
+            s.waiting.push((count, at, cx.waker().clone()));
             Poll::Pending
         })
         .await;
@@ -340,19 +362,38 @@ impl State {
         self.wire.later = later;
     }
 
-    fn submit(&mut self, id: OpId, op: Op) {
-        if self.trace {
-            eprintln!("{:>14} {} > {}", self.now, id.0, describe(&op));
+    /// How many there were so far.
+    fn reached(&self, count: Count) -> u64 {
+        match count {
+            Count::Operations => self.submitted,
+            Count::Writes(disk) => self.writes.get(disk.0 as usize).copied().unwrap_or(0),
         }
-        self.note_op(id, &op);
+    }
+
+    /// Counts an operation, and wakes the tasks that wait for it.
+    fn count(&mut self, op: &Op) {
         self.submitted += 1;
-        self.waiting.retain(|(at, waker)| {
-            let due = *at <= self.submitted;
+        if let Op::Write { file, .. } = op {
+            self.writes.resize(self.disks.len(), 0);
+            self.writes[file.0 as usize] += 1;
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|(count, at, waker)| {
+            let due = *at <= self.reached(*count);
             if due {
                 waker.wake_by_ref();
             }
             !due
         });
+        self.waiting = waiting;
+    }
+
+    fn submit(&mut self, id: OpId, op: Op) {
+        if self.trace {
+            eprintln!("{:>14} {} > {}", self.now, id.0, describe(&op));
+        }
+        self.note_op(id, &op);
+        self.count(&op);
         let now = self.now;
         let failed = match op {
             Op::Read { file, offset, bufs } => {

@@ -237,6 +237,26 @@ fn a_read_that_failed_by_chance_is_well_when_it_is_tried_again() {
 }
 
 #[test]
+fn a_boot_can_be_ended_at_a_write_to_one_disk() {
+    let w = World1::new(1, MIB);
+    let (watch, w2) = (w.clone(), w.clone());
+    let ended = w.rt.block_on(async move {
+        w2.rt.spawn(async move {
+            watch.world.after_writes(watch.disk, 5).await;
+            cut(&watch);
+            std::future::pending::<()>().await;
+        });
+        for i in 0..100 {
+            flush(&w2.rt, w2.disk).await;
+            write(&w2.rt, w2.disk, 4096 * i, 4096, 1).await;
+        }
+    });
+    assert_eq!(ended, None);
+    let recent = w.world.recent_writes(w.disk);
+    assert_eq!(recent.last(), Some(&(4096 * 4, 4096)), "{recent:?}");
+}
+
+#[test]
 fn a_boot_can_be_ended_at_any_operation() {
     let w = World1::new(1, MIB);
     let (watch, w2) = (w.clone(), w.clone());

@@ -16,7 +16,7 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Settings, one_of};
+use crate::settings::{Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, one_of};
 
 /// How a device fails that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +134,7 @@ impl Failures {
             let most = r.range(1, 4);
             f.hasty = Some(Hasty { most });
             hurry(r, &mut settings.boots, most);
-            if r.one_in(3) && cached && !beyond {
+            if r.one_in(2) && cached && !beyond {
                 f.collects = true;
                 f.unreadable = 0;
                 churn(r, settings);
@@ -172,7 +172,7 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
                 ending,
                 operations,
                 cut_after: forever,
-                cut_at: Some(r.below(span)),
+                cut_at: Some(Moment::Operation(r.below(span))),
                 verify: r.one_in(3),
             });
             if ending == Ending::PowerCut {
@@ -188,9 +188,13 @@ fn churn(r: &mut Prng, s: &mut Settings) {
     let Some(plan) = &mut s.cache else { return };
     calm(plan);
     plan.bucket_bytes = 64 << 10;
-    plan.disk.size_bytes = (3 << 20) + r.range(24, 52) * plan.bucket_bytes;
-    plan.settings.max_lag = Duration::from_millis(one_of(r, &[4, 20, 50]));
-    plan.settings.dirty_nodes = 8;
+    plan.disk.size_bytes = (3 << 20) + r.range(36, 70) * plan.bucket_bytes;
+    if !r.one_in(3) {
+        // The longer a flush takes, the more a kill leaves that is not durable.
+        plan.disk.flush_latency = (Duration::from_millis(20), Duration::from_millis(100));
+    }
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 30_000, 30_000]));
+    plan.settings.dirty_nodes = one_of(r, &[8, 200]);
     plan.settings.resident_nodes = 16;
     plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 5, 20]));
     s.changes = Changes::default();
@@ -199,21 +203,21 @@ fn churn(r: &mut Prng, s: &mut Settings) {
     s.huge = false;
     s.volume_bytes = 2 << 20;
     (s.direct, s.nbd) = (1, 0);
-    s.depth = 4;
+    s.depth = one_of(r, &[4, 24]);
     s.hot = 0;
     s.fua = 24;
-    s.most_blocks = 8;
+    s.most_blocks = one_of(r, &[1, 2, 8]);
     s.mix = Mix { write: 12, sectors: one_of(r, &[0, 2]), flush: 6, read: 1, ..Mix::default() };
     s.boots.truncate(1);
     let forever = Duration::from_secs(100_000);
-    for _ in 0..2 {
-        let operations = r.range(150, 700);
+    for _ in 0..8 {
+        let operations = r.range(150, 500);
         s.boots.push(Boot { ending: Ending::Kill, operations, cut_after: forever, cut_at: None, verify: true });
-        for _ in 0..2 {
-            let span = one_of(r, &[100, 400, 1500]);
-            let cut_at = Some(r.below(span));
-            s.boots.push(Boot { ending: Ending::PowerCut, operations: 400, cut_after: forever, cut_at, verify: true });
-        }
+        // What a new life writes first goes where recovery found room.
+        let span = one_of(r, &[100, 400, 1500]);
+        let (operation, write) = (Moment::Operation(r.below(span)), Moment::CacheWrite(r.range(1, 5)));
+        let cut_at = Some(if r.one_in(4) { operation } else { write });
+        s.boots.push(Boot { ending: Ending::PowerCut, operations: 400, cut_after: forever, cut_at, verify: true });
     }
 }
 

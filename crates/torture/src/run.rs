@@ -17,7 +17,7 @@ use crate::changer::Changer;
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
-use crate::settings::{Boot as BootPlan, Ending, Settings};
+use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::verify::verify;
 
@@ -328,10 +328,14 @@ impl Session {
                 end(&e, &rt, plan.ending).await;
             }));
         }
-        if let Some(operations) = plan.cut_at {
+        if let Some(moment) = plan.cut_at {
             let (e, rt) = (env.clone(), self.rt.clone());
+            let cache = self.devices.cache().map(|c| c.file);
             drop(self.rt.spawn(async move {
-                e.world.after_operations(operations).await;
+                match (moment, cache) {
+                    (Moment::CacheWrite(n), Some(cache)) => e.world.after_writes(cache, n).await,
+                    (Moment::Operation(n) | Moment::CacheWrite(n), _) => e.world.after_operations(n).await,
+                }
                 e.count("boots that ended at an operation", 1);
                 end(&e, &rt, plan.ending).await;
             }));

@@ -80,6 +80,15 @@ pub enum Ending {
     Close,
 }
 
+/// An operation of a boot at the seam.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// After so many of any kind.
+    Operation(u64),
+    /// After so many writes to the cache's device, or as many operations if there is none.
+    CacheWrite(u64),
+}
+
 /// One boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot {
@@ -90,7 +99,7 @@ pub struct Boot {
     /// It ends after this time at the latest: short ones end in the middle of opening.
     pub cut_after: Duration,
     /// It ends at this operation of its own at the seam, at the latest: see [`crate::failures`].
-    pub cut_at: Option<u64>,
+    pub cut_at: Option<Moment>,
     /// Everything is read and compared first.
     pub verify: bool,
 }
