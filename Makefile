@@ -30,7 +30,7 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test simulated fmt fmt-check lint unit torture clients crash bench bench-cache deps deps-test deps-bench
+.PHONY: help run build test simulated fmt fmt-check lint unit torture clients crash mutations bench bench-cache deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -76,6 +76,9 @@ clients: deps-test ## real clients against the real binary (ONLY="fio guest", ON
 crash: deps-test ## power cuts of the real binary (N=images, SEED=first, CRASH="--fault unreadable")
 	cargo build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
 	$(PYTHON) tests/crash --bin $(BIN) --images $(N) --seed $(if $(filter command% environment%,$(origin SEED)),$(SEED),$(shell date +%s)) $(CRASH)
+
+mutations: deps ## which seed of torture finds each mend that is taken out (SEEDS=n SEED=first)
+	$(PYTHON) tests/mutations --seeds $(SEEDS) --seed $(SEED)
 
 bench: deps-bench ## compare with nbdkit and qemu-nbd (BENCH="--seconds 2 --rounds 1")
 	cargo build --profile $(PROFILE) -p forebay
