@@ -13,6 +13,7 @@
 mod adopt;
 mod alloc;
 mod attached;
+mod catch_up;
 pub mod check;
 mod checksums;
 mod commit;
@@ -124,6 +125,7 @@ impl Pool {
             tracing::warn!("{w}");
         }
         let pool = Pool::over(rt, settings, loaded.state);
+        pool.catch_up(loaded.lacking).await?;
         {
             let mut st = pool.state_mut();
             st.open.superblock = true;

@@ -168,12 +168,20 @@ impl Pool {
                 outcomes.push((d, outcome));
             }
         }
-        self.judge(outcomes)
+        self.judge(outcomes, false)
     }
 
-    /// What several devices' outcomes of one write mean for the whole: those that failed are dropped, all of them,
-    /// if the pool can do without; else the write has failed, and can be tried again.
-    fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>) -> Result<()> {
+    /// Writes one copy of what other devices have. A device that cannot is dropped, as
+    /// [`Pool::write_copies`] does.
+    pub(crate) async fn write_lacking(&self, d: usize, offset: u64, data: SliceList, class: Class) -> Result<()> {
+        let outcome = self.write_live(self.permit()?, d, offset, &data, class).await;
+        self.judge(vec![(d, outcome)], true)
+    }
+
+    /// What several devices' outcomes of one write mean for the whole: those that failed are dropped,
+    /// all of them, if the pool can do without; else the write has failed, and can be tried again.
+    /// `others`: devices that were not written to have it.
+    fn judge(&self, outcomes: Vec<(usize, std::result::Result<(), IoError>)>, others: bool) -> Result<()> {
         // Space may come back: whatever befell the others, that is what to say, and no reason to drop anyone.
         for (d, outcome) in &outcomes {
             let mut st = self.state_mut();
@@ -186,7 +194,7 @@ impl Pool {
                 return Err(PoolError::from_io(*e, format!("no space under {device}; free some there")));
             }
         }
-        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+        let any_good = others || outcomes.iter().any(|(_, o)| o.is_ok());
         let mut st = self.state_mut();
         let mut failed = Vec::new();
         let mut first = None;

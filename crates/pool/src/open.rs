@@ -30,6 +30,7 @@
 //! | B dropped at run time | A, `I` | A B, `I` | A, by sequence | stale |
 //! | B missing when A was opened, once or often | A, `I+2` or more | A B, `I` | A | stale |
 //! | the same, power failed before A's first superblock | A B, `I` | A B, `I` | either | up to date |
+//! | the same, and B was a superblock ahead | A B, `I` | A B, `I` | B | up to date, but for table pages |
 //! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
 //! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
 //! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
@@ -37,6 +38,9 @@
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may hold the first superblock of the next one, from
 //! an attempt that power cut short, and must not be taken for the newest.
+//!
+//! A device in use whose own superblock is not of the newest commit is *behind*. It is brought up
+//! to date before anything else is written: see `catch_up.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -53,6 +57,7 @@ use queue::{Class, Device, Emulate, Limits};
 use rt::{FileId, Rt};
 
 use crate::CacheMark;
+use crate::catch_up::PageCopy;
 use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
@@ -93,6 +98,8 @@ impl DeviceFile {
 pub(crate) struct Loaded {
     pub state: State,
     pub warnings: Vec<String>,
+    /// What devices in use lack of the newest commit's table pages, if any of them is behind.
+    pub lacking: Vec<PageCopy>,
 }
 
 pub(crate) struct Found {
@@ -136,13 +143,14 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     };
     let known = found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
     let devices = judge(&best, &geometry, found, &mut warnings)?;
-    let mut loader = Loader { rt, geometry, best: &best, devices, forced: BTreeSet::new() };
+    let behind = known < best.generation;
+    let (forced, lacking) = (BTreeSet::new(), Vec::new());
+    let mut loader = Loader { rt, geometry, best: &best, devices, forced, behind, lacking };
     let (pages, places, records) = loader.tables().await?;
-    let forced = std::mem::take(&mut loader.forced);
-    let devices = loader.devices;
+    let Loader { devices, forced, lacking, .. } = loader;
     let mut state = assemble(&best, geometry, standing, settings, devices, (pages, places, records, forced))?;
     state.known = Generation(known);
-    Ok(Loaded { state, warnings })
+    Ok(Loaded { state, warnings, lacking })
 }
 
 async fn read_all(
@@ -319,6 +327,9 @@ struct Loader<'a> {
     devices: Vec<PoolDevice>,
     /// Pages of which a slot holds what must not be found again: what a crash left, whole or torn, or an old version on one device.
     forced: BTreeSet<u32>,
+    /// A device in use is behind: copies that are lacking are noted.
+    behind: bool,
+    lacking: Vec<PageCopy>,
 }
 
 /// Pages read by one request.
@@ -358,10 +369,10 @@ impl Loader<'_> {
     }
 
     /// The bytes of `n` pages from `at` on, from every device in use; a device that cannot be read contributes nothing.
-    async fn read_part(&mut self, at: u32, n: u32) -> Vec<Vec<u8>> {
+    async fn read_part(&mut self, at: u32, n: u32) -> Vec<(usize, Vec<u8>)> {
         let mut versions = Vec::new();
         let offset = self.geometry.page_offset(u64::from(at), 0);
-        for d in &mut self.devices {
+        for (row, d) in self.devices.iter_mut().enumerate() {
             let Some(queue) = d.live().cloned() else { continue };
             let len = n as usize * 2 * BLOCK;
             let (outcome, buf) = queue.read(Class::Commit, offset, self.rt.bufs().take(len)).await;
@@ -381,17 +392,17 @@ impl Loader<'_> {
                     }
                 }
             }
-            versions.push(bytes);
+            versions.push((row, bytes));
         }
         versions
     }
 
-    fn choose<'v>(&mut self, page: u32, versions: &'v [Vec<u8>], i: u32) -> Result<(TablePage, &'v [u8])> {
+    fn choose<'v>(&mut self, page: u32, versions: &'v [(usize, Vec<u8>)], i: u32) -> Result<(TablePage, &'v [u8])> {
         let kind = self.geometry.kind_of_table_page(page);
         let id = PageId { pool_uuid: self.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
-        let mut chosen: Option<(TablePage, &[u8])> = None;
+        let mut chosen: Option<(TablePage, &[u8], &[u8])> = None;
         let mut seen = Vec::with_capacity(versions.len());
-        for bytes in versions {
+        for (device, bytes) in versions {
             let mut best_here = None;
             for slot in 0..2u8 {
                 let from = (i as usize * 2 + usize::from(slot)) * BLOCK;
@@ -409,18 +420,22 @@ impl Loader<'_> {
                     continue;
                 }
                 best_here = best_here.max(Some(generation));
-                if chosen.as_ref().is_none_or(|(c, _)| c.generation < generation) {
-                    chosen = Some((TablePage { generation, slot }, payload));
+                if chosen.as_ref().is_none_or(|(c, ..)| c.generation < generation) {
+                    chosen = Some((TablePage { generation, slot }, payload, block));
                 }
             }
-            seen.push(best_here);
+            seen.push((*device, best_here));
         }
-        let Some((entry, payload)) = chosen else {
+        let Some((entry, payload, block)) = chosen else {
             let text = format!("table page {page}: no good copy on any device");
             return Err(PoolError::new(ErrorKind::Damaged, text));
         };
-        if seen.iter().any(|&s| s != Some(entry.generation)) {
+        for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.generation)) {
             self.forced.insert(page);
+            if self.behind {
+                let offset = self.geometry.page_offset(u64::from(page), entry.slot);
+                self.lacking.push(PageCopy { device, offset, block: block.to_vec() });
+            }
         }
         Ok((entry, payload))
     }

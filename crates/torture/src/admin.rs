@@ -58,17 +58,30 @@ async fn create(boot: &Rc<Boot>, name: &str) {
     let size = size(env, sector);
     let id = env.model.borrow_mut().begin_create(name, size, sector as u32);
     env.note(format!("creates {name}, number {id}, of {size} bytes, sector {sector}"));
+    let ended = has_ended(boot, "");
     let outcome = boot.volumes.create(name, size, sector as u32).await.map(|_| ());
     env.note(format!("create {name}: {}", tell(&outcome)));
     env.count("create", 1);
     env.model.borrow_mut().end_create(name, outcome.is_ok());
     if let Err(e) = outcome {
         judge(env, "create", &e);
-        // It may be there nevertheless, now or after a restart; the name is not used again in this boot.
-        if boot.volumes.open(name).is_none() && !env.failing.get() {
+        if boot.volumes.open(name).is_some() {
+            env.fail(format!("the creation of {name} failed, and it is there: {e}"));
+        }
+        // Only a superblock can name it, and one whose write is reported as failed may be there
+        // after all: the next open tells. Else the pool has given it up, for good. While it is in
+        // doubt the name is not used again.
+        let perhaps = !ended && has_ended(boot, "superblock write");
+        env.count("creations of which nobody could say whether they happened", u64::from(perhaps));
+        if !perhaps {
             env.model.borrow_mut().forget(name);
         }
     }
+}
+
+/// The pool takes no more writes, over this.
+fn has_ended(boot: &Rc<Boot>, what: &str) -> bool {
+    boot.volumes.pool().status().pool.trouble.is_some_and(|why| why.contains(what))
 }
 
 async fn delete(boot: &Rc<Boot>, name: &str, id: u32) {

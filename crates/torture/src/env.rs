@@ -49,6 +49,10 @@ pub(crate) struct Env {
     pub failing: Cell<bool>,
     /// One has at some time.
     pub device_failed: Cell<bool>,
+    /// The pool is being opened, or the last boot ended while it was.
+    pub opening: Cell<bool>,
+    /// Such an open may have left out a device, and none has ended well since.
+    pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data. Each may cost one block of a volume.
     pub spoilt: RefCell<BTreeSet<u64>>,
     /// It had died, and serves again as it was when that happened.
@@ -81,6 +85,8 @@ impl Env {
             was_struck: Cell::new(false),
             failing: Cell::new(false),
             device_failed: Cell::new(false),
+            opening: Cell::new(false),
+            cut_open: Cell::new(false),
             spoilt: RefCell::default(),
             cache_returned: Cell::new(false),
             cache_lost_blocks: Cell::new(false),

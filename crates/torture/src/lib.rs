@@ -40,6 +40,7 @@ mod run;
 pub mod settings;
 mod story;
 mod trouble;
+mod verdict;
 mod verify;
 
 use std::backtrace::BacktraceStatus;

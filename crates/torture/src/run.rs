@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::prng::mix64;
 use base::{BLOCK_U64, Duration};
-use pool::check::{CheckOptions, Problem, Report, Severity, Subject, check};
+use pool::check::{CheckOptions, Report, check};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError};
 use rt::{JoinHandle, Order, Rt};
 use sim::World;
@@ -19,6 +19,7 @@ use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
+use crate::verdict;
 use crate::verify::verify;
 
 /// Half of the longest time in which clients rest.
@@ -147,6 +148,10 @@ impl Run {
         let c = created.clone();
         let outcome = rt.block_on(async move { session.live(plan, there, c).await });
         self.created = created.get();
+        // A device may have been left out, or was about to be.
+        if self.env.opening.get() && (self.env.failing.get() || !self.env.settings.victims.is_empty()) {
+            self.env.cut_open.set(true);
+        }
         self.env.reset();
         rt.kill();
         match outcome {
@@ -193,7 +198,7 @@ impl Run {
                 None
             }
             Some(Ok(report)) => {
-                self.judge(&report);
+                verdict::judge(&self.env, &report);
                 Some(report)
             }
         }
@@ -214,34 +219,6 @@ impl Run {
             self.env.count("offline checks that met a device without a superblock", 1);
         } else if !self.env.beyond() {
             self.env.fail(format!("{what}: {:?}: {e}", e.kind));
-        }
-    }
-
-    fn judge(&self, report: &Report) {
-        let env = &self.env;
-        env.count("damaged copies found by the check", report.damaged_copies);
-        env.count("degraded checks", u64::from(report.degraded));
-        let names = env.model.borrow().names() as u64;
-        env.count("volumes that a crash found half deleted", report.counts.volumes.saturating_sub(names));
-        if env.beyond() {
-            return;
-        }
-        let victims: Vec<String> = env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
-        let of_victim = |p: &Problem| match &p.device {
-            Some(d) => victims.contains(d),
-            None => victims.contains(&p.place) || p.severity == Severity::DamagedCopy && !victims.is_empty(),
-        };
-        let may_be = |p: &Problem| match p.severity {
-            Severity::Note => true,
-            // A crash may tear superblocks on some devices after they were written on others.
-            Severity::DamagedCopy => of_victim(p) || p.subject == Subject::Superblock,
-            // A device without a superblock takes no part.
-            Severity::Error => matches!(p.subject, Subject::Device | Subject::Superblock) && of_victim(p),
-        };
-        if !report.problems.iter().all(may_be) {
-            let all: Vec<String> =
-                report.problems.iter().filter(|p| p.severity != Severity::Note).map(|p| p.to_string()).collect();
-            env.fail(format!("the offline check found:\n{}", all.join("\n")));
         }
     }
 
@@ -447,6 +424,7 @@ impl Session {
             env.note("the pool is created");
         }
         let mut there = there;
+        env.opening.set(true);
         let (pool, warnings) = loop {
             match Pool::open(&self.rt, there.clone(), env.settings.pool.clone()).await {
                 Ok(opened) => break opened,
@@ -481,6 +459,8 @@ impl Session {
         for w in &warnings {
             env.note(format!("open warns: {w}"));
         }
+        env.opening.set(false);
+        env.cut_open.set(false);
         env.count("opens", 1);
         env.count("degraded opens", u64::from(pool.status().pool.state == "degraded"));
         env.count("opens with warnings", u64::from(!warnings.is_empty()));

@@ -102,6 +102,11 @@ fn choose(
         let why = match block.map(|b| open_page(&id.in_slot(c.slot), b)) {
             None => "it cannot be read".to_owned(),
             Some(Err(e)) => e.to_string(),
+            Some(Ok((generation, _))) if generation.0 > src.best.generation => format!(
+                "generation {generation}, newer than the superblock, where {} was expected: the pool was opened \
+                 without the other devices, and that was cut short",
+                c.generation
+            ),
             Some(Ok((generation, _))) if generation != c.generation => {
                 format!("generation {generation} where {} was expected: a write was lost", c.generation)
             }

@@ -11,8 +11,9 @@
 //! * An attach that returned: likewise for all volumes whose mode is `writeback`. Cut short, the pool has a cache, which is empty, or none.
 //! * A detach that returned: what had been answered before it began is durable in the pool, and the pool has no cache. Cut short, it has the one it had, with the cuts it had,
 //!   or none, and then nothing that was flushed is missing.
-//! * A switch that failed (only where errors are allowed) leaves open what the mode is, until one to another mode than `writeback` returns; without the cache nobody can say
-//!   meanwhile what the volume holds.
+//! * A switch that failed (only where errors are allowed) leaves open which of the two the mode is,
+//!   until another one returns, or the next open tells. Without the cache nobody can say what the
+//!   volume holds, until one to another mode than `writeback` returns.
 //!
 //! **How it is known.** The engine takes a cut when it likes, by opening the next epoch. The model asks for the open epoch at every tick, before anything begins or
 //! ends: a new one says that the cut was taken since the tick before, between two events of which the model knows. So what a cut holds is exact: all that had been
@@ -225,9 +226,11 @@ impl Model {
         let Some(to) = v.switching else { return };
         if !ok {
             v.mode_open = true;
+            v.also_modes.push(to);
             return;
         }
         v.switching = None;
+        v.also_modes.clear();
         v.mode = to;
         if v.mode_open {
             v.mode_open = to == CacheMode::WriteBack;
@@ -243,10 +246,10 @@ impl Model {
     pub(super) fn find_mode(&mut self, id: u32, found: CacheMode) -> Result<(), String> {
         let Some(v) = self.volumes.get_mut(&id) else { return Ok(()) };
         let may_be = v.may_be_in(found);
-        let (before, to) = (v.mode, v.switching.take());
+        let (before, to, also) = (v.mode, v.switching.take(), std::mem::take(&mut v.also_modes));
         if !may_be {
             return Err(format!(
-                "volume {id} (of the model's numbers) should be in mode {before:?} or {to:?}: {found:?}"
+                "volume {id} (of the model's numbers) should be in mode {before:?}, {to:?} or {also:?}: {found:?}"
             ));
         }
         v.mode = found;

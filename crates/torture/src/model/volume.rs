@@ -59,7 +59,10 @@ pub(crate) struct Volume {
     pub mode: CacheMode,
     /// A switch to this mode is under way, or its outcome unknown.
     pub switching: Option<CacheMode>,
-    /// A switch failed: it may be in either mode until the next is done.
+    /// Modes that a switch which failed may have left, to be found after the next open.
+    pub also_modes: Vec<CacheMode>,
+    /// A switch failed: what it holds without the cache is not known, until one to another mode
+    /// than `writeback` is done.
     pub mode_open: bool,
     /// Shared with the images of cuts, until they change.
     blocks: Rc<Blocks>,
@@ -85,6 +88,7 @@ impl Volume {
             dying: false,
             mode: CacheMode::default(),
             switching: None,
+            also_modes: Vec::new(),
             mode_open: false,
             blocks: Rc::default(),
             cuts: Vec::new(),
@@ -118,7 +122,7 @@ impl Volume {
 
     /// Whether it may be in this mode.
     pub fn may_be_in(&self, mode: CacheMode) -> bool {
-        mode == self.mode || Some(mode) == self.switching || self.mode_open
+        mode == self.mode || Some(mode) == self.switching || self.also_modes.contains(&mode)
     }
 
     fn oldest_reader(&self) -> u64 {
