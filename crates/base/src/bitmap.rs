@@ -86,7 +86,10 @@ impl Bitmap {
     pub fn set_words(&mut self, at: usize, words: &[u64]) {
         self.words[at..at + words.len()].copy_from_slice(words);
         let spare = self.len % 64;
-        assert!(spare == 0 || self.words.last().is_none_or(|w| w >> spare == 0), "a bit past the end");
+        assert!(
+            spare == 0 || self.words.last().is_none_or(|w| w >> spare == 0),
+            "a bit past the end"
+        );
     }
 
     /// A bitmap of `len` bits from words; `None` if their number is wrong or a bit past the end is set.

@@ -21,5 +21,6 @@ pub use prng::Prng;
 pub use sectors::Sectors;
 pub use time::{Duration, Instant};
 pub use units::{
-    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, Epoch, Generation, GroupId, Lba, PoolAddr, SECTOR, VolumeId,
+    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, Epoch, Generation, GroupId, Lba, PoolAddr,
+    SECTOR, VolumeId,
 };

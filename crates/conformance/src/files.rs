@@ -43,7 +43,9 @@ pub(crate) async fn read_all(rt: &Rt, file: FileId, offset: u64, len: usize) -> 
         let done = rt.op(Op::Read { file, offset: offset + out.len() as u64, bufs }).await;
         match done.result {
             Ok(0) => break,
-            Ok(n) if n as usize <= want => out.extend_from_slice(&done.into_bufs()[0][..n as usize]),
+            Ok(n) if n as usize <= want => {
+                out.extend_from_slice(&done.into_bufs()[0][..n as usize])
+            }
             other => panic!("read of {want} at {offset}+{}: {other:?}", out.len()),
         }
     }
@@ -54,16 +56,26 @@ fn read_back(h: &mut dyn Harness) {
     let (rt, file) = (h.rt(), h.file(1 << 20));
     let r = rt.clone();
     on(&rt, async move {
-        assert!(read_all(&r, file, 0, 1 << 20).await.iter().all(|&b| b == 0), "a new file is zeros");
-        let cases = [(0, BLOCK), (8 * BLOCK, 4 * BLOCK), (255 * BLOCK, BLOCK), (100 * BLOCK, 32 * BLOCK)];
+        assert!(
+            read_all(&r, file, 0, 1 << 20).await.iter().all(|&b| b == 0),
+            "a new file is zeros"
+        );
+        let cases =
+            [(0, BLOCK), (8 * BLOCK, 4 * BLOCK), (255 * BLOCK, BLOCK), (100 * BLOCK, 32 * BLOCK)];
         for (seed, (offset, len)) in cases.into_iter().enumerate() {
             write_all(&r, file, offset as u64, &pattern(seed as u64, len), false).await;
         }
         for (seed, (offset, len)) in cases.into_iter().enumerate() {
             let got = read_all(&r, file, offset as u64, len).await;
-            assert!(got == pattern(seed as u64, len), "{len} bytes at {offset} are not what was written");
+            assert!(
+                got == pattern(seed as u64, len),
+                "{len} bytes at {offset} are not what was written"
+            );
         }
-        assert!(read_all(&r, file, BLOCK as u64, 7 * BLOCK).await.iter().all(|&b| b == 0), "nothing else changed");
+        assert!(
+            read_all(&r, file, BLOCK as u64, 7 * BLOCK).await.iter().all(|&b| b == 0),
+            "nothing else changed"
+        );
     });
 }
 
@@ -87,7 +99,8 @@ fn vectored(h: &mut dyn Harness) {
         write_all(&r, file, (4 * BLOCK + n) as u64, &bytes[n..], false).await;
         assert!(read_all(&r, file, 4 * BLOCK as u64, total).await == bytes, "written in order");
 
-        let bufs: BufList = [4, 1, 10].into_iter().map(|blocks| r.bufs().zeroed(blocks * BLOCK)).collect();
+        let bufs: BufList =
+            [4, 1, 10].into_iter().map(|blocks| r.bufs().zeroed(blocks * BLOCK)).collect();
         let done = r.op(Op::Read { file, offset: 4 * BLOCK as u64, bufs }).await;
         let n = *done.result.as_ref().unwrap_or_else(|e| panic!("read: {e}")) as usize;
         let got: Vec<u8> = done.into_bufs().iter().flat_map(|b| b.to_vec()).collect();
@@ -128,7 +141,10 @@ fn end_of_file(h: &mut dyn Harness) {
     on(&rt, async move {
         let last = pattern(5, BLOCK);
         write_all(&r, file, 15 * BLOCK as u64, &last, false).await;
-        assert!(read_all(&r, file, 15 * BLOCK as u64, 4 * BLOCK).await == last, "only what is there");
+        assert!(
+            read_all(&r, file, 15 * BLOCK as u64, 4 * BLOCK).await == last,
+            "only what is there"
+        );
         assert!(read_all(&r, file, 16 * BLOCK as u64, BLOCK).await.is_empty(), "at the end");
         assert!(read_all(&r, file, 64 * BLOCK as u64, BLOCK).await.is_empty(), "beyond the end");
     });
@@ -154,11 +170,23 @@ fn discard(h: &mut dyn Harness) {
     on(&rt, async move {
         let bytes = pattern(9, 64 * BLOCK);
         write_all(&r, file, 0, &bytes, false).await;
-        let done = r.op(Op::Discard { file, offset: 16 * BLOCK as u64, len: 16 * BLOCK as u64 }).await;
-        assert!(matches!(done.result, Ok(_) | Err(IoError::UNSUPPORTED)), "discard: {:?}", done.result);
-        assert_eq!(read_all(&r, file, 16 * BLOCK as u64, 16 * BLOCK).await.len(), 16 * BLOCK, "readable");
+        let done =
+            r.op(Op::Discard { file, offset: 16 * BLOCK as u64, len: 16 * BLOCK as u64 }).await;
+        assert!(
+            matches!(done.result, Ok(_) | Err(IoError::UNSUPPORTED)),
+            "discard: {:?}",
+            done.result
+        );
+        assert_eq!(
+            read_all(&r, file, 16 * BLOCK as u64, 16 * BLOCK).await.len(),
+            16 * BLOCK,
+            "readable"
+        );
         assert!(read_all(&r, file, 0, 16 * BLOCK).await == bytes[..16 * BLOCK], "before it");
-        assert!(read_all(&r, file, 32 * BLOCK as u64, 32 * BLOCK).await == bytes[32 * BLOCK..], "after it");
+        assert!(
+            read_all(&r, file, 32 * BLOCK as u64, 32 * BLOCK).await == bytes[32 * BLOCK..],
+            "after it"
+        );
         let again = pattern(10, 4 * BLOCK);
         write_all(&r, file, 20 * BLOCK as u64, &again, false).await;
         assert!(read_all(&r, file, 20 * BLOCK as u64, 4 * BLOCK).await == again, "and writable");
@@ -177,7 +205,9 @@ fn buffers_return(h: &mut dyn Harness) {
         let data: SliceList = (0..3).map(|_| Slice::from(r.bufs().zeroed(BLOCK))).collect();
         let lent: Vec<_> = data.iter().map(|s| s.as_ptr()).collect();
         match r.op(Op::Write { file, offset: 0, data, fua: false }).await.payload {
-            Payload::Data(back) => assert_eq!(back.iter().map(|s| s.as_ptr()).collect::<Vec<_>>(), lent),
+            Payload::Data(back) => {
+                assert_eq!(back.iter().map(|s| s.as_ptr()).collect::<Vec<_>>(), lent)
+            }
             other => panic!("a write gave back {other:?}"),
         }
         assert_eq!(r.bufs().outstanding(), 0);

@@ -42,7 +42,9 @@ fn more_than_slots(h: &mut dyn Harness) {
         let reads: Vec<_> = (0..OPS)
             .map(|i| {
                 let r2 = r.clone();
-                r.spawn(async move { read_all(&r2, file, i * BLOCK_U64, BLOCK).await == pattern(i, BLOCK) })
+                r.spawn(async move {
+                    read_all(&r2, file, i * BLOCK_U64, BLOCK).await == pattern(i, BLOCK)
+                })
             })
             .collect();
         for read in reads {
@@ -69,8 +71,12 @@ fn orphan(h: &mut dyn Harness) {
     on(&rt, async move {
         let buf = r.bufs().zeroed(BLOCK);
         let at = buf.as_ptr();
-        let mut recv: Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(r.op(Op::Recv { socket: server, buf: BufList::from_iter([buf]), start: 0, fill: true }));
+        let mut recv: Pin<Box<dyn Future<Output = _>>> = Box::pin(r.op(Op::Recv {
+            socket: server,
+            buf: BufList::from_iter([buf]),
+            start: 0,
+            fill: true,
+        }));
         assert!(std::future::poll_fn(|cx| Poll::Ready(recv.as_mut().poll(cx).is_pending())).await);
         r.sleep(Duration::from_millis(5)).await;
         drop(recv);
@@ -80,12 +86,19 @@ fn orphan(h: &mut dyn Harness) {
         let mut left = BLOCK;
         while left > 0 {
             let data = SliceList::from_iter([r.bufs().copy_of(&vec![0xFF; left]).freeze()]);
-            left -= r.op(Op::Send { socket: client, data }).await.result.unwrap_or_else(|e| panic!("{e}")) as usize;
+            left -= r
+                .op(Op::Send { socket: client, data })
+                .await
+                .result
+                .unwrap_or_else(|e| panic!("{e}")) as usize;
         }
         while r.bufs().outstanding() > 64 * BLOCK {
             r.sleep(Duration::from_millis(1)).await;
         }
-        assert!(others.iter().all(|b| b.iter().all(|&x| x == 0)), "what came went to the orphan's buffer");
+        assert!(
+            others.iter().all(|b| b.iter().all(|&x| x == 0)),
+            "what came went to the orphan's buffer"
+        );
     });
 }
 
@@ -95,9 +108,18 @@ fn dropped_in_flight(h: &mut dyn Harness) {
     let r = rt.clone();
     on(&rt, async move {
         drop(r.op(Op::Accept { listener }));
-        drop(r.op(Op::Recv { socket: server, buf: BufList::from_iter([r.bufs().take(BLOCK)]), start: 0, fill: true }));
+        drop(r.op(Op::Recv {
+            socket: server,
+            buf: BufList::from_iter([r.bufs().take(BLOCK)]),
+            start: 0,
+            fill: true,
+        }));
         r.sleep(Duration::from_millis(2)).await;
-        drop(r.op(Op::Read { file, offset: 0, bufs: BufList::from_iter([r.bufs().take(1 << 20)]) }));
+        drop(r.op(Op::Read {
+            file,
+            offset: 0,
+            bufs: BufList::from_iter([r.bufs().take(1 << 20)]),
+        }));
         drop(r.op(Op::Flush { file }));
     });
     // The world goes when the case is over; what is in flight then must neither hang it nor hurt the memory of the next.
@@ -112,7 +134,8 @@ fn timers(h: &mut dyn Harness) {
         let io = r.spawn(async move {
             let mut rounds = 0u64;
             while !stop2.get() || rounds == 0 {
-                write_all(&r2, file, (rounds % 256) * BLOCK_U64, &pattern(rounds, BLOCK), false).await;
+                write_all(&r2, file, (rounds % 256) * BLOCK_U64, &pattern(rounds, BLOCK), false)
+                    .await;
                 rounds += 1;
             }
         });
@@ -151,7 +174,10 @@ fn look(h: &mut dyn Harness) {
         for _ in 0..2000 {
             r.yield_now().await;
         }
-        assert!(r.precise_now().since(start) < Duration::from_secs(20), "a busy task was made to wait");
+        assert!(
+            r.precise_now().since(start) < Duration::from_secs(20),
+            "a busy task was made to wait"
+        );
         write_all(&r, file, 0, &pattern(1, BLOCK), false).await;
         assert!(read_all(&r, file, 0, BLOCK).await == pattern(1, BLOCK));
     });

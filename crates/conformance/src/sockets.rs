@@ -45,7 +45,13 @@ async fn send_all(rt: &Rt, socket: SocketId, bytes: &[u8]) -> Result<(), IoError
     Ok(())
 }
 
-async fn recv_once(rt: &Rt, socket: SocketId, len: usize, start: usize, fill: bool) -> Result<Vec<u8>, IoError> {
+async fn recv_once(
+    rt: &Rt,
+    socket: SocketId,
+    len: usize,
+    start: usize,
+    fill: bool,
+) -> Result<Vec<u8>, IoError> {
     let mut buf = rt.bufs().take(len);
     buf.fill(0xEE);
     let done = rt.op(Op::Recv { socket, buf: BufList::from_iter([buf]), start, fill }).await;
@@ -126,7 +132,9 @@ fn large_transfers(h: &mut dyn Harness) {
         });
         let receivers = [(server, 1, true), (client, 2, false)].map(|(socket, seed, fill)| {
             let r2 = r.clone();
-            r.spawn(async move { recv_all(&r2, socket, LEN, fill).await.map(|got| got == pattern(seed, LEN)) })
+            r.spawn(async move {
+                recv_all(&r2, socket, LEN, fill).await.map(|got| got == pattern(seed, LEN))
+            })
         });
         for sender in senders {
             assert_eq!(sender.await, Some(Ok(())));
@@ -147,7 +155,8 @@ fn many_pieces(h: &mut dyn Harness) {
         let r2 = r.clone();
         let receiver = r.spawn(async move { recv_all(&r2, server, 21_000, true).await });
         while !pieces.is_empty() {
-            let done = r.op(Op::Send { socket: client, data: pieces.iter().cloned().collect() }).await;
+            let done =
+                r.op(Op::Send { socket: client, data: pieces.iter().cloned().collect() }).await;
             let mut n = done.result.unwrap_or_else(|e| panic!("send: {e}")) as usize;
             assert!(n > 0);
             while n > 0 {
@@ -277,7 +286,10 @@ fn come_and_go(h: &mut dyn Harness) {
             });
             assert_eq!(send_all(&r, client, &pattern(round, 5000)).await, Ok(()));
             let got = recv_all(&r, client, 6000, true).await;
-            assert!(got == Ok(pattern(round, 5000)), "round {round}: the echo of this connection and no other");
+            assert!(
+                got == Ok(pattern(round, 5000)),
+                "round {round}: the echo of this connection and no other"
+            );
             assert_eq!(echo.await, Some(Ok(())));
             close(&r, client).await;
         });

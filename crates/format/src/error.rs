@@ -22,7 +22,9 @@ pub enum FormatError {
     #[error("{0}: its crc32c does not match, it is damaged")]
     Checksum(&'static str),
     /// Written by a newer Forebay.
-    #[error("{what}: format version {found} is newer than {known}, the newest known here; use a newer forebay")]
+    #[error(
+        "{what}: format version {found} is newer than {known}, the newest known here; use a newer forebay"
+    )]
     Version {
         /// The structure.
         what: &'static str,

@@ -80,8 +80,16 @@ struct Block {
 
 const _: () = {
     assert!(size_of::<Header>() == 72 && size_of::<Block>() == BLOCK);
-    assert!(offset_of!(Header, level) == 4 && offset_of!(Header, count) == 6 && offset_of!(Header, heap) == 8);
-    assert!(offset_of!(Header, live) == 10 && offset_of!(Header, reserved) == 12 && offset_of!(Header, tree) == 16);
+    assert!(
+        offset_of!(Header, level) == 4
+            && offset_of!(Header, count) == 6
+            && offset_of!(Header, heap) == 8
+    );
+    assert!(
+        offset_of!(Header, live) == 10
+            && offset_of!(Header, reserved) == 12
+            && offset_of!(Header, tree) == 16
+    );
     assert!(offset_of!(Header, generation) == 24 && offset_of!(Header, address) == 32);
     assert!(offset_of!(Header, prefix) == 40 && offset_of!(Block, body) == 72);
     // What `NodePage::split` relies on: half of a full node and the largest record fit in a node.
@@ -265,13 +273,18 @@ impl NodePage {
 
     /// Key `i`; key 0 of an inner node is empty.
     pub fn key(&self, i: usize) -> Key {
-        if i == 0 && self.level() > 0 { Key::EMPTY } else { Key::joined(self.prefix(), self.suffix(i)) }
+        if i == 0 && self.level() > 0 {
+            Key::EMPTY
+        } else {
+            Key::joined(self.prefix(), self.suffix(i))
+        }
     }
 
     /// Value `i`.
     pub fn value(&self, i: usize) -> &[u8] {
         let at = self.offset(i);
-        &self.0.body[at + RECORD + usize::from(self.0.body[at])..][..usize::from(self.u16_at(at + 1))]
+        &self.0.body[at + RECORD + usize::from(self.0.body[at])..]
+            [..usize::from(self.u16_at(at + 1))]
     }
 
     /// The pointer to child `i` of an inner node.
@@ -335,8 +348,8 @@ impl NodePage {
 
     /// Writes the node's block to `out` (4096 bytes) with what only its writing decides; returns the block's crc32c.
     pub fn seal(&self, tree: u64, generation: Generation, addr: PoolAddr, out: &mut [u8]) -> Crc {
-        let gap =
-            size_of::<Header>() + self.count() * SLOT..size_of::<Header>() + usize::from(self.0.header.heap.get());
+        let gap = size_of::<Header>() + self.count() * SLOT
+            ..size_of::<Header>() + usize::from(self.0.header.heap.get());
         out.copy_from_slice(self.0.as_bytes());
         // What was removed does not get out.
         out[gap].fill(0);
@@ -349,7 +362,13 @@ impl NodePage {
 
 impl std::fmt::Debug for NodePage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "NodePage(level {}, {} records, {} bytes)", self.level(), self.count(), self.used())
+        write!(
+            f,
+            "NodePage(level {}, {} records, {} bytes)",
+            self.level(),
+            self.count(),
+            self.used()
+        )
     }
 }
 

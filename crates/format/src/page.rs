@@ -136,7 +136,11 @@ pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u
         return Err(FormatError::Magic(WHAT));
     }
     let expect = |field, found: u64, want: u64| {
-        if found == want { Ok(()) } else { Err(FormatError::Unexpected { what: WHAT, field, found, want }) }
+        if found == want {
+            Ok(())
+        } else {
+            Err(FormatError::Unexpected { what: WHAT, field, found, want })
+        }
     };
     expect("kind", h.kind.into(), id.kind.code().into())?;
     expect("number", h.page.get(), id.page)?;
@@ -168,8 +172,10 @@ struct RawRoot {
 
 impl RawRoot {
     fn encode(root: Option<RootPtr>) -> RawRoot {
-        let r = root
-            .unwrap_or(RootPtr { ptr: NodePtr { addr: PoolAddr(0), generation: Generation(0), crc: 0 }, height: 0 });
+        let r = root.unwrap_or(RootPtr {
+            ptr: NodePtr { addr: PoolAddr(0), generation: Generation(0), crc: 0 },
+            height: 0,
+        });
         RawRoot {
             addr: r.ptr.addr.0.into(),
             generation: r.ptr.generation.0.into(),
@@ -181,7 +187,11 @@ impl RawRoot {
 
     fn decode(&self, what: &'static str) -> Result<Option<RootPtr>, FormatError> {
         if self.height > 16 {
-            return Err(FormatError::Value { what, field: "tree height", found: self.height.into() });
+            return Err(FormatError::Value {
+                what,
+                field: "tree height",
+                found: self.height.into(),
+            });
         }
         let ptr = NodePtr {
             addr: PoolAddr(self.addr.get()),
@@ -275,7 +285,8 @@ pub fn encode_groups(records: &[GroupRecord], payload: &mut [u8]) {
             copies: r.chunks.len() as u8,
             shard: 0.into(),
             used: r.used.into(),
-            chunks: [RawChunk { device: 0.into(), reserved: 0.into(), chunk: 0.into() }; MAX_COPIES],
+            chunks: [RawChunk { device: 0.into(), reserved: 0.into(), chunk: 0.into() };
+                MAX_COPIES],
             checksums: RawRoot::encode(r.checksums),
             bitmap_generations: r.bitmap_generations.map(|g| g.0.into()),
             reserved: [0; 32],
@@ -294,7 +305,8 @@ pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
     let value = |field, found: u64| FormatError::Value { what: WHAT, field, found };
     let mut out = Vec::with_capacity(GROUPS_PER_PAGE as usize);
     for bytes in payload.chunks_exact(size_of::<RawGroup>()) {
-        let raw = RawGroup::read_from_bytes(bytes).map_err(|_| value("length", bytes.len() as u64))?;
+        let raw =
+            RawGroup::read_from_bytes(bytes).map_err(|_| value("length", bytes.len() as u64))?;
         let kind = match raw.kind {
             0 => GroupKind::Free,
             1 => GroupKind::Data,
@@ -311,7 +323,9 @@ pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
         if raw.shard.get() != 0 || raw.reserved != [0; 32] {
             return Err(value("reserved bytes", 1));
         }
-        let chunks = raw.chunks[..copies].iter().map(|c| Chunk { device: c.device.get(), chunk: c.chunk.get() });
+        let chunks = raw.chunks[..copies]
+            .iter()
+            .map(|c| Chunk { device: c.device.get(), chunk: c.chunk.get() });
         out.push(GroupRecord {
             kind,
             used: raw.used.get(),
@@ -351,7 +365,18 @@ struct RawVolume {
 }
 
 /// What a cache does for a volume: each mode asks less of it than the one before.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
     /// Writes are durable in the cache, and come to the pool later.
@@ -405,7 +430,11 @@ impl std::str::FromStr for CacheMode {
         [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
             .into_iter()
             .find(|m| m.name() == text)
-            .ok_or_else(|| format!("{text:?} is no mode of a cache: writeback, writethrough, writearound or none"))
+            .ok_or_else(|| {
+                format!(
+                    "{text:?} is no mode of a cache: writeback, writethrough, writearound or none"
+                )
+            })
     }
 }
 
@@ -471,7 +500,8 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
     let value = |field, found: u64| FormatError::Value { what: WHAT, field, found };
     let mut out = Vec::with_capacity(VOLUMES_PER_PAGE as usize);
     for bytes in payload.chunks_exact(size_of::<RawVolume>()) {
-        let raw = RawVolume::read_from_bytes(bytes).map_err(|_| value("length", bytes.len() as u64))?;
+        let raw =
+            RawVolume::read_from_bytes(bytes).map_err(|_| value("length", bytes.len() as u64))?;
         let state = match raw.state {
             0 => {
                 out.push(None);
@@ -488,11 +518,13 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         if raw.id.get() == 0 {
             return Err(value("id", 0));
         }
-        if raw.size_bytes.get() % u64::from(sector) != 0 || raw.size_bytes.get() > crate::MAX_VOLUME_BYTES {
+        if raw.size_bytes.get() % u64::from(sector) != 0
+            || raw.size_bytes.get() > crate::MAX_VOLUME_BYTES
+        {
             return Err(value("size", raw.size_bytes.get()));
         }
-        let cache_mode =
-            CacheMode::from_code(raw.cache_mode).ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
+        let cache_mode = CacheMode::from_code(raw.cache_mode)
+            .ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
         if raw.reserved_b != [0; 72] {
             return Err(value("reserved bytes", 1));
         }
@@ -500,7 +532,9 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             (0, 0) => None,
             (0, epoch) => return Err(value("epoch of no volume", epoch.into())),
             (volume, 0) => return Err(value("staged volume without an epoch", volume.into())),
-            (volume, _) if volume == raw.id.get() => return Err(value("staged volume", volume.into())),
+            (volume, _) if volume == raw.id.get() => {
+                return Err(value("staged volume", volume.into()));
+            }
             (volume, epoch) => Some((VolumeId(volume), Epoch(epoch))),
         };
         out.push(Some(VolumeRecord {
@@ -528,7 +562,8 @@ pub fn encode_bitmap(words: &[u64], payload: &mut [u8]) {
 
 /// Reads the words of `bits` bits; bits past them must be clear.
 pub fn decode_bitmap(payload: &[u8], bits: usize) -> Result<Vec<u64>, FormatError> {
-    let bad = FormatError::Value { what: "bitmap page", field: "bits past the end", found: bits as u64 };
+    let bad =
+        FormatError::Value { what: "bitmap page", field: "bits past the end", found: bits as u64 };
     let mut words = Vec::with_capacity(bits.div_ceil(64));
     for (i, c) in payload.chunks_exact(8).enumerate() {
         let w = u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
@@ -539,7 +574,9 @@ pub fn decode_bitmap(payload: &[u8], bits: usize) -> Result<Vec<u64>, FormatErro
         }
     }
     let spare = bits % 64;
-    if words.len() != bits.div_ceil(64) || (spare != 0 && words.last().is_some_and(|w| w >> spare != 0)) {
+    if words.len() != bits.div_ceil(64)
+        || (spare != 0 && words.last().is_some_and(|w| w >> spare != 0))
+    {
         return Err(bad);
     }
     Ok(words)

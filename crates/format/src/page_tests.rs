@@ -5,7 +5,10 @@ use proptest::prelude::*;
 const ID: PageId = PageId { pool_uuid: [3; 16], kind: PageKind::Groups, page: 77, slot: 1 };
 
 fn root(n: u64) -> Option<RootPtr> {
-    Some(RootPtr { ptr: NodePtr { addr: PoolAddr(n), generation: Generation(n + 1), crc: n as u32 }, height: 2 })
+    Some(RootPtr {
+        ptr: NodePtr { addr: PoolAddr(n), generation: Generation(n + 1), crc: n as u32 },
+        height: 2,
+    })
 }
 
 fn group() -> GroupRecord {
@@ -78,12 +81,18 @@ fn the_wrong_page_is_refused() {
     let mut block = vec![0; BLOCK];
     seal_page(&ID, Generation(6), &mut block);
     let other = |id: PageId| open_page(&id, &block).map(|_| ());
-    assert!(matches!(other(PageId { page: 78, ..ID }), Err(FormatError::Unexpected { field: "number", .. })));
+    assert!(matches!(
+        other(PageId { page: 78, ..ID }),
+        Err(FormatError::Unexpected { field: "number", .. })
+    ));
     assert!(matches!(
         other(PageId { kind: PageKind::Bitmap, ..ID }),
         Err(FormatError::Unexpected { field: "kind", .. })
     ));
-    assert!(matches!(other(PageId { pool_uuid: [4; 16], ..ID }), Err(FormatError::Unexpected { field: "pool", .. })));
+    assert!(matches!(
+        other(PageId { pool_uuid: [4; 16], ..ID }),
+        Err(FormatError::Unexpected { field: "pool", .. })
+    ));
     assert!(matches!(other(ID.in_slot(0)), Err(FormatError::Unexpected { field: "slot", .. })));
     assert_eq!(open_page(&ID, &[0; BLOCK]).map(|_| ()), Err(FormatError::Checksum("page")));
     block[5] = 0;

@@ -56,7 +56,11 @@ impl Extent {
         let v: [u8; 8] = value.try_into().ok()?;
         let addr = u64::from_le_bytes([v[0], v[1], v[2], v[3], v[4], v[5], 0, 0]);
         let len = u32::from(u16::from_le_bytes([v[6], v[7]]));
-        (len > 0 && len <= MAX_EXTENT && lba < 1 << 52).then_some(Extent { lba: Lba(lba), addr: PoolAddr(addr), len })
+        (len > 0 && len <= MAX_EXTENT && lba < 1 << 52).then_some(Extent {
+            lba: Lba(lba),
+            addr: PoolAddr(addr),
+            len,
+        })
     }
 }
 
@@ -107,7 +111,12 @@ impl<'a> Checksums<'a> {
 }
 
 /// Appends the value of a checksum record to `out`, which is cleared first.
-pub fn encode_checksums(out: &mut Vec<u8>, volume: VolumeId, lba: Lba, crcs: impl Iterator<Item = Crc>) {
+pub fn encode_checksums(
+    out: &mut Vec<u8>,
+    volume: VolumeId,
+    lba: Lba,
+    crcs: impl Iterator<Item = Crc>,
+) {
     out.clear();
     out.extend_from_slice(&volume.0.to_le_bytes());
     out.extend_from_slice(&lba.0.to_le_bytes());

@@ -104,8 +104,13 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, group_blocks) == 96);
     assert!(std::mem::offset_of!(Raw, device) == 112);
     assert!(std::mem::offset_of!(Raw, previous) == 120);
-    assert!(std::mem::offset_of!(Raw, published) == 128 && std::mem::offset_of!(Raw, cache_uuid) == 136);
-    assert!(std::mem::offset_of!(Raw, cache_journal) == 152 && std::mem::offset_of!(Raw, cache_flags) == 160);
+    assert!(
+        std::mem::offset_of!(Raw, published) == 128 && std::mem::offset_of!(Raw, cache_uuid) == 136
+    );
+    assert!(
+        std::mem::offset_of!(Raw, cache_journal) == 152
+            && std::mem::offset_of!(Raw, cache_flags) == 160
+    );
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
@@ -220,8 +225,13 @@ impl Superblock {
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
             reserved_c: [0; 28],
             name: padded_name(&self.name),
-            devices: [RawDevice { uuid: [0; 16], chunks: 0.into(), failed_at: 0.into(), state: 0, reserved: [0; 15] };
-                MAX_DEVICES],
+            devices: [RawDevice {
+                uuid: [0; 16],
+                chunks: 0.into(),
+                failed_at: 0.into(),
+                state: 0,
+                reserved: [0; 15],
+            }; MAX_DEVICES],
             reserved_b: [0; 764],
             crc: 0.into(),
         };
@@ -251,9 +261,14 @@ impl Superblock {
         }
         check_seal(WHAT, bytes)?;
         if raw.version.get() > VERSION || raw.version.get() == 0 {
-            return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
+            return Err(FormatError::Version {
+                what: WHAT,
+                found: raw.version.get(),
+                known: VERSION,
+            });
         }
-        let unknown = (raw.incompat.get() & !KNOWN_INCOMPAT) | (raw.ro_compat.get() & !KNOWN_RO_COMPAT);
+        let unknown =
+            (raw.incompat.get() & !KNOWN_INCOMPAT) | (raw.ro_compat.get() & !KNOWN_RO_COMPAT);
         if unknown != 0 {
             return Err(FormatError::Features { what: WHAT, bits: unknown });
         }
@@ -263,29 +278,54 @@ impl Superblock {
         let n = usize::from(raw.device_count.get());
         value("device count", n as u64, (1..=MAX_DEVICES).contains(&n))?;
         value("device number", raw.device.get().into(), usize::from(raw.device.get()) < n)?;
-        value("copies", raw.copies.into(), (1..=MAX_COPIES.min(n)).contains(&usize::from(raw.copies)))?;
+        value(
+            "copies",
+            raw.copies.into(),
+            (1..=MAX_COPIES.min(n)).contains(&usize::from(raw.copies)),
+        )?;
         value("shards", raw.shards.get().into(), raw.shards.get() == 1)?;
         let blocks = raw.group_blocks.get();
-        value("group blocks", blocks.into(), (64..=MAX_GROUP_BLOCKS).contains(&blocks) && blocks % 64 == 0)?;
+        value(
+            "group blocks",
+            blocks.into(),
+            (64..=MAX_GROUP_BLOCKS).contains(&blocks) && blocks % 64 == 0,
+        )?;
         let capacity = raw.group_capacity.get();
         value("group capacity", capacity.into(), (1..=1 << 24).contains(&capacity))?;
-        value("volume pages", raw.volume_pages.get().into(), (1..=4096).contains(&raw.volume_pages.get()))?;
+        value(
+            "volume pages",
+            raw.volume_pages.get().into(),
+            (1..=4096).contains(&raw.volume_pages.get()),
+        )?;
         let flags = raw.cache_flags.get();
         value("flags of the cache", flags.into(), flags & !CLEAN_VOID == 0)?;
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2] && raw.reserved_c == [0; 28] && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2]
+                && raw.reserved_c == [0; 28]
+                && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
             let state = match d.state {
                 1 => DeviceState::Online,
                 2 => DeviceState::Failed,
-                other => return Err(FormatError::Value { what: WHAT, field: "device state", found: other.into() }),
+                other => {
+                    return Err(FormatError::Value {
+                        what: WHAT,
+                        field: "device state",
+                        found: other.into(),
+                    });
+                }
             };
             value("chunks", d.chunks.get(), d.chunks.get() <= u64::from(u32::MAX))?;
-            devices.push(DeviceRecord { uuid: d.uuid, chunks: d.chunks.get(), state, failed_at: d.failed_at.get() });
+            devices.push(DeviceRecord {
+                uuid: d.uuid,
+                chunks: d.chunks.get(),
+                state,
+                failed_at: d.failed_at.get(),
+            });
         }
         value("device uuid", 0, devices[usize::from(raw.device.get())].uuid == raw.device_uuid)?;
         Ok(Superblock {
@@ -320,7 +360,11 @@ pub(crate) fn padded_name(name: &str) -> [u8; MAX_NAME] {
     out
 }
 
-pub(crate) fn name_from(what: &'static str, field: &[u8; MAX_NAME], len: u8) -> Result<String, FormatError> {
+pub(crate) fn name_from(
+    what: &'static str,
+    field: &[u8; MAX_NAME],
+    len: u8,
+) -> Result<String, FormatError> {
     let bad = FormatError::Value { what, field: "name", found: len.into() };
     let bytes = field.get(..usize::from(len)).ok_or(bad.clone())?;
     std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| bad)
@@ -332,7 +376,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample() -> Superblock {
-        let device = |n| DeviceRecord { uuid: [n; 16], chunks: 100, state: DeviceState::Online, failed_at: 0 };
+        let device = |n| DeviceRecord {
+            uuid: [n; 16],
+            chunks: 100,
+            state: DeviceState::Online,
+            failed_at: 0,
+        };
         Superblock {
             pool_uuid: [7; 16],
             sequence: 9,
@@ -352,7 +401,10 @@ mod tests {
             copies: 2,
             shards: 1,
             name: "tank".into(),
-            devices: vec![device(1), DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) }],
+            devices: vec![
+                device(1),
+                DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) },
+            ],
         }
     }
 
@@ -390,11 +442,17 @@ mod tests {
         let mut newer = encoded();
         newer[8] = 2;
         seal(&mut newer);
-        assert_eq!(Superblock::decode(&newer), Err(FormatError::Version { what: WHAT, found: 2, known: 1 }));
+        assert_eq!(
+            Superblock::decode(&newer),
+            Err(FormatError::Version { what: WHAT, found: 2, known: 1 })
+        );
         let mut feature = encoded();
         feature[32] = 4;
         seal(&mut feature);
-        assert_eq!(Superblock::decode(&feature), Err(FormatError::Features { what: WHAT, bits: 4 }));
+        assert_eq!(
+            Superblock::decode(&feature),
+            Err(FormatError::Features { what: WHAT, bits: 4 })
+        );
         for at in [50, 300, 4000, 4095] {
             let mut bad = encoded();
             bad[at] ^= 1;

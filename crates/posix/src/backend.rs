@@ -188,7 +188,9 @@ impl Posix {
 
     /// Ends the operation of a slot.
     fn finish(&mut self, n: u32, result: Result<u64, IoError>) {
-        let Some(op) = self.slots[n as usize].op.take() else { unreachable!("operation {n} ended twice") };
+        let Some(op) = self.slots[n as usize].op.take() else {
+            unreachable!("operation {n} ended twice")
+        };
         let id = OpId(u64::from(n));
         let closed = match &op {
             Op::Recv { socket, .. } | Op::Send { socket, .. } | Op::Accept { listener: socket } => {
@@ -201,7 +203,9 @@ impl Posix {
                 // SAFETY: the kernel has just made this descriptor for us.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
                 match self.handles.adopt_socket(fd) {
-                    Ok(socket) => Completion { id, result: Ok(0), payload: Payload::Socket(socket) },
+                    Ok(socket) => {
+                        Completion { id, result: Ok(0), payload: Payload::Socket(socket) }
+                    }
                     Err(e) => Completion { id, result: Err(e.into()), payload: Payload::None },
                 }
             }
@@ -217,7 +221,10 @@ impl Posix {
 impl Backend for Posix {
     fn submit(&mut self, id: OpId, op: Op) {
         match op {
-            Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } | Op::Discard { file, .. } => {
+            Op::Read { file, .. }
+            | Op::Write { file, .. }
+            | Op::Flush { file }
+            | Op::Discard { file, .. } => {
                 self.start_on_file(id, file, op);
             }
             Op::Recv { socket, .. } | Op::Send { socket, .. } | Op::Accept { listener: socket } => {
@@ -229,8 +236,11 @@ impl Backend for Posix {
 
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
         loop {
-            let limit =
-                if self.ready.is_empty() { until.map(|until| until.since(sys::now())) } else { Some(Duration::ZERO) };
+            let limit = if self.ready.is_empty() {
+                until.map(|until| until.since(sys::now()))
+            } else {
+                Some(Duration::ZERO)
+            };
             for name in self.poll.wait(limit) {
                 if name == BELL {
                     for made in self.workers.take() {

@@ -77,6 +77,8 @@ pub fn lent(op: Op) -> Payload {
         Op::Read { bufs, .. } => Payload::Bufs(bufs),
         Op::Recv { buf, .. } => Payload::Bufs(buf),
         Op::Write { data, .. } | Op::Send { data, .. } => Payload::Data(data),
-        Op::Flush { .. } | Op::Discard { .. } | Op::Accept { .. } | Op::Close { .. } => Payload::None,
+        Op::Flush { .. } | Op::Discard { .. } | Op::Accept { .. } | Op::Close { .. } => {
+            Payload::None
+        }
     }
 }

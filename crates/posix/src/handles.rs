@@ -78,7 +78,11 @@ impl Handles {
 
     /// Opens and locks a file or a block device. Somebody else's lock is an error of kind [`io::ErrorKind::ResourceBusy`], after
     /// a second of trying.
-    pub fn open_file(&self, path: impl AsRef<Path>, how: &OpenFile) -> io::Result<(FileId, FileInfo)> {
+    pub fn open_file(
+        &self,
+        path: impl AsRef<Path>,
+        how: &OpenFile,
+    ) -> io::Result<(FileId, FileInfo)> {
         let opened = open(path.as_ref(), how)?;
         let info = opened.info;
         Ok((self.adopt_file(opened), info))
@@ -95,7 +99,8 @@ impl Handles {
     /// never reaches another file.
     pub fn close_file(&self, file: FileId) -> io::Result<()> {
         let t = self.0.borrow();
-        let f = t.files.get(file.0 as usize).ok_or_else(|| io::Error::from_raw_os_error(NO_SUCH.0))?;
+        let f =
+            t.files.get(file.0 as usize).ok_or_else(|| io::Error::from_raw_os_error(NO_SUCH.0))?;
         sys::close_in_place(f.fd.as_raw_fd())
     }
 
@@ -174,7 +179,9 @@ impl Handles {
     /// Ends an operation on a socket, for a backend. The close that waited for this one, if any, is now done.
     pub fn release(&self, socket: SocketId) -> Option<OpId> {
         let mut t = self.0.borrow_mut();
-        let Some(Some(s)) = t.sockets.get_mut(socket.0 as usize) else { unreachable!("released but not held") };
+        let Some(Some(s)) = t.sockets.get_mut(socket.0 as usize) else {
+            unreachable!("released but not held")
+        };
         s.held -= 1;
         if s.held > 0 {
             return None;
@@ -223,7 +230,10 @@ mod tests {
         let how = OpenFile { write: true, create_len: Some(8192), direct: false };
         let (one, other) = (Handles::new(true), Handles::new(true));
         let (file, _) = one.open_file(&path, &how).unwrap();
-        assert_eq!(other.open_file(&path, &how).err().map(|e| e.kind()), Some(io::ErrorKind::ResourceBusy));
+        assert_eq!(
+            other.open_file(&path, &how).err().map(|e| e.kind()),
+            Some(io::ErrorKind::ResourceBusy)
+        );
         let fd = one.file(file).unwrap().fd;
         one.close_file(file).unwrap();
         assert_eq!(sys::flush(fd), Err(NO_SUCH));
@@ -246,14 +256,19 @@ mod tests {
         assert_eq!(get(libc::IPPROTO_TCP, libc::TCP_KEEPCNT), KEEPALIVE_PROBES);
         let (local, _peer) = UnixStream::pair().unwrap();
         let local = handles.adopt_socket(local.into()).unwrap();
-        assert_eq!(sys::option(handles.hold(local).unwrap(), libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap(), 0);
+        assert_eq!(
+            sys::option(handles.hold(local).unwrap(), libc::SOL_SOCKET, libc::SO_KEEPALIVE)
+                .unwrap(),
+            0
+        );
     }
 
     #[test]
     fn a_held_socket_closes_when_it_is_let_go() {
         let handles = Handles::new(true);
         let (a, b) = UnixStream::pair().unwrap();
-        let (a, b) = (handles.adopt_socket(a.into()).unwrap(), handles.adopt_socket(b.into()).unwrap());
+        let (a, b) =
+            (handles.adopt_socket(a.into()).unwrap(), handles.adopt_socket(b.into()).unwrap());
         let fd = handles.hold(a).unwrap();
         assert_eq!(handles.held(a), Ok(fd));
         assert_eq!(handles.close(a, OpId(7)), Ok(Closing::Waiting));

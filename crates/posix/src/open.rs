@@ -61,7 +61,10 @@ pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     for _ in 1..LOCK_TRIES {
         match open_now(path, how) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-                #[allow(clippy::disallowed_methods, reason = "set-up, outside of the engine's time")]
+                #[allow(
+                    clippy::disallowed_methods,
+                    reason = "set-up, outside of the engine's time"
+                )]
                 std::thread::sleep(LOCK_PAUSE);
             }
             other => return other,
@@ -78,16 +81,29 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     };
     // Opening a pipe would wait for its other end.
     if kind.is_some_and(|k| !k.is_file() && !k.is_block_device()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "neither a regular file nor a block device",
+        ));
     }
     let block_device = kind.is_some_and(|k| k.is_block_device());
     let flags = if block_device && how.write { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
-    options.read(true).write(how.write).create(how.write && how.create_len.is_some() && !block_device).mode(0o600);
-    let opened = if how.direct { options.custom_flags(flags | libc::O_DIRECT).open(path) } else { Err(invalid()) };
+    options
+        .read(true)
+        .write(how.write)
+        .create(how.write && how.create_len.is_some() && !block_device)
+        .mode(0o600);
+    let opened = if how.direct {
+        options.custom_flags(flags | libc::O_DIRECT).open(path)
+    } else {
+        Err(invalid())
+    };
     let (mut file, mut direct) = match opened {
         Ok(file) => (file, true),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (options.custom_flags(flags).open(path)?, false),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            (options.custom_flags(flags).open(path)?, false)
+        }
         Err(e) => return Err(e),
     };
     lock(&file, how.write)?;
@@ -201,7 +217,10 @@ mod tests {
     fn only_files_and_devices_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(open(dir.path(), &READ).err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
-        assert_eq!(open(Path::new("/dev/null"), &READ).err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
+        assert_eq!(
+            open(Path::new("/dev/null"), &READ).err().map(|e| e.kind()),
+            Some(ErrorKind::InvalidInput)
+        );
     }
 
     #[test]
@@ -210,7 +229,8 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let opened = open(&dir.path().join("disk"), &OpenFile { create_len: Some(8192), ..WRITE }).unwrap();
+        let opened =
+            open(&dir.path().join("disk"), &OpenFile { create_len: Some(8192), ..WRITE }).unwrap();
         assert!(opened.in_memory && !opened.info.direct && opened.info.discard);
         assert_eq!(opened.info.rotational, None);
     }

@@ -28,7 +28,11 @@ impl Poll {
         }
         // SAFETY: just made, and nobody else has it.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Poll { epoll, events: Box::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS]), fine: true })
+        Ok(Poll {
+            epoll,
+            events: Box::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS]),
+            fine: true,
+        })
     }
 
     /// Watches `fd`, until it is closed. If it is ready now, that is told of too.
@@ -36,7 +40,9 @@ impl Poll {
         let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let mut event = libc::epoll_event { events, u64: name };
         // SAFETY: the event lives until the call returns.
-        let r = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        let r = unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -52,12 +58,16 @@ impl Poll {
             let timeout = t.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             let mask = std::ptr::null::<libc::sigset_t>();
             // SAFETY: there is room for `max` events, and the time lives until the call returns.
-            n = unsafe { libc::syscall(libc::SYS_epoll_pwait2, epoll, at, max, timeout, mask, 0usize) };
+            n = unsafe {
+                libc::syscall(libc::SYS_epoll_pwait2, epoll, at, max, timeout, mask, 0usize)
+            };
             self.fine = n >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         }
         if !self.fine {
             // Rounded up: waking early would mean waking twice.
-            let ms = limit.map_or(-1, |d| i32::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+            let ms = limit.map_or(-1, |d| {
+                i32::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+            });
             // SAFETY: there is room for `max` events.
             n = unsafe { libc::epoll_wait(epoll, at, max, ms) }.into();
         }
@@ -97,7 +107,13 @@ pub(crate) fn attempt(
     if result == Err(IoError::AGAIN) { None } else { Some(result) }
 }
 
-fn receive(fd: RawFd, buf: &mut base::BufList, start: usize, fill: bool, moved: &mut usize) -> Result<u64, IoError> {
+fn receive(
+    fd: RawFd,
+    buf: &mut base::BufList,
+    start: usize,
+    fill: bool,
+    moved: &mut usize,
+) -> Result<u64, IoError> {
     let [buf] = &mut buf[..] else { return Err(IoError::INVALID) };
     loop {
         let rest = buf.get_mut(start + *moved..).ok_or(IoError::INVALID)?;

@@ -32,21 +32,19 @@ pub fn now() -> Instant {
 /// Where a read is to put its bytes. Valid while the buffers are neither used nor dropped.
 pub fn pieces_of_bufs(bufs: &mut BufList, pieces: &mut Vec<libc::iovec>) {
     pieces.clear();
-    pieces.extend(
-        bufs.iter_mut()
-            .take(MAX_PIECES)
-            .map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast::<libc::c_void>(), iov_len: b.len() }),
-    );
+    pieces.extend(bufs.iter_mut().take(MAX_PIECES).map(|b| libc::iovec {
+        iov_base: b.as_mut_ptr().cast::<libc::c_void>(),
+        iov_len: b.len(),
+    }));
 }
 
 /// Where a write finds its bytes; they are only read. Valid while the slices are not dropped.
 pub fn pieces_of_data(data: &SliceList, pieces: &mut Vec<libc::iovec>) {
     pieces.clear();
-    pieces.extend(
-        data.iter()
-            .take(MAX_PIECES)
-            .map(|s| libc::iovec { iov_base: s.as_ptr().cast_mut().cast::<libc::c_void>(), iov_len: s.len() }),
-    );
+    pieces.extend(data.iter().take(MAX_PIECES).map(|s| libc::iovec {
+        iov_base: s.as_ptr().cast_mut().cast::<libc::c_void>(),
+        iov_len: s.len(),
+    }));
 }
 
 /// Bytes in all pieces.
@@ -77,7 +75,12 @@ pub fn retry(mut call: impl FnMut() -> isize) -> Result<u64, IoError> {
 ///
 /// # Safety
 /// All of `pieces` must be valid for writing.
-pub unsafe fn read(fd: RawFd, pieces: &[libc::iovec], offset: u64, flags: i32) -> Result<u64, IoError> {
+pub unsafe fn read(
+    fd: RawFd,
+    pieces: &[libc::iovec],
+    offset: u64,
+    flags: i32,
+) -> Result<u64, IoError> {
     let offset = signed(offset)?;
     // SAFETY: the caller vouches for the pieces; the kernel checks everything else.
     retry(|| unsafe { libc::preadv2(fd, pieces.as_ptr(), pieces.len() as i32, offset, flags) })
@@ -87,7 +90,12 @@ pub unsafe fn read(fd: RawFd, pieces: &[libc::iovec], offset: u64, flags: i32) -
 ///
 /// # Safety
 /// All of `pieces` must be valid for reading.
-pub unsafe fn write(fd: RawFd, pieces: &[libc::iovec], offset: u64, fua: bool) -> Result<u64, IoError> {
+pub unsafe fn write(
+    fd: RawFd,
+    pieces: &[libc::iovec],
+    offset: u64,
+    fua: bool,
+) -> Result<u64, IoError> {
     let offset = signed(offset)?;
     let flags = if fua { libc::RWF_DSYNC } else { 0 };
     // SAFETY: as above.
@@ -121,7 +129,11 @@ pub fn punch_hole(fd: RawFd, offset: u64, len: u64) -> Result<u64, IoError> {
 
 /// One number for all the ways to say that a file cannot do this.
 pub fn unsupported(e: IoError) -> IoError {
-    if matches!(e.0, libc::ENOTTY | libc::ENOSYS | libc::EOPNOTSUPP) { IoError::UNSUPPORTED } else { e }
+    if matches!(e.0, libc::ENOTTY | libc::ENOSYS | libc::EOPNOTSUPP) {
+        IoError::UNSUPPORTED
+    } else {
+        e
+    }
 }
 
 /// Ends a socket in both directions, which completes what waits on it.
@@ -143,7 +155,9 @@ pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()
 pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
     let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
     // SAFETY: `value` is a live number of the size that is given, and so is its size.
-    let r = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast::<libc::c_void>(), &raw mut len) };
+    let r = unsafe {
+        libc::getsockopt(fd, level, name, (&raw mut value).cast::<libc::c_void>(), &raw mut len)
+    };
     if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -207,7 +221,13 @@ pub(crate) fn direct_io_by_blocks(file: &File) -> bool {
     // SAFETY: the path is an empty string, `s` is valid for writing and all zeros is a valid value of it.
     let s = unsafe {
         let path = c"".as_ptr();
-        libc::statx(file.as_raw_fd(), path, libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, s.as_mut_ptr());
+        libc::statx(
+            file.as_raw_fd(),
+            path,
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            s.as_mut_ptr(),
+        );
         s.assume_init()
     };
     s.stx_mask & libc::STATX_DIOALIGN == 0 || (1..=4096).contains(&s.stx_dio_offset_align)
@@ -218,7 +238,11 @@ pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
     // SAFETY: plain numbers.
     let r = unsafe {
         let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
-        if flags < 0 { flags } else { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT) }
+        if flags < 0 {
+            flags
+        } else {
+            libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT)
+        }
     };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,6 +1,9 @@
 //! A few threads that make the calls on files that would wait, and ring a bell when some are done.
 #![allow(unsafe_code)]
-#![allow(clippy::disallowed_types, reason = "the threads that do the waiting are the world outside of the engine")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the threads that do the waiting are the world outside of the engine"
+)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,11 +63,17 @@ impl Workers {
         }
         // SAFETY: just made, and nobody else has it.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        let shared = Arc::new(Shared { jobs: Mutex::default(), more: Condvar::new(), done: Mutex::default(), bell });
+        let shared = Arc::new(Shared {
+            jobs: Mutex::default(),
+            more: Condvar::new(),
+            done: Mutex::default(),
+            bell,
+        });
         let mut workers = Workers { shared, threads: Vec::new() };
         for n in 0..threads.max(1) {
             let shared = workers.shared.clone();
-            let thread = std::thread::Builder::new().name(format!("io{n}")).spawn(move || work(&shared))?;
+            let thread =
+                std::thread::Builder::new().name(format!("io{n}")).spawn(move || work(&shared))?;
             workers.threads.push(thread);
         }
         Ok(workers)

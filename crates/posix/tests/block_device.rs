@@ -32,7 +32,9 @@ impl Drop for Loop {
 #[test]
 fn a_block_device_is_known_locked_and_used() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let Some(device) = Loop::new(dir.path()) else { return println!("skipped: no loop devices here") };
+    let Some(device) = Loop::new(dir.path()) else {
+        return println!("skipped: no loop devices here");
+    };
     let posix = Posix::new(1).unwrap();
     let handles = posix.handles();
     let (file, info) = handles.open_file(&device.0, &OPEN).unwrap();
@@ -49,9 +51,15 @@ fn a_block_device_is_known_locked_and_used() {
         let mut buf = r.bufs().zeroed(8192);
         buf.fill(7);
         let data = SliceList::from_iter([buf.freeze()]);
-        assert_eq!(r.op(Op::Write { file, offset: LEN - 8192, data, fua: true }).await.result, Ok(8192));
+        assert_eq!(
+            r.op(Op::Write { file, offset: LEN - 8192, data, fua: true }).await.result,
+            Ok(8192)
+        );
         if info.discard {
-            assert_eq!(r.op(Op::Discard { file, offset: LEN - 4096, len: 4096 }).await.result, Ok(0));
+            assert_eq!(
+                r.op(Op::Discard { file, offset: LEN - 4096, len: 4096 }).await.result,
+                Ok(0)
+            );
         }
         assert_eq!(r.op(Op::Flush { file }).await.result, Ok(0));
         let bufs = BufList::from_iter([r.bufs().take(16384)]);

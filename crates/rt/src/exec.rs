@@ -169,7 +169,11 @@ impl Rt {
         let mut tasks = self.0.tasks.borrow_mut();
         let task = self.0.free_tasks.borrow_mut().pop().unwrap_or_else(|| {
             let task = tasks.len();
-            let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), woken: self.0.woken.clone() });
+            let wake = Arc::new(TaskWaker {
+                task,
+                queued: AtomicBool::new(false),
+                woken: self.0.woken.clone(),
+            });
             tasks.push(Task { body: None, waker: Some(Waker::from(wake.clone())), wake });
             task
         });
@@ -216,13 +220,15 @@ impl Rt {
     pub fn kill(&self) {
         self.0.dead.set(true);
         loop {
-            let tasks: Vec<_> = self.0.tasks.borrow_mut().iter_mut().filter_map(|t| t.body.take()).collect();
+            let tasks: Vec<_> =
+                self.0.tasks.borrow_mut().iter_mut().filter_map(|t| t.body.take()).collect();
             if tasks.is_empty() {
                 break;
             }
             drop(tasks);
         }
-        let callbacks: Vec<_> = self.0.slots.borrow_mut().callbacks.iter_mut().filter_map(Option::take).collect();
+        let callbacks: Vec<_> =
+            self.0.slots.borrow_mut().callbacks.iter_mut().filter_map(Option::take).collect();
         let backlog = std::mem::take(&mut self.0.slots.borrow_mut().backlog);
         drop((callbacks, backlog));
     }
@@ -270,7 +276,11 @@ impl Rt {
 
     /// Waits for the world once: completions, then timers.
     fn turn(&self, only_look: bool, done: &mut Vec<Completion>) {
-        let until = if only_look { Some(self.now()) } else { self.0.timers.borrow().keys().next().map(|k| k.0) };
+        let until = if only_look {
+            Some(self.now())
+        } else {
+            self.0.timers.borrow().keys().next().map(|k| k.0)
+        };
         let now = self.0.backend.borrow_mut().wait(until, done);
         self.0.now.set(now);
         for completion in done.drain(..) {

@@ -100,11 +100,17 @@ impl Event {
 /// Waits for the first of two to end; the other one is dropped.
 pub async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
-    std::future::poll_fn(|cx| if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }).await;
+    std::future::poll_fn(|cx| {
+        if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }
+    })
+    .await;
 }
 
 /// Waits for `a`, but no longer than `b` does: `None` if that ends first. `a` can be waited for again.
-pub async fn within<T>(a: &mut (impl Future<Output = T> + Unpin), b: impl Future<Output = ()>) -> Option<T> {
+pub async fn within<T>(
+    a: &mut (impl Future<Output = T> + Unpin),
+    b: impl Future<Output = ()>,
+) -> Option<T> {
     let mut b = std::pin::pin!(b);
     std::future::poll_fn(|cx| match Pin::new(&mut *a).poll(cx) {
         Poll::Ready(t) => Poll::Ready(Some(t)),
@@ -138,7 +144,10 @@ pub struct Permit {
 impl Semaphore {
     /// A semaphore with `permits` free.
     pub fn new(permits: u64) -> Semaphore {
-        Semaphore(Rc::new(SemState { free: Cell::new(permits), waiting: RefCell::new(VecDeque::new()) }))
+        Semaphore(Rc::new(SemState {
+            free: Cell::new(permits),
+            waiting: RefCell::new(VecDeque::new()),
+        }))
     }
 
     /// Free permits.
@@ -160,8 +169,12 @@ impl Semaphore {
         if let Some(p) = self.try_acquire(n) {
             return p;
         }
-        let waiter =
-            Rc::new(Waiter { wants: n, granted: Cell::new(false), gone: Cell::new(false), waker: RefCell::new(None) });
+        let waiter = Rc::new(Waiter {
+            wants: n,
+            granted: Cell::new(false),
+            gone: Cell::new(false),
+            waker: RefCell::new(None),
+        });
         self.0.waiting.borrow_mut().push_back(waiter.clone());
         let mut guard = Waiting { sem: self, waiter, taken: false };
         std::future::poll_fn(|cx| {

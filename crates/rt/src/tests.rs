@@ -80,7 +80,12 @@ fn semaphore_hands_over_in_order_and_survives_dropped_waiters() {
     let (s, l, r) = (sem.clone(), log.clone(), rt.clone());
     rt.block_on(async move {
         let mut dropped = Box::pin(s.acquire(2));
-        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(
+                dropped.as_mut().poll(cx).is_pending()
+            ))
+            .await
+        );
         for want in [2u64, 1, 1] {
             let (s, l) = (s.clone(), l.clone());
             drop(r.spawn(async move {

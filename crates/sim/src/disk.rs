@@ -9,7 +9,9 @@ use std::collections::VecDeque;
 use base::{BufList, Duration, IoError, Prng, SECTOR, SliceList};
 use rt::{Completion, OpId, Payload};
 
-use crate::fault::{Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes};
+use crate::fault::{
+    Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes,
+};
 use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
 
@@ -137,7 +139,11 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub fn new(model: DiskModel, rng: Prng) -> Disk {
-        assert!(model.size_bytes % PAGE_U64 == 0 && model.size_bytes > 0, "a disk of {} bytes", model.size_bytes);
+        assert!(
+            model.size_bytes % PAGE_U64 == 0 && model.size_bytes > 0,
+            "a disk of {} bytes",
+            model.size_bytes
+        );
         assert!(model.depth > 0 && model.bytes_per_second > 0 && model.align > 0, "{model:?}");
         Disk {
             store: Store::new(model.size_bytes),
@@ -188,7 +194,8 @@ impl Disk {
     /// The error of a request that cannot even be started.
     fn refusal(&self, request: &Request) -> Option<IoError> {
         let align = self.model.align;
-        let memory = |part: &[u8]| part.as_ptr() as u64 % align == 0 && part.len() as u64 % align == 0;
+        let memory =
+            |part: &[u8]| part.as_ptr() as u64 % align == 0 && part.len() as u64 % align == 0;
         let aligned = match &request.work {
             Work::Read(bufs) => bufs.iter().all(|b| memory(b)),
             Work::Write { data, .. } => data.iter().all(|s| memory(s)),
@@ -196,7 +203,10 @@ impl Disk {
         };
         if self.dead {
             Some(IoError::GONE)
-        } else if !aligned || request.offset % align != 0 || request.offset.checked_add(request.len).is_none() {
+        } else if !aligned
+            || request.offset % align != 0
+            || request.offset.checked_add(request.len).is_none()
+        {
             Some(IoError::INVALID)
         } else {
             None
@@ -212,7 +222,8 @@ impl Disk {
         };
         let latency = by_range(range, &mut self.rng);
         let latency = if self.rng.one_in(100) { latency * 10 } else { latency } + self.delay;
-        let transfer = (u128::from(bytes) * 1_000_000_000 / u128::from(self.model.bytes_per_second)) as u64;
+        let transfer =
+            (u128::from(bytes) * 1_000_000_000 / u128::from(self.model.bytes_per_second)) as u64;
         let Some(server) = self.servers.iter_mut().min() else { unreachable!("depth is not 0") };
         let moved = now.max(*server).max(self.bus_free) + transfer;
         if bytes > 0 {
@@ -310,7 +321,9 @@ impl Disk {
 
     fn shorten(&mut self, len: u64) -> u64 {
         let sectors = len / SECTOR_U64;
-        if sectors < 2 || !strikes(&mut self.armed.shorten, self.rates.short_transfer, &mut self.rng) {
+        if sectors < 2
+            || !strikes(&mut self.armed.shorten, self.rates.short_transfer, &mut self.rng)
+        {
             return len;
         }
         self.counts.short_transfers += 1;
@@ -361,7 +374,8 @@ impl Disk {
     }
 
     fn pieces_of_discard(&mut self, offset: u64, len: u64) -> Vec<Piece> {
-        let mut pieces = pieces_of_zeros(offset, len, &[self.store.current(), self.store.pristine()]);
+        let mut pieces =
+            pieces_of_zeros(offset, len, &[self.store.current(), self.store.pristine()]);
         match self.rng.below(4) {
             0 => pieces.clear(),
             1 => pieces.iter_mut().for_each(|p| p.mask &= self.rng.next_u64() as u8),
@@ -387,8 +401,13 @@ impl Disk {
             (left, at) = (left - n, at + n as u64);
         }
         for &slot in &self.writing {
-            if let Some(Request { offset: from, len: n, work: Work::Write { data, .. }, doomed: None, .. }) =
-                &self.requests[slot as usize]
+            if let Some(Request {
+                offset: from,
+                len: n,
+                work: Work::Write { data, .. },
+                doomed: None,
+                ..
+            }) = &self.requests[slot as usize]
             {
                 if *from < offset + len && offset < from + n {
                     glimpse(&mut self.rng, (*from, data), (offset, len, bufs));
@@ -407,7 +426,9 @@ impl Disk {
                 self.rot(sector);
             }
             Fault::BitRotAnywhere | Fault::ReadErrorAnywhere => {
-                let Some(page) = self.store.current().any_written(&mut self.rng) else { return false };
+                let Some(page) = self.store.current().any_written(&mut self.rng) else {
+                    return false;
+                };
                 let offset = page * PAGE_U64 + self.rng.below(PAGE_U64 / SECTOR_U64) * SECTOR_U64;
                 let room = self.model.size_bytes - offset;
                 if fault == Fault::BitRotAnywhere {
@@ -434,7 +455,9 @@ impl Disk {
                 self.armed.fail_flush.extend(std::iter::repeat_n(loses, n as usize));
             }
             Fault::FailReads { times: 0, .. } => return false,
-            Fault::FailReads { offset, len, times } => self.flaky.add((offset, offset.saturating_add(len)), times),
+            Fault::FailReads { offset, len, times } => {
+                self.flaky.add((offset, offset.saturating_add(len)), times)
+            }
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world sees to these, as they move events")
             }

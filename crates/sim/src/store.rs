@@ -133,7 +133,12 @@ impl Store {
     }
 
     pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
-        len > 0 && self.unreadable.range(offset / SECTOR_U64..(offset + len).div_ceil(SECTOR_U64)).next().is_some()
+        len > 0
+            && self
+                .unreadable
+                .range(offset / SECTOR_U64..(offset + len).div_ceil(SECTOR_U64))
+                .next()
+                .is_some()
     }
 
     /// A write completes: `pieces` become visible. `pristine` says what should have been written, where a fault makes
@@ -144,7 +149,11 @@ impl Store {
         }
         let mut cured = Vec::new();
         if !self.unreadable.is_empty() {
-            cured = pieces.iter().flat_map(Piece::sectors).filter(|s| self.unreadable.remove(s)).collect();
+            cured = pieces
+                .iter()
+                .flat_map(Piece::sectors)
+                .filter(|s| self.unreadable.remove(s))
+                .collect();
         }
         if !self.lost.is_empty() {
             let written = pieces.iter().chain(pristine.iter().flatten()).flat_map(Piece::sectors);
@@ -171,7 +180,12 @@ impl Store {
         while self.log.front().is_some_and(|r| r.seq <= upto || r.stable) {
             let Some(record) = self.log.pop_front() else { unreachable!("it has a front") };
             if let Some(image) = &mut self.pristine {
-                record.pristine.as_ref().unwrap_or(&record.pieces).iter().for_each(|p| image.base.apply(p));
+                record
+                    .pristine
+                    .as_ref()
+                    .unwrap_or(&record.pieces)
+                    .iter()
+                    .for_each(|p| image.base.apply(p));
             }
             record.pieces.iter().for_each(|p| self.actual.base.apply(p));
         }
@@ -193,7 +207,8 @@ impl Store {
             let sectors: Vec<u64> = all.flat_map(Piece::sectors).collect();
             if record.seq <= upto && !record.stable {
                 let keep = |pieces: &[Piece]| surviving(pieces, survival, salt, record.seq);
-                let (pieces, pristine) = (keep(&record.pieces), record.pristine.as_deref().map(keep));
+                let (pieces, pristine) =
+                    (keep(&record.pieces), record.pristine.as_deref().map(keep));
                 (record.pieces, record.pristine) = (pieces, pristine);
             }
             for sector in sectors {
@@ -218,10 +233,13 @@ impl Store {
         }
         let share = rng.below(5);
         let lost = std::mem::take(&mut self.lost);
-        let (again, dropped): (Vec<_>, Vec<_>) = lost.into_iter().partition(|_| rng.below(4) < share);
+        let (again, dropped): (Vec<_>, Vec<_>) =
+            lost.into_iter().partition(|_| rng.below(4) < share);
         self.unreadable.extend(dropped.iter().chain(&again).filter(|l| l.1).map(|l| l.0));
         let (mut written, mut pristine) = (Vec::new(), None);
-        for (image, is_pristine) in [(Some(&mut self.actual), false), (self.pristine.as_mut(), true)] {
+        for (image, is_pristine) in
+            [(Some(&mut self.actual), false), (self.pristine.as_mut(), true)]
+        {
             let Some(image) = image else { continue };
             let newest = sectors_of(&image.current, &again);
             let mut medium = image.base.clone();
@@ -250,7 +268,8 @@ impl Store {
             in_flight.swap(i, rng.below(i as u64 + 1) as usize);
         }
         let flying_from = self.completed;
-        self.unreadable.extend(std::mem::take(&mut self.lost).into_iter().filter(|l| l.1).map(|l| l.0));
+        self.unreadable
+            .extend(std::mem::take(&mut self.lost).into_iter().filter(|l| l.1).map(|l| l.0));
         let records = std::mem::take(&mut self.log).into_iter().chain(
             (flying_from + 1..).zip(in_flight).map(|(seq, pieces)| Record {
                 seq,
@@ -273,7 +292,8 @@ impl Store {
                 piece.sectors().for_each(|s| _ = self.unreadable.remove(&s));
             }
             if let Some(image) = &mut self.pristine {
-                let kept = record.pristine.map_or(kept, |p| surviving(&p, survival, salt, record.seq));
+                let kept =
+                    record.pristine.map_or(kept, |p| surviving(&p, survival, salt, record.seq));
                 kept.iter().for_each(|p| image.base.apply(p));
             }
         }
@@ -282,7 +302,8 @@ impl Store {
             image.current = image.base.clone();
         }
         self.completed = end;
-        if self.pristine.as_ref().is_some_and(|p| p.base.differences(&self.actual.base).is_empty()) {
+        if self.pristine.as_ref().is_some_and(|p| p.base.differences(&self.actual.base).is_empty())
+        {
             self.pristine = None;
         }
     }
@@ -302,11 +323,20 @@ impl Store {
         let in_memory = self.lost.contains_key(&sector);
         let rotten = Piece { page: sector / SECTORS, mask, bytes: Some(page.into()) };
         self.actual.current.apply(&rotten);
-        match self.log.iter_mut().rev().find(|r| !in_memory && r.pieces.iter().any(|p| p.covers(sector))) {
+        match self
+            .log
+            .iter_mut()
+            .rev()
+            .find(|r| !in_memory && r.pieces.iter().any(|p| p.covers(sector)))
+        {
             Some(record) => {
                 record.pristine.get_or_insert_with(|| record.pieces.clone());
                 // The same sectors as before, the rotten one from a piece of its own.
-                record.pieces.iter_mut().filter(|p| p.page == rotten.page).for_each(|p| p.mask &= !mask);
+                record
+                    .pieces
+                    .iter_mut()
+                    .filter(|p| p.page == rotten.page)
+                    .for_each(|p| p.mask &= !mask);
                 record.pieces.push(rotten);
             }
             None if in_memory => {}
@@ -347,7 +377,11 @@ impl Store {
 
 /// What `table` has of these sectors.
 fn sectors_of(table: &Table, sectors: &[(u64, bool)]) -> Vec<Piece> {
-    let piece = |page: u64, sector: u64| Piece { page, mask: 1 << (sector % SECTORS), bytes: table.get(page).cloned() };
+    let piece = |page: u64, sector: u64| Piece {
+        page,
+        mask: 1 << (sector % SECTORS),
+        bytes: table.get(page).cloned(),
+    };
     sectors.iter().map(|(sector, _)| piece(sector / SECTORS, *sector)).collect()
 }
 

@@ -147,7 +147,9 @@ fn differences_of_page(page: u64, a: Option<&Page>, b: Option<&Page>, out: &mut 
         (a, b) => (a.map_or(&ZEROS[..], |p| p), b.map_or(&ZEROS[..], |p| p)),
     };
     let pairs = a.chunks_exact(SECTOR).zip(b.chunks_exact(SECTOR));
-    out.extend((page * SECTORS..).zip(pairs).filter(|(_, (x, y))| x != y).map(|(sector, _)| sector));
+    out.extend(
+        (page * SECTORS..).zip(pairs).filter(|(_, (x, y))| x != y).map(|(sector, _)| sector),
+    );
 }
 
 /// The mask of the sectors of one page that `[start, start + len)`, in bytes inside it, touches.
@@ -157,7 +159,12 @@ fn mask_of(start: usize, len: usize) -> u8 {
 }
 
 /// What writing the first `len` bytes of `data` at `offset` changes. `current` fills up sectors that are written in part.
-pub(crate) fn pieces_of_write(offset: u64, data: &[Slice], len: u64, current: &Table) -> Vec<Piece> {
+pub(crate) fn pieces_of_write(
+    offset: u64,
+    data: &[Slice],
+    len: u64,
+    current: &Table,
+) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity((len as usize).div_ceil(PAGE) + 1);
     let mut parts = data.iter().map(|s| &s[..]);
     let mut part: &[u8] = &[];
@@ -166,7 +173,8 @@ pub(crate) fn pieces_of_write(offset: u64, data: &[Slice], len: u64, current: &T
         let start = (at % PAGE_U64) as usize;
         let n = (PAGE - start).min((end - at) as usize);
         while part.is_empty() {
-            part = parts.next().unwrap_or_else(|| unreachable!("len is at most the length of data"));
+            part =
+                parts.next().unwrap_or_else(|| unreachable!("len is at most the length of data"));
         }
         let bytes: Page = if n == PAGE && part.len() >= PAGE {
             let (head, rest) = part.split_at(PAGE);
@@ -180,7 +188,9 @@ pub(crate) fn pieces_of_write(offset: u64, data: &[Slice], len: u64, current: &T
             let mut out = &mut page[start..start + n];
             while !out.is_empty() {
                 while part.is_empty() {
-                    part = parts.next().unwrap_or_else(|| unreachable!("len is at most the length of data"));
+                    part = parts
+                        .next()
+                        .unwrap_or_else(|| unreachable!("len is at most the length of data"));
                 }
                 let m = out.len().min(part.len());
                 let (head, rest) = out.split_at_mut(m);
@@ -200,7 +210,9 @@ pub(crate) fn pieces_of_zeros(offset: u64, len: u64, tables: &[&Table]) -> Vec<P
     let mut pieces = Vec::new();
     let end = offset + len;
     let mut page = offset / PAGE_U64;
-    while let Some(next) = tables.iter().filter_map(|t| t.next_written(page, end.div_ceil(PAGE_U64))).min() {
+    while let Some(next) =
+        tables.iter().filter_map(|t| t.next_written(page, end.div_ceil(PAGE_U64))).min()
+    {
         let (from, to) = (offset.max(next * PAGE_U64), end.min((next + 1) * PAGE_U64));
         // Only whole sectors: part of one is kept.
         let from = from.next_multiple_of(SECTOR as u64);

@@ -111,7 +111,13 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub fn new(rng: Prng) -> Wire {
-        Wire { model: WireModel::default(), rng, sockets: FxHashMap::default(), next: 0, later: Vec::new() }
+        Wire {
+            model: WireModel::default(),
+            rng,
+            sockets: FxHashMap::default(),
+            next: 0,
+            later: Vec::new(),
+        }
     }
 
     /// All connections are gone; no number comes back.
@@ -173,10 +179,22 @@ impl Wire {
         None
     }
 
-    pub fn submit_send(&mut self, now: u64, id: OpId, socket: SocketId, data: SliceList) -> Option<Completion> {
+    pub fn submit_send(
+        &mut self,
+        now: u64,
+        id: OpId,
+        socket: SocketId,
+        data: SliceList,
+    ) -> Option<Completion> {
         match self.sockets.get_mut(&socket) {
             Some(Socket::End(end)) => end.sends.push_back((id, data)),
-            _ => return Some(Completion { id, result: Err(BAD_SOCKET), payload: Payload::Data(data) }),
+            _ => {
+                return Some(Completion {
+                    id,
+                    result: Err(BAD_SOCKET),
+                    payload: Payload::Data(data),
+                });
+            }
         }
         self.soon(now, socket, WireEvent::Pump);
         None
@@ -190,8 +208,16 @@ impl Wire {
         (buf, start, fill): (BufList, usize, bool),
     ) -> Option<Completion> {
         match self.sockets.get_mut(&socket) {
-            Some(Socket::End(end)) => end.recvs.push_back(PendingRecv { id, buf, at: start, start, fill }),
-            _ => return Some(Completion { id, result: Err(BAD_SOCKET), payload: Payload::Bufs(buf) }),
+            Some(Socket::End(end)) => {
+                end.recvs.push_back(PendingRecv { id, buf, at: start, start, fill })
+            }
+            _ => {
+                return Some(Completion {
+                    id,
+                    result: Err(BAD_SOCKET),
+                    payload: Payload::Bufs(buf),
+                });
+            }
         }
         self.soon(now, socket, WireEvent::Pump);
         None
@@ -205,7 +231,13 @@ impl Wire {
         None
     }
 
-    pub fn happen(&mut self, now: u64, socket: SocketId, event: WireEvent, done: &mut Vec<Completion>) {
+    pub fn happen(
+        &mut self,
+        now: u64,
+        socket: SocketId,
+        event: WireEvent,
+        done: &mut Vec<Completion>,
+    ) {
         match event {
             WireEvent::Close(id) => self.close(now, OpId(id), socket, done),
             WireEvent::Arrive => {
@@ -223,7 +255,11 @@ impl Wire {
                 Some(Socket::Listener { waiting, accepts }) => {
                     while !waiting.is_empty() && !accepts.is_empty() {
                         if let (Some(end), Some(id)) = (waiting.pop_front(), accepts.pop_front()) {
-                            done.push(Completion { id, result: Ok(0), payload: Payload::Socket(end) });
+                            done.push(Completion {
+                                id,
+                                result: Ok(0),
+                                payload: Payload::Socket(end),
+                            });
                         }
                     }
                 }
@@ -244,7 +280,11 @@ impl Wire {
             let peer_end = match self.sockets.get_mut(&peer) {
                 Some(Socket::End(peer_end)) if !reset => peer_end,
                 _ => {
-                    done.push(Completion { id, result: Err(IoError::RESET), payload: Payload::Data(data) });
+                    done.push(Completion {
+                        id,
+                        result: Err(IoError::RESET),
+                        payload: Payload::Data(data),
+                    });
                     continue;
                 }
             };

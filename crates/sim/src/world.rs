@@ -195,13 +195,15 @@ impl World {
 
     /// From now on every operation on `disk` takes so much longer: a slow device.
     pub fn set_delay(&self, disk: FileId, delay: Duration) {
-        self.0.borrow_mut().disk(disk).delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX >> 1);
+        self.0.borrow_mut().disk(disk).delay =
+            u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX >> 1);
     }
 
     /// Measures from now on, while nothing is in flight, how long these disks are idle: see [`World::idle`].
     pub fn watch_idle(&self, disks: &[FileId]) {
         let mut s = self.0.borrow_mut();
-        s.idle = Idle { watched: disks.iter().map(|d| d.0).collect(), since: s.now, ..Idle::default() };
+        s.idle =
+            Idle { watched: disks.iter().map(|d| d.0).collect(), since: s.now, ..Idle::default() };
     }
 
     /// For how long so far none of the disks that are watched had anything in flight: whoever waited for them then, waited for something else.
@@ -319,7 +321,9 @@ impl State {
     }
 
     fn note(&mut self, kind: u64, words: &[u64]) {
-        self.hash = words.iter().fold(mix64(self.hash ^ kind), |hash, word| mix64(hash.rotate_left(23) ^ word));
+        self.hash = words
+            .iter()
+            .fold(mix64(self.hash ^ kind), |hash, word| mix64(hash.rotate_left(23) ^ word));
     }
 
     fn stop(&mut self, power: bool) {
@@ -402,13 +406,18 @@ impl State {
             }
             Op::Write { file, offset, data, fua } => {
                 let len = data.iter().map(|s| s.len() as u64).sum();
-                return self.submit_disk(file, Request::new(id, offset, len, Work::Write { data, fua }));
+                return self
+                    .submit_disk(file, Request::new(id, offset, len, Work::Write { data, fua }));
             }
-            Op::Flush { file } => return self.submit_disk(file, Request::new(id, 0, 0, Work::Flush { upto: 0 })),
+            Op::Flush { file } => {
+                return self.submit_disk(file, Request::new(id, 0, 0, Work::Flush { upto: 0 }));
+            }
             Op::Discard { file, offset, len } => {
                 return self.submit_disk(file, Request::new(id, offset, len, Work::Discard));
             }
-            Op::Recv { socket, buf, start, fill } => self.wire.submit_recv(now, id, socket, (buf, start, fill)),
+            Op::Recv { socket, buf, start, fill } => {
+                self.wire.submit_recv(now, id, socket, (buf, start, fill))
+            }
             Op::Send { socket, data } => self.wire.submit_send(now, id, socket, data),
             Op::Accept { listener } => self.wire.submit_accept(now, id, listener),
             Op::Close { socket } => self.wire.submit_close(now, id, socket),
@@ -443,7 +452,9 @@ impl State {
         let words = match op {
             Op::Read { file, offset, bufs } => [1, u64::from(file.0), *offset, bufs.len() as u64],
             Op::Write { file, offset, data, fua } => {
-                let crc = data.iter().fold(u64::from(*fua), |h, s| mix64(h ^ s.len() as u64) ^ u64::from(crc32c(s)));
+                let crc = data
+                    .iter()
+                    .fold(u64::from(*fua), |h, s| mix64(h ^ s.len() as u64) ^ u64::from(crc32c(s)));
                 [2, u64::from(file.0), *offset, crc]
             }
             Op::Flush { file } => [3, u64::from(file.0), 0, 0],
@@ -528,7 +539,11 @@ impl State {
 fn describe(op: &Op) -> String {
     match op {
         Op::Read { file, offset, bufs } => {
-            format!("read {} of {} at {offset}", bufs.iter().map(|b| b.len()).sum::<usize>(), file.0)
+            format!(
+                "read {} of {} at {offset}",
+                bufs.iter().map(|b| b.len()).sum::<usize>(),
+                file.0
+            )
         }
         Op::Write { file, offset, data, fua } => {
             let len = data.iter().map(|s| s.len()).sum::<usize>();

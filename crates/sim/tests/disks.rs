@@ -51,7 +51,10 @@ fn history(seed: u64) -> (World1, Vec<Sector>, u64) {
             if rng.one_in(15) && value < 190 {
                 flush(&w2.rt, w2.disk).await;
                 for s in &mut m.borrow_mut()[..] {
-                    *s = Sector { stable: s.later.last().copied().unwrap_or(s.stable), later: Vec::new() };
+                    *s = Sector {
+                        stable: s.later.last().copied().unwrap_or(s.stable),
+                        later: Vec::new(),
+                    };
                 }
             }
         }
@@ -69,8 +72,15 @@ fn one_seed_is_one_history() {
     for (seed, hash) in all.iter().enumerate() {
         let (w, _, again) = history(seed as u64);
         assert_eq!(*hash, again);
-        assert_eq!(w.world.contents(w.disk, 0, 64 * 4096), history(seed as u64).0.world.contents(w.disk, 0, 64 * 4096));
-        assert_eq!(all.iter().filter(|h| *h == hash).count(), 1, "other seeds have other histories");
+        assert_eq!(
+            w.world.contents(w.disk, 0, 64 * 4096),
+            history(seed as u64).0.world.contents(w.disk, 0, 64 * 4096)
+        );
+        assert_eq!(
+            all.iter().filter(|h| *h == hash).count(),
+            1,
+            "other seeds have other histories"
+        );
     }
 }
 
@@ -82,7 +92,11 @@ fn a_cut_leaves_the_stable_version_or_a_later_one() {
         let bytes = w.world.contents(w.disk, 0, 64 * 4096);
         for (i, (s, got)) in sectors.iter().zip(bytes.chunks(SECTOR)).enumerate() {
             assert!(got.iter().all(|b| *b == got[0]), "seed {seed}: sector {i} is a mixture");
-            assert!(got[0] == s.stable || s.later.contains(&got[0]), "seed {seed}: sector {i} holds {}", got[0]);
+            assert!(
+                got[0] == s.stable || s.later.contains(&got[0]),
+                "seed {seed}: sector {i} holds {}",
+                got[0]
+            );
             if !s.later.is_empty() {
                 stable += u32::from(got[0] == s.stable);
                 last += u32::from(s.later.last() == Some(&got[0]));
@@ -111,7 +125,8 @@ fn writes_are_torn_lost_kept_and_applied_unacknowledged() {
                 }
             });
             w.world.power_cut();
-            let kept = w.world.contents(w.disk, 8192, 8192).iter().filter(|b| **b == 7).count() / SECTOR;
+            let kept =
+                w.world.contents(w.disk, 8192, 8192).iter().filter(|b| **b == 7).count() / SECTOR;
             match kept {
                 0 => none += 1,
                 16 => all += 1,
@@ -120,7 +135,10 @@ fn writes_are_torn_lost_kept_and_applied_unacknowledged() {
             unacknowledged += u32::from(kept > 0 && !acknowledged);
         }
     }
-    assert!(torn > 50 && none > 50 && all > 50 && unacknowledged > 50, "{torn} {none} {all} {unacknowledged}");
+    assert!(
+        torn > 50 && none > 50 && all > 50 && unacknowledged > 50,
+        "{torn} {none} {all} {unacknowledged}"
+    );
 }
 
 #[test]
@@ -179,7 +197,9 @@ fn a_process_that_is_killed_leaves_the_cache() {
         let w2 = w.clone();
         let got = w.rt.block_on(async move { read(&w2.rt, w2.disk, 0, 4096).await });
         assert_eq!(got, Some(Ok(vec![1; 4096])));
-        old.rt.submit(fill(&old.rt, old.disk, 0, 4096, 9, false), |_| unreachable!("a dead backend completes nothing"));
+        old.rt.submit(fill(&old.rt, old.disk, 0, 4096, 9, false), |_| {
+            unreachable!("a dead backend completes nothing")
+        });
         w.world.power_cut();
         assert!(w.world.contents(w.disk, 0, 4096).iter().all(|b| *b < 2));
     }

@@ -52,7 +52,8 @@ fn twos(w: &World1) -> usize {
 fn a_flush_that_fails_loses_what_it_covered_whatever_later_flushes_say() {
     let mut counts = [0; 3];
     for seed in 0..100 {
-        for (loses, count) in [Loses::Nothing, Loses::Part, Loses::All].into_iter().zip(&mut counts) {
+        for (loses, count) in [Loses::Nothing, Loses::Part, Loses::All].into_iter().zip(&mut counts)
+        {
             let w = half_flushed(seed);
             w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses });
             assert_eq!(try_flush(&w), Err(IoError::IO));
@@ -208,7 +209,12 @@ fn a_disk_that_is_out_of_reach_comes_back_with_its_cache() {
 #[test]
 fn rates_bring_all_of_it() {
     let w = half_flushed(7);
-    let rates = FaultRates { failed_flush: 4, failed_but_done: 10, transient_read: 10, ..FaultRates::default() };
+    let rates = FaultRates {
+        failed_flush: 4,
+        failed_but_done: 10,
+        transient_read: 10,
+        ..FaultRates::default()
+    };
     w.world.set_rates(w.disk, rates);
     for i in 0..400 {
         _ = put(&w, 4096 * (i % 200), 4096, 2);

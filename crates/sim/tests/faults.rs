@@ -38,7 +38,10 @@ fn bit_rot_changes_one_sector_until_it_is_rewritten() {
     assert!(w.world.inject(w.disk, Fault::BitRot { offset: 4096, len: 512 }));
     let got = get(&w, 4096, 4096).expect("readable");
     let flipped: u32 = got[..SECTOR].iter().map(|b| (b ^ 1).count_ones()).sum();
-    assert!((1..=8).contains(&flipped) && got[SECTOR..].iter().all(|b| *b == 1), "{flipped} bits flipped");
+    assert!(
+        (1..=8).contains(&flipped) && got[SECTOR..].iter().all(|b| *b == 1),
+        "{flipped} bits flipped"
+    );
     assert_eq!(w.world.faulted(w.disk), [8]);
     assert_eq!(w.world.pristine(w.disk, 4096, 4096), [1; 4096]);
     cut(&w);
@@ -76,7 +79,10 @@ fn rot_is_in_one_version_and_a_cut_may_bring_back_what_was_healed() {
         assert_eq!(w.world.faulted(w.disk), want);
         *(if want.is_empty() { &mut healed } else { &mut back }) += 1;
     }
-    assert!(clean_old > 10 && rotten_new > 10 && back > 10 && healed > 10, "{clean_old} {rotten_new} {back} {healed}");
+    assert!(
+        clean_old > 10 && rotten_new > 10 && back > 10 && healed > 10,
+        "{clean_old} {rotten_new} {back} {healed}"
+    );
 }
 
 #[test]
@@ -142,9 +148,17 @@ fn a_transient_error_is_one_error() {
     assert_eq!(get(&w, 0, 512), Ok(vec![1; 512]));
     w.world.inject(w.disk, Fault::FailNext);
     assert_eq!(put(&w, 0, 4096, 2), Err(IoError::IO));
-    assert!(get(&w, 0, 4096).expect("readable").chunks(SECTOR).all(|s| s == [1; SECTOR] || s == [2; SECTOR]));
+    assert!(
+        get(&w, 0, 4096)
+            .expect("readable")
+            .chunks(SECTOR)
+            .all(|s| s == [1; SECTOR] || s == [2; SECTOR])
+    );
     w.world.inject(w.disk, Fault::FailNext);
-    assert_eq!(on(&w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result), Err(IoError::IO));
+    assert_eq!(
+        on(&w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result),
+        Err(IoError::IO)
+    );
     assert_eq!(w.world.fault_counts(w.disk).transient_errors, 3);
     assert!(w.world.faulted(w.disk).is_empty());
 }
@@ -160,9 +174,13 @@ fn a_stuck_disk_is_late_or_for_ever() {
     w.world.inject(w.disk, Fault::StuckForever);
     let answer = on(&w, async |w| {
         let mut reading = std::pin::pin!(read(&w.rt, w.disk, 0, 512));
-        let early = std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_ready())).await;
+        let early =
+            std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_ready()))
+                .await;
         w.rt.sleep(Duration::from_secs(1000)).await;
-        let late = std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_ready())).await;
+        let late =
+            std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_ready()))
+                .await;
         assert!(!early && !late);
         w.world.revive(w.disk);
         reading.await
@@ -189,10 +207,15 @@ fn a_dead_disk_fails_everything_and_comes_back_stale() {
     assert!(on(&w, async |_| in_flight.await).result.is_err());
     assert_eq!(get(&w, 0, 512), Err(IoError::GONE));
     assert_eq!(put(&w, 0, 512, 4), Err(IoError::GONE));
-    assert_eq!(on(&w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result), Err(IoError::GONE));
+    assert_eq!(
+        on(&w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result),
+        Err(IoError::GONE)
+    );
     w.world.revive(w.disk);
     let got = get(&w, 0, 8192).expect("alive");
-    assert!(got[..4096].chunks(SECTOR).all(|s| (1..=3).contains(&s[0]) && s.iter().all(|b| *b == s[0])));
+    assert!(
+        got[..4096].chunks(SECTOR).all(|s| (1..=3).contains(&s[0]) && s.iter().all(|b| *b == s[0]))
+    );
     assert!(got[4096..].iter().all(|b| *b == 1));
 }
 
@@ -261,7 +284,8 @@ fn storm(seed: u64) -> (World1, Vec<Option<u8>>) {
                 continue;
             }
             let value = (i % 250) as u8;
-            let result = w.rt.op(fill(&w.rt, w.disk, block * 4096, 4096, value, false)).await.result;
+            let result =
+                w.rt.op(fill(&w.rt, w.disk, block * 4096, 4096, value, false)).await.result;
             blocks[block as usize] = (result == Ok(4096)).then_some(value);
         }
         blocks
@@ -278,9 +302,14 @@ fn under_all_faults_the_pristine_bytes_are_what_was_written() {
             assert!(want.is_none_or(|v| got == [v; 4096]), "seed {seed}: block {i}");
         }
         let c = w.world.fault_counts(w.disk);
-        let all = [c.bit_rot, c.unreadable_sectors, c.read_errors, c.misdirected_writes, c.lost_writes];
-        assert!(all.iter().chain(&[c.short_transfers, c.transient_errors, c.stuck]).all(|n| *n > 3), "{c:?}");
-        let (now, pristine) = (w.world.contents(w.disk, 0, 1 << 20), w.world.pristine(w.disk, 0, 1 << 20));
+        let all =
+            [c.bit_rot, c.unreadable_sectors, c.read_errors, c.misdirected_writes, c.lost_writes];
+        assert!(
+            all.iter().chain(&[c.short_transfers, c.transient_errors, c.stuck]).all(|n| *n > 3),
+            "{c:?}"
+        );
+        let (now, pristine) =
+            (w.world.contents(w.disk, 0, 1 << 20), w.world.pristine(w.disk, 0, 1 << 20));
         let faulted = w.world.faulted(w.disk);
         for (i, (a, b)) in now.chunks(SECTOR).zip(pristine.chunks(SECTOR)).enumerate() {
             assert!(a == b || faulted.contains(&(i as u64)), "seed {seed}: sector {i}");

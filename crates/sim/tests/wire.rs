@@ -16,13 +16,24 @@ fn connected(seed: u64) -> (World, Rt, SocketId, SocketId) {
     (world, rt, client, server)
 }
 
-fn send(rt: &Rt, socket: SocketId, bytes: &[u8]) -> impl Future<Output = Result<u64, IoError>> + use<> {
-    let done = rt.op(Op::Send { socket, data: SliceList::from_iter([rt.bufs().copy_of(bytes).freeze()]) });
+fn send(
+    rt: &Rt,
+    socket: SocketId,
+    bytes: &[u8],
+) -> impl Future<Output = Result<u64, IoError>> + use<> {
+    let done =
+        rt.op(Op::Send { socket, data: SliceList::from_iter([rt.bufs().copy_of(bytes).freeze()]) });
     async move { done.await.result }
 }
 
-fn recv(rt: &Rt, socket: SocketId, len: usize, fill: bool) -> impl Future<Output = Result<Vec<u8>, IoError>> + use<> {
-    let done = rt.op(Op::Recv { socket, buf: BufList::from_iter([rt.bufs().take(len)]), start: 0, fill });
+fn recv(
+    rt: &Rt,
+    socket: SocketId,
+    len: usize,
+    fill: bool,
+) -> impl Future<Output = Result<Vec<u8>, IoError>> + use<> {
+    let done =
+        rt.op(Op::Recv { socket, buf: BufList::from_iter([rt.bufs().take(len)]), start: 0, fill });
     async move {
         let done = done.await;
         let n = done.result? as usize;

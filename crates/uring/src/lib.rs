@@ -152,7 +152,9 @@ impl Uring {
 
     /// Ends the operation of a slot.
     fn finish(&mut self, n: u32, result: Result<u64, IoError>) {
-        let Some(op) = self.slots[n as usize].op.take() else { unreachable!("operation {n} ended twice") };
+        let Some(op) = self.slots[n as usize].op.take() else {
+            unreachable!("operation {n} ended twice")
+        };
         let id = OpId(u64::from(n));
         let closed = socket_of(&op).and_then(|socket| self.handles.release(socket));
         let completion = match (result, &op) {
@@ -160,11 +162,15 @@ impl Uring {
                 // SAFETY: the kernel has just made this descriptor for us.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
                 match self.handles.adopt_socket(fd) {
-                    Ok(socket) => Completion { id, result: Ok(0), payload: Payload::Socket(socket) },
+                    Ok(socket) => {
+                        Completion { id, result: Ok(0), payload: Payload::Socket(socket) }
+                    }
                     Err(e) => Completion { id, result: Err(e.into()), payload: Payload::None },
                 }
             }
-            (Err(e), Op::Discard { .. }) => Completion { id, result: Err(sys::unsupported(e)), payload: Payload::None },
+            (Err(e), Op::Discard { .. }) => {
+                Completion { id, result: Err(sys::unsupported(e)), payload: Payload::None }
+            }
             (result, _) => Completion { id, result, payload: call::lent(op) },
         };
         self.ready.push(completion);
@@ -213,7 +219,11 @@ impl Uring {
             return Patience::Look;
         }
         let left = until.map(|until| until.since(sys::now()));
-        let left = if self.waiting.is_empty() { left } else { Some(left.unwrap_or(RELUCTANCE).min(RELUCTANCE)) };
+        let left = if self.waiting.is_empty() {
+            left
+        } else {
+            Some(left.unwrap_or(RELUCTANCE).min(RELUCTANCE))
+        };
         match left {
             None => Patience::Forever,
             Some(Duration::ZERO) => Patience::Look,
@@ -225,7 +235,10 @@ impl Uring {
 impl Backend for Uring {
     fn submit(&mut self, id: OpId, op: Op) {
         match op {
-            Op::Read { file, .. } | Op::Write { file, .. } | Op::Flush { file } | Op::Discard { file, .. } => {
+            Op::Read { file, .. }
+            | Op::Write { file, .. }
+            | Op::Flush { file }
+            | Op::Discard { file, .. } => {
                 self.start_on_file(id, file, op);
             }
             Op::Recv { socket, .. } | Op::Send { socket, .. } | Op::Accept { listener: socket } => {
@@ -233,8 +246,12 @@ impl Backend for Uring {
             }
             Op::Close { socket } => match self.handles.close(socket, id) {
                 Ok(Closing::Waiting) => {}
-                Ok(Closing::Done) => self.ready.push(Completion { id, result: Ok(0), payload: Payload::None }),
-                Err(e) => self.ready.push(Completion { id, result: Err(e), payload: Payload::None }),
+                Ok(Closing::Done) => {
+                    self.ready.push(Completion { id, result: Ok(0), payload: Payload::None })
+                }
+                Err(e) => {
+                    self.ready.push(Completion { id, result: Err(e), payload: Payload::None })
+                }
             },
         }
     }
@@ -288,7 +305,10 @@ impl Drop for Uring {
             }
         }
         if self.in_flight > 0 {
-            tracing::warn!(operations = self.in_flight, "operations did not end; their memory is given up");
+            tracing::warn!(
+                operations = self.in_flight,
+                "operations did not end; their memory is given up"
+            );
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }

@@ -67,8 +67,10 @@ impl Ring {
 
     fn check(uring: IoUring) -> io::Result<Ring> {
         let p = uring.params();
-        let features =
-            p.is_feature_nodrop() && p.is_feature_submit_stable() && p.is_feature_ext_arg() && p.is_feature_fast_poll();
+        let features = p.is_feature_nodrop()
+            && p.is_feature_submit_stable()
+            && p.is_feature_ext_arg()
+            && p.is_feature_fast_poll();
         let mut probe = Probe::new();
         uring.submitter().register_probe(&mut probe)?;
         let codes = [
@@ -124,7 +126,12 @@ impl Ring {
         };
     }
 
-    fn enter_raw(&mut self, min_complete: u32, flags: u32, timeout: Option<&Timespec>) -> io::Result<()> {
+    fn enter_raw(
+        &mut self,
+        min_complete: u32,
+        flags: u32,
+        timeout: Option<&Timespec>,
+    ) -> io::Result<()> {
         let to_submit = self.uring.submission().len() as u32;
         let ext = timeout.map(|t| GetEventsArg {
             sigmask: 0,
@@ -132,12 +139,15 @@ impl Ring {
             min_wait_us: 0,
             timeout: std::ptr::from_ref(t) as u64,
         });
-        let (arg, size) =
-            ext.as_ref().map_or((std::ptr::null(), 0), |ext| (std::ptr::from_ref(ext), size_of::<GetEventsArg>()));
+        let (arg, size) = ext.as_ref().map_or((std::ptr::null(), 0), |ext| {
+            (std::ptr::from_ref(ext), size_of::<GetEventsArg>())
+        });
         let fd = self.uring.as_raw_fd();
         // SAFETY: the argument and the time it points to live until the call returns; that what the entries point to is valid
         // was promised when they were pushed.
-        let r = unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, to_submit, min_complete, flags, arg, size) };
+        let r = unsafe {
+            libc::syscall(libc::SYS_io_uring_enter, fd, to_submit, min_complete, flags, arg, size)
+        };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

@@ -40,7 +40,9 @@ impl Slot {
                     opcode::Read::new(fd, buf.as_mut_ptr(), buf.len() as u32).offset(offset).build()
                 } else {
                     sys::pieces_of_bufs(bufs, &mut self.pieces);
-                    opcode::Readv::new(fd, self.pieces.as_ptr(), self.pieces.len() as u32).offset(offset).build()
+                    opcode::Readv::new(fd, self.pieces.as_ptr(), self.pieces.len() as u32)
+                        .offset(offset)
+                        .build()
                 }
             }
             Op::Write { offset, data, fua, .. } => {
@@ -74,14 +76,17 @@ impl Slot {
                 } else {
                     sys::pieces_of_data(data, &mut self.pieces);
                     // SAFETY: all zeros is a message without address, pieces and control data.
-                    let message = self.message.get_or_insert_with(|| Box::new(unsafe { std::mem::zeroed() }));
+                    let message =
+                        self.message.get_or_insert_with(|| Box::new(unsafe { std::mem::zeroed() }));
                     message.msg_iov = self.pieces.as_mut_ptr();
                     message.msg_iovlen = self.pieces.len() as _;
                     opcode::SendMsg::new(fd, &raw const **message).flags(FLAGS as u32).build()
                 }
             }
             Op::Accept { .. } => {
-                opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut()).flags(libc::SOCK_CLOEXEC).build()
+                opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
             }
             Op::Close { .. } => unreachable!("closing is not the ring's work"),
         })

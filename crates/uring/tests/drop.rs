@@ -33,14 +33,20 @@ fn buffers_sockets_and_locks_are_free_again() {
     }
     submit(&mut uring, Op::Accept { listener });
     for fill in [true, false] {
-        submit(&mut uring, Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill });
+        submit(
+            &mut uring,
+            Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill },
+        );
     }
     // One turn without waiting: all of it is with the kernel now.
     let mut done = Vec::new();
     let now = uring.now();
     uring.wait(Some(now), &mut done);
     // In the queue only.
-    submit(&mut uring, Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill: true });
+    submit(
+        &mut uring,
+        Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill: true },
+    );
     drop(done);
     assert!(bufs.outstanding() >= 3 * 4096);
     let start = posix::sys::now();

@@ -93,11 +93,17 @@ pub fn decode_buckets(payload: &[u8]) -> Result<Vec<BucketRecord>, FormatError> 
             0 => BucketKind::Free,
             1 => BucketKind::Data,
             2 => BucketKind::Nodes,
-            other => return Err(FormatError::Value { what: WHAT, field: "kind", found: other.into() }),
+            other => {
+                return Err(FormatError::Value { what: WHAT, field: "kind", found: other.into() });
+            }
         };
         let dirty = u32::from(raw.dirty_open.get()) + u32::from(raw.dirty_cut.get());
         if dirty > raw.live.get().into() || raw.reserved != 0 {
-            return Err(FormatError::Value { what: WHAT, field: "dirty blocks", found: dirty.into() });
+            return Err(FormatError::Value {
+                what: WHAT,
+                field: "dirty blocks",
+                found: dirty.into(),
+            });
         }
         out.push(BucketRecord {
             generation: BucketGen(raw.generation.get()),

@@ -176,7 +176,8 @@ impl<'a> IndexValue<'a> {
                 (len > 0 && epoch.0 > 0).then_some(IndexValue::Zeros { epoch, len })
             }
             3 => {
-                let sound = rest.len() % 4 == 0 && (1..=MAX_EXTENT_BLOCKS).contains(&(rest.len() / 4));
+                let sound =
+                    rest.len() % 4 == 0 && (1..=MAX_EXTENT_BLOCKS).contains(&(rest.len() / 4));
                 (sound && epoch.0 > 0).then_some(IndexValue::Staged { epoch, crcs: CrcList(rest) })
             }
             4 | 5 => {
@@ -208,7 +209,13 @@ impl<'a> IndexValue<'a> {
 }
 
 /// Puts a data record into `out`, which is cleared first. An epoch of 0 is clean.
-pub fn encode_data(out: &mut Vec<u8>, epoch: Epoch, addr: CacheAddr, generation: BucketGen, crcs: &[Crc]) {
+pub fn encode_data(
+    out: &mut Vec<u8>,
+    epoch: Epoch,
+    addr: CacheAddr,
+    generation: BucketGen,
+    crcs: &[Crc],
+) {
     debug_assert!((1..=MAX_EXTENT_BLOCKS).contains(&crcs.len()));
     out.clear();
     out.push(u8::from(epoch.0 > 0));

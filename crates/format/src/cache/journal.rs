@@ -230,14 +230,23 @@ impl Entry {
 }
 
 /// Reads the entry that begins `bytes` (of whole blocks), if it is the one expected. All its records are verified.
-pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Result<Entry, FormatError> {
+pub fn decode_entry(
+    bytes: &[u8],
+    uuid: &[u8; 16],
+    incarnation: u32,
+    sequence: u64,
+) -> Result<Entry, FormatError> {
     let short = FormatError::Length { what: WHAT, want: BLOCK, got: bytes.len() };
     let (raw, _) = Raw::read_from_prefix(bytes).map_err(|_| short.clone())?;
     if raw.magic != MAGIC {
         return Err(FormatError::Magic(WHAT));
     }
     let expect = |field, found: u64, want: u64| {
-        if found == want { Ok(()) } else { Err(FormatError::Unexpected { what: WHAT, field, found, want }) }
+        if found == want {
+            Ok(())
+        } else {
+            Err(FormatError::Unexpected { what: WHAT, field, found, want })
+        }
     };
     expect("sequence", raw.sequence.get(), sequence)?;
     expect("incarnation", raw.incarnation.get().into(), incarnation.into())?;
@@ -256,8 +265,12 @@ pub fn decode_entry(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u
     if crc != raw.crc.get() {
         return Err(FormatError::Checksum(WHAT));
     }
-    let entry =
-        Entry { sequence, durable: raw.durable.get(), blocks: blocks as u32, bytes: whole[HEAD..HEAD + len].to_vec() };
+    let entry = Entry {
+        sequence,
+        durable: raw.durable.get(),
+        blocks: blocks as u32,
+        bytes: whole[HEAD..HEAD + len].to_vec(),
+    };
     let mut rest = &entry.bytes[..];
     let mut count = 0;
     while let Some((_, left)) = take(rest) {
@@ -296,15 +309,18 @@ fn take(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
             let (key, rest) = rest.split_at_checked(9)?;
             let (volume, lba) = super::index::decode_key(key)?;
             let (len, rest) = rest.split_at_checked(2)?;
-            let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(len.try_into().ok()?)))?;
+            let (value, rest) =
+                rest.split_at_checked(usize::from(u16::from_le_bytes(len.try_into().ok()?)))?;
             IndexValue::decode(value)?;
             Some((Record::Insert { volume, lba, value }, rest))
         }
         2 => {
             let (bucket, rest) = rest.split_at_checked(4)?;
             let (generation, rest) = rest.split_at_checked(4)?;
-            let record =
-                Record::Raise { bucket: BucketId(u32_at(bucket)?), generation: BucketGen(u32_at(generation)?) };
+            let record = Record::Raise {
+                bucket: BucketId(u32_at(bucket)?),
+                generation: BucketGen(u32_at(generation)?),
+            };
             Some((record, rest))
         }
         3 => {

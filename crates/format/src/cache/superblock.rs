@@ -208,7 +208,11 @@ impl CacheSuperblock {
         }
         check_seal(WHAT, bytes)?;
         if raw.version.get() > VERSION || raw.version.get() == 0 {
-            return Err(FormatError::Version { what: WHAT, found: raw.version.get(), known: VERSION });
+            return Err(FormatError::Version {
+                what: WHAT,
+                found: raw.version.get(),
+                known: VERSION,
+            });
         }
         let unknown = raw.incompat.get() & !KNOWN | raw.ro_compat.get();
         if unknown != 0 {
@@ -221,7 +225,11 @@ impl CacheSuperblock {
             if ok { Ok(()) } else { Err(FormatError::Value { what: WHAT, field, found }) }
         };
         let blocks = raw.bucket_blocks.get();
-        value("bucket blocks", blocks.into(), blocks.is_power_of_two() && (16..=2048).contains(&blocks))?;
+        value(
+            "bucket blocks",
+            blocks.into(),
+            blocks.is_power_of_two() && (16..=2048).contains(&blocks),
+        )?;
         let buckets = raw.bucket_count.get();
         value("buckets", buckets.into(), (1..u32::MAX).contains(&buckets))?;
         let journal = raw.journal_blocks.get();
@@ -229,7 +237,11 @@ impl CacheSuperblock {
         let position = raw.replay_position.get();
         value("replay position", position.into(), position < journal)?;
         let table = raw.table_start.get();
-        value("table start", table, table >= SLOT_STEP * (1 + SLOTS) / BLOCK as u64 && table < 1 << 20)?;
+        value(
+            "table start",
+            table,
+            table >= SLOT_STEP * (1 + SLOTS) / BLOCK as u64 && table < 1 << 20,
+        )?;
         value(
             "journal start",
             raw.journal_start.get(),
@@ -237,7 +249,11 @@ impl CacheSuperblock {
         )?;
         value("replay sequence", raw.replay_sequence.get(), raw.replay_sequence.get() > 0)?;
         value("epoch", raw.epoch.get().into(), raw.epoch.get() > raw.cut.get())?;
-        value("counted from", raw.counted_from.get().into(), raw.counted_from.get() <= raw.epoch.get())?;
+        value(
+            "counted from",
+            raw.counted_from.get().into(),
+            raw.counted_from.get() <= raw.epoch.get(),
+        )?;
         value("shard", raw.shard.get().into(), raw.shard.get() == 0)?;
         value("reserved bytes", 1, raw.reserved.iter().all(|&b| b == 0))?;
         let height = raw.root_height.get();
@@ -250,7 +266,9 @@ impl CacheSuperblock {
         let state = match raw.state.get() {
             1 => CacheState::Attached,
             2 => CacheState::Detached,
-            other => return Err(FormatError::Value { what: WHAT, field: "state", found: other.into() }),
+            other => {
+                return Err(FormatError::Value { what: WHAT, field: "state", found: other.into() });
+            }
         };
         Ok(CacheSuperblock {
             uuid: raw.uuid,
@@ -289,7 +307,10 @@ mod tests {
             sequence: 7,
             incarnation: 3,
             generation: Generation(3 << 32 | 9),
-            root: Some(RootPtr { ptr: NodePtr { addr: PoolAddr(5), generation: Generation(8), crc: 9 }, height: 2 }),
+            root: Some(RootPtr {
+                ptr: NodePtr { addr: PoolAddr(5), generation: Generation(8), crc: 9 },
+                height: 2,
+            }),
             bucket_blocks: 128,
             bucket_count: 4000,
             table_start: 32,
@@ -310,7 +331,10 @@ mod tests {
     #[test]
     fn round_trip_and_every_flipped_bit() {
         let mut block = vec![0; BLOCK];
-        for sb in [sample(), CacheSuperblock { root: None, state: CacheState::Detached, cut: Epoch(0), ..sample() }] {
+        for sb in [
+            sample(),
+            CacheSuperblock { root: None, state: CacheState::Detached, cut: Epoch(0), ..sample() },
+        ] {
             sb.encode(&mut block);
             assert_eq!(CacheSuperblock::decode(&block), Ok(sb));
         }

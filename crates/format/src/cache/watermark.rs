@@ -34,7 +34,8 @@ struct Raw {
     crc: U32,
 }
 
-const _: () = assert!(size_of::<Raw>() == BLOCK && std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
+const _: () =
+    assert!(size_of::<Raw>() == BLOCK && std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 
 /// What it says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +80,11 @@ impl Watermark {
             return Err(FormatError::Magic(WHAT));
         }
         check_seal(WHAT, bytes)?;
-        Ok(Watermark { uuid: raw.uuid, incarnation: raw.incarnation.get(), durable: raw.durable.get() })
+        Ok(Watermark {
+            uuid: raw.uuid,
+            incarnation: raw.incarnation.get(),
+            durable: raw.durable.get(),
+        })
     }
 }
 

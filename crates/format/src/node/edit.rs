@@ -2,7 +2,9 @@
 
 use zerocopy::FromZeros;
 
-use super::{BODY, Block, Key, MAGIC, MAX_VALUE, NodePage, NodePtr, RECORD, SLOT, encode_pointer, head_of};
+use super::{
+    BODY, Block, Key, MAGIC, MAX_VALUE, NodePage, NodePtr, RECORD, SLOT, encode_pointer, head_of,
+};
 
 /// The record does not fit into the node: split it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +44,8 @@ fn prefix_len(level: u8, entries: &[Entry<'_>]) -> usize {
 
 /// Bytes of the body that `entries` take, each with `prefix` bytes of its key elsewhere.
 fn size(level: u8, entries: &[Entry<'_>], prefix: usize) -> usize {
-    let keys: usize = entries.iter().skip(usize::from(level > 0)).map(|e| e.key.len() - prefix).sum();
+    let keys: usize =
+        entries.iter().skip(usize::from(level > 0)).map(|e| e.key.len() - prefix).sum();
     entries.iter().map(|e| SLOT + RECORD + e.value.len()).sum::<usize>() + keys
 }
 
@@ -222,7 +225,8 @@ impl NodePage {
             .unwrap_or_else(|| unreachable!("a node of {n} records cannot be split"));
         let (left, right) = all.split_at(at);
         let (below, above) = (left[at - 1].key, right[0].key);
-        let separator = if level == 0 { Key::new(&above[..common(&below, &above) + 1]) } else { above };
+        let separator =
+            if level == 0 { Key::new(&above[..common(&below, &above) + 1]) } else { above };
         Split { left: build(level, left), separator, right: build(level, right), at }
     }
 
@@ -247,7 +251,12 @@ fn balance(level: u8, all: &[Entry<'_>]) -> usize {
 
 /// The node of all records of two neighbours, where `separator` parts them; `None` if it would use more than `limit`
 /// bytes of a body.
-pub fn merge(left: &NodePage, separator: &[u8], right: &NodePage, limit: usize) -> Option<NodePage> {
+pub fn merge(
+    left: &NodePage,
+    separator: &[u8],
+    right: &NodePage,
+    limit: usize,
+) -> Option<NodePage> {
     let level = left.level();
     let mut all = left.entries();
     let middle = all.len();

@@ -28,7 +28,10 @@ fn inner_of(keys: &[Vec<u8>]) -> NodePage {
         if i > 0 {
             page.insert_child(i + 1, k).unwrap();
         }
-        page.set_pointer(i, &NodePtr { addr: PoolAddr(i as u64), generation: Generation(5), crc: 3 });
+        page.set_pointer(
+            i,
+            &NodePtr { addr: PoolAddr(i as u64), generation: Generation(5), crc: 3 },
+        );
     }
     page
 }
@@ -39,7 +42,10 @@ fn contents_of(page: &NodePage) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn short_key() -> impl Strategy<Value = Vec<u8>> {
     // Few letters and a long common beginning, so that prefixes and equal heads matter.
-    (0usize..6, proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 1..8))
+    (
+        0usize..6,
+        proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 1..8),
+    )
         .prop_map(|(common, tail)| [&b"prefix"[..common], &tail].concat())
 }
 
@@ -224,7 +230,10 @@ fn structure_is_checked_even_if_the_checksum_is_right() {
     let mut inner = new_root(1, b"m");
     inner.set_pointer(1, &NodePtr { generation: Generation(6), ..NodePtr::default() });
     let (bytes, expected) = sealed(&inner);
-    assert_eq!(decode(&bytes, &expected).unwrap_err(), NodeError::Malformed("a child is younger than its parent"));
+    assert_eq!(
+        decode(&bytes, &expected).unwrap_err(),
+        NodeError::Malformed("a child is younger than its parent")
+    );
 }
 
 #[test]
@@ -251,7 +260,10 @@ fn a_full_node_splits_whatever_the_key_and_the_sizes() {
     assert_eq!(page.count(), 3);
     for key in [[0u8; 32], [9; 32]] {
         let i = page.search(&key).unwrap_err();
-        assert_eq!(page.split(i, &key, &[0; MAX_VALUE], false, false).left.count() + 2, 4 + usize::from(i > 0));
+        assert_eq!(
+            page.split(i, &key, &[0; MAX_VALUE], false, false).left.count() + 2,
+            4 + usize::from(i > 0)
+        );
     }
 }
 

@@ -4,7 +4,10 @@ use base::{Generation, PoolAddr, crc32c};
 use zerocopy::FromBytes;
 
 use super::head_of;
-use super::{BODY, Block, MAGIC, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePage, NodeRef, POINTER, RECORD, SLOT};
+use super::{
+    BODY, Block, MAGIC, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePage, NodeRef, POINTER,
+    RECORD, SLOT,
+};
 
 /// The node in `bytes`, if they are exactly the one that `expected` refers to and whole in every respect.
 pub fn decode(bytes: &[u8], expected: &NodeRef) -> Result<NodePage, NodeError> {
@@ -20,7 +23,10 @@ pub fn decode(bytes: &[u8], expected: &NodeRef) -> Result<NodePage, NodeError> {
         return Err(NodeError::Magic(h.magic.get()));
     }
     if h.address.get() != expected.ptr.addr.0 {
-        return Err(NodeError::Address { found: PoolAddr(h.address.get()), expected: expected.ptr.addr });
+        return Err(NodeError::Address {
+            found: PoolAddr(h.address.get()),
+            expected: expected.ptr.addr,
+        });
     }
     if h.generation.get() != expected.ptr.generation.0 {
         let found = Generation(h.generation.get());

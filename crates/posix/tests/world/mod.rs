@@ -48,7 +48,15 @@ impl World {
         let rt = Rt::new(backend, Order::Fifo, SLOTS);
         let dir = tempfile::tempdir_in(kind.dir).expect("a directory");
         let listeners = BTreeMap::new();
-        Box::new(World { rt, handles, listeners, tcp: kind.tcp, direct: kind.direct, files: 0, dir })
+        Box::new(World {
+            rt,
+            handles,
+            listeners,
+            tcp: kind.tcp,
+            direct: kind.direct,
+            files: 0,
+            dir,
+        })
     }
 }
 
