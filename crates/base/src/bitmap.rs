@@ -1,6 +1,6 @@
-//! A fixed-length bitmap with searches by word.
+//! A fixed-length bitmap that is searched a word at a time.
 
-/// `len` bits, all clear at first.
+/// A bitmap of a fixed number of bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bitmap {
     words: Vec<u64>,
@@ -8,7 +8,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// `len` clear bits.
+    /// Returns a bitmap of `len` clear bits.
     pub fn new(len: usize) -> Bitmap {
         Bitmap { words: vec![0; len.div_ceil(64)], len }
     }
@@ -23,15 +23,16 @@ impl Bitmap {
         self.len == 0
     }
 
-    /// Bit `i`.
+    /// Bit `i`. Panics if `i` is not below [`Bitmap::len`].
     pub fn get(&self, i: usize) -> bool {
         assert!(i < self.len);
         self.words[i / 64] >> (i % 64) & 1 == 1
     }
 
-    /// Sets or clears `[start, start + n)`; returns how many bits changed.
+    /// Sets or clears the bits `[start, start + n)` and returns how many of them changed. Panics if
+    /// the range reaches past the end.
     pub fn assign(&mut self, start: usize, n: usize, value: bool) -> usize {
-        assert!(start + n <= self.len, "bits {start}+{n} of {}", self.len);
+        assert!(start + n <= self.len, "bits [{start}, {start} + {n}) of {}", self.len);
         let mut changed = 0;
         let (mut i, end) = (start, start + n);
         while i < end {
@@ -52,7 +53,7 @@ impl Bitmap {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// The first bit at or after `from` that is `value`.
+    /// The first bit at or after `from` that equals `value`.
     pub fn find(&self, from: usize, value: bool) -> Option<usize> {
         if from >= self.len {
             return None;
@@ -70,19 +71,21 @@ impl Bitmap {
         }
     }
 
-    /// The first run of clear bits at or after `from`: its start and its length, at most `max`.
+    /// The first run of clear bits at or after `from`, as (start, length). The length is at most
+    /// `max`.
     pub fn find_free_run(&self, from: usize, max: usize) -> Option<(usize, usize)> {
         let start = self.find(from, false)?;
         let end = self.find(start, true).unwrap_or(self.len).min(start + max);
         Some((start, end - start))
     }
 
-    /// The bits as words of 64, least significant first; bits past the end are clear.
+    /// The bits as 64-bit words, least significant bit first. Bits past the end are clear.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Overwrites the words from word `at` on. Panics where there are none; bits past the end must be clear.
+    /// Overwrites the words from word `at` on. Panics if the words reach past the end, or if a bit
+    /// past the end is set.
     pub fn set_words(&mut self, at: usize, words: &[u64]) {
         self.words[at..at + words.len()].copy_from_slice(words);
         let spare = self.len % 64;
@@ -92,7 +95,8 @@ impl Bitmap {
         );
     }
 
-    /// A bitmap of `len` bits from words; `None` if their number is wrong or a bit past the end is set.
+    /// Builds a bitmap of `len` bits from words. Returns `None` if the number of words is wrong or
+    /// a bit past the end is set.
     pub fn from_words(words: Vec<u64>, len: usize) -> Option<Bitmap> {
         if words.len() != len.div_ceil(64) {
             return None;
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn runs() {
+    fn free_runs_are_found_and_bounded() {
         let mut b = Bitmap::new(100);
         b.assign(0, 100, true);
         b.assign(60, 10, false);

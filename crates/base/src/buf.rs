@@ -1,12 +1,13 @@
-//! Aligned buffers that are moved into an operation and come back with its completion.
+//! Aligned buffers. A buffer moves into an operation and comes back with its completion.
 //!
-//! A [`Buf`] is unique and writable; [`Buf::freeze`] turns it into a [`Slice`], a shared read-only view of which the
-//! memory returns to its [`BufPool`] when the last view is gone. Memory is aligned to [`BLOCK`], so that every
-//! buffer may be used for direct I/O. One pool belongs to one thread; nothing here is `Send`.
+//! A [`Buf`] has one owner and is writable. [`Buf::freeze`] turns it into a [`Slice`], a shared
+//! read-only view. When the last view is dropped, the memory returns to its [`BufPool`]. Memory is
+//! aligned to [`BLOCK`], so every buffer can be used for direct I/O. A pool belongs to one thread;
+//! nothing here is `Send`.
 //!
-//! All `unsafe` of this crate is in this file: allocation with an alignment, and a view of that memory as bytes. It is
-//! sound because memory is zeroed when it is first allocated (so always initialised), and is freed or reused only by
-//! `Drop` of the one `Buf` that owns it.
+//! All `unsafe` of this crate is in this file: it allocates aligned memory and views it as bytes.
+//! This is sound because memory is zeroed when it is allocated, so it is always initialised, and
+//! because only the `Drop` of the one `Buf` that owns it frees or reuses it.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -20,20 +21,20 @@ use smallvec::SmallVec;
 
 use crate::units::BLOCK;
 
-/// Size classes are `BLOCK << class`; the largest is 32 MiB, the largest request.
+/// The capacity of size class `c` is `BLOCK << c`. The largest is 32 MiB, the largest request.
 const CLASSES: usize = 14;
 
-/// Buffers to read into, in order.
+/// Buffers to read into, in the order of the transfer.
 pub type BufList = SmallVec<[Buf; 1]>;
-/// Views to write from, in order.
+/// Views to write from, in the order of the transfer.
 pub type SliceList = SmallVec<[Slice; 2]>;
 
 struct Shelf {
     free: RefCell<[Vec<NonNull<u8>>; CLASSES]>,
-    /// Bytes on the shelf, bounded by `keep`.
+    /// Bytes on the shelf, at most `keep`.
     kept: Cell<usize>,
     keep: usize,
-    /// Bytes handed out and not yet back.
+    /// Bytes handed out and not returned yet.
     out: Cell<usize>,
 }
 
@@ -42,10 +43,10 @@ struct Shelf {
 pub struct BufPool(Rc<Shelf>);
 
 impl BufPool {
-    /// The largest buffer, in bytes.
+    /// The largest length of a buffer, in bytes.
     pub const MAX: usize = BLOCK << (CLASSES - 1);
 
-    /// A pool that keeps at most `keep` bytes of returned buffers.
+    /// Creates a pool that keeps at most `keep` bytes of returned buffers.
     pub fn new(keep: usize) -> BufPool {
         BufPool(Rc::new(Shelf {
             free: RefCell::new(std::array::from_fn(|_| Vec::new())),
@@ -55,7 +56,8 @@ impl BufPool {
         }))
     }
 
-    /// A buffer of `len` bytes with unspecified contents (of earlier use). Panics if `len` exceeds [`BufPool::MAX`].
+    /// Returns a buffer of `len` bytes. Its contents are unspecified: they may be those of an
+    /// earlier use. Panics if `len` exceeds [`BufPool::MAX`].
     pub fn take(&self, len: usize) -> Buf {
         assert!(len <= Self::MAX, "a buffer of {len} bytes");
         let class = len.div_ceil(BLOCK).next_power_of_two().trailing_zeros() as usize;
@@ -73,21 +75,21 @@ impl BufPool {
         Buf { ptr, class: class as u8, len: len as u32, shelf: self.0.clone() }
     }
 
-    /// A buffer of `len` zero bytes.
+    /// Returns a buffer of `len` zero bytes.
     pub fn zeroed(&self, len: usize) -> Buf {
         let mut b = self.take(len);
         b.fill(0);
         b
     }
 
-    /// A buffer with a copy of `bytes`.
+    /// Returns a buffer with a copy of `bytes`.
     pub fn copy_of(&self, bytes: &[u8]) -> Buf {
         let mut b = self.take(bytes.len());
         b.copy_from_slice(bytes);
         b
     }
 
-    /// Bytes handed out and not yet returned, by capacity.
+    /// Bytes handed out and not returned yet, counted by capacity.
     pub fn outstanding(&self) -> usize {
         self.0.out.get()
     }
@@ -98,7 +100,7 @@ fn size_of_class(class: usize) -> usize {
 }
 
 fn layout_of_class(class: usize) -> Layout {
-    // Both are powers of two and far from overflow.
+    // Both numbers are powers of two, and their sum is far from an overflow.
     Layout::from_size_align(size_of_class(class), BLOCK).unwrap_or_else(|_| unreachable!())
 }
 
@@ -106,7 +108,8 @@ impl Drop for Shelf {
     fn drop(&mut self) {
         for (class, list) in self.free.get_mut().iter_mut().enumerate() {
             for ptr in list.drain(..) {
-                // SAFETY: allocated in `take` with this layout, and owned by the shelf alone.
+                // SAFETY: `take` allocated this memory with this layout, and only the shelf owns
+                // it.
                 unsafe { dealloc(ptr.as_ptr(), layout_of_class(class)) }
             }
         }
@@ -122,19 +125,20 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// Shortens to `len` bytes; the capacity stays. Panics if it would grow.
+    /// Shortens the buffer to `len` bytes; the capacity stays. Panics if `len` exceeds the length.
     pub fn truncate(&mut self, len: usize) {
         assert!(len <= self.len as usize);
         self.len = len as u32;
     }
 
-    /// Lengthens to `len` bytes; what is added has unspecified contents. Panics if that exceeds the capacity, or would shorten.
+    /// Lengthens the buffer to `len` bytes; the contents of the added bytes are unspecified. Panics
+    /// if `len` is below the length or exceeds the capacity.
     pub fn lengthen(&mut self, len: usize) {
         assert!(len >= self.len as usize && len <= size_of_class(self.class as usize));
         self.len = len as u32;
     }
 
-    /// A shared view of the whole; no copy.
+    /// Turns the buffer into a shared view of all its bytes, without a copy.
     pub fn freeze(self) -> Slice {
         let len = self.len;
         Slice { buf: Rc::new(self), start: 0, len }
@@ -144,14 +148,15 @@ impl Buf {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` is valid and initialised for the class's size, of which `len` is a part, while `self` lives.
+        // SAFETY: `ptr` is valid and initialised for the size of its class while `self` lives, and
+        // `len` is not above that size.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed uniquely.
+        // SAFETY: as in `deref`, and `self` is borrowed uniquely.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len as usize) }
     }
 }
@@ -164,7 +169,7 @@ impl Drop for Buf {
             self.shelf.kept.set(self.shelf.kept.get() + size);
             self.shelf.free.borrow_mut()[self.class as usize].push(self.ptr);
         } else {
-            // SAFETY: allocated in `take` with this layout; nobody else owns it.
+            // SAFETY: `take` allocated this memory with this layout, and only `self` owns it.
             unsafe { dealloc(self.ptr.as_ptr(), layout_of_class(self.class as usize)) }
         }
     }
@@ -176,7 +181,7 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// A shared, read-only view into a [`Buf`]; cloning and cutting copy no bytes.
+/// A shared, read-only view into a [`Buf`]. Cloning and cutting it copy no bytes.
 #[derive(Clone)]
 pub struct Slice {
     buf: Rc<Buf>,
@@ -185,9 +190,9 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The part `[start, start + len)` of this view. Panics if it is not inside.
+    /// The part `[start, start + len)` of this view. Panics if the part reaches past the end.
     pub fn cut(&self, start: usize, len: usize) -> Slice {
-        assert!(start + len <= self.len as usize, "cut {start}+{len} of {}", self.len);
+        assert!(start + len <= self.len as usize, "slice [{start}, {start} + {len}) of {}", self.len);
         Slice { buf: self.buf.clone(), start: self.start + start as u32, len: len as u32 }
     }
 }
@@ -230,11 +235,11 @@ mod tests {
         assert_eq!(tail[9], 7);
         drop(tail);
         assert_eq!(pool.outstanding(), 0);
-        assert_eq!(pool.take(8192).as_ptr(), first, "the same memory again");
+        assert_eq!(pool.take(8192).as_ptr(), first, "the memory is reused");
     }
 
     #[test]
-    fn what_was_cut_off_a_buffer_comes_back() {
+    fn lengthen_restores_truncated_bytes() {
         let mut b = BufPool::new(0).copy_of(b"abcdef");
         b.truncate(2);
         assert_eq!(&b[..], b"ab");
@@ -246,12 +251,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "size_of_class")]
-    fn a_buffer_is_not_lengthened_beyond_its_memory() {
+    fn lengthen_beyond_the_capacity_panics() {
         BufPool::new(0).take(5000).lengthen(8193);
     }
 
     #[test]
-    fn what_the_pool_keeps_is_bounded() {
+    fn the_pool_keeps_a_bounded_number_of_bytes() {
         let pool = BufPool::new(BLOCK);
         let (a, b) = (pool.take(1), pool.take(1));
         drop(a);

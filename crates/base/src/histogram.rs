@@ -1,4 +1,4 @@
-//! A histogram of durations with 1/16 relative resolution and a fixed size, in the manner of HdrHistogram.
+//! A histogram of durations in the manner of HdrHistogram: fixed size, relative resolution 1/16.
 
 use crate::time::Duration;
 
@@ -6,7 +6,7 @@ const SUB: usize = 16;
 const SUB_BITS: u32 = 4;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 
-/// Counts of values (nanoseconds), by magnitude and sixteenth.
+/// Counts of values in nanoseconds. Each power of two is divided into 16 buckets of equal width.
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u64]>,
@@ -30,7 +30,7 @@ fn bucket_of(v: u64) -> usize {
     (magnitude - SUB_BITS + 1) as usize * SUB + sub
 }
 
-/// The largest value of a bucket.
+/// The largest value that bucket `bucket` counts.
 fn top_of(bucket: usize) -> u64 {
     if bucket < SUB {
         return bucket as u64;
@@ -46,7 +46,7 @@ impl Histogram {
         self.record_ns(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Counts one value in nanoseconds.
+    /// Counts one value, in nanoseconds.
     pub fn record_ns(&mut self, ns: u64) {
         self.counts[bucket_of(ns)] += 1;
         self.count += 1;
@@ -54,7 +54,7 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
-    /// Adds all that `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         for (a, b) in self.counts.iter_mut().zip(&other.counts) {
             *a += b;
@@ -64,22 +64,23 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many were counted.
+    /// Number of values counted.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The largest value, in nanoseconds.
+    /// The largest value counted, in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.max
     }
 
-    /// The mean, in nanoseconds; 0 if nothing was counted.
+    /// The mean of the values, in nanoseconds; 0 if nothing was counted.
     pub fn mean_ns(&self) -> u64 {
         self.sum.checked_div(self.count).unwrap_or(0)
     }
 
-    /// The value below which a share `q` (0 to 1) of all lie, in nanoseconds; 0 if nothing was counted.
+    /// The quantile `q` (0 to 1) of the values, in nanoseconds; 0 if nothing was counted. The
+    /// answer is at most 1/16 above the exact quantile, and never below it.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = ((self.count as f64 * q).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;

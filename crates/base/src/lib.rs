@@ -1,6 +1,7 @@
-//! What every layer shares: units, checksums, aligned buffers, bitmaps, histograms, random numbers.
+//! Definitions that every layer shares: units, checksums, aligned buffers, bitmaps, histograms,
+//! random numbers.
 //!
-//! Nothing here does I/O or knows of any other crate.
+//! Nothing here does I/O or depends on another crate of the workspace.
 
 pub mod bitmap;
 pub mod buf;

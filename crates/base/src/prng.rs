@@ -1,11 +1,12 @@
-//! Seeded random numbers: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+//! Seeded random numbers: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+//! Generators, 2014).
 
-/// A generator whose whole history is its seed.
+/// A generator whose whole sequence follows from its seed.
 #[derive(Clone, Debug)]
 pub struct Prng(u64);
 
 impl Prng {
-    /// A generator that starts from `seed`.
+    /// Creates a generator with the seed `seed`.
     pub fn new(seed: u64) -> Prng {
         Prng(seed)
     }
@@ -16,28 +17,28 @@ impl Prng {
         mix64(self.0)
     }
 
-    /// A number below `n`; `n` must not be 0.
+    /// A uniform number below `n`. Panics if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0);
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number in `[lo, hi)`.
+    /// A uniform number in `[lo, hi)`. Panics if the range is empty.
     pub fn range(&mut self, lo: u64, hi: u64) -> u64 {
         lo + self.below(hi - lo)
     }
 
-    /// True once in `n` times.
+    /// True with a probability of 1 in `n`. Panics if `n` is 0.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// A generator of its own, for a part that must not disturb this one's sequence.
+    /// Splits off an independent generator, so that its use does not disturb this one's sequence.
     pub fn fork(&mut self) -> Prng {
         Prng(self.next_u64())
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let r = self.next_u64().to_le_bytes();
@@ -46,7 +47,7 @@ impl Prng {
     }
 }
 
-/// A bijective mixing of 64 bits (the finaliser of SplitMix64); a hash of small inputs.
+/// A bijective mix of 64 bits (the finaliser of SplitMix64). It serves as a hash of small inputs.
 pub fn mix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

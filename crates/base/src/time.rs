@@ -1,4 +1,5 @@
-//! Time as the engine sees it: nanoseconds since an origin that only the backend knows (boot, or zero in simulation).
+//! Time as the engine sees it: nanoseconds since an origin that the backend chooses (boot, or zero
+//! in simulation).
 
 pub use std::time::Duration;
 
@@ -11,7 +12,7 @@ impl Instant {
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
-    /// This point moved on by `d`, saturating.
+    /// This point plus `d`; it saturates at the largest value.
     pub fn after(self, d: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -1,12 +1,12 @@
-//! Addresses and sequence numbers as types of their own, so that one cannot be taken for another.
+//! Addresses and sequence numbers as types, so that the compiler keeps them apart.
 
 use std::fmt;
 
-/// Bytes in a block: the unit of mapping and of checksum.
+/// Bytes in a block, the unit of mapping and of checksums.
 pub const BLOCK: usize = 4096;
 /// [`BLOCK`] as `u64`, for arithmetic on offsets.
 pub const BLOCK_U64: u64 = BLOCK as u64;
-/// Bytes in the smallest logical sector a volume may have.
+/// Bytes in the smallest logical sector of a volume.
 pub const SECTOR: usize = 512;
 
 macro_rules! number {
@@ -40,16 +40,17 @@ number!(
     GroupId(u32), "group:"
 );
 number!(
-    /// A volume's number; never reused while the volume exists, 0 is no volume.
+    /// A volume's number. Numbers are not reused; 0 is no volume.
     VolumeId(u32), "volume:"
 );
 number!(
-    /// A transaction's number; grows by one with every commit.
+    /// The number of a transaction. It grows with every commit and every open, by more than one
+    /// (see "Generations" in docs/format.md).
     Generation(u64), "gen:"
 );
 
 number!(
-    /// A block's number among the buckets of a cache device.
+    /// A block's number on a cache device, counted from the start of the first bucket.
     CacheAddr(u64), "cache:"
 );
 number!(
@@ -57,23 +58,25 @@ number!(
     BucketId(u32), "bucket:"
 );
 number!(
-    /// A bucket's generation: raised when it is evicted, so that keys with the old one are stale.
+    /// A bucket's generation. Evicting the bucket raises it, which makes keys with the old one
+    /// stale.
     BucketGen(u32), "bucketgen:"
 );
 number!(
-    /// The number of a cut of the cache; 0 is before the first.
+    /// The number of an epoch of the cache's writes. A cut seals the open epoch and opens the next
+    /// one; 0 is no epoch.
     Epoch(u32), "epoch:"
 );
 
 impl Lba {
-    /// The address `n` blocks further on.
+    /// The address `n` blocks behind this one.
     pub fn plus(self, n: u64) -> Lba {
         Lba(self.0 + n)
     }
 }
 
 impl PoolAddr {
-    /// The address `n` blocks further on.
+    /// The address `n` blocks behind this one.
     pub fn plus(self, n: u64) -> PoolAddr {
         PoolAddr(self.0 + n)
     }
