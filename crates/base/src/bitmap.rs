@@ -115,7 +115,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_vector_of_bools(len in 1usize..300, ops in proptest::collection::vec((0usize..300, 0usize..120, any::<bool>()), 1..40)) {
+        fn agrees_with_a_vector_of_bools(
+            len in 1usize..300,
+            ops in proptest::collection::vec((0usize..300, 0usize..120, any::<bool>()), 1..40),
+        ) {
             let mut b = Bitmap::new(len);
             let mut model = vec![false; len];
             for (start, n, value) in ops {

@@ -192,7 +192,11 @@ pub struct Slice {
 impl Slice {
     /// The part `[start, start + len)` of this view. Panics if the part reaches past the end.
     pub fn cut(&self, start: usize, len: usize) -> Slice {
-        assert!(start + len <= self.len as usize, "slice [{start}, {start} + {len}) of {}", self.len);
+        assert!(
+            start + len <= self.len as usize,
+            "slice [{start}, {start} + {len}) of {}",
+            self.len
+        );
         Slice { buf: self.buf.clone(), start: self.start + start as u32, len: len as u32 }
     }
 }
