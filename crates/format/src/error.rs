@@ -1,11 +1,11 @@
-//! Why bytes from a device were not accepted.
+//! Errors of decoding: why bytes from a device were not accepted.
 
 use thiserror::Error;
 
-/// What is wrong with a structure read from a device. Whoever reads adds where.
+/// The fault of a structure that was read from a device. The reader adds the location.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FormatError {
-    /// Fewer or more bytes than the structure has.
+    /// The number of bytes is not that of the structure.
     #[error("{what}: {got} bytes where {want} were expected")]
     Length {
         /// The structure.
@@ -15,15 +15,16 @@ pub enum FormatError {
         /// Bytes given.
         got: usize,
     },
-    /// Not this structure at all.
-    #[error("{0}: no magic number, this is something else")]
+    /// The bytes are not this structure at all.
+    #[error("{0}: wrong magic number; this is something else")]
     Magic(&'static str),
-    /// It is this structure, but damaged.
-    #[error("{0}: its crc32c does not match, it is damaged")]
+    /// The bytes are this structure, but damaged.
+    #[error("{0}: the crc32c does not match; it is damaged")]
     Checksum(&'static str),
-    /// Written by a newer Forebay.
+    /// A newer Forebay wrote the structure.
     #[error(
-        "{what}: format version {found} is newer than {known}, the newest known here; use a newer forebay"
+        "{what}: format version {found} is newer than {known}, the newest known here; \
+         use a newer forebay"
     )]
     Version {
         /// The structure.
@@ -33,7 +34,7 @@ pub enum FormatError {
         /// Newest version known.
         known: u32,
     },
-    /// Uses features that this program does not know.
+    /// The structure uses features that this program does not know.
     #[error("{what}: uses features unknown here (bits {bits:#x}); use a newer forebay")]
     Features {
         /// The structure.
@@ -41,12 +42,13 @@ pub enum FormatError {
         /// The unknown bits.
         bits: u64,
     },
-    /// Of before the format was released.
+    /// The structure is older than the release of its format.
     #[error(
-        "{0}: made by a forebay from before its format was released; write everything back with that one, and make it anew"
+        "{0}: written by a forebay from before the format was released; \
+         write everything back with that version, then create it anew"
     )]
     Older(&'static str),
-    /// Intact, but not the one that was expected (another page, another generation, another pool).
+    /// The structure is intact, but not the expected one: another page, generation or pool.
     #[error("{what}: {field} is {found:#x} where {want:#x} was expected")]
     Unexpected {
         /// The structure.
@@ -58,7 +60,7 @@ pub enum FormatError {
         /// The value expected.
         want: u64,
     },
-    /// A field has a value that cannot be.
+    /// A field has an impossible value.
     #[error("{what}: {field} cannot be {found:#x}")]
     Value {
         /// The structure.

@@ -1,8 +1,9 @@
 //! Every on-disk structure as pure bytes: no I/O, no unsafe.
 //!
-//! Structures are little-endian and declared once; sizes and offsets are asserted at compile time; reserved fields are zero. Decoding
-//! takes the bytes *and* what is expected and returns a verified type. Every reader treats bytes as hostile: bounds are checked, nothing
-//! panics, nothing allocates without bound. `docs/format.md` describes the whole.
+//! Structures are little-endian, and each is declared once. Sizes and offsets are asserted at
+//! compile time. Reserved fields are zero. A decoder takes the bytes *and* what is expected of
+//! them, and returns a verified type. Decoders treat bytes as hostile: they check every bound,
+//! never panic, and never allocate without bound. `docs/format.md` describes the whole format.
 
 pub mod cache;
 pub mod error;

@@ -1,23 +1,26 @@
 //! A node of a B+tree: one block of sorted records.
 //!
-//! Layout, little-endian, 4096 bytes: a [`Header`] of 72 bytes, then the body. In the body slots of 4 bytes grow up from
-//! its start, in the order of the keys, and records grow down from its end:
+//! A node has 4096 bytes, little-endian: a [`Header`] of 72 bytes, then the body. In the body,
+//! slots of 4 bytes grow up from the start in the order of the keys, and records grow down from the
+//! end:
 //!
 //! ```text
 //! header | slot 0 | slot 1 | ... ->   free   <- ... | record | record |
-//! slot:   offset u16 (of the record, from the start of the body), head u16 (first two bytes of the key's suffix)
+//! slot:   offset u16 (of the record, from the start of the body),
+//!         head u16 (first two bytes of the key's suffix)
 //! record: suffix length u8, value length u16, suffix, value
 //! ```
 //!
-//! What all keys of a node begin with stands once, in the header (`prefix`); a record holds the rest, its suffix. Most
-//! searches are settled by the heads alone. Level 0 is a leaf. In an inner node a value is a [`NodePtr`] (address u64,
-//! generation u64, crc u32), child `i` holds the keys from key `i` up to key `i + 1`, and key 0 is not stored: it is
-//! below all keys, its suffix is empty and the prefix does not apply to it.
+//! The header holds the common prefix of all keys once (`prefix`). A record holds the rest of its
+//! key, the suffix. Most searches need only the heads. Level 0 is a leaf. In an inner node a value
+//! is a [`NodePtr`] (address u64, generation u64, crc u32), and child `i` holds the keys from key
+//! `i` up to key `i + 1`. Key 0 of an inner node is not stored: it is below all keys, its suffix is
+//! empty, and the prefix does not apply to it.
 //!
-//! Fault model: the crc32c of the whole block stands in whoever refers to the node, so damage, a lost write (the old
-//! generation) and a misdirected one (another address) are all found. Bytes may be hostile nevertheless, so
-//! [`decode`] checks every bound and the order of the keys; a [`NodePage`] is valid from then on, and nothing that reads
-//! it can go out of bounds or loop.
+//! Fault model: the reference to a node holds the crc32c of its whole block. So a reader detects
+//! damage, a lost write (the generation is old) and a misdirected write (the address is another
+//! one). The bytes may still be hostile. [`decode`] therefore checks every bound and the order of
+//! the keys. Nothing that reads a valid [`NodePage`] can go out of bounds or loop for ever.
 
 mod edit;
 mod verify;
@@ -33,15 +36,16 @@ use base::{BLOCK, Crc, Generation, PoolAddr, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The longest key, in bytes; the shortest is 1.
+/// The largest length of a key, in bytes. The smallest is 1.
 pub const MAX_KEY: usize = 32;
-/// The longest value, in bytes; the shortest is 0.
+/// The largest length of a value, in bytes. The smallest is 0.
 pub const MAX_VALUE: usize = 1024;
-/// The highest tree. Every split leaves a node that had at least 60 children, so no device can hold a higher one.
+/// The largest height of a tree. An inner node is split only when it is full, with at least 60
+/// children, so no device can hold a higher tree.
 pub const MAX_HEIGHT: usize = 16;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FBnd");
-/// Bytes for slots and records.
+/// Bytes of the body, which holds slots and records.
 pub const BODY: usize = BLOCK - size_of::<Header>();
 const SLOT: usize = 4;
 const RECORD: usize = 3;
@@ -52,22 +56,22 @@ const POINTER: usize = 20;
 #[repr(C)]
 struct Header {
     magic: U32,
-    /// 0 is a leaf.
+    /// The level; 0 is a leaf.
     level: u8,
     prefix_len: u8,
     count: U16,
-    /// No record begins below this offset.
+    /// The smallest offset of a record in the body.
     heap: U16,
-    /// Bytes of the records, without holes.
+    /// Total bytes of all records, without the holes between them.
     live: U16,
     reserved: U32,
     /// The tree that owns the node.
     tree: U64,
     /// The transaction that wrote the node.
     generation: U64,
-    /// Where the node stands.
+    /// The block where the node is stored.
     address: U64,
-    /// `prefix_len` bytes, then zeros.
+    /// The first `prefix_len` bytes count; the others are zeros.
     prefix: [u8; MAX_KEY],
 }
 
@@ -92,98 +96,99 @@ const _: () = {
     );
     assert!(offset_of!(Header, generation) == 24 && offset_of!(Header, address) == 32);
     assert!(offset_of!(Header, prefix) == 40 && offset_of!(Block, body) == 72);
-    // What `NodePage::split` relies on: half of a full node and the largest record fit in a node.
+    // `NodePage::split` relies on this: half of a full node and the largest record fit in a node.
     assert!((BODY + LARGEST) / 2 + LARGEST <= BODY);
 };
-/// The largest record and its slot.
+/// Bytes of the largest record, with its slot.
 const LARGEST: usize = SLOT + RECORD + MAX_KEY + MAX_VALUE;
 
-/// Where a node stands, which transaction wrote it, and the crc32c of its block.
+/// A reference to a node: its address, the transaction that wrote it, and its crc32c.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct NodePtr {
-    /// The node's block.
+    /// The block where the node is stored.
     pub addr: PoolAddr,
-    /// The transaction that wrote it.
+    /// The transaction that wrote the node.
     pub generation: Generation,
-    /// Of all 4096 bytes.
+    /// The crc32c of all 4096 bytes.
     pub crc: Crc,
 }
 
-/// The root of a tree, as it is recorded outside the tree. An empty tree has none.
+/// The reference to the root of a tree, which is recorded outside of the tree. An empty tree has
+/// none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RootPtr {
     /// The root node.
     pub ptr: NodePtr,
-    /// Levels of nodes; 1: the root is a leaf.
+    /// Levels of nodes. At height 1 the root is a leaf.
     pub height: u8,
 }
 
-/// A node as it is expected by whoever refers to it.
+/// A reference to a node with everything that the node is expected to say of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeRef {
-    /// Where it stands.
+    /// Where the node is, and its crc32c.
     pub ptr: NodePtr,
-    /// Its level; 0 is a leaf.
+    /// The node's level; 0 is a leaf.
     pub level: u8,
-    /// The tree that owns it.
+    /// The tree that owns the node.
     pub tree: u64,
 }
 
-/// Why bytes are not the node that was expected.
+/// Why bytes are not the expected node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Not one block.
-    #[error("a node is one block, not {0} bytes")]
+    /// The number of bytes is not that of a block.
+    #[error("{0} bytes, but a node has 4096")]
     Length(usize),
     /// The crc32c of the bytes is not the one in the reference.
     #[error("checksum {found:08x}, expected {expected:08x}")]
     Checksum {
-        /// Of the bytes.
+        /// The crc32c of the bytes.
         found: Crc,
-        /// In the reference.
+        /// The crc32c in the reference.
         expected: Crc,
     },
-    /// No node at all.
+    /// The bytes are no node.
     #[error("not a node: magic {0:08x}")]
     Magic(u32),
-    /// A node of another place: a misdirected write or read.
+    /// The node belongs to another address: a write or a read was misdirected.
     #[error("the node of block {found}, expected that of block {expected}")]
     Address {
-        /// In the node.
+        /// The address in the node.
         found: PoolAddr,
-        /// In the reference.
+        /// The address in the reference.
         expected: PoolAddr,
     },
-    /// A node of another transaction: a lost write.
+    /// The node is of another transaction: a write was lost.
     #[error("generation {found}, expected {expected}")]
     Generation {
-        /// In the node.
+        /// The generation in the node.
         found: Generation,
-        /// In the reference.
+        /// The generation in the reference.
         expected: Generation,
     },
-    /// A node of another tree.
+    /// The node belongs to another tree.
     #[error("a node of tree {found:#x}, expected one of {expected:#x}")]
     Tree {
-        /// In the node.
+        /// The tree in the node.
         found: u64,
-        /// In the reference.
+        /// The tree in the reference.
         expected: u64,
     },
-    /// A node of another level.
+    /// The node is of another level.
     #[error("level {found}, expected {expected}")]
     Level {
-        /// In the node.
+        /// The level in the node.
         found: u8,
-        /// In the reference.
+        /// The level in the reference.
         expected: u8,
     },
-    /// The checksum is right and the contents are not: written by a broken or hostile program.
+    /// The checksum is right but the contents are not: a faulty or hostile program wrote them.
     #[error("malformed: {0}")]
     Malformed(&'static str),
 }
 
-/// A key by value: 0 to [`MAX_KEY`] bytes.
+/// A key, stored by value: 0 to [`MAX_KEY`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     len: u8,
@@ -191,10 +196,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key below all others: no record's.
+    /// The empty key, which is below all others. No record has it.
     pub const EMPTY: Key = Key { len: 0, bytes: [0; MAX_KEY] };
 
-    /// A key of these bytes. Panics if they are more than [`MAX_KEY`].
+    /// Makes a key of `bytes`. Panics if there are more than [`MAX_KEY`].
     pub fn new(bytes: &[u8]) -> Key {
         Key::joined(&[], bytes)
     }
@@ -224,7 +229,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A structurally valid node in memory, verified by [`decode`] or built here.
+/// A structurally valid node in memory: [`decode`] verified it, or this module built it.
 #[derive(Clone)]
 pub struct NodePage(Box<Block>);
 
@@ -234,12 +239,12 @@ impl NodePage {
         self.0.header.level
     }
 
-    /// Number of records (children, in an inner node).
+    /// Number of records. Each record of an inner node is a child.
     pub fn count(&self) -> usize {
         usize::from(self.0.header.count.get())
     }
 
-    /// Bytes of the body in use, of [`BODY`].
+    /// Bytes of the body in use, at most [`BODY`].
     pub fn used(&self) -> usize {
         usize::from(self.0.header.live.get()) + SLOT * self.count()
     }
@@ -271,7 +276,7 @@ impl NodePage {
         RECORD + usize::from(self.0.body[at]) + usize::from(self.u16_at(at + 1))
     }
 
-    /// Key `i`; key 0 of an inner node is empty.
+    /// Key `i`. Key 0 of an inner node is empty.
     pub fn key(&self, i: usize) -> Key {
         if i == 0 && self.level() > 0 {
             Key::EMPTY
@@ -292,19 +297,21 @@ impl NodePage {
         decode_pointer(self.value(i))
     }
 
-    /// The first record of a leaf whose key is not below `key`: `Ok` if it is `key`.
+    /// Searches a leaf: `Ok(i)` if record `i` has the key `key`, else `Err(i)` where `i` is the
+    /// first record whose key is above `key`.
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (at, equal) = self.lower_bound(key, 0);
         if equal { Ok(at) } else { Err(at) }
     }
 
-    /// The child of an inner node that holds `key`.
+    /// The child of an inner node that is responsible for `key`.
     pub fn child_of(&self, key: &[u8]) -> usize {
         let (at, equal) = self.lower_bound(key, 1);
         if equal { at } else { at - 1 }
     }
 
-    /// The first slot from `first` on whose key is not below `key`, and whether it is `key`.
+    /// The first slot at or after `first` whose key is not below `key`, and whether its key equals
+    /// `key`.
     fn lower_bound(&self, key: &[u8], first: usize) -> (usize, bool) {
         let count = self.count();
         let prefix = self.prefix();
@@ -312,7 +319,7 @@ impl NodePage {
             return (if key < prefix { first } else { count }, false);
         };
         let head = head_of(suffix);
-        // By heads alone, without a branch that depends on them.
+        // Compare the heads alone, without a branch that depends on them.
         let (mut lo, mut len) = (first, count - first);
         while len > 0 {
             let half = len / 2;
@@ -320,7 +327,7 @@ impl NodePage {
             lo = if below { lo + half + 1 } else { lo };
             len = if below { len - half - 1 } else { half };
         }
-        // Among equal heads by suffixes; seldom more than one.
+        // Then compare suffixes among equal heads. There is seldom more than one.
         let mut hi = lo;
         let mut step = 1;
         while hi < count && self.head(hi) == head {
@@ -346,12 +353,13 @@ impl NodePage {
         (lo, false)
     }
 
-    /// Writes the node's block to `out` (4096 bytes) with what only its writing decides; returns the block's crc32c.
+    /// Writes the node's block to `out` (4096 bytes) and completes it with its tree, its generation
+    /// and its address. Returns the crc32c of the block.
     pub fn seal(&self, tree: u64, generation: Generation, addr: PoolAddr, out: &mut [u8]) -> Crc {
         let gap = size_of::<Header>() + self.count() * SLOT
             ..size_of::<Header>() + usize::from(self.0.header.heap.get());
         out.copy_from_slice(self.0.as_bytes());
-        // What was removed does not get out.
+        // Removed records must not reach the device.
         out[gap].fill(0);
         out[offset_of!(Header, tree)..][..8].copy_from_slice(&tree.to_le_bytes());
         out[offset_of!(Header, generation)..][..8].copy_from_slice(&generation.0.to_le_bytes());
@@ -372,7 +380,7 @@ impl std::fmt::Debug for NodePage {
     }
 }
 
-/// The first two bytes of a suffix as a number that sorts like it.
+/// The first two bytes of a suffix, as a number that sorts as the suffix does.
 fn head_of(suffix: &[u8]) -> u16 {
     match *suffix {
         [] => 0,

@@ -1,16 +1,18 @@
-//! Pages of the tables that stand outside of the trees: volumes, block groups, bitmaps.
+//! Pages of the tables that are kept outside of the trees: volumes, block groups, bitmaps, and the
+//! buckets of a cache.
 //!
-//! Every page has two slots of 4096 bytes, one after the other; a commit writes the slot that does not hold the committed
-//! version. A page is sealed ([`crate::seal`]) and names itself and its slot, so that a torn or misdirected write is found, one into the
-//! other slot too:
+//! Every page has two slots of 4096 bytes, one after the other. A commit writes the slot that does
+//! not hold the committed version. A page is sealed (see [`crate::seal`]) and names itself and its
+//! slot. So a reader detects a torn write and a misdirected one, even into the other slot:
 //!
 //! ```text
-//!    0  magic "FBPG", kind    5  slot + 1 (0: not said)    8  page number    16  generation    24  pool uuid    40  reserved (zero)
+//!    0  magic "FBPG", kind       5  slot + 1 (0: not recorded)   8  page number
+//!   16  generation              24  pool uuid                   40  reserved (zero)
 //!   56  payload (4032 bytes)  4088 reserved     4092 crc32c
 //! ```
 //!
-//! Which slot is right is told differently: a bitmap page by its exact generation, which stands in its group's record; a table page
-//! (volumes, groups) is the newest one not above the superblock's generation.
+//! A bitmap page counts if it has the generation that its group's record names. Of the two slots of
+//! any other page, the newest one that is not above the superblock's generation counts.
 
 use base::prng::mix64;
 use base::{BLOCK, Epoch, Generation, PoolAddr, VolumeId};
@@ -22,9 +24,9 @@ use crate::node::{NodePtr, RootPtr};
 use crate::seal::{check_seal, seal};
 use crate::superblock::{MAX_COPIES, MAX_GROUP_BLOCKS, MAX_NAME, name_from, padded_name};
 
-/// Bytes of payload.
+/// Bytes of payload in a page.
 pub const PAYLOAD: usize = 4032;
-/// Bits of a bitmap page.
+/// Bits in a bitmap page.
 pub const BITS_PER_PAGE: u32 = PAYLOAD as u32 * 8;
 /// Most bitmap pages of a block group.
 pub const MAX_BITMAP_PAGES: usize = 9;
@@ -82,7 +84,7 @@ const _: () = {
     assert!(MAX_GROUP_BLOCKS.div_ceil(BITS_PER_PAGE) as usize == MAX_BITMAP_PAGES);
 };
 
-/// What a page is expected to be.
+/// The identity that a page is expected to have.
 #[derive(Clone, Copy, Debug)]
 pub struct PageId {
     /// The pool it belongs to.
@@ -102,12 +104,14 @@ impl PageId {
     }
 }
 
-/// What a page, as it was written by `generation`, contributes to the digest in a superblock: the sum of all of them, modulo 2^64.
+/// The contribution of page `page`, written by `generation`, to the digest in a superblock. The
+/// digest is the sum of the contributions of all pages, modulo 2^64.
 pub fn page_digest(page: u32, generation: Generation) -> u64 {
     mix64(mix64(u64::from(page) + 1) ^ generation.0)
 }
 
-/// Puts a header before, and a seal behind, the payload that stands in `block[56..]`.
+/// Completes a page whose payload is in `block[56..]`: writes the header before it and the seal
+/// behind it.
 pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
     let header = Header {
         magic: MAGIC,
@@ -124,7 +128,7 @@ pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
     seal(block);
 }
 
-/// Verifies a page; returns its generation and its payload of [`PAYLOAD`] bytes.
+/// Verifies a page. Returns its generation and its payload of [`PAYLOAD`] bytes.
 pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u8]), FormatError> {
     check_seal(WHAT, block)?;
     let (h, rest) = Header::read_from_prefix(block).map_err(|_| FormatError::Length {
@@ -214,7 +218,7 @@ pub enum GroupKind {
     Metadata,
 }
 
-/// A piece of one device, as large as a block group.
+/// A piece of one device, of the size of a block group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Chunk {
     /// Row of the device table.
@@ -249,18 +253,19 @@ struct RawGroup {
 pub struct GroupRecord {
     /// Its use.
     pub kind: GroupKind,
-    /// Allocated blocks.
+    /// Number of allocated blocks.
     pub used: u32,
-    /// Where its copies are; empty if it is free.
+    /// The chunks that hold its copies; empty if the group is free.
     pub chunks: Vec<Chunk>,
     /// Its checksum tree.
     pub checksums: Option<RootPtr>,
-    /// The generation of each bitmap page; 0: that part of the bitmap is all clear and no page is read for it.
+    /// The generation of each bitmap page. 0: this part of the bitmap is all clear, and no page is
+    /// read for it.
     pub bitmap_generations: [Generation; MAX_BITMAP_PAGES],
 }
 
 impl GroupRecord {
-    /// The record of a group that nothing uses.
+    /// The record of a free group.
     pub fn free() -> GroupRecord {
         GroupRecord {
             kind: GroupKind::Free,
@@ -272,7 +277,7 @@ impl GroupRecord {
     }
 }
 
-/// Writes a page's group records into `payload`.
+/// Encodes the records of a group page into `payload`.
 pub fn encode_groups(records: &[GroupRecord], payload: &mut [u8]) {
     payload.fill(0);
     for (r, out) in records.iter().zip(payload.chunks_exact_mut(size_of::<RawGroup>())) {
@@ -299,7 +304,7 @@ pub fn encode_groups(records: &[GroupRecord], payload: &mut [u8]) {
     }
 }
 
-/// Reads the [`GROUPS_PER_PAGE`] records of a group page.
+/// Decodes the [`GROUPS_PER_PAGE`] records of a group page.
 pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
     const WHAT: &str = "block group record";
     let value = |field, found: u64| FormatError::Value { what: WHAT, field, found };
@@ -341,9 +346,9 @@ pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeState {
-    /// It may be served.
+    /// The volume may be served.
     Live,
-    /// It was deleted; its blocks are being freed.
+    /// The volume was deleted; its blocks are being freed.
     Deleting,
 }
 
@@ -364,7 +369,8 @@ struct RawVolume {
     reserved_b: [u8; 72],
 }
 
-/// What a cache does for a volume: each mode asks less of it than the one before.
+/// How a volume uses the cache. The modes are in order: each uses the cache less than the one
+/// before.
 #[derive(
     Clone,
     Copy,
@@ -379,14 +385,15 @@ struct RawVolume {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
-    /// Writes are durable in the cache, and come to the pool later.
+    /// Writes go to the cache, and a flush makes them durable there. Write-back carries them to the
+    /// pool later.
     #[default]
     WriteBack,
-    /// Writes go to the pool; what was written is kept in the cache too.
+    /// Writes go to the pool. The cache keeps a copy of what is written and of what is read.
     WriteThrough,
-    /// Writes go to the pool; only what is read is kept.
+    /// Writes go to the pool. The cache keeps only what is read.
     WriteAround,
-    /// The cache is not used.
+    /// The volume does not use the cache.
     None,
 }
 
@@ -406,7 +413,7 @@ impl CacheMode {
             .find(|m| m.code() == code)
     }
 
-    /// Its name: `writeback`, `writethrough`, `writearound`, `none`.
+    /// The name of the mode: `writeback`, `writethrough`, `writearound` or `none`.
     pub fn name(self) -> &'static str {
         match self {
             CacheMode::WriteBack => "writeback",
@@ -432,7 +439,7 @@ impl std::str::FromStr for CacheMode {
             .find(|m| m.name() == text)
             .ok_or_else(|| {
                 format!(
-                    "{text:?} is no mode of a cache: writeback, writethrough, writearound or none"
+                    "{text:?} is not a cache mode; use writeback, writethrough, writearound or none"
                 )
             })
     }
@@ -447,28 +454,30 @@ pub struct VolumeRecord {
     pub state: VolumeState,
     /// Bytes in a logical sector: 512 or 4096.
     pub sector: u32,
-    /// Its size, a multiple of the sector.
+    /// Its size in bytes, a multiple of the sector.
     pub size_bytes: u64,
-    /// Blocks that its mapping holds.
+    /// Number of blocks that its mapping tree maps.
     pub allocated_blocks: u64,
-    /// What a cache does for it, where there is one.
+    /// How it uses the cache, if the pool has one.
     pub cache_mode: CacheMode,
     /// Its mapping tree.
     pub mapping: Option<RootPtr>,
-    /// Its name; a staging volume has none.
+    /// Its name. A staging volume has none.
     pub name: String,
-    /// Of a staging volume: whose writes it holds, and the epoch of the cut that they belong to.
+    /// Set for a staging volume: the volume whose writes it holds, and the epoch that they belong
+    /// to.
     pub staged: Option<(VolumeId, Epoch)>,
 }
 
 impl VolumeRecord {
-    /// The volume that the checksums of its blocks name: itself, or the one that it is the staging volume of.
+    /// The volume that owns the blocks in their checksum records: this one, or for a staging volume
+    /// the one whose writes it holds.
     pub fn owner(&self) -> VolumeId {
         self.staged.map_or(self.id, |(volume, _)| volume)
     }
 }
 
-/// Writes a page's volume records into `payload`; `None` is an empty place.
+/// Encodes the records of a volume page into `payload`. `None` is an empty place.
 pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
     payload.fill(0);
     for (r, out) in records.iter().zip(payload.chunks_exact_mut(size_of::<RawVolume>())) {
@@ -494,7 +503,7 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
     }
 }
 
-/// Reads the [`VOLUMES_PER_PAGE`] places of a volume page.
+/// Decodes the [`VOLUMES_PER_PAGE`] places of a volume page.
 pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, FormatError> {
     const WHAT: &str = "volume record";
     let value = |field, found: u64| FormatError::Value { what: WHAT, field, found };
@@ -552,7 +561,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
     Ok(out)
 }
 
-/// Writes the words of a part of a bitmap, least significant bit first, into `payload`.
+/// Encodes a part of a bitmap into `payload`: 64-bit words, least significant bit first.
 pub fn encode_bitmap(words: &[u64], payload: &mut [u8]) {
     payload.fill(0);
     for (w, out) in words.iter().zip(payload.chunks_exact_mut(8)) {
@@ -560,7 +569,7 @@ pub fn encode_bitmap(words: &[u64], payload: &mut [u8]) {
     }
 }
 
-/// Reads the words of `bits` bits; bits past them must be clear.
+/// Decodes a part of a bitmap that has `bits` bits. Bits past the end must be clear.
 pub fn decode_bitmap(payload: &[u8], bits: usize) -> Result<Vec<u64>, FormatError> {
     let bad =
         FormatError::Value { what: "bitmap page", field: "bits past the end", found: bits as u64 };

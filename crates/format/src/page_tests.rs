@@ -57,7 +57,7 @@ fn volume_page_round_trip() {
 }
 
 #[test]
-fn staging_volumes_say_what_they_are() {
+fn staging_volume_round_trip() {
     let mut records = vec![None; VOLUMES_PER_PAGE as usize];
     let staged = Some((VolumeId(9), Epoch(7)));
     records[2] = Some(VolumeRecord { name: String::new(), staged, ..volume() });
@@ -77,7 +77,7 @@ fn staging_volumes_say_what_they_are() {
 }
 
 #[test]
-fn the_wrong_page_is_refused() {
+fn another_page_is_refused() {
     let mut block = vec![0; BLOCK];
     seal_page(&ID, Generation(6), &mut block);
     let other = |id: PageId| open_page(&id, &block).map(|_| ());
@@ -99,13 +99,16 @@ fn the_wrong_page_is_refused() {
     crate::seal::seal(&mut block);
     assert!(
         open_page(&ID, &block).is_ok() && open_page(&ID.in_slot(0), &block).is_ok(),
-        "a page that does not say its slot"
+        "a page without a recorded slot"
     );
 }
 
 proptest! {
     #[test]
-    fn bitmaps(len in 64usize..BITS_PER_PAGE as usize, set in prop::collection::vec(any::<prop::sample::Index>(), 0..50)) {
+    fn bitmap_round_trip(
+        len in 64usize..BITS_PER_PAGE as usize,
+        set in prop::collection::vec(any::<prop::sample::Index>(), 0..50),
+    ) {
         let mut b = Bitmap::new(len);
         for i in set {
             b.assign(i.index(len), 1, true);
@@ -118,7 +121,9 @@ proptest! {
     }
 
     #[test]
-    fn hostile_payloads_never_panic(at in prop::collection::vec((0usize..PAYLOAD, any::<u8>()), 1..40)) {
+    fn hostile_payloads_never_panic(
+        at in prop::collection::vec((0usize..PAYLOAD, any::<u8>()), 1..40),
+    ) {
         let mut groups = vec![0; PAYLOAD];
         encode_groups(&vec![group(); GROUPS_PER_PAGE as usize], &mut groups);
         let mut volumes = vec![0; PAYLOAD];

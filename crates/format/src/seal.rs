@@ -1,20 +1,20 @@
-//! A sealed block: 4096 bytes of which the last four are the crc32c of the others. Superblocks and pages are sealed; nodes
-//! and data are not, their crc32c stands in whoever refers to them.
+//! Sealed blocks: 4096 bytes, the last four of which are the crc32c of the others. Superblocks and
+//! pages are sealed. Nodes and data are not: the reference to them holds their crc32c.
 
 use base::{BLOCK, crc32c};
 
 use crate::FormatError;
 
-/// Where the seal is.
+/// The offset of the seal in a block.
 pub const SEAL_AT: usize = BLOCK - 4;
 
-/// Seals `block`, of [`BLOCK`] bytes.
+/// Seals `block`, which has [`BLOCK`] bytes.
 pub fn seal(block: &mut [u8]) {
     let crc = crc32c(&block[..SEAL_AT]);
     block[SEAL_AT..BLOCK].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks length and seal of `block`.
+/// Checks the length and the seal of `block`.
 pub fn check_seal(what: &'static str, block: &[u8]) -> Result<(), FormatError> {
     if block.len() != BLOCK {
         return Err(FormatError::Length { what, want: BLOCK, got: block.len() });

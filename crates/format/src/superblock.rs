@@ -1,23 +1,29 @@
-//! The superblock: where everything about a pool begins. Every device has [`SLOTS`] of them, written in turn.
+//! The superblock of a pool. Every device has [`SLOTS`] slots for it, which are written in turn.
 //!
-//! A slot holds the superblock twice, in neighbouring blocks that are written by one request. So one bad block takes no superblock away; and where one
-//! of the two is bad and the other one older, the newer was never written completely.
+//! A slot holds the superblock twice, in neighbouring blocks that are written by one request. So
+//! one bad block does not destroy a superblock. If one of the two is bad and the other one is
+//! older, the newer superblock was never written completely.
 //!
 //! Layout of the block (little-endian; offsets in bytes, asserted below):
 //!
 //! ```text
-//!    0  magic "FOREBAY1"         8  version, shard count    16  features: compatible, read-only compatible, incompatible
-//!   40  pool uuid               56  device uuid             72  sequence, generation, tables digest
+//!    0  magic "FOREBAY1"         8  version, shard count
+//!   16  features: compatible, read-only compatible, incompatible
+//!   40  pool uuid               56  device uuid
+//!   72  sequence, generation, tables digest
 //!   96  geometry (group blocks, group capacity, volume pages), next volume id
-//!  112  device number, device count, copies, name length    120 previous generation    128 published epoch (u32)
-//!  132  time of the published cut    136 cache uuid              152 entry of the cache's journal, flags of the cache (u32)
+//!  112  device number, device count, copies, name length
+//!  120  previous generation    128  published epoch (u32)
+//!  132  time of the published cut (u32)
+//!  136  cache uuid             152  entry of the cache's journal, flags of the cache (u32)
 //!  164  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
-//! 3328  reserved (zero)       4088  reserved                4092 crc32c of all before it
+//! 3328  reserved (zero)       4092  crc32c of all bytes before it
 //! ```
 //!
-//! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest. Nothing else in it
-//! can be wrong alone. The device table is the same on all devices; `device` tells which of its rows this one is.
+//! A superblock may be torn, lost or old. The crc32c detects a torn one, and the highest sequence
+//! number marks the newest. No field can be wrong alone. The device table is the same on all
+//! devices; `device` is the row of the device that holds this superblock.
 
 use base::{BLOCK, Epoch};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -28,26 +34,27 @@ use crate::seal::{check_seal, seal};
 
 /// Superblock slots on a device.
 pub const SLOTS: u64 = 4;
-/// Blocks of a slot, each of which holds the superblock.
+/// Blocks in a slot. Each of them holds the superblock.
 pub const SLOT_COPIES: usize = 2;
-/// Distance between slots, and offset of the first; the bytes before it are never written.
+/// Distance between slots, and offset of the first one, in bytes. The bytes before the first slot
+/// are never written.
 pub const SLOT_STEP: u64 = 64 * 1024;
-/// Most devices in a pool.
+/// The largest number of devices in a pool.
 pub const MAX_DEVICES: usize = 64;
-/// Longest name of a pool or a volume, in bytes of UTF-8.
+/// The largest length of the name of a pool or a volume, in bytes of UTF-8.
 pub const MAX_NAME: usize = 64;
 /// The newest version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
-/// Most blocks in a block group: 1 GiB.
+/// The largest number of blocks in a block group: 1 GiB.
 pub const MAX_GROUP_BLOCKS: u32 = 262_144;
-/// Most copies of a block.
+/// The largest number of copies of a block.
 pub const MAX_COPIES: usize = 3;
 
 const WHAT: &str = "superblock";
 const MAGIC: [u8; 8] = *b"FOREBAY1";
 const KNOWN_INCOMPAT: u64 = 0;
 const KNOWN_RO_COMPAT: u64 = 0;
-/// Of the flags of a cache: its clean keys do not count.
+/// Flag of the cache: its clean keys do not count.
 const CLEAN_VOID: u32 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -120,9 +127,9 @@ const _: () = {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
-    /// It has everything it should have.
+    /// The device is in use and has everything that it should have.
     Online,
-    /// It failed or was missing while the pool went on without it: what it holds is not read.
+    /// The device failed or was missing, and the pool went on without it. It is not read.
     Failed,
 }
 
@@ -131,50 +138,55 @@ pub enum DeviceState {
 pub struct DeviceRecord {
     /// The device's own uuid.
     pub uuid: [u8; 16],
-    /// Chunks it offers.
+    /// Number of chunks on the device.
     pub chunks: u64,
     /// Whether it may be read.
     pub state: DeviceState,
-    /// The sequence number of the first superblock that says it failed; 0 while it is online.
+    /// The sequence number of the first superblock that calls it failed; 0 while it is online.
     pub failed_at: u64,
 }
 
-/// A superblock, verified.
+/// A verified superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// The pool.
+    /// The pool's uuid.
     pub pool_uuid: [u8; 16],
-    /// Counts superblock writes; the largest is the newest.
+    /// Counts superblock writes. The superblock with the largest number is the newest.
     pub sequence: u64,
-    /// The last committed transaction.
+    /// The generation of the last committed transaction.
     pub generation: u64,
-    /// The newest commit before it that all devices in use had a superblock of: a device whose own newest superblock is older than that was left behind.
+    /// The newest commit before this one of which every device in use had a superblock. A device
+    /// whose newest superblock is older was left behind.
     pub previous: u64,
-    /// Sum over all table pages of a hash of (page, generation): a table page that went back in time is found by it.
+    /// The sum over all table pages of a hash of (page, generation), modulo 2^64. It reveals a
+    /// table page that went back in time.
     pub tables_digest: u64,
-    /// The epoch of the last cut of a cache that was published; 0: none.
+    /// The newest epoch that write-back has published; 0: none.
     pub published: Epoch,
-    /// When that cut was taken, or the cache attached if none was published yet, in seconds of Unix time; 0: not known.
+    /// The time when the published cut was taken, in seconds of Unix time. Before the first one,
+    /// the time when the cache was attached. 0: not known.
     pub published_at: u32,
-    /// The cache that is attached: it may hold what the pool does not.
+    /// The attached cache, which may hold data that the pool does not have.
     pub cache_uuid: Option<[u8; 16]>,
-    /// An entry of that cache's journal that was durable when this was written, with all before it; 0: not known.
+    /// The number of an entry of that cache's journal. This entry and all before it were durable
+    /// when the superblock was written. 0: not known.
     pub cache_journal: u64,
-    /// Clean keys of that cache do not count: it had failed, and the pool went on without telling it what was changed.
+    /// Set if the clean keys of that cache do not count: the cache failed, and the pool went on
+    /// without telling it about later writes.
     pub clean_void: bool,
     /// Blocks in a block group.
     pub group_blocks: u32,
-    /// Most block groups that the tables have room for.
+    /// Number of block groups that the tables have room for.
     pub group_capacity: u32,
     /// Pages of the volume table.
     pub volume_pages: u32,
-    /// The number the next volume gets.
+    /// The number that the next volume will get.
     pub next_volume: u32,
-    /// The row of `devices` that this superblock's device is.
+    /// The row in `devices` of the device that holds this superblock.
     pub device: u16,
     /// Copies of every block.
     pub copies: u8,
-    /// Shards that the pool is divided into (1 in this version).
+    /// Number of shards of the pool; 1 in this version.
     pub shards: u32,
     /// The pool's name.
     pub name: String,
@@ -183,18 +195,18 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Bytes from the start of the device to the slot that `sequence` is written to.
+    /// The offset in bytes, from the start of the device, of the slot for `sequence`.
     pub fn offset_of(sequence: u64) -> u64 {
         SLOT_STEP * (1 + sequence % SLOTS)
     }
 
-    /// Writes all copies of it into `out`, which is a whole slot.
+    /// Writes all copies of the superblock into `out`, which is a whole slot.
     pub fn encode_slot(&self, out: &mut [u8]) {
         assert_eq!(out.len(), SLOT_COPIES * BLOCK);
         out.chunks_exact_mut(BLOCK).for_each(|copy| self.encode(copy));
     }
 
-    /// Writes it into `out`, of [`BLOCK`] bytes.
+    /// Writes the superblock into `out`, which has [`BLOCK`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
         let mut raw = Raw {
             magic: MAGIC,
@@ -248,8 +260,9 @@ impl Superblock {
         seal(out);
     }
 
-    /// Reads and verifies one. Magic and version are looked at before the crc32c, so that a foreign block and a newer format are
-    /// told apart from damage.
+    /// Decodes and verifies a superblock. The magic is checked before the crc32c, so that a foreign
+    /// block is told apart from a damaged one. The crc32c is checked before the version, so that a
+    /// damaged block is told apart from a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let raw = Raw::read_from_bytes(bytes).map_err(|_| FormatError::Length {
             what: WHAT,
@@ -352,7 +365,7 @@ impl Superblock {
     }
 }
 
-/// A name in its fixed field; longer ones are cut (callers check the length first).
+/// A name in its fixed field. A name that is too long is cut; callers check the length before.
 pub(crate) fn padded_name(name: &str) -> [u8; MAX_NAME] {
     let mut out = [0; MAX_NAME];
     let n = name.len().min(MAX_NAME);
@@ -422,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_cache() {
+    fn cache_flags_round_trip() {
         let mut out = encoded();
         assert_eq!(out[160..192], [0; 32]);
         let void = Superblock { clean_void: true, ..sample() };
@@ -462,7 +475,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_but_sealed_bytes_never_panic(at in prop::collection::vec((8usize..BLOCK - 4, any::<u8>()), 1..20)) {
+        fn hostile_but_sealed_bytes_never_panic(
+            at in prop::collection::vec((8usize..BLOCK - 4, any::<u8>()), 1..20),
+        ) {
             let mut bytes = encoded();
             for (i, b) in at {
                 bytes[i] = b;

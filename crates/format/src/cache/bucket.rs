@@ -1,7 +1,8 @@
-//! What the bucket table says of each bucket: records of 16 bytes in the payload of a page.
+//! Records of the bucket table: 16 bytes for each bucket, in the payload of a page.
 //!
 //! ```text
-//!    0  generation u32     4  kind u8     5  reserved u8     6  live u16     8  dirty_open u16    10  dirty_cut u16    12  last_use u32
+//!    0  generation u32    4  kind u8           5  reserved u8    6  live u16
+//!    8  dirty_open u16   10  dirty_cut u16    12  last_use u32
 //! ```
 
 use base::BucketGen;
@@ -33,7 +34,7 @@ const _: () = assert!(size_of::<Raw>() == 16 && RECORDS_PER_PAGE == 252);
 /// What a bucket holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BucketKind {
-    /// Nothing that counts.
+    /// Nothing: no key that counts refers to it.
     #[default]
     Free,
     /// Blocks of volumes.
@@ -42,24 +43,25 @@ pub enum BucketKind {
     Nodes,
 }
 
-/// A bucket as of a checkpoint.
+/// The record of a bucket, as of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BucketRecord {
-    /// Keys with another one are stale.
+    /// The bucket's generation. Keys with another one are stale.
     pub generation: BucketGen,
     /// What it holds.
     pub kind: BucketKind,
-    /// Blocks that the index refers to.
+    /// Number of blocks that the index refers to.
     pub live: u16,
-    /// Of these, those of the open epoch.
+    /// Of these, the blocks that are dirty in the open epoch.
     pub dirty_open: u16,
-    /// Of these, those of the cut that was being written back.
+    /// Of these, the blocks that are dirty in the sealed epochs.
     pub dirty_cut: u16,
-    /// When it was used last, in a coarse unit; 0: not known.
+    /// When the bucket was used last, in a coarse unit; 0: not known.
     pub last_use: u32,
 }
 
-/// Writes up to [`RECORDS_PER_PAGE`] records into a page's payload; the rest of it says "free".
+/// Encodes at most [`RECORDS_PER_PAGE`] records into the payload of a page. The rest of the page is
+/// filled with records of free buckets.
 pub fn encode_buckets(records: &[BucketRecord], payload: &mut [u8]) {
     payload.fill(0);
     for (out, r) in payload.chunks_exact_mut(size_of::<Raw>()).zip(records) {
@@ -80,7 +82,7 @@ pub fn encode_buckets(records: &[BucketRecord], payload: &mut [u8]) {
     }
 }
 
-/// Reads the records of a page's payload, all of them.
+/// Decodes all [`RECORDS_PER_PAGE`] records of a page's payload; fewer if the payload is shorter.
 pub fn decode_buckets(payload: &[u8]) -> Result<Vec<BucketRecord>, FormatError> {
     let mut out = Vec::with_capacity(RECORDS_PER_PAGE);
     for bytes in payload.chunks_exact(size_of::<Raw>()).take(RECORDS_PER_PAGE) {
@@ -124,7 +126,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(seed in prop::collection::vec((any::<u32>(), 0u8..3, 0u16..500, 0u16..500, 0u16..500, any::<u32>()), 0..=RECORDS_PER_PAGE)) {
+        fn round_trip(
+            seed in prop::collection::vec(
+                (any::<u32>(), 0u8..3, 0u16..500, 0u16..500, 0u16..500, any::<u32>()),
+                0..=RECORDS_PER_PAGE,
+            ),
+        ) {
             let records: Vec<BucketRecord> = seed.iter().map(|&(g, k, l, o, c, u)| BucketRecord {
                 generation: BucketGen(g),
                 kind: [BucketKind::Free, BucketKind::Data, BucketKind::Nodes][usize::from(k)],

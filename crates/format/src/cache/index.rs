@@ -2,32 +2,37 @@
 //!
 //! ```text
 //! key:          volume u32 big-endian, first block u40 big-endian
-//! data:         kind u8 (0 clean, 1 dirty), epoch u32, address u40, generation u32, then a crc32c for each of its 1 to 64 blocks
+//! data:         kind u8 (0 clean, 1 dirty), epoch u32, address u40, generation u32,
+//!               then a crc32c for each of its 1 to 64 blocks
 //! zeros:        kind u8 (2), epoch u32, blocks u40
 //! staged:       kind u8 (3), epoch u32, then a crc32c for each of its 1 to 64 blocks
 //! part:         kind u8 (4), epoch u32, address u40, generation u32, sectors u8, crc32c
 //! part over staged: the same with kind 5, then the epoch u32 and the crc32c of the staged block
 //! ```
 //!
-//! A *part* is one block of a bucket of which only some sectors of 512 bytes count: bit 0 of `sectors` is the first one. The others are zeros there, and their
-//! content is what the pool's published image has; or, where the part was written over a staged block, what the staging volume of that epoch has, until that is
-//! published. It is always dirty when it is written, and counts for nothing when its epoch is published.
+//! A *part* is one block of a bucket in which only some sectors of 512 bytes count; bit 0 of
+//! `sectors` stands for the first sector. The other sectors of that block are zeros. Their real
+//! content is in the pool's published image. If the part was written over a staged block, their
+//! content is in the staging volume of that block's epoch until that epoch is published. A part is
+//! always dirty when it is written, and does not count any more once its epoch is published.
 //!
-//! Little-endian but for the keys, whose order counts. A record stands in a node that was verified as a whole; it may still make no sense, so
+//! Numbers are little-endian, except in keys, where the order of bytes must be the order of blocks.
+//! The node that holds a record was verified as a whole. The record may still be invalid, so
 //! decoding checks every length and range.
 
 use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, Sectors, VolumeId};
 
-/// Most blocks in one data extent.
+/// The largest number of blocks in a data extent.
 pub const MAX_EXTENT_BLOCKS: usize = 64;
 /// Bytes of a key.
 pub const KEY_LEN: usize = 9;
 /// Bytes of a data record before its checksums.
 pub const DATA_HEAD: usize = 14;
-/// Volumes have no block at or behind this.
+/// Block numbers of volumes are below this.
 const MAX_LBA: u64 = 1 << 40;
 
-/// The key of the extent that begins at a block. A block beyond the largest is the largest: a range may end there.
+/// The key of an extent that begins at block `lba`. A larger number than the largest block is
+/// reduced to it, because the end of a range may be there.
 pub fn index_key(volume: VolumeId, lba: Lba) -> [u8; KEY_LEN] {
     let mut key = [0; KEY_LEN];
     key[..4].copy_from_slice(&volume.0.to_be_bytes());
@@ -35,7 +40,7 @@ pub fn index_key(volume: VolumeId, lba: Lba) -> [u8; KEY_LEN] {
     key
 }
 
-/// Reads a key; `None` if it cannot be one.
+/// Decodes a key. Returns `None` if it is invalid.
 pub fn decode_key(key: &[u8]) -> Option<(VolumeId, Lba)> {
     let (volume, lba) = key.split_at_checked(4)?;
     let lba: [u8; 5] = lba.try_into().ok()?;
@@ -51,47 +56,48 @@ fn u40(b: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], 0, 0, 0]))
 }
 
-/// Checksums in place.
+/// A list of checksums, read in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CrcList<'a>(&'a [u8]);
 
 impl<'a> CrcList<'a> {
-    /// How many.
+    /// Number of checksums.
     pub fn len(&self) -> usize {
         self.0.len() / 4
     }
 
-    /// Never true of a decoded record.
+    /// True if there are none. The list of a decoded record is never empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `len` of them from number `from` on. Panics if there are fewer.
+    /// The `len` checksums from number `from` on. Panics if there are fewer.
     pub fn cut(&self, from: usize, len: usize) -> CrcList<'a> {
         CrcList(&self.0[from * 4..][..len * 4])
     }
 
-    /// Each of them.
+    /// Iterates over the checksums.
     pub fn iter(&self) -> impl Iterator<Item = Crc> + use<'a> {
         self.0.chunks_exact(4).map(|c| Crc::from_le_bytes([c[0], c[1], c[2], c[3]]))
     }
 }
 
-/// A block of the pool's staging volume of an epoch.
+/// A reference to a block of one of the pool's staging volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StagedBelow {
-    /// The epoch.
+    /// The epoch of the staging volume.
     pub epoch: Epoch,
-    /// What the block should be.
+    /// The crc32c that the block should have.
     pub crc: Crc,
 }
 
-/// What of a block counts.
+/// The part of a block that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cover {
-    /// These sectors.
+    /// The sectors that count.
     pub sectors: Sectors,
-    /// Where the others are, until that epoch is published; `None`: in the pool's published image.
+    /// Where the other sectors are. `Some`: in this staged block, until its epoch is published.
+    /// `None`: in the pool's published image.
     pub below: Option<StagedBelow>,
 }
 
@@ -99,59 +105,60 @@ impl Cover {
     /// The whole block.
     pub const ALL: Cover = Cover { sectors: Sectors::ALL, below: None };
 
-    /// True if it is the whole block.
+    /// True if the whole block counts.
     pub fn is_all(&self) -> bool {
         self.sectors.is_all()
     }
 }
 
-/// What blocks of a volume are.
+/// The value of a key: what the cache knows of some blocks of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexValue<'a> {
-    /// Blocks of a bucket.
+    /// The blocks are in a bucket.
     Data {
-        /// Written here, not read from the pool.
+        /// True if a client wrote the blocks, false if they were read from the pool or also written
+        /// to it.
         dirty: bool,
-        /// In which epoch; 0 if clean.
+        /// The epoch of the write; 0 if clean.
         epoch: Epoch,
-        /// First block.
+        /// The first block in the cache.
         addr: CacheAddr,
-        /// The generation of its bucket.
+        /// The generation of the bucket.
         generation: BucketGen,
-        /// Of each block.
+        /// The crc32c of each block.
         crcs: CrcList<'a>,
     },
-    /// Discarded.
+    /// The blocks were discarded or zeroed; they read as zeros.
     Zeros {
-        /// In which epoch.
+        /// The epoch of the discard.
         epoch: Epoch,
-        /// Blocks.
+        /// Number of blocks.
         len: u64,
     },
-    /// Blocks of the pool's staging volume of this volume and epoch.
+    /// The blocks are in the pool's staging volume of this volume and epoch.
     Staged {
-        /// In which epoch.
+        /// The epoch of the write.
         epoch: Epoch,
-        /// Of each block.
+        /// The crc32c of each block.
         crcs: CrcList<'a>,
     },
-    /// A block of a bucket of which some sectors count.
+    /// Some sectors of one block are in a bucket.
     Part {
-        /// In which epoch it was written.
+        /// The epoch of the write.
         epoch: Epoch,
-        /// The block.
+        /// The block in the cache.
         addr: CacheAddr,
-        /// The generation of its bucket.
+        /// The generation of the bucket.
         generation: BucketGen,
-        /// What of it counts: some sectors, but not all.
+        /// The sectors that count, which are never none or all of them.
         cover: Cover,
-        /// Of the whole block, in which all other sectors are zeros.
+        /// The crc32c of the whole block in the cache, in which all other sectors are zeros.
         crc: Crc,
     },
 }
 
 impl<'a> IndexValue<'a> {
-    /// Reads a value; `None` if it cannot be one.
+    /// Decodes a value. Returns `None` if it is invalid.
     pub fn decode(value: &'a [u8]) -> Option<IndexValue<'a>> {
         let (&kind, rest) = value.split_first()?;
         let (epoch, rest) = rest.split_at_checked(4)?;
@@ -208,7 +215,7 @@ impl<'a> IndexValue<'a> {
     }
 }
 
-/// Puts a data record into `out`, which is cleared first. An epoch of 0 is clean.
+/// Encodes a data record into `out`, which is cleared first. The blocks are clean if `epoch` is 0.
 pub fn encode_data(
     out: &mut Vec<u8>,
     epoch: Epoch,
@@ -227,7 +234,7 @@ pub fn encode_data(
     }
 }
 
-/// Puts a record of zeros into `out`, which is cleared first.
+/// Encodes a record of zeros into `out`, which is cleared first. `len` counts blocks.
 pub fn encode_zeros(out: &mut Vec<u8>, epoch: Epoch, len: u64) {
     out.clear();
     out.push(2);
@@ -235,7 +242,7 @@ pub fn encode_zeros(out: &mut Vec<u8>, epoch: Epoch, len: u64) {
     out.extend_from_slice(&len.to_le_bytes()[..5]);
 }
 
-/// Puts a record of staged blocks into `out`, which is cleared first.
+/// Encodes a record of staged blocks into `out`, which is cleared first.
 pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
     debug_assert!((1..=MAX_EXTENT_BLOCKS).contains(&crcs.len()) && epoch.0 > 0);
     out.clear();
@@ -244,7 +251,7 @@ pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
     crcs.iter().for_each(|c| out.extend_from_slice(&c.to_le_bytes()));
 }
 
-/// Puts a record of a part of a block into `out`, which is cleared first.
+/// Encodes a record of a part of a block into `out`, which is cleared first.
 pub fn encode_part(
     out: &mut Vec<u8>,
     epoch: Epoch,
@@ -273,28 +280,45 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(volume in 1u32.., lba in 0u64..MAX_LBA, epoch: u32, addr in 0u64..1 << 40, generation: u32, crcs in prop::collection::vec(any::<u32>(), 1..=MAX_EXTENT_BLOCKS), len in 1u64..1 << 40) {
-            prop_assert_eq!(decode_key(&index_key(VolumeId(volume), Lba(lba))), Some((VolumeId(volume), Lba(lba))));
+        fn round_trip(
+            volume in 1u32..,
+            lba in 0u64..MAX_LBA,
+            epoch: u32,
+            addr in 0u64..1 << 40,
+            generation: u32,
+            crcs in prop::collection::vec(any::<u32>(), 1..=MAX_EXTENT_BLOCKS),
+            len in 1u64..1 << 40,
+        ) {
+            let block = (VolumeId(volume), Lba(lba));
+            prop_assert_eq!(decode_key(&index_key(block.0, block.1)), Some(block));
+            let (addr, generation) = (CacheAddr(addr), BucketGen(generation));
             let mut out = Vec::new();
-            encode_data(&mut out, Epoch(epoch), CacheAddr(addr), BucketGen(generation), &crcs);
-            let Some(IndexValue::Data { dirty, epoch: e, addr: a, generation: g, crcs: c }) = IndexValue::decode(&out) else { panic!("no data") };
-            prop_assert_eq!((dirty, e, a, g), (epoch > 0, Epoch(epoch), CacheAddr(addr), BucketGen(generation)));
+            encode_data(&mut out, Epoch(epoch), addr, generation, &crcs);
+            let Some(IndexValue::Data { dirty, epoch: e, addr: a, generation: g, crcs: c }) =
+                IndexValue::decode(&out)
+            else {
+                panic!("not data")
+            };
+            prop_assert_eq!((dirty, e, a, g), (epoch > 0, Epoch(epoch), addr, generation));
             prop_assert_eq!(c.iter().collect::<Vec<_>>(), crcs.clone());
-            encode_staged(&mut out, Epoch(epoch.max(1)), &crcs);
-            let Some(IndexValue::Staged { epoch: e, crcs: c }) = IndexValue::decode(&out) else { panic!("not staged") };
-            prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (Epoch(epoch.max(1)), crcs.clone()));
+            let epoch = Epoch(epoch.max(1));
+            encode_staged(&mut out, epoch, &crcs);
+            let Some(IndexValue::Staged { epoch: e, crcs: c }) = IndexValue::decode(&out) else {
+                panic!("not staged")
+            };
+            prop_assert_eq!((e, c.iter().collect::<Vec<_>>()), (epoch, crcs.clone()));
             prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);
             prop_assert_eq!(IndexValue::decode(&out[..5]), None);
             out[1..5].fill(0);
             prop_assert_eq!(IndexValue::decode(&out), None);
-            encode_zeros(&mut out, Epoch(epoch.max(1)), len);
-            prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Zeros { epoch: Epoch(epoch.max(1)), len }));
-            let (epoch, addr, generation) = (Epoch(epoch.max(1)), CacheAddr(addr), BucketGen(generation));
+            encode_zeros(&mut out, epoch, len);
+            prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Zeros { epoch, len }));
             let (sectors, crc) = (Sectors::from_bits((generation.0 as u8).clamp(1, 0xfe)), crcs[0]);
             for below in [None, Some(StagedBelow { epoch: Epoch(epoch.0.div_ceil(2)), crc })] {
                 let cover = Cover { sectors, below };
                 encode_part(&mut out, epoch, (addr, generation), &cover, crc);
-                prop_assert_eq!(IndexValue::decode(&out), Some(IndexValue::Part { epoch, addr, generation, cover, crc }));
+                let part = IndexValue::Part { epoch, addr, generation, cover, crc };
+                prop_assert_eq!(IndexValue::decode(&out), Some(part));
                 prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);
                 out[14] = 0xff;
                 prop_assert_eq!(IndexValue::decode(&out), None);
@@ -308,7 +332,10 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_never_panic(key in prop::collection::vec(any::<u8>(), 0..12), value in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn hostile_bytes_never_panic(
+            key in prop::collection::vec(any::<u8>(), 0..12),
+            value in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
             let _ = decode_key(&key);
             let _ = IndexValue::decode(&value);
         }

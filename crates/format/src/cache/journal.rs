@@ -1,12 +1,16 @@
-//! Entries of the cache's journal: a header, then records, in whole blocks.
+//! Entries of the cache's journal. An entry is a header and records, in whole blocks.
 //!
 //! ```text
-//!    0  magic "FBJR"        4  incarnation u32      8  sequence u64     16  durable u64    24  cache uuid
-//!   40  record bytes u32   44  records u32         48  reserved u64     56  crc32c of the whole entry, this field as zeros    60  reserved u32
+//!    0  magic "FBJR"          4  incarnation u32
+//!    8  sequence u64         16  durable u64
+//!   24  cache uuid           40  record bytes u32
+//!   44  records u32          48  reserved u64
+//!   56  crc32c of the whole entry, with zeros in this field
+//!   60  reserved u32
 //!   64  records
 //! ```
 //!
-//! Records follow one another, each with a tag:
+//! Records follow one another without padding. Each begins with a tag:
 //!
 //! ```text
 //! 1 insert   volume u32, first block u40, value length u16, value (as in the index)
@@ -15,8 +19,9 @@
 //! 4 epoch    epoch u32
 //! ```
 //!
-//! Any block of an entry may be missing or old after a crash: one crc32c covers all of it. An entry of an earlier life of the ring is told by its
-//! incarnation and sequence.
+//! After a crash any block of an entry may be missing or old, so one crc32c covers all of them. The
+//! incarnation and the sequence number tell an entry apart from one that an earlier pass over the
+//! ring left behind.
 
 use base::{BLOCK, BucketGen, BucketId, Epoch, Lba, VolumeId, crc32c};
 use zerocopy::little_endian::{U32, U64};
@@ -25,17 +30,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::index::{DATA_HEAD, IndexValue, MAX_EXTENT_BLOCKS, index_key};
 use crate::FormatError;
 
-/// Most blocks of an entry.
+/// The largest number of blocks in an entry.
 pub const MAX_ENTRY_BLOCKS: u32 = 64;
 
 const HEAD: usize = size_of::<Raw>();
 const CAPACITY: usize = MAX_ENTRY_BLOCKS as usize * BLOCK - HEAD;
-/// What stands before the value of an insert; no other record is longer than [`SHORT`].
+/// Bytes of an insert before its value. No other record is longer than [`SHORT`].
 const INSERT_HEAD: usize = 12;
 const SHORT: usize = 16;
-/// The longest value that is no list of checksums: a part over a staged block.
+/// Bytes of the longest value without a list of checksums: a part over a staged block.
 const PART: usize = 27;
-/// The longest record.
+/// Bytes of the longest record.
 const LONGEST: usize = INSERT_HEAD + DATA_HEAD + 4 * MAX_EXTENT_BLOCKS;
 const MAGIC: [u8; 4] = *b"FBJR";
 const WHAT: &str = "journal entry";
@@ -58,63 +63,64 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 64 && std::mem::offset_of!(Raw, crc) == CRC_AT);
 
-/// What an entry says before its records.
+/// The header of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHeader {
-    /// The cache.
+    /// The cache's uuid.
     pub uuid: [u8; 16],
-    /// The open that wrote it.
+    /// The incarnation (the open of the cache) that wrote the entry.
     pub incarnation: u32,
-    /// Its number.
+    /// The entry's sequence number.
     pub sequence: u64,
-    /// The last entry that was known durable, with the data of its records, when this one was written.
+    /// The last entry that was known to be durable, with the data of its records, when this one was
+    /// written.
     pub durable: u64,
 }
 
-/// One change.
+/// A record: one change of the index or of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// Blocks are what the value says.
+    /// Blocks of a volume have a new value.
     Insert {
         /// The volume.
         volume: VolumeId,
-        /// Its first block.
+        /// The first block.
         lba: Lba,
-        /// As in the index.
+        /// The value, encoded as in the index.
         value: &'a [u8],
     },
-    /// A bucket was evicted.
+    /// A bucket was evicted, which raised its generation.
     Raise {
         /// The bucket.
         bucket: BucketId,
-        /// Its generation from now on.
+        /// Its new generation.
         generation: BucketGen,
     },
-    /// The cache knows nothing of these blocks any more.
+    /// The cache does not know these blocks any more.
     Remove {
         /// The volume.
         volume: VolumeId,
         /// The first block.
         lba: Lba,
-        /// How many.
+        /// Number of blocks.
         len: u64,
     },
     /// A cut was taken.
     Epoch {
-        /// The open epoch from now on.
+        /// The epoch that is open from now on.
         epoch: Epoch,
     },
 }
 
-/// So many blocks more, at the most, do entries take with `records` more records that follow one
-/// another, of extents with `checksums` checksums in all: they may begin an entry, or leave the
-/// rest of one empty because the next record does not fit any more.
+/// The largest number of blocks that `records` consecutive records add to the journal, if their
+/// extents have `checksums` checksums in all. The records may begin a new entry. They may also
+/// leave the rest of an entry empty, because the next record does not fit into it.
 pub const fn blocks_for(records: usize, checksums: usize) -> u32 {
     let bytes = records * (INSERT_HEAD + PART) + 4 * checksums;
     (bytes + HEAD + LONGEST).div_ceil(BLOCK) as u32
 }
 
-/// Records that gather for an entry.
+/// Collects the records of an entry.
 #[derive(Default)]
 pub struct EntryBuilder {
     bytes: Vec<u8>,
@@ -122,27 +128,28 @@ pub struct EntryBuilder {
 }
 
 impl EntryBuilder {
-    /// An empty one.
+    /// Creates an entry without records.
     pub fn new() -> EntryBuilder {
         EntryBuilder::default()
     }
 
-    /// True without records.
+    /// True if there are no records.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Records in it.
+    /// Number of records.
     pub fn records(&self) -> u32 {
         self.records
     }
 
-    /// Blocks that the entry takes.
+    /// Number of blocks that the entry takes.
     pub fn blocks(&self) -> u32 {
         (HEAD + self.bytes.len()).div_ceil(BLOCK) as u32
     }
 
-    /// Adds a record; false if it does not fit any more.
+    /// Adds a record. Returns false, and changes nothing, if the record does not fit into the
+    /// entry.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         let need = match record {
             Record::Insert { value, .. } => INSERT_HEAD + value.len(),
@@ -178,7 +185,7 @@ impl EntryBuilder {
         true
     }
 
-    /// Writes the entry into `out`, of exactly its blocks.
+    /// Writes the entry into `out`, which must have exactly the entry's blocks.
     pub fn seal(&self, header: &EntryHeader, out: &mut [u8]) {
         assert_eq!(out.len(), self.blocks() as usize * BLOCK);
         let raw = Raw {
@@ -204,7 +211,7 @@ impl EntryBuilder {
 /// A verified entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its number.
+    /// The entry's sequence number.
     pub sequence: u64,
     /// See [`EntryHeader::durable`].
     pub durable: u64,
@@ -213,12 +220,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Blocks that it takes.
+    /// Number of blocks that the entry takes.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Its records, in order.
+    /// Iterates over the records in the order in which they were pushed.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -229,7 +236,8 @@ impl Entry {
     }
 }
 
-/// Reads the entry that begins `bytes` (of whole blocks), if it is the one expected. All its records are verified.
+/// Decodes the entry at the start of `bytes` (whole blocks), which must be the expected one. All
+/// its records are verified.
 pub fn decode_entry(
     bytes: &[u8],
     uuid: &[u8; 16],
@@ -283,7 +291,8 @@ pub fn decode_entry(
     Ok(entry)
 }
 
-/// The blocks of what begins like the entry that is expected; nothing else of it is verified.
+/// The number of blocks of the entry at the start of `bytes`, by its header alone. Returns `None`
+/// if the header is not that of the expected entry. Nothing else is verified.
 pub fn blocks_of(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Option<usize> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
     let expected = raw.magic == MAGIC
@@ -294,13 +303,14 @@ pub fn blocks_of(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64)
     expected.then(|| (HEAD + raw.bytes.get() as usize).div_ceil(BLOCK))
 }
 
-/// The sequence number of what begins like an entry; nothing of it is verified.
+/// The sequence number in what looks like the header of an entry. Nothing is verified but the
+/// magic.
 pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
     (raw.magic == MAGIC).then(|| raw.sequence.get())
 }
 
-/// The first record and what is behind it; `None` if it makes no sense, or there is none.
+/// Splits off the first record. Returns `None` if it is invalid or `bytes` is empty.
 fn take(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let u32_at = |b: &[u8]| Some(u32::from_le_bytes(b.try_into().ok()?));

@@ -54,7 +54,7 @@ fn round_trip_and_every_flipped_bit() {
 }
 
 #[test]
-fn an_entry_is_full_at_its_largest_and_torn_by_its_blocks() {
+fn an_entry_with_a_missing_block_is_refused() {
     let value = &values()[0];
     let mut builder = EntryBuilder::new();
     let mut n = 0;
@@ -75,8 +75,11 @@ fn an_entry_is_full_at_its_largest_and_torn_by_its_blocks() {
 
 proptest! {
     #[test]
-    fn records_that_make_no_sense_are_refused(bytes in prop::collection::vec(any::<u8>(), 1..200), records in 0u32..4) {
-        // With a right checksum: what a program with a fault would write.
+    fn invalid_records_are_refused(
+        bytes in prop::collection::vec(any::<u8>(), 1..200),
+        records in 0u32..4,
+    ) {
+        // The checksum is right, as if a faulty program had written the entry.
         let builder = EntryBuilder { bytes, records };
         let mut out = vec![0; builder.blocks() as usize * BLOCK];
         builder.seal(&HEADER, &mut out);

@@ -1,4 +1,4 @@
-//! The structures of a cache device: superblock, bucket records, journal entries, watermark, index records.
+//! The structures of a cache device: superblock, bucket table, journal, watermark, index records.
 
 pub mod bucket;
 pub mod index;

@@ -1,19 +1,23 @@
-//! The superblock of a cache device: [`SLOTS`] of them, written in turn.
+//! The superblock of a cache device. The device has [`SLOTS`] slots for it, which are written in
+//! turn.
 //!
 //! Layout of the block (little-endian; offsets in bytes, asserted below):
 //!
 //! ```text
-//!    0  magic "FBCACHE1"        8  version, shard            16  features: compatible, read-only compatible, incompatible
+//!    0  magic "FBCACHE1"        8  version, shard
+//!   16  features: compatible, read-only compatible, incompatible
 //!   40  cache uuid             56  pool uuid                 72  sequence, generation
 //!   88  incarnation, state     96  bucket blocks, buckets, journal blocks, replay position
 //!  112  table start           120  journal start            128  replay sequence
 //!  136  epoch, cut            144  root: address, generation, crc32c, height
-//!  168  digest of the bucket table (0: not said)              176  staged blocks of the open epoch, of the sealed ones
-//!  192  the first epoch that is counted as dirty (0: not said)
-//! 4092  crc32c of all before it
+//!  168  digest of the bucket table (0: not recorded)
+//!  176  staged blocks of the open epoch, of the sealed epochs
+//!  192  the oldest epoch that is counted as dirty (0: not recorded)
+//! 4092  crc32c of all bytes before it
 //! ```
 //!
-//! A superblock may be torn, lost or old: the crc32c finds the torn one, the sequence number the newest.
+//! A superblock may be torn, lost or old. The crc32c detects a torn one, and the highest sequence
+//! number marks the newest.
 
 use base::{BLOCK, Epoch, Generation, PoolAddr};
 use zerocopy::little_endian::{U32, U64};
@@ -25,17 +29,18 @@ use crate::seal::{check_seal, seal};
 
 /// Superblock slots on a cache device.
 pub const SLOTS: u64 = 4;
-/// Distance between slots, and offset of the first.
+/// Distance between slots, and offset of the first one, in bytes.
 pub const SLOT_STEP: u64 = 16 * 1024;
 /// The newest version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
 
 /// Incompatible feature: keys may name blocks of the pool's staging volumes.
 pub const FEATURE_STAGED: u64 = 1;
-/// Incompatible feature: keys may be of parts of blocks.
+/// Incompatible feature: keys may stand for parts of blocks.
 pub const FEATURE_PARTS: u64 = 2;
-/// Incompatible feature: the journal's ring stands twice, one copy behind the other. A cache without it is refused: it was made before
-/// the format was released, and its buckets begin elsewhere.
+/// Incompatible feature: the journal has two rings, which are copies of each other. A cache without
+/// this feature is refused. It was made before the format was released, and its buckets begin
+/// elsewhere.
 pub const FEATURE_TWO_RINGS: u64 = 4;
 const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS;
 
@@ -92,68 +97,70 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
-/// Whether the cache belongs to its pool still.
+/// Whether the cache still belongs to its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheState {
-    /// It may hold what the pool does not have.
+    /// The cache may hold data that the pool does not have.
     Attached,
-    /// Everything was written back; nothing in it counts any more.
+    /// The pool does not use the cache any more, and nothing in it counts.
     Detached,
 }
 
 /// A verified superblock of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheSuperblock {
-    /// The cache.
+    /// The cache's uuid.
     pub uuid: [u8; 16],
-    /// The pool it is in front of.
+    /// The uuid of the pool that the cache belongs to.
     pub pool_uuid: [u8; 16],
     /// Grows by one with every superblock written.
     pub sequence: u64,
-    /// Opens of this cache.
+    /// Counts the opens of this cache.
     pub incarnation: u32,
-    /// The checkpoint.
+    /// The generation of the checkpoint.
     pub generation: Generation,
-    /// The index as of the checkpoint.
+    /// The root of the index as of the checkpoint.
     pub root: Option<RootPtr>,
     /// Blocks in a bucket.
     pub bucket_blocks: u32,
-    /// Buckets.
+    /// Number of buckets.
     pub bucket_count: u32,
-    /// First block of the bucket table.
+    /// First block of the bucket table, on the device.
     pub table_start: u64,
-    /// First block of the journal's ring.
+    /// First block of the journal's first ring, on the device.
     pub journal_start: u64,
-    /// Blocks of the ring.
+    /// Number of blocks in each ring of the journal.
     pub journal_blocks: u32,
-    /// Where replay begins: blocks from the ring's start.
+    /// Where replay begins, in blocks from the start of a ring.
     pub replay_position: u32,
-    /// And with which entry.
+    /// The sequence number of the entry with which replay begins.
     pub replay_sequence: u64,
-    /// The open epoch at the checkpoint's freeze.
+    /// The epoch that was open when the checkpoint froze the index.
     pub epoch: Epoch,
-    /// The newest epoch that a cut had sealed, and that was not published then; 0: none.
+    /// The newest epoch that was sealed by a cut and not published then; 0: none.
     pub cut: Epoch,
-    /// The sum of [`crate::page::page_digest`] over the pages of the bucket table; 0 in superblocks written before this was said.
+    /// The sum of [`crate::page::page_digest`] over the pages of the bucket table, modulo 2^64.
+    /// Superblocks from before this field existed have 0.
     pub table_digest: u64,
-    /// Blocks of staged keys that no published cut has: of the open epoch, and of the sealed ones.
+    /// Number of staged blocks that are not published: those of the open epoch, and those of the
+    /// sealed epochs.
     pub staged: (u64, u64),
-    /// The oldest epoch whose blocks are counted as dirty, here and in the bucket table; 0 in
-    /// superblocks written before this was said.
+    /// The oldest epoch whose blocks are counted as dirty, here and in the bucket table.
+    /// Superblocks from before this field existed have 0.
     pub counted_from: Epoch,
-    /// Whether it counts.
+    /// Whether the cache is attached.
     pub state: CacheState,
-    /// The shard that it belongs to.
+    /// The shard that the cache belongs to; always 0 in this version.
     pub shard: u32,
 }
 
 impl CacheSuperblock {
-    /// Bytes from the start of the device to the slot that `sequence` is written to.
+    /// The offset in bytes, from the start of the device, of the slot for `sequence`.
     pub fn offset_of(sequence: u64) -> u64 {
         SLOT_STEP * (1 + sequence % SLOTS)
     }
 
-    /// Writes it into `out`, of [`BLOCK`] bytes.
+    /// Writes the superblock into `out`, which has [`BLOCK`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
         let root = self.root.unwrap_or(RootPtr { ptr: NodePtr::default(), height: 0 });
         let raw = Raw {
@@ -196,7 +203,7 @@ impl CacheSuperblock {
         seal(out);
     }
 
-    /// Reads and verifies one.
+    /// Decodes and verifies a superblock.
     pub fn decode(bytes: &[u8]) -> Result<CacheSuperblock, FormatError> {
         let raw = Raw::read_from_bytes(bytes).map_err(|_| FormatError::Length {
             what: WHAT,

@@ -1,12 +1,14 @@
-//! The journal's watermark: the last entry that is durable, said apart from the journal.
+//! The journal's watermark: a block that names the last durable entry of the journal.
 //!
 //! ```text
-//!    0  magic "FBWATER1"    8  cache uuid    24  incarnation u32    28  reserved u32    32  durable u64    4092  crc32c of all before it
+//!    0  magic "FBWATER1"    8  cache uuid      24  incarnation u32
+//!   28  reserved u32       32  durable u64   4092  crc32c of all bytes before it
 //! ```
 //!
-//! An entry names the last one that was durable when it was written, so nothing in the journal tells of the last entry itself. When
-//! nothing follows it for a while, this block does. There are [`WATERMARK_SLOTS`] of it, written one after the other, as one may be
-//! torn. A watermark that is lost or old says less; none says too much.
+//! An entry names the last entry that was durable when it was written, so no entry says that the
+//! last one is durable. If no entry follows for a while, the watermark says it. There are
+//! [`WATERMARK_SLOTS`] copies, written one after the other, because a write may tear one of them. A
+//! lost or old watermark names an earlier entry. No watermark names an entry that is not durable.
 
 use base::BLOCK;
 use zerocopy::little_endian::{U32, U64};
@@ -16,7 +18,7 @@ use super::superblock::{SLOT_STEP, SLOTS};
 use crate::FormatError;
 use crate::seal::{check_seal, seal};
 
-/// Places of the watermark, behind those of superblocks.
+/// Number of slots for the watermark, which follow those of the superblock.
 pub const WATERMARK_SLOTS: u64 = 2;
 
 const WHAT: &str = "journal watermark";
@@ -37,24 +39,24 @@ struct Raw {
 const _: () =
     assert!(size_of::<Raw>() == BLOCK && std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 
-/// What it says.
+/// A verified watermark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermark {
-    /// The cache.
+    /// The cache's uuid.
     pub uuid: [u8; 16],
-    /// The open that wrote it.
+    /// The incarnation (the open of the cache) that wrote the journal.
     pub incarnation: u32,
-    /// The last entry that is durable, with the data of its records and all entries before it.
+    /// The last durable entry. The data of its records and all entries before it are durable too.
     pub durable: u64,
 }
 
 impl Watermark {
-    /// Bytes from the start of the device to a slot.
+    /// The offset of a slot in bytes, from the start of the device.
     pub fn offset_of(slot: u64) -> u64 {
         SLOT_STEP * (1 + SLOTS + slot)
     }
 
-    /// Writes it into `out`, of [`BLOCK`] bytes.
+    /// Writes the watermark into `out`, which has [`BLOCK`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
         let raw = Raw {
             magic: MAGIC,
@@ -69,7 +71,7 @@ impl Watermark {
         seal(out);
     }
 
-    /// Reads and verifies one.
+    /// Decodes and verifies a watermark.
     pub fn decode(bytes: &[u8]) -> Result<Watermark, FormatError> {
         let raw = Raw::read_from_bytes(bytes).map_err(|_| FormatError::Length {
             what: WHAT,

@@ -1,4 +1,4 @@
-//! Changes of a node: in place where they fit, else by building it anew or splitting it.
+//! Edits of a node: in place where there is room, else by rebuilding or splitting it.
 
 use zerocopy::FromZeros;
 
@@ -6,23 +6,23 @@ use super::{
     BODY, Block, Key, MAGIC, MAX_VALUE, NodePage, NodePtr, RECORD, SLOT, encode_pointer, head_of,
 };
 
-/// The record does not fit into the node: split it.
+/// The record does not fit into the node; the caller splits the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
 /// The two halves of a node.
 pub struct Split {
-    /// The keys below `separator`.
+    /// The node with the keys below `separator`.
     pub left: NodePage,
-    /// The shortest key that is above all of `left` and not above any of `right`.
+    /// The shortest key that is above all keys of `left` and not above any key of `right`.
     pub separator: Key,
-    /// The rest.
+    /// The node with the other keys.
     pub right: NodePage,
-    /// How many records (children) are in `left`.
+    /// Number of records (or children) in `left`.
     pub at: usize,
 }
 
-/// A record on its way from one node to another.
+/// A record that is copied from one node to another.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     key: Key,
@@ -33,7 +33,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// How long the prefix of a node of `entries` is.
+/// The length of the common prefix of a node that holds `entries`.
 fn prefix_len(level: u8, entries: &[Entry<'_>]) -> usize {
     match (level, entries) {
         (0, [first, .., last]) | (1.., [_, first, .., last]) => common(&first.key, &last.key),
@@ -42,7 +42,7 @@ fn prefix_len(level: u8, entries: &[Entry<'_>]) -> usize {
     }
 }
 
-/// Bytes of the body that `entries` take, each with `prefix` bytes of its key elsewhere.
+/// Bytes of the body that `entries` need if `prefix` bytes of each key are in the header.
 fn size(level: u8, entries: &[Entry<'_>], prefix: usize) -> usize {
     let keys: usize =
         entries.iter().skip(usize::from(level > 0)).map(|e| e.key.len() - prefix).sum();
@@ -53,7 +53,7 @@ fn fits(level: u8, entries: &[Entry<'_>]) -> bool {
     size(level, entries, prefix_len(level, entries)) <= BODY
 }
 
-/// A node of `entries`, which fit; the first key of an inner node is dropped.
+/// Builds a node of `entries`, which must fit. The first key of an inner node is dropped.
 fn build(level: u8, entries: &[Entry<'_>]) -> NodePage {
     let mut page = NodePage::empty(level);
     if let Some(longest) = entries.last() {
@@ -77,7 +77,7 @@ impl NodePage {
         NodePage(block)
     }
 
-    /// A leaf of one record.
+    /// A leaf with one record.
     pub fn leaf(key: &[u8], value: &[u8]) -> NodePage {
         assert!(!key.is_empty() && value.len() <= MAX_VALUE);
         build(0, &[Entry { key: Key::new(key), value }])
@@ -93,7 +93,7 @@ impl NodePage {
         usize::from(self.0.header.heap.get()) - self.count() * SLOT
     }
 
-    /// Adds a record as slot `i`, for which the gap has room.
+    /// Adds a record as slot `i`. The gap between slots and records must have room for it.
     fn place(&mut self, i: usize, suffix: &[u8], value: &[u8]) {
         let len = RECORD + suffix.len() + value.len();
         let count = self.count();
@@ -113,7 +113,8 @@ impl NodePage {
         header.live = (header.live.get() + len as u16).into();
     }
 
-    /// Inserts a record as slot `i`, where it belongs by its key. If it does not fit nothing changes.
+    /// Inserts a record as slot `i`, its place in the order of keys. If it does not fit, nothing
+    /// changes.
     pub fn insert(&mut self, i: usize, key: &[u8], value: &[u8]) -> Result<(), Full> {
         assert!(!key.is_empty() && value.len() <= MAX_VALUE && (i > 0 || self.level() == 0));
         if let Some(suffix) = key.strip_prefix(self.prefix()) {
@@ -126,7 +127,7 @@ impl NodePage {
                 return Err(Full);
             }
         }
-        // Holes to close, or a shorter prefix.
+        // Rebuilding closes holes between records and shortens the prefix if necessary.
         let mut all = self.entries();
         all.insert(i, Entry { key: Key::new(key), value });
         if !fits(self.level(), &all) {
@@ -137,12 +138,12 @@ impl NodePage {
         Ok(())
     }
 
-    /// Inserts a child as `i` (not 0), which holds the keys from `key` on.
+    /// Inserts a child as slot `i`, which must not be 0. The child holds the keys from `key` on.
     pub fn insert_child(&mut self, i: usize, key: &[u8]) -> Result<(), Full> {
         self.insert(i, key, &encode_pointer(&NodePtr::default()))
     }
 
-    /// Replaces value `i` of a leaf. If it does not fit nothing changes.
+    /// Replaces value `i` of a leaf. If the new value does not fit, nothing changes.
     pub fn replace(&mut self, i: usize, value: &[u8]) -> Result<(), Full> {
         let old = self.value(i).len();
         if old == value.len() {
@@ -170,7 +171,7 @@ impl NodePage {
         self.0.body[at..at + bytes.len()].copy_from_slice(&bytes);
     }
 
-    /// Removes record `i`. What was child 1 of an inner node takes over the keys of a removed child 0.
+    /// Removes record `i`. If it was child 0 of an inner node, child 1 takes over its keys.
     pub fn remove(&mut self, i: usize) {
         let (at, len, count) = (self.offset(i), self.record_len(i), self.count());
         let inner = self.level() > 0;
@@ -190,7 +191,8 @@ impl NodePage {
         }
     }
 
-    /// Makes the first key of an inner node empty: the record shrinks from its front, its value stays in place.
+    /// Makes the first key of an inner node empty. The front of the record is cut off, and the
+    /// value stays in place.
     fn drop_first_key(&mut self) {
         let at = self.offset(0);
         let Block { header, body } = &mut *self.0;
@@ -202,8 +204,9 @@ impl NodePage {
         header.live = (header.live.get() - suffix as u16).into();
     }
 
-    /// Splits the node with a record more, inserted as slot `i` or replacing it. `run`: the keys before it arrived in
-    /// order, so more will follow it: leave a full node behind.
+    /// Splits the node while adding a record: as a new slot `i`, or in place of record `i` if
+    /// `replace` is set. The caller sets `run` if keys arrive in order, so that more keys will
+    /// follow this one. The split then leaves a full node behind.
     pub fn split(&self, i: usize, key: &[u8], value: &[u8], replace: bool, run: bool) -> Split {
         let mut all = self.entries();
         let entry = Entry { key: Key::new(key), value };
@@ -216,8 +219,9 @@ impl NodePage {
         let at_end = !replace && i + 1 == n;
         let wish = if at_end { i } else { i + 1 };
         let balanced = balance(level, &all);
-        // If no record changed its size the balanced halves fit. If the new key shortened the prefix it is below or
-        // above all others, and parting it from them gives them back the prefix with which they did fit.
+        // If every other record keeps its size, the balanced halves fit. If the new key shortens
+        // the prefix, it is below or above all others. Splitting it off gives the others back the
+        // prefix with which they fitted.
         let first = if run || at_end { wish } else { balanced };
         let at = [first, balanced, i, i + 1]
             .into_iter()
@@ -230,13 +234,13 @@ impl NodePage {
         Split { left: build(level, left), separator, right: build(level, right), at }
     }
 
-    /// As [`NodePage::split`], for a child more as `i` of an inner node.
+    /// Like [`NodePage::split`], for adding a child as slot `i` of an inner node.
     pub fn split_with_child(&self, i: usize, key: &[u8]) -> Split {
         self.split(i, key, &encode_pointer(&NodePtr::default()), false, false)
     }
 }
 
-/// Where the two halves are nearest in size.
+/// The split position at which the two halves are nearest in size.
 fn balance(level: u8, all: &[Entry<'_>]) -> usize {
     let prefix = prefix_len(level, all);
     let half = size(level, all, prefix) / 2;
@@ -249,8 +253,8 @@ fn balance(level: u8, all: &[Entry<'_>]) -> usize {
     (at.unwrap_or(0) + 1).min(all.len() - 1)
 }
 
-/// The node of all records of two neighbours, where `separator` parts them; `None` if it would use more than `limit`
-/// bytes of a body.
+/// Merges two neighbours that `separator` divides. Returns `None` if the records would use more
+/// than `limit` bytes of a body.
 pub fn merge(
     left: &NodePage,
     separator: &[u8],
@@ -267,7 +271,7 @@ pub fn merge(
     (size(level, &all, prefix_len(level, &all)) <= limit).then(|| build(level, &all))
 }
 
-/// An inner node of two children that `separator` parts.
+/// An inner node with two children that `separator` divides.
 pub fn new_root(level: u8, separator: &[u8]) -> NodePage {
     let pointer = encode_pointer(&NodePtr::default());
     let entry = |key| Entry { key, value: &pointer };

@@ -41,7 +41,7 @@ fn contents_of(page: &NodePage) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 fn short_key() -> impl Strategy<Value = Vec<u8>> {
-    // Few letters and a long common beginning, so that prefixes and equal heads matter.
+    // Few letters and a long common prefix, so that prefixes and equal heads matter.
     (
         0usize..6,
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 1..8),
@@ -51,7 +51,9 @@ fn short_key() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_leaf_agrees_with_a_map(ops in proptest::collection::vec((short_key(), 0usize..200, 0u8..4), 1..200)) {
+    fn a_leaf_agrees_with_a_map(
+        ops in proptest::collection::vec((short_key(), 0usize..200, 0u8..4), 1..200),
+    ) {
         let mut model = BTreeMap::new();
         let mut page: Option<NodePage> = None;
         for (n, (key, len, kind)) in ops.into_iter().enumerate() {
@@ -132,8 +134,15 @@ proptest! {
     #[test]
     fn hostile_bytes_are_refused_or_harmless(
         inner in any::<bool>(),
-        records in proptest::collection::btree_map(short_key(), proptest::collection::vec(any::<u8>(), 0..40), 1..60),
-        damage in proptest::collection::vec((prop_oneof![0usize..400, 0usize..BLOCK], any::<u8>()), 1..6),
+        records in proptest::collection::btree_map(
+            short_key(),
+            proptest::collection::vec(any::<u8>(), 0..40),
+            1..60,
+        ),
+        damage in proptest::collection::vec(
+            (prop_oneof![0usize..400, 0usize..BLOCK], any::<u8>()),
+            1..6,
+        ),
         probes in proptest::collection::vec(short_key(), 8),
     ) {
         let page = if inner {
@@ -146,7 +155,7 @@ proptest! {
             bytes[at] = value;
         }
         prop_assert!(crc32c(&bytes) == expected.ptr.crc || decode(&bytes, &expected).is_err());
-        // As if whoever wrote it had meant it.
+        // Make the reference match, as if a hostile program had written both.
         expected.ptr.crc = crc32c(&bytes);
         expected.level = bytes[4];
         if let Ok(mut page) = decode(&bytes, &expected) {
@@ -201,7 +210,7 @@ fn each_expectation_is_checked() {
 }
 
 #[test]
-fn structure_is_checked_even_if_the_checksum_is_right() {
+fn a_malformed_node_is_refused_though_its_checksum_is_right() {
     let mut page = NodePage::leaf(b"aaa", b"1");
     page.insert(1, b"bbb", b"2").unwrap();
     let refusal = |at: usize, value: u8| {
@@ -237,8 +246,9 @@ fn structure_is_checked_even_if_the_checksum_is_right() {
 }
 
 #[test]
-fn a_full_node_splits_whatever_the_key_and_the_sizes() {
-    // Nothing in common with 300 keys that share 31 bytes: the prefix is lost, neither half may grow.
+fn a_full_node_splits_for_any_key_and_size() {
+    // The new key shares nothing with about 250 keys that share 31 bytes. The prefix is lost, and
+    // neither half may grow.
     for new in [[0u8; 32], [255; 32]] {
         let mut page = NodePage::leaf(&[7; 32], b"");
         for n in 8u8..=255 {
@@ -251,7 +261,7 @@ fn a_full_node_splits_whatever_the_key_and_the_sizes() {
         let s = page.split(i, &new, b"x", false, false);
         assert_eq!(s.left.count() + s.right.count(), page.count() + 1);
     }
-    // The largest records.
+    // Records of the largest size.
     let mut page = NodePage::leaf(&[1; 32], &[1; MAX_VALUE]);
     let mut n = 2;
     while page.insert(page.count(), &[n; 32], &[n; MAX_VALUE]).is_ok() {
@@ -268,7 +278,7 @@ fn a_full_node_splits_whatever_the_key_and_the_sizes() {
 }
 
 #[test]
-fn records_are_compact() {
+fn a_node_holds_201_small_records() {
     let mut page = NodePage::leaf(&0u64.to_be_bytes(), &[0; 12]);
     let mut n = 1u64;
     while page.insert(page.count(), &n.to_be_bytes(), &[0; 12]).is_ok() {

@@ -1,4 +1,4 @@
-//! From hostile bytes to a [`NodePage`].
+//! Decoding: from hostile bytes to a [`NodePage`].
 
 use base::{Generation, PoolAddr, crc32c};
 use zerocopy::FromBytes;
@@ -9,7 +9,8 @@ use super::{
     RECORD, SLOT,
 };
 
-/// The node in `bytes`, if they are exactly the one that `expected` refers to and whole in every respect.
+/// Decodes the node in `bytes`. It must be exactly the one that `expected` refers to, and valid in
+/// every respect.
 pub fn decode(bytes: &[u8], expected: &NodeRef) -> Result<NodePage, NodeError> {
     let Ok(block) = Block::read_from_bytes(bytes) else {
         return Err(NodeError::Length(bytes.len()));
@@ -44,7 +45,8 @@ pub fn decode(bytes: &[u8], expected: &NodeRef) -> Result<NodePage, NodeError> {
     Ok(page)
 }
 
-/// Every offset and length, so that the accessors of [`NodePage`] stay inside; no two records share a byte.
+/// Checks every offset and length, so that the accessors of [`NodePage`] stay inside the body. No
+/// two records may share a byte.
 fn bounds(block: &Block) -> Result<(), &'static str> {
     let h = &block.header;
     let (count, heap) = (usize::from(h.count.get()), usize::from(h.heap.get()));
@@ -85,7 +87,7 @@ fn bounds(block: &Block) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Marks `[start, end)`; false if a part of it was marked already.
+/// Marks the bytes `[start, end)`. Returns false if one of them was marked already.
 fn claim(taken: &mut [u64], start: usize, end: usize) -> bool {
     let mut at = start;
     while at < end {
@@ -101,7 +103,7 @@ fn claim(taken: &mut [u64], start: usize, end: usize) -> bool {
     true
 }
 
-/// Keys and values, now that they can be read.
+/// Checks keys and values. The bounds must have been checked before.
 fn contents(page: &NodePage, generation: Generation) -> Result<(), &'static str> {
     let inner = page.level() > 0;
     let prefix_len = page.prefix().len();
