@@ -1,9 +1,12 @@
-//! Tasks, timers and the slots of operations in flight.
+//! Tasks, timers, and the slots of operations in flight.
 //!
-//! One thread, no locks but one: a waker must be `Send`, so the list of tasks that were woken is behind a mutex, which is
-//! never contended. An operation has a slot from submission to completion; a future that is dropped before leaves its
-//! slot behind as an orphan that keeps the buffers until the kernel gives them back. Slots are bounded: what exceeds them
-//! waits in order in a backlog, inside this module, so submitting cannot fail.
+//! Everything runs on one thread. There is one lock: a [`Waker`] must be `Send`, so a mutex
+//! protects the list of woken tasks. It is never contended.
+//!
+//! An operation has a slot from submission to completion. If its future is dropped before, the slot
+//! stays behind as an orphan, and the backend keeps the buffers until the operation completes. The
+//! number of slots is bounded. Further operations wait in order in a backlog inside this module, so
+//! that submitting cannot fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,16 +22,17 @@ use base::{BufPool, Duration, Instant, Prng};
 use crate::seam::{Backend, Completion, FileId, Op, OpId};
 use crate::sync::{OneShot, oneshot};
 
-/// In which order tasks that are ready run.
+/// The order in which ready tasks run.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// As they became ready.
+    /// The order in which they became ready.
     Fifo,
-    /// Picked by chance, from this seed.
+    /// A random order that follows from this seed.
     Seeded(u64),
 }
 
-/// After so many polls in a row completions are looked at, ready tasks or not.
+/// The largest number of polls in a row. Then the runtime looks for completions, even if more tasks
+/// are ready.
 const POLLS_PER_TURN: usize = 128;
 
 #[allow(clippy::disallowed_types, reason = "a Waker must be Send; never contended")]
@@ -58,13 +62,14 @@ fn lock(woken: &Woken) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
 
 type Body = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A place for a task. Its waker outlives the task and serves the next one: a waker that is still about then wakes that one for nothing, which
-/// tasks bear.
+/// A place for a task. Its waker outlives the task and is used by the next task in the same place.
+/// A stale waker therefore may wake that task without a reason, which tasks must tolerate.
 struct Task {
-    /// Absent while it is being polled, and between two tasks.
+    /// `None` while the task is polled, and while the place is free.
     body: Option<Body>,
     wake: Arc<TaskWaker>,
-    /// The same as the task sees it; absent while it is being polled, so that a poll counts no reference up and down.
+    /// The same waker as the task sees it. It is moved out while the task is polled, so that a poll
+    /// does not change reference counts.
     waker: Option<Waker>,
 }
 
@@ -76,7 +81,8 @@ struct State {
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<usize>>,
     woken: Arc<Woken>,
-    /// What was taken from `woken` and is polled before the rest: one lock for many tasks. Only in [`Order::Fifo`].
+    /// Tasks that were taken from `woken` and run before the rest, so that one lock serves many
+    /// tasks. Used only with [`Order::Fifo`].
     ready: RefCell<VecDeque<usize>>,
     slots: RefCell<Slots>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
@@ -94,12 +100,12 @@ struct Slots {
     backlog: VecDeque<(Op, Callback)>,
 }
 
-/// A handle on the runtime; clones are the same runtime.
+/// A handle on the runtime. Clones refer to the same runtime.
 #[derive(Clone)]
 pub struct Rt(Rc<State>);
 
 impl Rt {
-    /// A runtime over `backend` with at most `slots` operations in flight.
+    /// Creates a runtime on `backend` with at most `slots` operations in flight.
     pub fn new(backend: Box<dyn Backend>, order: Order, slots: usize) -> Rt {
         let now = backend.now();
         let (seeded, seed) = match order {
@@ -128,12 +134,12 @@ impl Rt {
         }))
     }
 
-    /// The buffers of this shard.
+    /// The buffer pool of this shard.
     pub fn bufs(&self) -> &BufPool {
         &self.0.bufs
     }
 
-    /// The time as of the last `wait`: cheap, constant while a task runs.
+    /// The time of the last [`Backend::wait`]. It is cheap, and constant while a task runs.
     pub fn now(&self) -> Instant {
         self.0.now.get()
     }
@@ -143,24 +149,24 @@ impl Rt {
         self.0.backend.borrow().now()
     }
 
-    /// True if transfers of a file only copy memory.
+    /// True if transfers of this file only copy memory.
     pub fn in_memory(&self, file: FileId) -> bool {
         self.0.backend.borrow().in_memory(file)
     }
 
-    /// 64 random bits: by the seed under [`Order::Seeded`]. Not for secrets.
+    /// Returns 64 random bits, which follow from the seed under [`Order::Seeded`]. Not for secrets.
     pub fn random(&self) -> u64 {
         self.0.rng.borrow_mut().next_u64()
     }
 
-    /// Runs `future` as a task of its own. Dropping the handle leaves the task running.
+    /// Runs `future` as a new task. Dropping the handle leaves the task running.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (tx, rx) = oneshot();
         self.detach(async move { tx.send(future.await) });
         JoinHandle(rx)
     }
 
-    /// Runs `future` as a task of its own that nobody waits for.
+    /// Runs `future` as a new task that has no handle.
     pub fn detach(&self, future: impl Future<Output = ()> + 'static) {
         if self.0.dead.get() {
             return;
@@ -181,7 +187,8 @@ impl Rt {
         tasks[task].wake.wake_by_ref();
     }
 
-    /// Runs everything until `future` is done. `None` if the runtime was [killed](Rt::kill) meanwhile.
+    /// Runs all tasks until `future` ends. Returns `None` if the runtime was [killed](Rt::kill)
+    /// meanwhile.
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
         let result = Rc::new(RefCell::new(None));
         let slot = result.clone();
@@ -204,7 +211,7 @@ impl Rt {
             }
             let busy = polls >= POLLS_PER_TURN;
             polls = 0;
-            // A task that yields for as long as it has work must not hold back who waits for a moment of rest.
+            // A task that yields again and again must not hold back a task that waits in `settled`.
             let waiting = std::mem::take(&mut *self.0.settle.borrow_mut());
             let settling = !waiting.is_empty();
             waiting.into_iter().for_each(Waker::wake);
@@ -215,8 +222,8 @@ impl Rt {
         }
     }
 
-    /// Ends this runtime as a loss of power would: no task runs again, nothing more reaches the backend. Tasks are dropped, and
-    /// what their destructors submit is ignored.
+    /// Ends this runtime as a power failure would. No task runs again, and nothing more reaches the
+    /// backend. Tasks are dropped, and what their destructors submit is ignored.
     pub fn kill(&self) {
         self.0.dead.set(true);
         loop {
@@ -233,7 +240,7 @@ impl Rt {
         drop((callbacks, backlog));
     }
 
-    /// Takes the number of a task that is ready.
+    /// Takes the next ready task.
     fn next_ready(&self) -> Option<usize> {
         if self.0.seeded {
             let mut woken = lock(&self.0.woken);
@@ -250,7 +257,7 @@ impl Rt {
         ready.pop_front()
     }
 
-    /// Polls one ready task; false if there is none.
+    /// Polls one ready task. Returns false if there is none.
     fn poll_one(&self) -> bool {
         let Some(task) = self.next_ready() else { return false };
         let (mut body, waker) = {
@@ -267,20 +274,18 @@ impl Rt {
             tasks[task].body = Some(body);
         } else {
             drop(tasks);
-            // Before its number is free: what the task owned may spawn and wake as it goes.
+            // Drop the body before its place becomes free: destructors may spawn and wake tasks.
             drop(body);
             self.0.free_tasks.borrow_mut().push(task);
         }
         true
     }
 
-    /// Waits for the world once: completions, then timers.
-    fn turn(&self, only_look: bool, done: &mut Vec<Completion>) {
-        let until = if only_look {
-            Some(self.now())
-        } else {
-            self.0.timers.borrow().keys().next().map(|k| k.0)
-        };
+    /// Waits for the backend once, then runs the callbacks of completions and wakes timers that are
+    /// due.
+    fn turn(&self, poll: bool, done: &mut Vec<Completion>) {
+        let until =
+            if poll { Some(self.now()) } else { self.0.timers.borrow().keys().next().map(|k| k.0) };
         let now = self.0.backend.borrow_mut().wait(until, done);
         self.0.now.set(now);
         for completion in done.drain(..) {
@@ -312,7 +317,8 @@ impl Rt {
         }
     }
 
-    /// Starts `op`; `callback` runs at its completion, outside of any task. It must not block and should only note and wake.
+    /// Starts `op`. `callback` runs when it completes, outside of any task. The callback must not
+    /// block, and should only record the result and wake tasks.
     pub fn submit(&self, op: Op, callback: impl FnOnce(Completion) + 'static) {
         self.submit_boxed(op, Box::new(callback));
     }
@@ -336,7 +342,8 @@ impl Rt {
     pub fn op(&self, op: Op) -> impl Future<Output = Completion> + use<> {
         let (tx, rx) = oneshot();
         self.submit(op, move |c| tx.send(c));
-        // A sender that is dropped unsent means that the runtime was killed: this task never runs again.
+        // The sender is dropped without a value only if the runtime is killed. Then this task never
+        // runs again.
         async move {
             match rx.await {
                 Some(c) => c,
@@ -345,18 +352,20 @@ impl Rt {
         }
     }
 
-    /// Waits until `when`.
+    /// Waits until the time `when`.
     pub async fn sleep_until(&self, when: Instant) {
         Sleep { rt: self.clone(), when, key: None }.await;
     }
 
-    /// Waits for `d`.
+    /// Waits for the duration `d`.
     pub async fn sleep(&self, d: Duration) {
         self.sleep_until(self.now().after(d)).await;
     }
 
-    /// Waits until no other task is ready: the moment before the runtime would wait for the world. What is gathered until then
-    /// is submitted together (plug). Where tasks are always ready (long work that yields) it waits a bounded number of polls.
+    /// Waits until no other task is ready, which is the moment before the runtime would wait for
+    /// the backend. Operations that are gathered until then are submitted together (plugging). If
+    /// tasks are always ready, because long work yields again and again, it waits for a bounded
+    /// number of polls.
     pub async fn settled(&self) {
         let mut asked = false;
         std::future::poll_fn(|cx| {
@@ -370,7 +379,7 @@ impl Rt {
         .await;
     }
 
-    /// Lets other ready tasks run first: for long work, cut into slices.
+    /// Lets other ready tasks run first. Long work calls it between slices.
     pub async fn yield_now(&self) {
         let mut asked = false;
         std::future::poll_fn(|cx| {
@@ -385,7 +394,7 @@ impl Rt {
     }
 }
 
-/// The result of a spawned task; `None` if it was dropped unfinished.
+/// Waits for the result of a spawned task. Returns `None` if the task was dropped before its end.
 pub struct JoinHandle<T>(OneShot<T>);
 
 impl<T> Future for JoinHandle<T> {

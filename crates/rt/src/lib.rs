@@ -1,10 +1,12 @@
-//! The runtime of one shard: an executor for tasks of one thread, timers, operations, and the one seam to the world.
+//! The runtime of one shard: an executor for tasks on one thread, timers, operations, and the one
+//! seam to the world.
 //!
-//! The engine reaches the world only through [`Backend`]; time moves only in its `wait`. A [`Rt`] is a cheap handle
-//! that tasks clone. With a seed ([`Order::Seeded`]) tasks that are ready are picked at random, so that one seed is one
-//! exact history; in production they run in the order in which they became ready.
+//! The engine reaches the world only through [`Backend`], and time passes only in
+//! [`Backend::wait`]. An [`Rt`] is a cheap handle that tasks clone. In production, ready tasks run
+//! in the order in which they became ready. With a seed ([`Order::Seeded`]) the runtime picks among
+//! ready tasks at random, so that one seed is one exact history.
 //!
-//! * [`seam`]: operations, completions, the backend
+//! * [`seam`]: operations, completions, the backend trait
 //! * [`exec`]: tasks, timers, slots
 //! * [`sync`]: events, one-shots, semaphores and queues for tasks of one thread
 

@@ -1,10 +1,14 @@
-//! The one seam between the engine and the world: operations that own their buffers, and completions that give them back.
+//! The one seam between the engine and the world: operations that own their buffers, and
+//! completions that return them.
 //!
-//! Fault model: an operation may complete with fewer bytes than were asked for, with an error, late, or never; in any
-//! order. Whoever submits handles short transfers. After an error a file's content in the range is unspecified.
-//! A write is durable only once a flush that was submitted after its completion has completed (or with `fua`).
+//! Fault model: an operation may transfer fewer bytes than were asked for, fail, or complete late.
+//! On a device that hangs it may never complete. Operations complete in any order. The submitter
+//! handles short transfers. After an error, the content of the file in the range is unspecified. A
+//! write is durable when a flush that was submitted after its completion has completed, or, with
+//! `fua`, when it completes.
 //!
-//! Files and listeners are opened outside the engine, by the backend's own methods, and are named here by number.
+//! Code outside of the engine opens files and listeners, with methods of the backend. The engine
+//! refers to them by number.
 
 use base::{BufList, Instant, IoError, SliceList};
 
@@ -16,64 +20,69 @@ pub struct FileId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SocketId(pub u32);
 
-/// Names an operation in flight; unique among them.
+/// The number of an operation. It is unique among the operations in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct OpId(pub u64);
 
-/// What can be asked of the world.
+/// An operation.
 #[derive(Debug)]
 pub enum Op {
-    /// Reads from `offset` into `bufs`, in order. Completes with the bytes read; 0 at the end of the file.
+    /// Reads from `offset` into `bufs`, in order. The result is the number of bytes read; it is 0
+    /// at the end of the file.
     Read {
         /// The file.
         file: FileId,
-        /// Bytes from its start; with direct I/O a multiple of its alignment.
+        /// Bytes from the start of the file. With direct I/O it must be a multiple of the
+        /// alignment.
         offset: u64,
-        /// Filled in order.
+        /// The buffers to fill.
         bufs: BufList,
     },
-    /// Writes `data`, in order, from `offset` on. Completes with the bytes written.
+    /// Writes `data` at `offset`, in order. The result is the number of bytes written.
     Write {
         /// The file.
         file: FileId,
-        /// Bytes from its start; with direct I/O a multiple of its alignment.
+        /// Bytes from the start of the file. With direct I/O it must be a multiple of the
+        /// alignment.
         offset: u64,
-        /// What to write.
+        /// The bytes to write.
         data: SliceList,
-        /// Durable when it completes.
+        /// Whether the write must be durable when it completes.
         fua: bool,
     },
-    /// Makes all writes to `file` that completed before this was submitted durable.
+    /// Makes all writes to `file` durable that completed before the flush was submitted.
     Flush {
         /// The file.
         file: FileId,
     },
-    /// Gives up the content of `[offset, offset + len)` (hole punching, TRIM). Reads of it afterwards are unspecified.
+    /// Discards the content of `[offset, offset + len)` (hole punching, TRIM). Later reads of the
+    /// range return unspecified bytes.
     Discard {
         /// The file.
         file: FileId,
-        /// Bytes from its start.
+        /// Bytes from the start of the file.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
     },
-    /// Receives into `buf[start..]`. Completes with the bytes received, 0 at the end of the stream; with `fill` only when
-    /// the rest of `buf` is full, or at an end or error of the stream, and even then it may be short.
+    /// Receives into `buf[start..]`. The result is the number of bytes received; it is 0 at the end
+    /// of the stream. With `fill` the operation completes when the rest of `buf` is full, or when
+    /// the stream ends or fails. Even then the transfer may be short.
     Recv {
         /// A connected socket.
         socket: SocketId,
         /// One buffer.
         buf: BufList,
-        /// Where in it to begin.
+        /// The offset in the buffer at which to begin.
         start: usize,
-        /// Wait for all of it.
+        /// Whether to wait until the rest of the buffer is full.
         fill: bool,
     },
-    /// Sends `data`, in order. Completes with the bytes sent, which may be fewer.
+    /// Sends `data`, in order. The result is the number of bytes sent, which may be less.
     Send {
         /// A connected socket.
         socket: SocketId,
-        /// What to send.
+        /// The bytes to send.
         data: SliceList,
     },
     /// Waits for a connection. Completes with [`Payload::Socket`].
@@ -81,40 +90,42 @@ pub enum Op {
         /// A listening socket.
         listener: SocketId,
     },
-    /// Shuts a socket down in both directions and closes it; operations on it that are in flight complete soon, with
-    /// whatever result. The number is not used again before they have.
+    /// Shuts a socket down in both directions and closes it. Operations in flight on the socket
+    /// complete soon, with any result. The number of the socket is not reused before they have
+    /// completed.
     Close {
         /// Any socket.
         socket: SocketId,
     },
 }
 
-/// What an operation gives back.
+/// What an operation owned, and returns when it completes.
 #[derive(Debug)]
 pub enum Payload {
-    /// Nothing was lent.
+    /// Nothing. The operation owned no buffer.
     None,
     /// The buffers of a read or a receive.
     Bufs(BufList),
     /// The data of a write or a send.
     Data(SliceList),
-    /// The socket of an accept.
+    /// The new socket of an accept.
     Socket(SocketId),
 }
 
-/// The end of an operation.
+/// The completion of an operation.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which one.
+    /// The operation that completed.
     pub id: OpId,
-    /// Bytes transferred, or why not.
+    /// The number of bytes transferred, or the error.
     pub result: Result<u64, IoError>,
-    /// What it owned.
+    /// What the operation owned.
     pub payload: Payload,
 }
 
 impl Completion {
-    /// The buffers of a read or a receive. Panics on another operation's completion: that is a bug of the backend.
+    /// The buffers of a read or a receive. Panics on the completion of another operation, which is
+    /// a bug in the backend.
     pub fn into_bufs(self) -> BufList {
         match self.payload {
             Payload::Bufs(b) => b,
@@ -125,18 +136,21 @@ impl Completion {
 
 /// The world: io_uring, epoll and threads, or a simulation.
 ///
-/// Every submitted operation completes exactly once, unless the world ends first. `submit` never blocks and never
-/// fails; an operation that cannot even be started completes with an error.
+/// A submitted operation completes exactly once, unless the device hangs or the world ends first.
+/// `submit` never blocks and never fails. An operation that cannot be started completes with an
+/// error.
 pub trait Backend {
-    /// Starts `op`. May be deferred to the next `wait`, so that many are handed to the kernel at once.
+    /// Starts `op`. The backend may defer it to the next `wait`, to hand many operations to the
+    /// kernel at once.
     fn submit(&mut self, id: OpId, op: Op);
-    /// Appends completions to `done`. Returns as soon as there is at least one, or at `until` (`None`: no limit; a time that
-    /// has passed: only looks). Returns the time.
+    /// Appends completions to `done`. Returns when there is at least one, or at the time `until`.
+    /// With `None` it waits without a limit; with a time in the past it does not wait. Returns the
+    /// current time.
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant;
-    /// True if transfers of a file only copy memory.
+    /// True if transfers of this file only copy memory.
     fn in_memory(&self, _file: FileId) -> bool {
         false
     }
-    /// The precise time, for measuring; in simulation it is the time of the last `wait`.
+    /// The precise time, for measurements. In simulation it is the time of the last `wait`.
     fn now(&self) -> Instant;
 }

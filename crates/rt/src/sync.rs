@@ -1,4 +1,4 @@
-//! Waiting between tasks of one thread. Everything is handed over in the order of arrival.
+//! Synchronisation between tasks of one thread. Waiting tasks are served in the order of arrival.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ struct OneShotState<T> {
 /// The sending half of [`oneshot`].
 pub struct OneShotSender<T>(Rc<RefCell<OneShotState<T>>>);
 
-/// A value that will come once; `None` if the sender was dropped without sending.
+/// A value that will arrive once. It yields `None` if the sender was dropped without sending.
 pub struct OneShot<T>(Rc<RefCell<OneShotState<T>>>);
 
 /// A channel for one value.
@@ -26,7 +26,7 @@ pub fn oneshot<T>() -> (OneShotSender<T>, OneShot<T>) {
 }
 
 impl<T> OneShotSender<T> {
-    /// Sends the value and wakes who waits for it.
+    /// Sends the value and wakes the task that waits for it.
     pub fn send(self, value: T) {
         self.0.borrow_mut().value = Some(value);
     }
@@ -60,7 +60,8 @@ impl<T> Future for OneShot<T> {
     }
 }
 
-/// Wakes all who wait, as often as it is told to. A task checks its condition, then waits, then checks again.
+/// Wakes all waiting tasks whenever it is notified. A task must check its condition before it waits
+/// and again afterwards.
 #[derive(Clone, Default)]
 pub struct Event(Rc<EventState>);
 
@@ -71,19 +72,20 @@ struct EventState {
 }
 
 impl Event {
-    /// An event that nobody waits for.
+    /// Creates an event.
     pub fn new() -> Event {
         Event::default()
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all tasks that wait now.
     pub fn notify(&self) {
         self.0.rings.set(self.0.rings.get() + 1);
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for the next [`Event::notify`] after this call (not after the first poll).
+    /// Waits for the next [`Event::notify`] after this call. Calls count from here, not from the
+    /// first poll.
     pub fn wait(&self) -> impl Future<Output = ()> + use<> {
         let state = self.0.clone();
         let seen = state.rings.get();
@@ -97,7 +99,7 @@ impl Event {
     }
 }
 
-/// Waits for the first of two to end; the other one is dropped.
+/// Waits until the first of two futures ends. The other one is dropped.
 pub async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
     std::future::poll_fn(|cx| {
@@ -106,7 +108,8 @@ pub async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     .await;
 }
 
-/// Waits for `a`, but no longer than `b` does: `None` if that ends first. `a` can be waited for again.
+/// Waits for `a` until `b` ends. Returns `None` if `b` ends first; then the caller may wait for `a`
+/// again.
 pub async fn within<T>(
     a: &mut (impl Future<Output = T> + Unpin),
     b: impl Future<Output = ()>,
@@ -119,7 +122,8 @@ pub async fn within<T>(
     .await
 }
 
-/// A number of permits; taken in the order of arrival, however many each wants.
+/// A counting semaphore. Tasks get permits in the order of arrival, however many each of them
+/// wants.
 #[derive(Clone)]
 pub struct Semaphore(Rc<SemState>);
 
@@ -135,14 +139,14 @@ struct Waiter {
     waker: RefCell<Option<Waker>>,
 }
 
-/// Permits that return when it is dropped.
+/// Permits, which return to their semaphore on drop.
 pub struct Permit {
     of: Semaphore,
     n: u64,
 }
 
 impl Semaphore {
-    /// A semaphore with `permits` free.
+    /// Creates a semaphore with `permits` free permits.
     pub fn new(permits: u64) -> Semaphore {
         Semaphore(Rc::new(SemState {
             free: Cell::new(permits),
@@ -150,12 +154,12 @@ impl Semaphore {
         }))
     }
 
-    /// Free permits.
+    /// Number of free permits.
     pub fn free(&self) -> u64 {
         self.0.free.get()
     }
 
-    /// Takes `n` permits if they are free and nobody waits before.
+    /// Takes `n` permits if they are free and no task waits.
     pub fn try_acquire(&self, n: u64) -> Option<Permit> {
         if self.0.free.get() < n || !self.0.waiting.borrow().is_empty() {
             return None;
@@ -164,7 +168,8 @@ impl Semaphore {
         Some(Permit { of: self.clone(), n })
     }
 
-    /// Takes `n` permits, waiting in line. More than there will ever be are never granted: the caller bounds `n`.
+    /// Takes `n` permits and waits its turn for them. Waits for ever if `n` exceeds the permits of
+    /// the semaphore; the caller must bound `n`.
     pub async fn acquire(&self, n: u64) -> Permit {
         if let Some(p) = self.try_acquire(n) {
             return p;
@@ -215,7 +220,7 @@ impl Semaphore {
     }
 }
 
-/// Leaves the line when its future is dropped.
+/// Leaves the queue if the future of `acquire` is dropped.
 struct Waiting<'a> {
     sem: &'a Semaphore,
     waiter: Rc<Waiter>,
@@ -242,7 +247,7 @@ impl Drop for Permit {
     }
 }
 
-/// A queue from many tasks to one. It is not bounded: senders bound themselves, by a semaphore.
+/// A queue from many tasks to one. It is not bounded. Senders bound themselves, with a semaphore.
 #[derive(Clone)]
 pub struct Channel<T>(Rc<ChannelState<T>>);
 
@@ -263,12 +268,12 @@ impl<T> Default for Channel<T> {
 }
 
 impl<T> Channel<T> {
-    /// An empty, open channel.
+    /// Creates an empty, open channel.
     pub fn new() -> Channel<T> {
         Channel::default()
     }
 
-    /// Adds an item; an item sent after [`Channel::close`] is dropped.
+    /// Adds an item. If the channel is [closed](Channel::close), the item is dropped.
     pub fn send(&self, item: T) {
         if !self.0.closed.get() {
             self.0.items.borrow_mut().push_back(item);
@@ -276,7 +281,7 @@ impl<T> Channel<T> {
         }
     }
 
-    /// The next item; `None` once the channel is closed and empty.
+    /// Waits for the next item. Returns `None` once the channel is closed and empty.
     pub async fn recv(&self) -> Option<T> {
         loop {
             if let Some(item) = self.try_recv() {
@@ -289,12 +294,12 @@ impl<T> Channel<T> {
         }
     }
 
-    /// The next item, if there is one.
+    /// The next item, if there is one now.
     pub fn try_recv(&self) -> Option<T> {
         self.0.items.borrow_mut().pop_front()
     }
 
-    /// No more items; who waits is told.
+    /// Closes the channel for new items, and wakes its receiver.
     pub fn close(&self) {
         self.0.closed.set(true);
         self.0.event.notify();

@@ -1,4 +1,4 @@
-//! The executor over a world in which only time passes.
+//! Tests of the executor on a backend where only time passes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,10 +13,10 @@ struct OnlyTime(Instant);
 
 impl Backend for OnlyTime {
     fn submit(&mut self, _: OpId, op: Op) {
-        panic!("nothing to do {op:?} with");
+        panic!("this backend cannot do {op:?}");
     }
     fn wait(&mut self, until: Option<Instant>, _: &mut Vec<Completion>) -> Instant {
-        self.0 = self.0.max(until.expect("a deadlock: nothing will ever happen"));
+        self.0 = self.0.max(until.expect("deadlock: no timer is set"));
         self.0
     }
     fn now(&self) -> Instant {
@@ -46,7 +46,7 @@ fn sleeps_end_in_order_of_time() {
 }
 
 #[test]
-fn one_seed_is_one_order() {
+fn one_seed_gives_one_order() {
     let run = |seed| {
         let rt = rt(Order::Seeded(seed));
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -104,7 +104,7 @@ fn semaphore_hands_over_in_order_and_survives_dropped_waiters() {
 }
 
 #[test]
-fn channel_event_and_join() {
+fn a_channel_an_event_and_a_join_deliver() {
     let rt = rt(Order::Fifo);
     let ch = Channel::new();
     let (c, r) = (ch.clone(), rt.clone());
@@ -147,7 +147,7 @@ fn kill_drops_tasks_and_ends_block_on() {
 }
 
 #[test]
-fn settled_ends_though_a_task_is_always_ready() {
+fn settled_ends_even_if_a_task_is_always_ready() {
     let rt = rt(Order::Fifo);
     let r = rt.clone();
     drop(rt.spawn(async move {
