@@ -1,15 +1,20 @@
-//! The seam on io_uring: files, block devices and sockets of one shard, with one system call per turn.
+//! The seam on io_uring: files, block devices and sockets of one shard, with one system call per
+//! turn.
 //!
-//! Fault model: an operation's buffers belong to the kernel from submission to completion, whatever becomes of the future that
-//! waits for it, and even of the backend: when it is dropped, it cancels what is in flight and waits for the end of it, and what
-//! does not end is leaked, never freed. Entries that find the submission queue full wait in order in a list of our own.
+//! Fault model: the buffers of an operation belong to the kernel from submission to completion,
+//! even if the future that waits for it is dropped. When the backend is dropped, it cancels the
+//! operations in flight and waits for their end. The buffers of an operation that does not end are
+//! leaked, never freed. Operations that do not fit into the submission queue wait in order in a
+//! list of the backend.
 //!
-//! Many reads often end at the same moment, because a device reports them together. They are handed over a few at a time: what was
-//! submitted because of the first ones (replies, and what their clients ask next) is under way while the others are dealt with.
-//! All at once, they would go round together for ever, with the device idle while they are dealt with, and we while it works.
+//! A device often reports many reads at the same moment. The backend hands them over a few at a
+//! time. So the engine submits what follows from the first ones (replies, and the next requests of
+//! their clients) while it still handles the others. If it got all of them at once, all clients
+//! would run in step: the device would be idle while the engine works, and the engine while the
+//! device works.
 //!
-//! Files in memory (tmpfs) are read and written at once when they are submitted: the kernel would hand each such operation to a
-//! thread, which costs many times the copying.
+//! Files in memory (tmpfs) are read and written during `submit`. The kernel would hand such an
+//! operation to a thread, which costs many times more than the copy.
 //!
 //! * `ring`: set-up and the system call
 //! * `slot`: an operation in flight, and its entry
@@ -27,43 +32,46 @@ use posix::handles::Closing;
 use posix::{Handles, call, sys};
 use rt::{Backend, Completion, Op, OpId, Payload};
 
-use crate::ring::{Patience, Ring};
+use crate::ring::{Limit, Ring};
 use crate::slot::{Slot, socket_of};
 
-/// More operations than this at once are a bug of the caller, whose numbers are to be small.
+/// The limit on operation numbers. The caller must use small numbers.
 const MAX_SLOTS: usize = 1 << 20;
-/// Of the reads in flight, this part at most is handed over at a time. Random 4 KiB reads, 32 at a time on one connection: 1.3 to 1.7
-/// times as many a second as with all at once, and a third more CPU time for each (docs/benchmarks.md).
-const READS_AT_A_TIME: usize = 8;
-/// The number of a cancellation, which nobody waits for.
+/// One part in so many of the reads in flight is handed over at a time. Random 4 KiB reads, 32 at a
+/// time on one connection, are 1.42 times as fast with an eighth as with all at once, but take more
+/// CPU time each (docs/benchmarks.md).
+const READ_BATCHES: usize = 8;
+/// The operation number of a cancellation, whose completion is ignored.
 const CANCEL: u64 = u64::MAX;
-/// For how long to wait, at most, while the kernel takes no entries (it is out of memory, or wants its completions taken first).
-const RELUCTANCE: Duration = Duration::from_millis(1);
-/// For how long a backend that is dropped waits for what is in flight.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The longest wait while the kernel accepts no entries, because it is out of memory or wants its
+/// completions reaped first.
+const RETRY_SUBMIT: Duration = Duration::from_millis(1);
+/// The longest wait for operations in flight when the backend is dropped.
+const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The backend.
+/// The backend on io_uring.
 pub struct Uring {
     ring: Ring,
     handles: Handles,
-    /// By the number of the operation.
+    /// Indexed by the number of the operation.
     slots: Vec<Slot>,
     /// Slots whose entries did not fit into the queue.
     waiting: VecDeque<u32>,
-    /// Entries that are in the kernel or in its queue.
+    /// Number of entries in the kernel or in the submission queue.
     in_flight: usize,
-    /// Reads of files among them.
+    /// Number of reads of files among them.
     reads: usize,
-    /// Those that the kernel has completed and that wait to be handed over, with their results.
+    /// Reads that the kernel has completed and that are not handed over yet, with their results.
     ended: VecDeque<(u32, i32)>,
-    /// What is to be handed over now.
+    /// Completions to hand over with the next `wait`.
     ready: Vec<Completion>,
     pieces: Vec<libc::iovec>,
 }
 
 impl Uring {
-    /// A backend whose submission queue has room for `entries`. It must be used by the thread that made it. Fails where there is
-    /// no io_uring, where it is not permitted, or where it is too old (before Linux 5.11).
+    /// Creates a backend whose submission queue has room for `entries`. Only the thread that
+    /// created it may use it. Fails if there is no io_uring, if it is not permitted, or if it is
+    /// too old (before Linux 5.11).
     pub fn new(entries: u32) -> io::Result<Uring> {
         Ok(Uring {
             ring: Ring::new(entries)?,
@@ -78,17 +86,18 @@ impl Uring {
         })
     }
 
-    /// The files and sockets of this backend, to open some: now, or while it belongs to a runtime.
+    /// The table of files and sockets of this backend. It can be used to open more, even while a
+    /// runtime owns the backend.
     pub fn handles(&self) -> Handles {
         self.handles.clone()
     }
 
-    /// Does an operation on a file in memory, or says where the file is.
+    /// Executes an operation at once if the file is in memory; else starts it on the ring.
     fn start_on_file(&mut self, id: OpId, file: rt::FileId, mut op: Op) {
         match self.handles.file(file) {
             Ok(f) if f.in_memory => {
                 let call = call::FileCall::new(f.fd, &mut op, std::mem::take(&mut self.pieces));
-                // SAFETY: `op` stays here, untouched, until the call is over.
+                // SAFETY: `op` stays here, untouched, until the call returns.
                 let result = unsafe { call.run() };
                 self.pieces = call.into_pieces();
                 self.ready.push(Completion { id, result, payload: call::lent(op) });
@@ -108,7 +117,7 @@ impl Uring {
     fn start(&mut self, id: OpId, fd: i32, op: Op) {
         let n = id.0 as usize;
         if n >= self.slots.len() {
-            assert!(n < MAX_SLOTS, "operation {n}: numbers must be small");
+            assert!(n < MAX_SLOTS, "operation number {n} is too large");
             self.slots.resize_with((n + 1).next_power_of_two(), Slot::default);
         }
         let slot = &mut self.slots[n];
@@ -122,13 +131,15 @@ impl Uring {
         }
     }
 
-    /// Queues the entry of a slot, or lets it wait, or ends its operation if there is no such entry.
+    /// Queues the entry of a slot, or puts the slot on the waiting list. Ends the operation if no
+    /// entry can be built for it.
     fn push(&mut self, n: u32) {
         let slot = &mut self.slots[n as usize];
         match slot.entry() {
             Ok(entry) => {
-                // SAFETY: the slot keeps the operation, and with it all memory that the entry points to, until the completion
-                // is reaped; when this backend is dropped before, it waits or leaks.
+                // SAFETY: the slot owns the operation, and with it all memory that the entry points
+                // to, until the completion is reaped. If this backend is dropped before, it waits
+                // for the completion or leaks the slot.
                 if unsafe { self.ring.push(&entry.user_data(u64::from(n))) } {
                     self.in_flight += 1;
                     self.reads += usize::from(self.slots[n as usize].is_read());
@@ -159,7 +170,7 @@ impl Uring {
         let closed = socket_of(&op).and_then(|socket| self.handles.release(socket));
         let completion = match (result, &op) {
             (Ok(fd), Op::Accept { .. }) => {
-                // SAFETY: the kernel has just made this descriptor for us.
+                // SAFETY: the kernel has just created this descriptor for us.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
                 match self.handles.adopt_socket(fd) {
                     Ok(socket) => {
@@ -179,7 +190,7 @@ impl Uring {
         }
     }
 
-    /// Takes the kernel's completions.
+    /// Takes the completions of the kernel.
     fn reap(&mut self) {
         while let Some((n, result)) = { self.ring.reap().next() } {
             if n == CANCEL {
@@ -194,7 +205,7 @@ impl Uring {
         }
     }
 
-    /// Hands over `count` reads that have ended, at most.
+    /// Hands over at most `count` reads that have ended.
     fn end_reads(&mut self, count: usize) {
         for _ in 0..count {
             let Some((n, result)) = self.ended.pop_front() else { return };
@@ -203,31 +214,31 @@ impl Uring {
         }
     }
 
-    /// Deals with one of the kernel's completions.
+    /// Handles one completion of the kernel.
     fn end(&mut self, n: u32, result: i32) {
         self.in_flight -= 1;
         match u64::try_from(result) {
             Ok(done) => self.finish(n, Ok(done)),
-            // Nothing was transferred.
+            // An interrupted operation has transferred nothing, so it is started again.
             Err(_) if result == -libc::EINTR => self.waiting.push_back(n),
             Err(_) => self.finish(n, Err(IoError(-result))),
         }
     }
 
-    fn patience(&self, until: Option<Instant>) -> Patience {
+    fn limit(&self, until: Option<Instant>) -> Limit {
         if !self.ready.is_empty() || !self.ended.is_empty() {
-            return Patience::Look;
+            return Limit::Poll;
         }
         let left = until.map(|until| until.since(sys::now()));
         let left = if self.waiting.is_empty() {
             left
         } else {
-            Some(left.unwrap_or(RELUCTANCE).min(RELUCTANCE))
+            Some(left.unwrap_or(RETRY_SUBMIT).min(RETRY_SUBMIT))
         };
         match left {
-            None => Patience::Forever,
-            Some(Duration::ZERO) => Patience::Look,
-            Some(left) => Patience::For(left),
+            None => Limit::None,
+            Some(Duration::ZERO) => Limit::Poll,
+            Some(left) => Limit::AtMost(left),
         }
     }
 }
@@ -259,9 +270,9 @@ impl Backend for Uring {
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
         loop {
             self.push_waiting();
-            self.ring.enter(self.patience(until));
+            self.ring.enter(self.limit(until));
             self.reap();
-            self.end_reads((self.reads / READS_AT_A_TIME).max(1));
+            self.end_reads((self.reads / READ_BATCHES).max(1));
             let now = sys::now();
             if !self.ready.is_empty() || until.is_some_and(|until| now >= until) {
                 done.append(&mut self.ready);
@@ -281,15 +292,16 @@ impl Backend for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        let end = sys::now().after(FAREWELL);
-        // What never reached the kernel is ours to drop.
+        let end = sys::now().after(DROP_TIMEOUT);
+        // Operations that never reached the kernel can be dropped.
         for n in std::mem::take(&mut self.waiting) {
             self.slots[n as usize].op = None;
         }
         for (n, slot) in self.slots.iter().enumerate() {
             if slot.op.is_some() {
                 let cancel = io_uring::opcode::AsyncCancel::new(n as u64).build().user_data(CANCEL);
-                // SAFETY: a cancellation points to nothing. Where it does not fit, the operation has to end by itself.
+                // SAFETY: a cancellation points to no memory. If it does not fit into the queue,
+                // the operation has to end by itself.
                 let _ = unsafe { self.ring.push(&cancel) };
             }
         }
@@ -297,7 +309,7 @@ impl Drop for Uring {
             self.reap();
             self.end_reads(usize::MAX);
             if self.in_flight > 0 {
-                self.ring.enter(Patience::For(end.since(sys::now())));
+                self.ring.enter(Limit::AtMost(end.since(sys::now())));
             }
             // Interrupted operations are not started again.
             for n in std::mem::take(&mut self.waiting) {
@@ -307,7 +319,8 @@ impl Drop for Uring {
         if self.in_flight > 0 {
             tracing::warn!(
                 operations = self.in_flight,
-                "operations did not end; their memory is given up"
+                "operations did not end in {DROP_TIMEOUT:?} after io_uring was closed; \
+                 their buffers are leaked"
             );
             std::mem::forget(std::mem::take(&mut self.slots));
         }

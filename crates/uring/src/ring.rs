@@ -1,4 +1,4 @@
-//! The ring itself: set-up for what the kernel has, and one system call to submit and wait.
+//! The ring: set-up by what the kernel supports, and one system call to submit and to wait.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,13 +10,13 @@ use io_uring::{IoUring, Probe, opcode};
 
 /// How long [`Ring::enter`] waits for a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
-    /// Not at all.
-    Look,
-    /// So long.
-    For(Duration),
-    /// As long as it takes.
-    Forever,
+pub(crate) enum Limit {
+    /// It does not wait.
+    Poll,
+    /// At most for this time.
+    AtMost(Duration),
+    /// Without a limit.
+    None,
 }
 
 /// The last argument of `io_uring_enter` with `IORING_ENTER_EXT_ARG`.
@@ -42,10 +42,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of `entries` entries. An error means that this kernel, or who confines us, does not have what it takes.
+    /// Sets up a ring with `entries` entries. Fails if the kernel is too old for this backend, or
+    /// if a container or a policy forbids io_uring.
     pub fn new(entries: u32) -> io::Result<Ring> {
-        // Best first: completions are handled when we ask for them and not by interrupting us (6.1), or at the next system
-        // call (5.19), or whenever.
+        // Try the best set-up first. Completions are handled only when we ask for them (Linux 6.1),
+        // at the next system call (5.19), or at any time.
         let mut refused = None;
         for level in 0..3 {
             let mut b = IoUring::builder();
@@ -89,36 +90,41 @@ impl Ring {
         if features && codes.iter().all(|&code| probe.is_supported(code)) {
             Ok(Ring { uring })
         } else {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"))
+            Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring is too old: Linux 5.11 or newer is needed",
+            ))
         }
     }
 
-    /// Queues an entry; false if the queue is full, even after submitting what is in it.
+    /// Queues an entry. Returns false if the queue is still full after submitting its entries.
     ///
     /// # Safety
-    /// What the entry points to stays valid until its completion.
+    /// The memory that the entry points to must stay valid until its completion.
     pub unsafe fn push(&mut self, entry: &Entry) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: see the safety section above.
         if unsafe { self.uring.submission().push(entry) }.is_ok() {
             return true;
         }
-        // Whatever the reason for a failure, it shows in whether there is room now.
+        // Ignore the error: the next push shows whether there is room now.
         let _ = self.enter_raw(0, 0, None);
-        // SAFETY: as the caller says.
+        // SAFETY: see the safety section above.
         unsafe { self.uring.submission().push(entry) }.is_ok()
     }
 
-    /// Submits what is queued and waits for completions, in one system call (or none, if there is nothing to do).
-    pub fn enter(&mut self, patience: Patience) {
+    /// Submits the queued entries and waits for completions, in one system call. Makes no system
+    /// call if there is nothing to do.
+    pub fn enter(&mut self, limit: Limit) {
         let sq = self.uring.submission();
         let idle = sq.is_empty() && !sq.taskrun() && !sq.cq_overflow();
         drop(sq);
-        // Every failure (a signal, the time is over, completions must be taken first) is handled by looking at what is there.
-        let _ = match patience {
-            Patience::Look if idle => return,
-            Patience::Look => self.enter_raw(0, ENTER_GETEVENTS, None),
-            Patience::Forever => self.enter_raw(1, ENTER_GETEVENTS, None),
-            Patience::For(d) => {
+        // Ignore errors (a signal, a timeout, completions that must be reaped first): the caller
+        // looks at the completions that are there.
+        let _ = match limit {
+            Limit::Poll if idle => return,
+            Limit::Poll => self.enter_raw(0, ENTER_GETEVENTS, None),
+            Limit::None => self.enter_raw(1, ENTER_GETEVENTS, None),
+            Limit::AtMost(d) => {
                 let seconds = i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
                 let t = Timespec { seconds, nanoseconds: i64::from(d.subsec_nanos()) };
                 self.enter_raw(1, ENTER_GETEVENTS | ENTER_EXT_ARG, Some(&t))
@@ -143,15 +149,15 @@ impl Ring {
             (std::ptr::from_ref(ext), size_of::<GetEventsArg>())
         });
         let fd = self.uring.as_raw_fd();
-        // SAFETY: the argument and the time it points to live until the call returns; that what the entries point to is valid
-        // was promised when they were pushed.
+        // SAFETY: the argument and the time that it points to live until the call returns. The
+        // callers of `push` promised that the memory behind the entries is valid.
         let r = unsafe {
             libc::syscall(libc::SYS_io_uring_enter, fd, to_submit, min_complete, flags, arg, size)
         };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next completion: its number and its result.
+    /// Iterates over the completions: the number of the operation, and its result.
     pub fn reap(&mut self) -> impl Iterator<Item = (u64, i32)> + '_ {
         self.uring.completion().map(|c| (c.user_data(), c.result()))
     }

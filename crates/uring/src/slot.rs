@@ -1,4 +1,4 @@
-//! An operation in flight: what it owns, and how the kernel is told of it.
+//! An operation in flight: what it owns, and its submission queue entry.
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
@@ -9,27 +9,28 @@ use io_uring::{opcode, types};
 use posix::sys;
 use rt::{Op, SocketId};
 
-/// One operation in flight. The slot outlives the operation, and its lists keep their room for the next.
+/// One operation in flight. The slot outlives the operation, and the next operation reuses the
+/// capacity of its lists.
 #[derive(Default)]
 pub(crate) struct Slot {
-    /// Owns the buffers from submission to completion; absent while the slot is free.
+    /// Owns the buffers from submission to completion. `None` while the slot is free.
     pub op: Option<Op>,
     pub fd: RawFd,
-    /// The kernel copies these lists when the entry is submitted; until then they must stay where they are, which a list and
-    /// a box do even when the slot moves.
+    /// The kernel copies these lists when the entry is submitted. Until then they must not move.
+    /// The heap memory of a `Vec` and a `Box` stays in place even when the slot moves.
     pieces: Vec<libc::iovec>,
     message: Option<Box<libc::msghdr>>,
 }
 
-// SAFETY (for all entries below): they point to memory of the slot's own operation, which is there until its completion has
-// been reaped, and is neither read nor written meanwhile.
+// SAFETY (for all entries below): they point to memory that the operation in the slot owns. The
+// slot keeps it until its completion has been reaped, and nothing reads or writes it meanwhile.
 impl Slot {
     /// True if the operation in flight reads a file.
     pub fn is_read(&self) -> bool {
         matches!(self.op, Some(Op::Read { .. }))
     }
 
-    /// The entry for this slot's operation.
+    /// Builds the submission queue entry for the operation in this slot.
     pub fn entry(&mut self) -> Result<Entry, IoError> {
         let fd = types::Fd(self.fd);
         let Some(op) = &mut self.op else { unreachable!("an entry for a free slot") };
@@ -69,13 +70,15 @@ impl Slot {
                 opcode::Recv::new(fd, rest.as_mut_ptr(), rest.len() as u32).flags(flags).build()
             }
             Op::Send { data, .. } => {
-                // With MSG_WAITALL the kernel goes on by itself when the socket has taken only a part.
+                // With MSG_WAITALL the kernel continues by itself when the socket accepts only a
+                // part.
                 const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 if let [part] = &data[..] {
                     opcode::Send::new(fd, part.as_ptr(), part.len() as u32).flags(FLAGS).build()
                 } else {
                     sys::pieces_of_data(data, &mut self.pieces);
-                    // SAFETY: all zeros is a message without address, pieces and control data.
+                    // SAFETY: all zeros is a valid message without address, pieces and control
+                    // data.
                     let message =
                         self.message.get_or_insert_with(|| Box::new(unsafe { std::mem::zeroed() }));
                     message.msg_iov = self.pieces.as_mut_ptr();
@@ -93,7 +96,7 @@ impl Slot {
     }
 }
 
-/// The socket whose number an operation holds while it is in flight.
+/// The socket that an operation holds while it is in flight.
 pub(crate) fn socket_of(op: &Op) -> Option<SocketId> {
     match op {
         Op::Recv { socket, .. } | Op::Send { socket, .. } => Some(*socket),

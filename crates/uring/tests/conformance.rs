@@ -1,4 +1,5 @@
-//! io_uring passes the suite: over unix and TCP sockets, on a disk's files (direct and buffered) and in memory.
+//! Runs the conformance suite on io_uring: with unix and TCP sockets, with direct and buffered
+//! files on a disk, and with files in memory.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use uring::Uring;
@@ -7,7 +8,7 @@ use uring::Uring;
 mod world;
 use world::{Kind, World, in_memory, on_disk};
 
-/// Two `entries` are fewer than the suite has operations at once: the submission queue is often full.
+/// With two `entries` the submission queue is often full: the suite has more operations in flight.
 fn suite(entries: u32, kind: Kind<'_>) {
     if let Err(e) = Uring::new(entries) {
         println!("skipped: io_uring is refused here: {e}");

@@ -1,4 +1,4 @@
-//! What a backend that is dropped with operations in flight leaves behind: nothing.
+//! A backend that is dropped with operations in flight frees its buffers, sockets and locks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,7 +9,7 @@ use rt::{Backend, Op, OpId};
 use uring::Uring;
 
 #[test]
-fn buffers_sockets_and_locks_are_free_again() {
+fn drop_frees_buffers_sockets_and_locks() {
     let mut uring = match Uring::new(8) {
         Ok(uring) => uring,
         Err(e) => return println!("skipped: io_uring is refused here: {e}"),
@@ -38,11 +38,11 @@ fn buffers_sockets_and_locks_are_free_again() {
             Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill },
         );
     }
-    // One turn without waiting: all of it is with the kernel now.
+    // One turn without waiting submits all operations to the kernel.
     let mut done = Vec::new();
     let now = uring.now();
     uring.wait(Some(now), &mut done);
-    // In the queue only.
+    // This operation is only queued.
     submit(
         &mut uring,
         Op::Recv { socket: near, buf: BufList::from_iter([bufs.take(4096)]), start: 0, fill: true },
@@ -51,9 +51,16 @@ fn buffers_sockets_and_locks_are_free_again() {
     assert!(bufs.outstanding() >= 3 * 4096);
     let start = posix::sys::now();
     drop(uring);
-    assert!(posix::sys::now().since(start).as_secs() < 5, "everything could be ended");
+    assert!(posix::sys::now().since(start).as_secs() < 5, "all operations ended");
     assert_eq!(bufs.outstanding(), 0, "nothing was leaked");
-    assert_eq!(std::io::Read::read(&mut far, &mut [0]).unwrap(), 0, "the other end sees the end");
+    assert_eq!(
+        std::io::Read::read(&mut far, &mut [0]).unwrap(),
+        0,
+        "the peer sees the end of the stream"
+    );
     let again = Uring::new(8).unwrap();
-    assert!(again.handles().open_file(dir.path().join("disk"), &how).is_ok(), "the lock is free");
+    assert!(
+        again.handles().open_file(dir.path().join("disk"), &how).is_ok(),
+        "the lock is released"
+    );
 }

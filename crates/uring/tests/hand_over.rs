@@ -1,4 +1,4 @@
-//! Reads that end together are handed over a few at a time, and all of them in the end.
+//! Reads that end together are handed over a few at a time, and every read is handed over.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use base::{BufList, BufPool, Duration};
@@ -7,7 +7,7 @@ use rt::{Backend, Op, OpId};
 use uring::Uring;
 
 #[test]
-fn many_reads_that_end_together_come_a_few_at_a_time() {
+fn reads_that_end_together_are_handed_over_a_few_at_a_time() {
     const READS: usize = 32;
     let mut uring = match Uring::new(64) {
         Ok(uring) => uring,
@@ -31,7 +31,7 @@ fn many_reads_that_end_together_come_a_few_at_a_time() {
         let limit = uring.now().after(Duration::from_secs(60));
         let now = uring.wait(Some(limit), &mut done);
         assert!(now < limit, "every read ends");
-        // Whatever is in flight ends meanwhile.
+        // All reads in flight end meanwhile.
         #[allow(clippy::disallowed_methods, reason = "a test without a runtime")]
         std::thread::sleep(std::time::Duration::from_millis(20));
         most = most.max(done.len());
