@@ -1,8 +1,10 @@
-//! The backend: sockets are tried at once and then polled, files are handed to threads.
+//! The backend on epoll and threads. It tries an operation on a socket at once, and polls the
+//! socket if the operation would block. It hands operations on files to threads.
 //!
-//! Fault model: buffers of an operation on a file belong to a thread from submission to completion; when the backend is dropped, it
-//! waits for the threads, so no memory is ever freed under a call. Buffers of an operation on a socket are touched only by the
-//! thread that calls `submit` and `wait`.
+//! Fault model: the buffers of an operation on a file belong to a thread from submission to
+//! completion. When the backend is dropped, it waits for the threads, so no memory is freed while a
+//! call uses it. Only the thread that calls `submit` and `wait` touches the buffers of operations
+//! on sockets.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -19,20 +21,21 @@ use crate::poll::{Poll, attempt};
 use crate::sys;
 use crate::workers::Workers;
 
-/// More operations than this at once are a bug of the caller, whose numbers are to be small.
+/// The limit on operation numbers. The caller must use small numbers.
 const MAX_SLOTS: usize = 1 << 20;
-/// The name of the workers' bell among the sockets.
+/// The name of the workers' eventfd in the epoll instance; sockets have smaller names.
 const BELL: u64 = u64::MAX;
 
-/// The backend.
+/// The backend on epoll and threads.
 pub struct Posix {
-    // First: dropping it waits for the threads, and only then may operations and files go.
+    // The first field, so that it is dropped first: this waits for the threads. Only then may the
+    // operations and files be dropped.
     workers: Workers,
     poll: Poll,
     handles: Handles,
-    /// By the number of the operation.
+    /// Indexed by the number of the operation.
     slots: Vec<Slot>,
-    /// By the number of the socket.
+    /// Indexed by the number of the socket.
     queues: Vec<Queues>,
     ready: Vec<Completion>,
     spare: Vec<Vec<libc::iovec>>,
@@ -41,11 +44,11 @@ pub struct Posix {
 #[derive(Default)]
 struct Slot {
     op: Option<Op>,
-    /// Bytes that a filling receive already has.
+    /// Number of bytes that a filling receive already has.
     moved: usize,
 }
 
-/// What waits on a socket, in order.
+/// The operations that wait on a socket, in order.
 #[derive(Default)]
 struct Queues {
     watched: bool,
@@ -61,7 +64,7 @@ impl Queues {
 }
 
 impl Posix {
-    /// A backend with so many threads (at least one) for files.
+    /// Creates a backend with `threads` threads for files, at least one.
     pub fn new(threads: usize) -> io::Result<Posix> {
         let workers = Workers::new(threads)?;
         let poll = Poll::new()?;
@@ -77,7 +80,8 @@ impl Posix {
         })
     }
 
-    /// The files and sockets of this backend, to open some: now, or while it belongs to a runtime.
+    /// The table of files and sockets of this backend. It can be used to open more, even while a
+    /// runtime owns the backend.
     pub fn handles(&self) -> Handles {
         self.handles.clone()
     }
@@ -89,7 +93,7 @@ impl Posix {
     fn occupy(&mut self, id: OpId, op: Op) -> u32 {
         let n = id.0 as usize;
         if n >= self.slots.len() {
-            assert!(n < MAX_SLOTS, "operation {n}: numbers must be small");
+            assert!(n < MAX_SLOTS, "operation number {n} is too large");
             self.slots.resize_with((n + 1).next_power_of_two(), Slot::default);
         }
         let slot = &mut self.slots[n];
@@ -106,14 +110,14 @@ impl Posix {
         // Moving the operation into its slot does not move the memory of its buffers.
         let call = FileCall::new(handle.fd, &mut op, self.spare.pop().unwrap_or_default());
         if handle.in_memory {
-            // SAFETY: `op` stays here, untouched, until the call is over.
+            // SAFETY: `op` stays here, untouched, until the call returns.
             let result = unsafe { call.run() };
             self.spare.push(call.into_pieces());
             self.ready.push(Completion { id, result, payload: lent(op) });
         } else {
             let n = self.occupy(id, op);
-            // SAFETY: the slot keeps the operation until `take` has given the call back; files are open as long as the table
-            // is, and the workers are dropped before it.
+            // SAFETY: the slot owns the operation until `take` has returned the call. Files are
+            // open while the table exists, and the workers are dropped before the table.
             unsafe { self.workers.start(n, call) };
         }
     }
@@ -154,7 +158,7 @@ impl Posix {
         result
     }
 
-    /// Goes on with what waits on a socket, as far as that is possible without waiting.
+    /// Continues the operations that wait on a socket, as far as they do not block.
     fn proceed(&mut self, socket: SocketId) {
         for incoming in [true, false] {
             while let Some(queues) = self.queues.get_mut(socket.0 as usize) {
@@ -175,7 +179,7 @@ impl Posix {
             Err(e) => self.ready.push(Completion { id, result: Err(e), payload: Payload::None }),
             Ok(closing) => {
                 let queues = self.queues.get_mut(socket.0 as usize).map(take).unwrap_or_default();
-                // The last of these lets the number go, which completes the close.
+                // The last of these operations releases the number, which completes the close.
                 for n in queues.incoming.into_iter().chain(queues.outgoing) {
                     self.finish(n, Err(IoError::CANCELED));
                 }
@@ -200,7 +204,7 @@ impl Posix {
         };
         let completion = match (result, &op) {
             (Ok(fd), Op::Accept { .. }) => {
-                // SAFETY: the kernel has just made this descriptor for us.
+                // SAFETY: the kernel has just created this descriptor for us.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
                 match self.handles.adopt_socket(fd) {
                     Ok(socket) => {

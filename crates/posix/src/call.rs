@@ -1,4 +1,5 @@
-//! One operation on a file as a blocking call: done at once where it only copies memory, by a worker otherwise.
+//! One operation on a file as a blocking call. Backends execute it at once if the file is in
+//! memory; the workers execute the others.
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
@@ -8,7 +9,8 @@ use rt::{Op, Payload};
 
 use crate::sys;
 
-/// A call, and the memory it works on. It does not own that memory: whoever runs it keeps the operation.
+/// A call, with pointers to the memory it works on. The call does not own that memory: its caller
+/// must keep the operation.
 pub struct FileCall {
     fd: RawFd,
     what: What,
@@ -24,11 +26,13 @@ enum What {
     Discard { len: u64 },
 }
 
-// SAFETY: the pieces are pointers to memory that the backend keeps, and does not look at, until the call has returned.
+// SAFETY: the pieces point to memory that the backend owns, and does not touch until the call has
+// returned.
 unsafe impl Send for FileCall {}
 
 impl FileCall {
-    /// The call for `op`, which must be one on a file. `pieces` is only room to use again.
+    /// Creates the call for `op`, which must be an operation on a file. The capacity of `pieces` is
+    /// reused.
     pub fn new(fd: RawFd, op: &mut Op, mut pieces: Vec<libc::iovec>) -> FileCall {
         pieces.clear();
         let (what, offset) = match op {
@@ -49,12 +53,14 @@ impl FileCall {
         FileCall { fd, what, offset, pieces }
     }
 
-    /// Does it, however long it takes.
+    /// Executes the call, which may block for any time.
     ///
     /// # Safety
-    /// The operation that this was made of is neither touched nor dropped meanwhile, and the file is open.
+    /// The operation that the call was made from must not be touched or dropped meanwhile, and its
+    /// file must be open.
     pub unsafe fn run(&self) -> Result<u64, IoError> {
-        // SAFETY: the pieces point into the operation's own buffers (for a read) or views (for a write).
+        // SAFETY: the pieces point into buffers (of a read) or views (of a write) that the
+        // operation owns.
         unsafe {
             match self.what {
                 What::Read => sys::read(self.fd, &self.pieces, self.offset, 0),
@@ -65,13 +71,13 @@ impl FileCall {
         }
     }
 
-    /// The room for pieces, to use again.
+    /// Returns the list of pieces, so that its capacity can be reused.
     pub fn into_pieces(self) -> Vec<libc::iovec> {
         self.pieces
     }
 }
 
-/// What an operation was lent, to give back.
+/// The payload that an operation returns when it completes.
 pub fn lent(op: Op) -> Payload {
     match op {
         Op::Read { bufs, .. } => Payload::Bufs(bufs),

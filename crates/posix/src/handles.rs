@@ -1,8 +1,9 @@
 //! The files and sockets of a backend, by number.
 //!
-//! A clone is the same table, so that set-up code can open files and add listeners while the backend belongs to a runtime. A socket
-//! that is closed while operations hold its number keeps its descriptor until the last of them has let go: a descriptor that
-//! the kernel has given to somebody else can never be reached by an old number.
+//! A clone refers to the same table. So set-up code can open files and add listeners while a
+//! runtime owns the backend. If a socket is closed while operations hold its number, its descriptor
+//! stays open until the last of them has released it. So an old number never reaches a descriptor
+//! that the kernel has reused.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,17 +17,17 @@ use rt::{FileId, OpId, SocketId};
 use crate::open::{FileInfo, OpenFile, Opened, open};
 use crate::sys::{self, NO_SUCH};
 
-/// Bytes that a local socket may hold for its peer; the kernel takes less if its administrator says so.
+/// Bytes that a local socket may buffer for its peer. The kernel's limit may be lower.
 const LOCAL_SEND_BYTES: i32 = 512 << 10;
 
-/// A peer over TCP that says nothing for so many seconds is asked whether it is still there,
+/// Seconds of silence after which TCP asks the peer whether it is still there.
 const KEEPALIVE_IDLE: i32 = 60;
-/// again after so many,
+/// Seconds between such probes.
 const KEEPALIVE_PAUSE: i32 = 10;
-/// and is gone when it has not answered so often.
+/// Number of unanswered probes after which the connection is given up.
 const KEEPALIVE_PROBES: i32 = 6;
 
-/// The table. Files stay open until the last clone is gone.
+/// The table of files and sockets. Files stay open until the last clone is dropped.
 #[derive(Clone)]
 pub struct Handles(Rc<RefCell<Tables>>);
 
@@ -34,7 +35,8 @@ struct Tables {
     files: Vec<File>,
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
-    /// Calls on sockets wait (the kernel's ring waits in our stead) or do not (we poll).
+    /// Whether calls on sockets block. They block for io_uring, where the kernel waits, and do not
+    /// for epoll.
     blocking: bool,
 }
 
@@ -45,39 +47,39 @@ struct File {
 
 struct Socket {
     fd: OwnedFd,
-    /// Operations in flight.
+    /// Number of operations in flight.
     held: u32,
-    /// The close that waits for them.
+    /// The close operation that waits for them.
     closing: Option<OpId>,
 }
 
-/// A file to do I/O on.
+/// A file, for a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct FileHandle {
-    /// Open as long as the table is there.
+    /// The descriptor, which is open while the table exists.
     pub fd: RawFd,
-    /// Transfers only copy memory, and are best done at once.
+    /// Transfers only copy memory, and are best executed at once.
     pub in_memory: bool,
 }
 
-/// What became of a close.
+/// The outcome of a close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
-    /// It is closed.
+    /// The socket is closed.
     Done,
-    /// Operations hold the number; the last [`Handles::release`] closes it.
+    /// Operations hold the socket; the last [`Handles::release`] closes it.
     Waiting,
 }
 
 impl Handles {
-    /// An empty table. `blocking` says what mode the backend wants its sockets in.
+    /// Creates an empty table. `blocking` is the mode that the backend wants for its sockets.
     pub fn new(blocking: bool) -> Handles {
         let tables = Tables { files: Vec::new(), sockets: Vec::new(), free: Vec::new(), blocking };
         Handles(Rc::new(RefCell::new(tables)))
     }
 
-    /// Opens and locks a file or a block device. Somebody else's lock is an error of kind [`io::ErrorKind::ResourceBusy`], after
-    /// a second of trying.
+    /// Opens and locks a file or a block device. If somebody else holds the lock for more than a
+    /// second, the error has the kind [`io::ErrorKind::ResourceBusy`].
     pub fn open_file(
         &self,
         path: impl AsRef<Path>,
@@ -88,15 +90,15 @@ impl Handles {
         Ok((self.adopt_file(opened), info))
     }
 
-    /// Takes over a file that was opened elsewhere.
+    /// Adds a file that was opened elsewhere.
     pub fn adopt_file(&self, opened: Opened) -> FileId {
         let files = &mut self.0.borrow_mut().files;
         files.push(File { fd: opened.fd, in_memory: opened.in_memory });
         FileId(files.len() as u32 - 1)
     }
 
-    /// Closes a file, and so unlocks it. Its number stays taken, and so does the descriptor's: an operation that comes too late fails with EBADF and
-    /// never reaches another file.
+    /// Closes a file, which unlocks it. Its number and its descriptor stay reserved. So an
+    /// operation that comes too late fails with EBADF and never reaches another file.
     pub fn close_file(&self, file: FileId) -> io::Result<()> {
         let t = self.0.borrow();
         let f =
@@ -104,18 +106,20 @@ impl Handles {
         sys::close_in_place(f.fd.as_raw_fd())
     }
 
-    /// Takes over a listening socket.
+    /// Adds a listening socket.
     pub fn adopt_listener(&self, fd: OwnedFd) -> io::Result<SocketId> {
         self.adopt(fd)
     }
 
-    /// Takes over a connected socket.
+    /// Adds a connected socket, and sets its options.
     pub fn adopt_socket(&self, fd: OwnedFd) -> io::Result<SocketId> {
-        // A reply is sent whole: waiting for more to send with it would only delay it. Where there is no such option it is a local socket, whose
-        // room the kernel does not adapt: with little of it a large reply waits for the client again and again.
+        // A reply is sent as a whole, so delaying it to fill a packet is useless. If the option
+        // fails, the socket is local. The kernel does not adapt the buffer of a local socket, and
+        // with a small one a large reply would wait for the client again and again.
         let set = |level, name, value| sys::set_option(fd.as_raw_fd(), level, name, value);
         if set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).is_ok() {
-            // A client whose machine or network went away says nothing any more, and would keep its place for ever.
+            // Without keepalive, a client whose machine or network is gone would keep its
+            // connection for ever.
             for (level, name, value) in [
                 (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_IDLE),
                 (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_PAUSE),
@@ -123,7 +127,9 @@ impl Handles {
                 (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
             ] {
                 if let Err(e) = set(level, name, value) {
-                    tracing::debug!("a TCP connection without a watch for lost peers: {e}");
+                    tracing::debug!(
+                        "TCP keepalive cannot be set, so a lost peer may go unnoticed: {e}"
+                    );
                 }
             }
         } else {
@@ -149,14 +155,15 @@ impl Handles {
         Ok(SocketId(n))
     }
 
-    /// A file, for a backend.
+    /// Looks up a file, for a backend.
     pub fn file(&self, file: FileId) -> Result<FileHandle, IoError> {
         let t = self.0.borrow();
         let f = t.files.get(file.0 as usize).ok_or(NO_SUCH)?;
         Ok(FileHandle { fd: f.fd.as_raw_fd(), in_memory: f.in_memory })
     }
 
-    /// Begins an operation on a socket, for a backend: its descriptor stays open until [`Handles::release`].
+    /// Begins an operation on a socket, for a backend. The descriptor stays open until
+    /// [`Handles::release`].
     pub fn hold(&self, socket: SocketId) -> Result<RawFd, IoError> {
         let mut t = self.0.borrow_mut();
         match t.sockets.get_mut(socket.0 as usize) {
@@ -168,7 +175,7 @@ impl Handles {
         }
     }
 
-    /// The descriptor of a socket that an operation holds, closing or not.
+    /// The descriptor of a socket that an operation holds, even if the socket is closing.
     pub fn held(&self, socket: SocketId) -> Result<RawFd, IoError> {
         match self.0.borrow().sockets.get(socket.0 as usize) {
             Some(Some(s)) => Ok(s.fd.as_raw_fd()),
@@ -176,11 +183,12 @@ impl Handles {
         }
     }
 
-    /// Ends an operation on a socket, for a backend. The close that waited for this one, if any, is now done.
+    /// Ends an operation on a socket, for a backend. Returns the close operation that waited for
+    /// this one, if any; it is complete now.
     pub fn release(&self, socket: SocketId) -> Option<OpId> {
         let mut t = self.0.borrow_mut();
         let Some(Some(s)) = t.sockets.get_mut(socket.0 as usize) else {
-            unreachable!("released but not held")
+            unreachable!("the socket is not held")
         };
         s.held -= 1;
         if s.held > 0 {
@@ -191,7 +199,7 @@ impl Handles {
         Some(closer)
     }
 
-    /// Shuts a socket down and closes it as soon as nothing holds it, for a backend.
+    /// Shuts a socket down, and closes it as soon as no operation holds it. For a backend.
     pub fn close(&self, socket: SocketId, closer: OpId) -> Result<Closing, IoError> {
         let mut t = self.0.borrow_mut();
         match t.sockets.get_mut(socket.0 as usize) {
@@ -224,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_file_is_free_for_others_and_out_of_reach() {
+    fn a_closed_file_is_unlocked_and_its_number_stays_reserved() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let how = OpenFile { write: true, create_len: Some(8192), direct: false };
@@ -243,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_peer_is_noticed_over_tcp() {
+    fn tcp_sockets_have_keepalive() {
         let handles = Handles::new(true);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -264,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_socket_closes_when_it_is_let_go() {
+    fn a_held_socket_is_closed_by_its_last_release() {
         let handles = Handles::new(true);
         let (a, b) = UnixStream::pair().unwrap();
         let (a, b) =
@@ -272,11 +280,11 @@ mod tests {
         let fd = handles.hold(a).unwrap();
         assert_eq!(handles.held(a), Ok(fd));
         assert_eq!(handles.close(a, OpId(7)), Ok(Closing::Waiting));
-        assert_eq!(handles.hold(a), Err(NO_SUCH), "nothing new on what is closing");
+        assert_eq!(handles.hold(a), Err(NO_SUCH), "a closing socket takes no new operations");
         assert_eq!(handles.close(a, OpId(8)), Err(NO_SUCH));
         let (c, _peer) = UnixStream::pair().unwrap();
         let c = handles.adopt_socket(c.into()).unwrap();
-        assert!(c != a && c != b, "the number is still taken");
+        assert!(c != a && c != b, "the number is still reserved");
         assert_eq!(handles.release(a), Some(OpId(7)));
         assert_eq!(handles.held(a), Err(NO_SUCH));
         assert_eq!(handles.close(b, OpId(9)), Ok(Closing::Done));

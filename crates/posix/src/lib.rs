@@ -1,11 +1,12 @@
-//! The seam on epoll and a few threads, for where io_uring is not permitted (containers), and what both share: how files
-//! are opened ([`open`]), and the table of what is open ([`Handles`]).
+//! The seam on epoll and a few threads, for systems where io_uring is not permitted (containers).
+//! The io_uring backend shares the code that opens files ([`open`]) and the table of open files and
+//! sockets ([`Handles`]).
 //!
 //! * [`backend`]: the backend
-//! * `workers`: the threads that do what waits
-//! * `poll`: waiting for sockets, and calls on them
+//! * `workers`: threads that execute blocking calls on files
+//! * `poll`: waiting for sockets, and calls on sockets
 //! * [`handles`]: files and sockets by number
-//! * [`open`]: opening and locking files and block devices
+//! * [`open`]: opens and locks files and block devices
 //! * [`call`]: an operation on a file as a blocking call
 //! * [`sys`]: system calls with the results that the seam wants
 

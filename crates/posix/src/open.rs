@@ -1,10 +1,11 @@
-//! Opens regular files and block devices, and finds out what they can do.
+//! Opens regular files and block devices, and finds out what they support.
 //!
-//! A file is locked for as long as it is open: for writing exclusively, for reading only against writers. The lock is `flock`, and
-//! on block devices also `O_EXCL`, which the kernel's own users (mounts, md, dm) respect. A lock that somebody else holds is an
-//! error of kind [`io::ErrorKind::ResourceBusy`]; nothing has been changed then. A process that was killed holds its locks until its
-//! last I/O has ended, a little longer than it lives itself, and that is right: nobody should read what may yet be written. So
-//! a lock is asked for repeatedly, for up to a second.
+//! A file is locked while it is open: exclusively for writing, shared for reading. The lock is
+//! `flock`. On block devices that are opened for writing it is also `O_EXCL`, which mounts, md and
+//! dm respect. If somebody else holds the lock, the error has the kind
+//! [`io::ErrorKind::ResourceBusy`], and nothing was changed. A killed process holds its locks until
+//! its last I/O has ended. This protects readers from writes that are still under way. Opening
+//! therefore retries to get the lock for up to a second.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -23,40 +24,41 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFile {
-    /// For writing too.
+    /// Open for writing too.
     pub write: bool,
-    /// With `write`, and where there is no such file or an empty one: makes it a sparse file of so many bytes. A file with
-    /// content, and a block device, are opened as they are.
+    /// With `write`: if the file does not exist or is empty, make it a sparse file of this many
+    /// bytes. Files with content and block devices are opened as they are.
     pub create_len: Option<u64>,
-    /// Past the page cache (`O_DIRECT`) where that is possible: then offsets, lengths and memory must be multiples of 4096.
+    /// Bypass the page cache (`O_DIRECT`) if possible. Then offsets, lengths and memory must be
+    /// multiples of 4096.
     pub direct: bool,
 }
 
-/// What was opened.
+/// The properties of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileInfo {
-    /// Bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// I/O goes past the page cache.
+    /// I/O bypasses the page cache.
     pub direct: bool,
-    /// A block device, not a regular file.
+    /// It is a block device and not a regular file.
     pub block_device: bool,
-    /// The disk below has moving heads, where the kernel can tell.
+    /// Whether the disk below rotates; `None` if the kernel does not know.
     pub rotational: Option<bool>,
-    /// Discards are worth sending.
+    /// The file or device supports discards.
     pub discard: bool,
 }
 
 /// An open file, locked until it is closed.
 pub struct Opened {
     pub(crate) fd: OwnedFd,
-    /// What it is.
+    /// Its properties.
     pub info: FileInfo,
-    /// It has no device below: transfers only copy memory.
+    /// The file is in memory (tmpfs, ramfs): transfers only copy memory.
     pub(crate) in_memory: bool,
 }
 
-/// Opens and locks. Blocks, for up to a second if somebody else has the lock.
+/// Opens and locks a file. Blocks for up to a second if somebody else holds the lock.
 pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     for _ in 1..LOCK_TRIES {
         match open_now(path, how) {
@@ -79,7 +81,7 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(e),
     };
-    // Opening a pipe would wait for its other end.
+    // Do not open a pipe: that would wait for its other end.
     if kind.is_some_and(|k| !k.is_file() && !k.is_block_device()) {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,
@@ -107,14 +109,15 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         Err(e) => return Err(e),
     };
     lock(&file, how.write)?;
-    // Of a device this would be about the file system that its node is in.
+    // For a device node this would be the file system that holds the node, not the device.
     let in_memory = !block_device && sys::in_memory(&file)?;
     if direct && (in_memory || !sys::direct_io_by_blocks(&file)) {
         sys::clear_direct(&file)?;
         direct = false;
     }
     if !direct && !in_memory {
-        // After a flush that failed in an earlier life the page cache may have what the device lacks, and calls it clean.
+        // After a failed flush in an earlier run, the page cache may hold data that the device
+        // lacks, and call it clean.
         sys::drop_cached(&file)?;
     }
     let mut size_bytes = file.seek(SeekFrom::End(0))?;
@@ -140,7 +143,7 @@ fn invalid() -> io::Error {
 
 fn lock(file: &File, exclusive: bool) -> io::Result<()> {
     let how = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
-    // SAFETY: plain numbers, and the descriptor is open.
+    // SAFETY: all arguments are plain numbers, and the descriptor is open.
     if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(());
     }
@@ -150,7 +153,8 @@ fn lock(file: &File, exclusive: bool) -> io::Result<()> {
     }
 }
 
-/// A limit of the request queue of the disk with this device number (or of the disk that this is a partition of).
+/// A limit of the request queue of the disk with this device number. For a partition it is the
+/// limit of its disk.
 fn queue_limit(device: u64, name: &str) -> Option<u64> {
     let dir = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
     [format!("{dir}/queue/{name}"), format!("{dir}/../queue/{name}")]
@@ -159,7 +163,7 @@ fn queue_limit(device: u64, name: &str) -> Option<u64> {
         .and_then(|text| text.trim().parse().ok())
 }
 
-/// Tries it where there is nothing to lose: behind the end.
+/// Tries to punch a hole behind the end of the file, where there is nothing to lose.
 fn punches_holes(file: &File, size_bytes: u64) -> bool {
     sys::punch_hole(file.as_raw_fd(), size_bytes.next_multiple_of(4096), 4096).is_ok()
 }
@@ -172,7 +176,7 @@ mod tests {
     const READ: OpenFile = OpenFile { write: false, create_len: None, direct: false };
 
     #[test]
-    fn a_new_file_has_its_length_and_an_old_one_keeps_it() {
+    fn a_new_file_gets_its_length_and_an_old_one_keeps_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         assert_eq!(open(&path, &WRITE).err().map(|e| e.kind()), Some(ErrorKind::NotFound));
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_about_to_go_is_waited_for() {
+    fn open_waits_for_a_lock_that_is_released_soon() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         std::fs::write(&path, [0; 4096]).unwrap();
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_and_devices_are_opened() {
+    fn directories_and_character_devices_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(open(dir.path(), &READ).err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
         assert_eq!(
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_known_and_never_direct() {
+    fn a_file_in_memory_is_recognised_and_not_direct() {
         if !Path::new("/dev/shm").is_dir() {
             return;
         }

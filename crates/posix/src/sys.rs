@@ -1,4 +1,5 @@
-//! System calls on descriptors, with the results that the seam wants; also used by the io_uring backend for what it does inline.
+//! System calls on descriptors, with the results that the seam wants. The io_uring backend uses
+//! them for operations that it executes at once.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -12,16 +13,16 @@ use std::path::Path;
 
 use base::{BufList, Instant, IoError, SliceList};
 
-/// The most pieces that one system call takes; of more, a transfer takes the first.
+/// The largest number of pieces in a system call. Of a longer list, a transfer uses the first ones.
 pub const MAX_PIECES: usize = 1024;
 
-/// EBADF: there is no such file or socket (any more).
+/// EBADF: there is no such file or socket, or it was closed.
 pub const NO_SUCH: IoError = IoError(libc::EBADF);
 
-/// The monotonic clock.
+/// The time of the monotonic clock.
 pub fn now() -> Instant {
     let mut t = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `t` is valid for writing; CLOCK_MONOTONIC always exists, so it is initialised afterwards.
+    // SAFETY: `t` is valid for writing. CLOCK_MONOTONIC always exists, so the call initialises `t`.
     let t = unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, t.as_mut_ptr());
         t.assume_init()
@@ -29,7 +30,8 @@ pub fn now() -> Instant {
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
-/// Where a read is to put its bytes. Valid while the buffers are neither used nor dropped.
+/// The pieces for a read into `bufs`. They are valid while the buffers are neither used nor
+/// dropped.
 pub fn pieces_of_bufs(bufs: &mut BufList, pieces: &mut Vec<libc::iovec>) {
     pieces.clear();
     pieces.extend(bufs.iter_mut().take(MAX_PIECES).map(|b| libc::iovec {
@@ -38,7 +40,8 @@ pub fn pieces_of_bufs(bufs: &mut BufList, pieces: &mut Vec<libc::iovec>) {
     }));
 }
 
-/// Where a write finds its bytes; they are only read. Valid while the slices are not dropped.
+/// The pieces for a write of `data`, which are only read. They are valid while the slices are not
+/// dropped.
 pub fn pieces_of_data(data: &SliceList, pieces: &mut Vec<libc::iovec>) {
     pieces.clear();
     pieces.extend(data.iter().take(MAX_PIECES).map(|s| libc::iovec {
@@ -47,17 +50,17 @@ pub fn pieces_of_data(data: &SliceList, pieces: &mut Vec<libc::iovec>) {
     }));
 }
 
-/// Bytes in all pieces.
+/// Number of bytes in all pieces.
 pub fn total(pieces: &[libc::iovec]) -> usize {
     pieces.iter().map(|p| p.iov_len).sum()
 }
 
-/// An offset or length as the kernel takes it.
+/// Converts an offset or length to the kernel's signed type. Fails with EINVAL if it is too large.
 pub fn signed(n: u64) -> Result<i64, IoError> {
     i64::try_from(n).map_err(|_| IoError::INVALID)
 }
 
-/// Repeats a call while a signal interrupts it. `call` returns -1 and sets errno, or a count.
+/// Repeats a call while signals interrupt it. `call` returns a count, or -1 and sets errno.
 pub fn retry(mut call: impl FnMut() -> isize) -> Result<u64, IoError> {
     loop {
         let n = call();
@@ -71,7 +74,7 @@ pub fn retry(mut call: impl FnMut() -> isize) -> Result<u64, IoError> {
     }
 }
 
-/// Reads at `offset`.
+/// Reads at `offset`. Returns the number of bytes read.
 ///
 /// # Safety
 /// All of `pieces` must be valid for writing.
@@ -82,11 +85,11 @@ pub unsafe fn read(
     flags: i32,
 ) -> Result<u64, IoError> {
     let offset = signed(offset)?;
-    // SAFETY: the caller vouches for the pieces; the kernel checks everything else.
+    // SAFETY: the caller promised that the pieces are valid. The kernel checks everything else.
     retry(|| unsafe { libc::preadv2(fd, pieces.as_ptr(), pieces.len() as i32, offset, flags) })
 }
 
-/// Writes at `offset`.
+/// Writes at `offset`, durably if `fua`. Returns the number of bytes written.
 ///
 /// # Safety
 /// All of `pieces` must be valid for reading.
@@ -98,36 +101,37 @@ pub unsafe fn write(
 ) -> Result<u64, IoError> {
     let offset = signed(offset)?;
     let flags = if fua { libc::RWF_DSYNC } else { 0 };
-    // SAFETY: as above.
+    // SAFETY: as in `read`.
     retry(|| unsafe { libc::pwritev2(fd, pieces.as_ptr(), pieces.len() as i32, offset, flags) })
 }
 
-/// Makes what was written durable.
+/// Makes completed writes durable.
 pub fn flush(fd: RawFd) -> Result<u64, IoError> {
-    // SAFETY: plain numbers.
+    // SAFETY: the argument is a plain number.
     retry(|| unsafe { libc::fdatasync(fd) } as isize)
 }
 
-/// Drops what the page cache has of a file and calls clean, so that it is read from the device. What is dirty stays, for the next flush.
+/// Drops the clean pages of a file from the page cache, so that they are read from the device
+/// again. Dirty pages stay for the next flush.
 pub fn drop_cached(file: &File) -> io::Result<()> {
-    // SAFETY: plain numbers, and the descriptor is open.
+    // SAFETY: the arguments are plain numbers, and the descriptor is open.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         e => Err(io::Error::from_raw_os_error(e)),
     }
 }
 
-/// How `fallocate` is told to give up content.
+/// The mode of `fallocate` that discards content.
 pub const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// Gives up the content of a range.
+/// Discards the content of a range.
 pub fn punch_hole(fd: RawFd, offset: u64, len: u64) -> Result<u64, IoError> {
     let (offset, len) = (signed(offset)?, signed(len)?);
-    // SAFETY: plain numbers.
+    // SAFETY: the arguments are plain numbers.
     retry(|| unsafe { libc::fallocate(fd, PUNCH_HOLE, offset, len) } as isize).map_err(unsupported)
 }
 
-/// One number for all the ways to say that a file cannot do this.
+/// Maps all errors that mean "not supported" to EOPNOTSUPP.
 pub fn unsupported(e: IoError) -> IoError {
     if matches!(e.0, libc::ENOTTY | libc::ENOSYS | libc::EOPNOTSUPP) {
         IoError::UNSUPPORTED
@@ -136,42 +140,43 @@ pub fn unsupported(e: IoError) -> IoError {
     }
 }
 
-/// Ends a socket in both directions, which completes what waits on it.
+/// Shuts a socket down in both directions, which completes the operations that wait on it.
 pub fn shutdown(fd: RawFd) {
-    // SAFETY: plain numbers. It fails only where there is nothing (any more) to end.
+    // SAFETY: the arguments are plain numbers. The call fails only if there is no connection to
+    // shut down.
     let _ = unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
-/// Sets an option of a socket that is a number.
+/// Sets a socket option that is a number.
 pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let at = (&raw const value).cast::<libc::c_void>();
-    // SAFETY: `at` points to a live number of the size that is given.
+    // SAFETY: `at` points to a live number of the given size.
     let r = unsafe { libc::setsockopt(fd, level, name, at, size_of::<i32>() as u32) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// An option of a socket that is a number.
+/// Reads a socket option that is a number.
 #[cfg(test)]
 pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
     let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
-    // SAFETY: `value` is a live number of the size that is given, and so is its size.
+    // SAFETY: `value` is a live number of the given size, and `len` is live too.
     let r = unsafe {
         libc::getsockopt(fd, level, name, (&raw mut value).cast::<libc::c_void>(), &raw mut len)
     };
     if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Raises the number of descriptors that this process may have as far as it is allowed to; returns it.
+/// Raises the limit of open files to the largest value that is permitted. Returns the limit.
 pub fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is live and of the right type in both calls.
+    // SAFETY: `limit` is live and has the right type in both calls.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
             return Err(io::Error::last_os_error());
         }
         let soft = limit.rlim_cur;
         limit.rlim_cur = limit.rlim_max;
-        // What there is is better than nothing.
+        // If the limit cannot be raised, keep the current one.
         if soft < limit.rlim_max && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) != 0 {
             limit.rlim_cur = soft;
         }
@@ -179,19 +184,21 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Closes what is behind a descriptor and leaves the number taken, by something that nothing can be read from or written to.
+/// Closes the file of a descriptor but keeps the descriptor's number reserved. The number then
+/// refers to a file that cannot be read or written.
 pub(crate) fn close_in_place(fd: RawFd) -> io::Result<()> {
     let nothing = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/")?;
-    // SAFETY: plain numbers; both descriptors are open.
+    // SAFETY: the arguments are plain numbers, and both descriptors are open.
     let r = unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) };
     if r == fd { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes that an ordinary user can still write to the file system that `path` is in.
+/// Number of bytes that an unprivileged user can still write to the file system that holds `path`.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut fs = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path ends in a zero byte; `fs` is valid for writing, and read only where the call says that it has filled it.
+    // SAFETY: the path ends in a zero byte. `fs` is valid for writing, and is read only if the call
+    // has filled it.
     let fs = unsafe {
         if libc::statvfs(path.as_ptr(), fs.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -201,10 +208,10 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
-/// Lies in tmpfs or ramfs.
+/// Whether the file is in tmpfs or ramfs.
 pub(crate) fn in_memory(file: &File) -> io::Result<bool> {
     let mut fs = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: `fs` is valid for writing, and read only where the call says that it has filled it.
+    // SAFETY: `fs` is valid for writing, and is read only if the call has filled it.
     let kind = unsafe {
         if libc::fstatfs(file.as_raw_fd(), fs.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -215,10 +222,12 @@ pub(crate) fn in_memory(file: &File) -> io::Result<bool> {
     Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }
 
-/// Whether direct I/O works in units of 4096 bytes. Kernels before 6.1 do not say: then it is taken to.
+/// Whether direct I/O works in units of 4096 bytes. Kernels before 6.1 do not say; then the answer
+/// is yes.
 pub(crate) fn direct_io_by_blocks(file: &File) -> bool {
     let mut s = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is an empty string, `s` is valid for writing and all zeros is a valid value of it.
+    // SAFETY: the path is an empty string. `s` is valid for writing, and all zeros is a valid value
+    // of it.
     let s = unsafe {
         let path = c"".as_ptr();
         libc::statx(
@@ -233,9 +242,9 @@ pub(crate) fn direct_io_by_blocks(file: &File) -> bool {
     s.stx_mask & libc::STATX_DIOALIGN == 0 || (1..=4096).contains(&s.stx_dio_offset_align)
 }
 
-/// Goes back to the page cache.
+/// Clears `O_DIRECT`, so that I/O uses the page cache.
 pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
-    // SAFETY: plain numbers.
+    // SAFETY: the arguments are plain numbers.
     let r = unsafe {
         let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
         if flags < 0 {
@@ -247,9 +256,9 @@ pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether calls on a descriptor wait.
+/// Sets whether calls on a descriptor block.
 pub(crate) fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
-    // SAFETY: plain numbers.
+    // SAFETY: the arguments are plain numbers.
     let r = unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         let wanted = if blocking { flags & !libc::O_NONBLOCK } else { flags | libc::O_NONBLOCK };

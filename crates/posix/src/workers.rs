@@ -1,4 +1,4 @@
-//! A few threads that make the calls on files that would wait, and ring a bell when some are done.
+//! A few threads that execute blocking calls on files, and signal an eventfd when calls have ended.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_types,
@@ -16,9 +16,9 @@ use base::IoError;
 use crate::call::FileCall;
 use crate::sys;
 
-/// A call that was made.
+/// A call that has ended.
 pub(crate) struct Done {
-    /// The operation's.
+    /// The slot of the operation.
     pub slot: u32,
     pub result: Result<u64, IoError>,
     pub call: FileCall,
@@ -39,29 +39,29 @@ struct Shared {
     jobs: Mutex<Jobs>,
     more: Condvar,
     done: Mutex<Vec<Done>>,
-    /// An eventfd: readable while there is something in `done`.
+    /// An eventfd that is readable while `done` is not empty.
     bell: OwnedFd,
 }
 
-/// The threads. Dropping it waits for the calls that are being made, and forgets the others.
+/// The threads. Dropping them waits for the calls that are being executed, and drops the others.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Nobody panics while holding one of these; and if so, what is in them is still whole.
+/// Locks a mutex, even if it is poisoned: no update here can be left half done by a panic.
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Workers {
     pub fn new(threads: usize) -> io::Result<Workers> {
-        // SAFETY: plain numbers.
+        // SAFETY: the arguments are plain numbers.
         let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if bell < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: the descriptor was just created, and nothing else owns it.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
         let shared = Arc::new(Shared {
             jobs: Mutex::default(),
@@ -79,27 +79,28 @@ impl Workers {
         Ok(workers)
     }
 
-    /// To watch for readability.
+    /// The eventfd to poll for readability.
     pub fn bell(&self) -> RawFd {
         self.shared.bell.as_raw_fd()
     }
 
-    /// Has a call made by a thread.
+    /// Lets a thread execute a call.
     ///
     /// # Safety
-    /// The operation that the call was made of is neither touched nor dropped, and its file stays open, until the call is among
-    /// those [taken](Workers::take), or the workers have been dropped.
+    /// The operation that the call was made from must not be touched or dropped, and its file must
+    /// stay open, until [`Workers::take`] has returned the call or the workers have been dropped.
     pub unsafe fn start(&self, slot: u32, call: FileCall) {
         lock(&self.shared.jobs).queue.push_back(Job { slot, call });
         self.shared.more.notify_one();
     }
 
-    /// The calls that were made since the last time.
+    /// Returns the calls that have ended since the last time.
     pub fn take(&self) -> Vec<Done> {
         let mut count = 0u64;
         let at = (&raw mut count).cast::<libc::c_void>();
         let mut done = lock(&self.shared.done);
-        // SAFETY: `at` points to eight bytes that live. Nothing to read is fine as well.
+        // SAFETY: `at` points to eight bytes that live until the call returns. It is fine if there
+        // is nothing to read.
         let _ = sys::retry(|| unsafe { libc::read(self.bell(), at, 8) });
         std::mem::take(&mut *done)
     }
@@ -119,7 +120,7 @@ fn work(shared: &Shared) {
                 }
             }
         };
-        // SAFETY: promised to `start`.
+        // SAFETY: the caller of `start` promised what this needs.
         let result = unsafe { job.call.run() };
         let mut done = lock(&shared.done);
         let first = done.is_empty();
@@ -127,7 +128,8 @@ fn work(shared: &Shared) {
         if first {
             let one = 1u64;
             let at = (&raw const one).cast::<libc::c_void>();
-            // SAFETY: `at` points to eight bytes that live. The count cannot overflow: it is taken as often as it is raised.
+            // SAFETY: `at` points to eight bytes that live until the call returns. The count cannot
+            // overflow, because `take` resets it as often as it is raised.
             let _ = sys::retry(|| unsafe { libc::write(shared.bell.as_raw_fd(), at, 8) });
         }
     }
@@ -138,7 +140,7 @@ impl Drop for Workers {
         lock(&self.shared.jobs).stop = true;
         self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has reported that itself, and makes no call any more.
+            // A thread that panicked has reported it itself, and makes no more calls.
             let _ = thread.join();
         }
     }

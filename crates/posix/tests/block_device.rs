@@ -1,4 +1,4 @@
-//! Block devices, by the example of a loop device; needs the right to make one.
+//! Tests of block devices, with a loop device. Skipped if the user may not create one.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::ErrorKind;
@@ -30,7 +30,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_block_device_is_known_locked_and_used() {
+fn a_block_device_is_recognised_locked_and_used() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let Some(device) = Loop::new(dir.path()) else {
         return println!("skipped: no loop devices here");

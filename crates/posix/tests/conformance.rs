@@ -1,4 +1,5 @@
-//! The backend on epoll and threads passes the suite: over unix and TCP sockets, on a disk's files and in memory.
+//! Runs the conformance suite on epoll and threads: with unix and TCP sockets, with files on a disk
+//! and in memory.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use posix::Posix;

@@ -1,4 +1,4 @@
-//! The conformance suite's world on a real system; the tests of both backends use it.
+//! The world of the conformance suite on a real system. The tests of both backends use it.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ enum Address {
     Tcp(SocketAddr),
 }
 
-/// What kind of files and sockets.
+/// The kind of files and sockets to use.
 #[derive(Clone, Copy)]
 pub struct Kind<'a> {
     pub dir: &'a Path,
@@ -22,18 +22,18 @@ pub struct Kind<'a> {
     pub direct: bool,
 }
 
-/// A directory of the build: on a disk, as far as we can tell.
+/// A directory of the build, which is on a disk, as far as we can tell.
 pub fn on_disk() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// In memory, if there is such a place.
+/// A directory in memory, if there is one.
 pub fn in_memory() -> Option<&'static Path> {
     Some(Path::new("/dev/shm")).filter(|dir| dir.is_dir())
 }
 
 pub struct World {
-    // The runtime goes before the directory that its files are in.
+    // The runtime is dropped before the directory that holds its files.
     rt: Rt,
     handles: Handles,
     listeners: BTreeMap<SocketId, Address>,
