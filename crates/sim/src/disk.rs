@@ -1,8 +1,9 @@
-//! One disk: when operations complete, what they do then, and what goes wrong with them.
+//! One disk: when operations complete, what they do then, and how they fail.
 //!
-//! Time: an operation waits for one of `depth` slots, then for its turn on the bus (`bytes_per_second`), then takes a
-//! latency from its range; once in a hundred ten times that. So operations in flight together complete in any order.
-//! What an operation does it does at its completion; until then a read may see a write that is in flight, sector by sector.
+//! Time: an operation waits for one of `depth` slots, then for its turn on the bus
+//! (`bytes_per_second`), and then takes a latency drawn from its range. One operation in a hundred
+//! takes ten times that latency. So operations in flight complete in any order. An operation takes
+//! effect when it completes. A read may see some sectors of a write that is still in flight.
 
 use std::collections::VecDeque;
 
@@ -16,25 +17,26 @@ use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
 
 const SECTOR_U64: u64 = SECTOR as u64;
-/// Writes of which the place is kept.
+/// Number of completed writes whose places are remembered.
 const RECENT: usize = 256;
 
-/// The kind of a disk: its size and speed.
+/// The model of a disk: its size and its speed.
 #[derive(Clone, Debug)]
 pub struct DiskModel {
-    /// Bytes; a multiple of 4096.
+    /// The size in bytes, a multiple of 4096.
     pub size_bytes: u64,
-    /// Least and most time a read takes, transfer apart.
+    /// The smallest and largest latency of a read, without the transfer.
     pub read_latency: (Duration, Duration),
-    /// The same of a write or a discard.
+    /// The same for a write or a discard.
     pub write_latency: (Duration, Duration),
-    /// The same of a flush.
+    /// The same for a flush.
     pub flush_latency: (Duration, Duration),
-    /// What all transfers share.
+    /// The bandwidth that all transfers share.
     pub bytes_per_second: u64,
-    /// Operations served at once; more wait.
+    /// Number of operations that are served at once. Further operations wait.
     pub depth: usize,
-    /// Offsets, lengths and memory must be multiples of this, as under `O_DIRECT`; else EINVAL. 1: no rule.
+    /// The required alignment of offsets, lengths and memory, as with `O_DIRECT`. Other requests
+    /// fail with EINVAL. 1 allows everything.
     pub align: u64,
 }
 
@@ -68,7 +70,7 @@ impl DiskModel {
     }
 }
 
-/// What a disk is asked to do.
+/// The work of a request.
 pub(crate) enum Work {
     Read(BufList),
     Write { data: SliceList, fua: bool },
@@ -81,7 +83,7 @@ pub(crate) struct Request {
     pub offset: u64,
     pub len: u64,
     pub work: Work,
-    /// Fails at its completion, without having done anything then.
+    /// The error with which the request completes. It has no effect then.
     doomed: Option<IoError>,
 }
 
@@ -90,7 +92,7 @@ impl Request {
         Request { id, offset, len, work, doomed: None }
     }
 
-    /// Whose it is, and what it owned.
+    /// The operation's number, and the buffers to return.
     pub fn give_back(self) -> (OpId, Payload) {
         let payload = match self.work {
             Work::Read(bufs) => Payload::Bufs(bufs),
@@ -101,7 +103,7 @@ impl Request {
     }
 }
 
-/// Whether, or until when, nothing completes.
+/// Whether, or until when, no operation completes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Stuck {
     No,
@@ -115,7 +117,7 @@ pub(crate) struct Disk {
     pub rates: FaultRates,
     pub counts: FaultCounts,
     pub stuck: Stuck,
-    /// Nanoseconds that every operation takes on top.
+    /// Nanoseconds that are added to the latency of every operation.
     pub delay: u64,
     /// Slots of operations that came due while the disk was stuck for ever.
     pub parked: Vec<u32>,
@@ -125,14 +127,14 @@ pub(crate) struct Disk {
     /// Slots of the writes in flight.
     writing: Vec<u32>,
     armed: Armed,
-    /// What every flush loses, as all fail.
+    /// What every flush loses, if all flushes fail.
     fails_flushes: Option<Loses>,
     flaky: Flaky,
-    /// Where the last writes that completed were, the latest last: offset and length.
+    /// The offset and length of the last completed writes, oldest first.
     pub recent: VecDeque<(u64, u64)>,
     dead: bool,
     full: bool,
-    /// When each of the `depth` servers is free.
+    /// When each of the `depth` slots is free.
     servers: Vec<u64>,
     bus_free: u64,
 }
@@ -168,7 +170,7 @@ impl Disk {
         }
     }
 
-    /// Takes `request`; gives its slot and when it comes due.
+    /// Accepts `request`. Returns its slot, and the time when it comes due.
     pub fn begin(&mut self, now: u64, mut request: Request) -> (u32, u64) {
         request.doomed = self.refusal(&request);
         if let Work::Flush { upto } = &mut request.work {
@@ -233,10 +235,10 @@ impl Disk {
         *server
     }
 
-    /// The request in `slot` comes due.
+    /// Completes the request in `slot`, which has come due.
     pub fn complete(&mut self, slot: u32) -> Completion {
         let Some(mut request) = self.requests[slot as usize].take() else {
-            unreachable!("one completion for each slot")
+            unreachable!("slot {slot} completed twice")
         };
         self.free.push(slot);
         if let Work::Write { .. } = request.work {
@@ -282,7 +284,8 @@ impl Disk {
                 let len = self.room_for(offset, len)?;
                 let mut pieces = pieces_of_write(offset, data, len, self.store.current());
                 if fails {
-                    // Old or new, by the sector; that is allowed after an error, so it is no damage.
+                    // Every sector is old or new. That is allowed after an error, so it does not
+                    // count as damage.
                     pieces.iter_mut().for_each(|p| p.mask &= self.rng.next_u64() as u8);
                     self.store.write(pieces, None, false);
                     return Err(IoError::IO);
@@ -297,7 +300,7 @@ impl Disk {
         }
     }
 
-    /// What is reported of something that was done.
+    /// The result of an operation that took effect. It may still be reported as failed.
     fn report(&mut self, done: u64) -> Result<u64, IoError> {
         if strikes(&mut self.armed.fail_but_do, self.rates.failed_but_done, &mut self.rng) {
             self.counts.failed_but_done += 1;
@@ -330,7 +333,8 @@ impl Disk {
         self.rng.range(1, sectors) * SECTOR_U64
     }
 
-    /// How much of a write there is space for on the host.
+    /// How many bytes of a write the full host still accepts: those of pages that were written
+    /// before.
     fn room_for(&mut self, offset: u64, len: u64) -> Result<u64, IoError> {
         if !self.full || len == 0 {
             return Ok(len);
@@ -362,7 +366,7 @@ impl Disk {
         }
     }
 
-    /// `pieces` moved to another place that was written before and does not overlap theirs.
+    /// Moves `pieces` to another place that was written before and does not overlap theirs.
     fn elsewhere(&mut self, pieces: &[Piece]) -> Option<Vec<Piece>> {
         let (first, len) = (pieces.first()?.page, pieces.len() as u64);
         let pages = self.model.size_bytes / PAGE_U64;
@@ -417,7 +421,8 @@ impl Disk {
         Ok(len)
     }
 
-    /// Injects `fault`. False if there is nothing that it could befall (nothing was written yet).
+    /// Injects `fault`. Returns false if the fault has nothing to act on, because nothing was
+    /// written yet.
     pub fn inject(&mut self, fault: Fault) -> bool {
         match fault {
             Fault::BitRot { offset, len } => {
@@ -459,7 +464,7 @@ impl Disk {
                 self.flaky.add((offset, offset.saturating_add(len)), times)
             }
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
-                unreachable!("the world sees to these, as they move events")
+                unreachable!("the world injects these faults, because they move events")
             }
             Fault::Full(full) => self.full = full,
         }
@@ -470,7 +475,7 @@ impl Disk {
         let rng = &mut self.rng;
         self.counts.bit_rot += 1;
         self.store.rot(sector, |bytes| {
-            // In different bytes, so that no flip undoes another.
+            // Flip bits in different bytes, so that no flip undoes another.
             let (first, n) = (rng.below(SECTOR_U64), rng.range(1, 9));
             for i in 0..n {
                 bytes[((first + i * 61) % SECTOR_U64) as usize] ^= 1 << rng.below(8);
@@ -478,13 +483,13 @@ impl Disk {
         });
     }
 
-    /// Nothing completes until then.
+    /// Holds back all completions as `stuck` says.
     pub fn stick(&mut self, stuck: Stuck) {
         self.stuck = stuck;
         self.counts.stuck += 1;
     }
 
-    /// Fails everything from now on, what is in flight too; the cache is lost.
+    /// Fails all operations from now on, including those in flight. The cache is lost.
     pub fn die(&mut self) {
         self.counts.dead += 1;
         self.lose_power();
@@ -492,7 +497,8 @@ impl Disk {
         self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
     }
 
-    /// Fails everything from now on. The cache stays, and what is in flight is done or not.
+    /// Fails all operations from now on. The cache stays, and each operation in flight is done or
+    /// not.
     pub fn detach(&mut self) {
         self.counts.unreachable += 1;
         self.end_in_flight();
@@ -500,7 +506,7 @@ impl Disk {
         self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
     }
 
-    /// What is in flight is done or not.
+    /// Decides for each operation in flight whether it is done.
     fn end_in_flight(&mut self) {
         for pieces in self.in_flight_pieces() {
             if self.rng.one_in(2) {
@@ -514,7 +520,7 @@ impl Disk {
         self.fails_flushes = None;
     }
 
-    /// Decides what was not stable.
+    /// Decides which of the versions that were not stable survive.
     fn lose_power(&mut self) {
         let in_flight = self.in_flight_pieces();
         self.store.cut(&mut self.rng, in_flight);
@@ -537,8 +543,8 @@ impl Disk {
         all
     }
 
-    /// The machine goes down. With `power` the cache goes too; without, only the process is gone, and what it had in
-    /// flight is done or not.
+    /// Ends the boot. With `power` the cache is lost too. Without it only the process is gone, and
+    /// each of its operations in flight is done or not.
     pub fn stop(&mut self, power: bool) {
         if power {
             self.lose_power();
@@ -559,13 +565,13 @@ impl Disk {
     }
 }
 
-/// A duration in the range, in nanoseconds.
+/// Draws a duration from the range, in nanoseconds.
 pub(crate) fn by_range((least, most): (Duration, Duration), rng: &mut Prng) -> u64 {
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX >> 1);
     rng.range(ns(least), ns(most).max(ns(least)) + 1)
 }
 
-/// Lets a read see, sector by sector, a write that is in flight.
+/// Lets a read see some sectors of a write that is in flight.
 fn glimpse(rng: &mut Prng, write: (u64, &SliceList), read: (u64, u64, &mut BufList)) {
     let share = rng.below(5);
     if share == 0 {
@@ -582,7 +588,8 @@ fn glimpse(rng: &mut Prng, write: (u64, &SliceList), read: (u64, u64, &mut BufLi
     }
 }
 
-/// Copies what of `bytes`, at `from`, lies inside a read of `len` bytes at `offset` into its buffers.
+/// Copies the part of `bytes` (at offset `from`) that lies inside a read of `len` bytes at `offset`
+/// into the read's buffers.
 fn overlay(from: u64, bytes: &[u8], offset: u64, len: u64, bufs: &mut BufList) {
     let mut start = offset;
     for buf in bufs {

@@ -1,93 +1,104 @@
-//! What can go wrong with a disk, and how often.
+//! The faults of a disk, and their rates.
 
 use std::collections::VecDeque;
 
 use base::{Duration, Prng};
 
-/// A fault, to be injected into one disk by [`World::inject`](crate::World::inject).
+/// A fault to inject into one disk with [`World::inject`](crate::World::inject).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Flips one to eight bits of a sector in the range, in what is stored there now.
+    /// Flips one to eight bits in the stored content of one sector in the range.
     BitRot {
-        /// Bytes from the disk's start.
+        /// Bytes from the start of the disk.
         offset: u64,
-        /// Bytes; more than 0.
+        /// Number of bytes, not 0.
         len: u64,
     },
-    /// Flips bits somewhere in what was ever written.
+    /// Flips bits of a random sector in a page of 4 KiB that was ever written.
     BitRotAnywhere,
-    /// Every sector that the range touches answers EIO to reads, until it is written again.
+    /// Every sector that the range touches fails reads with EIO until it is written again.
     ReadError {
-        /// Bytes from the disk's start.
+        /// Bytes from the start of the disk.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
     },
-    /// One to sixteen sectors in a row, somewhere in what was ever written, answer EIO to reads until they are written again.
+    /// One to sixteen adjacent sectors fail reads with EIO until they are written again. The first
+    /// one lies in a page that was ever written.
     ReadErrorAnywhere,
-    /// The next write lands at another place that was written before; its own place keeps what it has.
+    /// The next write goes to another place that was written before. Its own place keeps its
+    /// content.
     MisdirectNextWrite,
-    /// The next write is acknowledged, and never done.
+    /// The next write is acknowledged but never done.
     LoseNextWrite,
     /// The next read or write of more than a sector moves fewer bytes than were asked for.
     ShortenNext,
-    /// The next read, write or flush fails with EIO; what a write leaves in its range is old or new by the sector.
+    /// The next read, write or flush fails with EIO. After a failed write each sector in its range
+    /// is old or new.
     FailNext,
-    /// What is in flight or comes completes only after this time (and then all of it).
+    /// Operations in flight and later ones complete only after this time; then all of them do.
     Stuck(Duration),
-    /// Nothing completes any more, until the power is cut or the disk [revived](crate::World::revive).
+    /// No operation completes until the power is cut or the disk is
+    /// [revived](crate::World::revive).
     StuckForever,
-    /// The disk is gone, its cache with it: everything fails, until it is [revived](crate::World::revive).
+    /// The disk is gone, and its cache with it. All operations fail until the disk is
+    /// [revived](crate::World::revive).
     Dead,
-    /// The way to the disk is gone: everything fails, until it is [revived](crate::World::revive). Its cache stays: it comes back
-    /// with all that was acknowledged, and what was in flight is done or not.
+    /// The path to the disk is gone. All operations fail until the disk is
+    /// [revived](crate::World::revive). The cache stays, so the disk comes back with all
+    /// acknowledged writes. Each operation in flight is done or not.
     Unreachable,
-    /// Flushes fail with EIO, as `fsync` does on Linux: the error is reported once, and what the flush covered counts as clean.
-    /// What it [loses](Loses) reads still see, and no later flush makes it stable, until it is written again. A cut of power
-    /// takes it. After a kill a sector of it is as the medium has it, or as it was last written, and is then an ordinary
-    /// write that was not flushed: a program that starts reads past what the host has in memory.
+    /// Flushes fail with EIO, as `fsync` does on Linux: the error is reported once, and everything
+    /// that the flush covered then counts as clean. Reads still see the sectors that it
+    /// [loses](Loses), and no later flush makes them stable until they are written again. A power
+    /// cut loses them. After a kill, each of them holds the version of the medium, or its newest
+    /// version as an ordinary unflushed write. The reason is that a new program reads past the
+    /// host's page cache.
     FailFlush {
-        /// How many.
+        /// The flushes that fail.
         times: Times,
-        /// What becomes of what they cover.
+        /// What they lose.
         loses: Loses,
     },
-    /// The next write or flush is done, and reported as failed with EIO.
+    /// The next write or flush is done but reported as failed with EIO.
     FailNextButDo,
-    /// So many reads that touch the range answer EIO; then all is well. This outlasts boots.
+    /// The next `times` reads that touch the range fail with EIO; later reads succeed. This
+    /// outlasts boots.
     FailReads {
-        /// Bytes from the disk's start.
+        /// Bytes from the start of the disk.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
-        /// How many reads.
+        /// Number of reads.
         times: u32,
     },
-    /// The host's file system is full (or no longer): writes to what was never written fail with ENOSPC.
+    /// Sets whether the host's file system is full. If it is, writes to pages that were never
+    /// written fail with ENOSPC.
     Full(bool),
 }
 
-/// How many operations a fault befalls.
+/// How many operations a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Times {
-    /// The next so many of this boot.
+    /// The next ones of this boot, as many as the number says.
     Next(u32),
-    /// All, in this boot and later ones, until the disk is [revived](crate::World::revive).
+    /// All operations, in this boot and later ones, until the disk is
+    /// [revived](crate::World::revive).
     Always,
 }
 
-/// What becomes of what a flush covered that fails.
+/// Which of the writes that it covered a failed flush loses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loses {
-    /// It is as before: a later flush makes it stable.
+    /// None. A later flush makes them stable.
     Nothing,
-    /// What a cut of power might take, by the sector.
+    /// Some sectors, drawn in the way of a power cut.
     Part,
-    /// All that was not stable before.
+    /// All that were not stable before.
     All,
 }
 
-/// How often faults happen by themselves: once in so many operations, 0 for never (the default).
+/// Random faults: a rate of `n` means one in `n` operations, and 0 (the default) means never.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FaultRates {
     /// [`Fault::BitRotAnywhere`], for any operation.
@@ -102,54 +113,54 @@ pub struct FaultRates {
     pub short_transfer: u32,
     /// [`Fault::FailNext`], for reads, writes and flushes.
     pub transient_error: u32,
-    /// [`Fault::Stuck`], for any operation, for a time of up to `stuck_for`.
+    /// [`Fault::Stuck`], for any operation, for at most `stuck_for`.
     pub stuck: u32,
-    /// [`Fault::FailFlush`], for flushes: one fails, and loses nothing, a part, or all.
+    /// [`Fault::FailFlush`], for flushes: one flush fails, and loses nothing, a part, or all.
     pub failed_flush: u32,
     /// [`Fault::FailNextButDo`], for writes and flushes.
     pub failed_but_done: u32,
-    /// [`Fault::FailReads`], for reads: this one fails, the next is well.
+    /// [`Fault::FailReads`], for reads: this read fails, and later ones there succeed.
     pub transient_read: u32,
-    /// The longest time a disk is stuck by chance.
+    /// The longest time for which a disk is stuck by chance.
     pub stuck_for: Duration,
 }
 
-/// How many faults took effect.
+/// The number of faults that took effect.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FaultCounts {
     /// Sectors in which bits were flipped.
     pub bit_rot: u64,
     /// Sectors that were made unreadable.
     pub unreadable_sectors: u64,
-    /// Reads that failed because of one.
+    /// Reads that failed because of such a sector.
     pub read_errors: u64,
-    /// Writes that landed elsewhere.
+    /// Writes that went to another place.
     pub misdirected_writes: u64,
-    /// Writes that were acknowledged and not done.
+    /// Writes that were acknowledged but not done.
     pub lost_writes: u64,
-    /// Reads and writes cut short.
+    /// Reads and writes that were short.
     pub short_transfers: u64,
     /// Operations that failed once.
     pub transient_errors: u64,
-    /// Times the disk was stuck.
+    /// Times that the disk was stuck.
     pub stuck: u64,
-    /// Times it died.
+    /// Times that the disk died.
     pub dead: u64,
-    /// Times the way to it was gone.
+    /// Times that the path to the disk was lost.
     pub unreachable: u64,
     /// Flushes that failed.
     pub failed_flushes: u64,
-    /// Sectors whose newest version a flush that failed has lost.
+    /// Sectors whose newest version a failed flush has lost.
     pub lost_sectors: u64,
     /// Writes and flushes that were done and reported as failed.
     pub failed_but_done: u64,
-    /// Reads that failed, of sectors that can be read.
+    /// Reads of readable sectors that failed.
     pub transient_reads: u64,
-    /// Writes refused, wholly or in part, for want of space.
+    /// Writes that failed or were short because the host was full.
     pub no_space: u64,
 }
 
-/// Faults that wait for the next operation that they can befall.
+/// Faults that wait for the next operation they apply to.
 #[derive(Default)]
 pub(crate) struct Armed {
     pub misdirect: u32,
@@ -160,24 +171,24 @@ pub(crate) struct Armed {
     pub fail_flush: VecDeque<Loses>,
 }
 
-/// Reads of a range that fail for a while.
+/// Ranges whose reads fail for a while.
 #[derive(Default)]
 pub(crate) struct Flaky {
-    /// Ranges, and how many reads of them fail yet.
+    /// Ranges, and how many more of their reads fail.
     ranges: Vec<((u64, u64), u32)>,
-    /// Where reads failed last by chance: the next ones there are well.
+    /// Ranges where reads failed last by chance. The next reads there succeed.
     spared: VecDeque<(u64, u64)>,
 }
 
 impl Flaky {
-    /// Places that are spared.
+    /// The largest number of spared ranges.
     const SPARED: usize = 16;
 
     pub fn add(&mut self, range: (u64, u64), times: u32) {
         self.ranges.push((range, times));
     }
 
-    /// Whether a read fails now, though what it is about can be read.
+    /// Whether a read of readable sectors fails now.
     pub fn fails(&mut self, offset: u64, len: u64, one_in: u32, rng: &mut Prng) -> bool {
         let touches = |range: &(u64, u64)| range.0 < offset + len && offset < range.1;
         if let Some((_, times)) = self.ranges.iter_mut().find(|r| touches(&r.0)) {
@@ -196,7 +207,7 @@ impl Flaky {
     }
 }
 
-/// Whether one happens now: because it was asked for, or by chance.
+/// Whether a fault happens now, because it was requested or by chance.
 pub(crate) fn strikes(armed: &mut u32, one_in: u32, rng: &mut Prng) -> bool {
     if *armed > 0 {
         *armed -= 1;

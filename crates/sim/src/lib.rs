@@ -1,21 +1,29 @@
-//! The seam simulated: virtual time, disks with faults, a wire. One seed is one exact history.
+//! The seam simulated: virtual time, disks with faults, a network. One seed is one exact history.
 //!
 //! # What it explores
 //!
-//! * **Order**: operations in flight complete in any order, after latencies drawn from the disk's model.
-//! * **Loss of power**: at any nanosecond. Every sector (512 bytes) then holds its stable version or any later one that was
-//!   written and not flushed, or was in flight: all of them, none, each by chance, a prefix of each write, or all up to a
-//!   moment. So writes are lost, reordered, torn, or applied though never acknowledged. A flush makes stable what had completed before it was
-//!   submitted; a write with FUA is stable when it completes; a discard is a write of zeros, whole, in part, or not at all.
-//! * **Death of the process** alone: what was in flight is done or not, the disk's cache stays.
-//! * **Faults of disks**, asked for or at random rates: see [`Fault`]. The bytes that should have been there are kept: see
-//!   [`World::pristine`] and [`World::faulted`].
-//! * **Flushes that fail** as `fsync` does on Linux: what they covered and lost stays readable, and no later flush makes it
-//!   stable; a cut of power takes it, a kill takes it or not, writing it again makes it a write like any other.
-//! * **The wire**: transfers cut anywhere, full buffers, latency, closed and vanished peers.
+//! * **Order**: operations in flight complete in any order, after latencies drawn from the model of
+//!   the disk.
+//! * **Loss of power** at any nanosecond. Every sector (512 bytes) then holds its stable version,
+//!   or any later version that was written and not flushed or was in flight. The simulation draws
+//!   which versions survive: all, none, each sector by chance, a prefix of each write, or
+//!   everything up to a moment. So writes are lost, reordered, torn, or applied though they were
+//!   never acknowledged. A flush makes the writes stable that had completed before it was
+//!   submitted. A write with FUA is stable when it completes. A discard writes zeros to all of its
+//!   range, to a part of it, or to nothing.
+//! * **Death of the process** alone: an operation in flight is done or not, and the disk's cache
+//!   stays.
+//! * **Faults of disks**, requested or at random rates: see [`Fault`]. The simulation also keeps
+//!   the bytes that the disk would hold without the fault: see [`World::pristine`] and
+//!   [`World::faulted`].
+//! * **Flushes that fail** as `fsync` does on Linux. Reads still see the writes that the flush
+//!   lost, and no later flush makes them stable. A power cut loses them; a kill loses them or not.
+//!   Writing a sector again makes it an ordinary write.
+//! * **The network**: transfers of any length, full buffers, latency, closed and vanished peers.
 //!
-//! What is not modelled: two processes on one disk, and a disk that forgets what it acknowledged as flushed (that is a lost write).
-//! A flush that reports success and did nothing is the same: [`Fault::LoseNextWrite`], for all that it covered.
+//! Not modelled: two processes on one disk, and a disk that loses data after it has acknowledged a
+//! flush. The latter is a lost write, as is a flush that reports success and does nothing: use
+//! [`Fault::LoseNextWrite`] for every write that it covers.
 //!
 //! # How to use it
 //!
@@ -41,11 +49,15 @@
 //! # drop(rt);
 //! ```
 //!
-//! Time moves only when every task waits; when nothing can ever happen again, `wait` panics with a message that begins with
-//! `deadlock`. [`World::history_hash`] compares two runs; [`World::set_trace`] prints one.
+//! Time advances only when all tasks wait. If nothing can ever happen again, `wait` panics with a
+//! message that begins with `deadlock`. [`World::history_hash`] compares two runs;
+//! [`World::set_trace`] prints one.
 //!
-//! * `table`: pages, shared; `store`: versions of sectors, power cuts, damage
-//! * `disk`: time and faults of one disk; `wire`: connections; `world`: events, history, the backend
+//! * `table`: shared pages
+//! * `store`: versions of sectors, power cuts, damage
+//! * `disk`: time and faults of one disk
+//! * `wire`: connections
+//! * `world`: events, history, the backend
 
 mod disk;
 mod fault;

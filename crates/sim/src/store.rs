@@ -1,15 +1,18 @@
-//! What a disk holds: for every sector the stable version and the later ones that a loss of power may take.
+//! The content of a disk: for every sector the stable version, and the later versions that a loss
+//! of power may take.
 //!
-//! `base` is what is stable, `current` what reads see, and `log` the writes between the two, in the order in which they
-//! completed. A flush moves the head of the log into `base`. A [cut](Store::cut) decides for every sector of every record
-//! whether it had reached the medium; the last one that had is what the sector holds from then on.
+//! `base` holds the stable versions, `current` is what reads see, and `log` holds the writes
+//! between the two, in the order in which they completed. A flush moves the head of the log into
+//! `base`. A [cut](Store::cut) decides for every sector of every record whether it had reached the
+//! medium. The sector then holds the last version that had.
 //!
-//! A flush that fails may [lose](Store::lose) sectors of the log: `current` keeps them, and neither the log nor `base` has them any
-//! more, so nothing but writing them again makes them stable.
+//! A failed flush may [lose](Store::lose) sectors of the log. `current` keeps them, but they are
+//! removed from the log and are not in `base`. Only writing them again makes them stable.
 //!
-//! Faults that change bytes (rot, lost and misdirected writes) split the disk into two images: the actual one, and the
-//! pristine one that the same history would have made without them. They are one again when no difference is left.
-//! Damage belongs to a version: rewriting a sector heals it, losing that rewrite brings the damage back.
+//! Faults that change bytes (rot, lost and misdirected writes) split the disk into two images: the
+//! actual one, and the pristine one that the same history would have produced without these faults.
+//! The images are joined again when they are equal. Damage belongs to a version: rewriting a sector
+//! heals it, and losing that rewrite brings the damage back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,16 +39,16 @@ impl Image {
 /// A completed write (or discard) that is not yet in `base`.
 struct Record {
     seq: u64,
-    /// Written with FUA: no cut takes it.
+    /// Written with FUA: no cut removes it.
     stable: bool,
     pieces: Vec<Piece>,
-    /// What it should have done, where that is not what it did.
+    /// The pieces that it should have written, if they differ from those it wrote.
     pristine: Option<Vec<Piece>>,
-    /// Unreadable sectors that it made readable.
+    /// Unreadable sectors that this write made readable.
     cured: Vec<u64>,
 }
 
-/// The content of a disk at rest, to be put back later: a stale device.
+/// The content of a disk at one moment. Restoring it later gives a stale device.
 #[derive(Clone)]
 pub struct DiskSnapshot {
     actual: Table,
@@ -58,21 +61,22 @@ pub(crate) struct Store {
     pristine: Option<Image>,
     log: VecDeque<Record>,
     unreadable: BTreeSet<u64>,
-    /// Sectors that `current` has and the medium never will, unless they are written again; and whether that cannot be read there.
+    /// Sectors that reads see in `current` but that the medium does not have. They stay lost until
+    /// they are written again. The value says whether the sector is unreadable on the medium.
     lost: BTreeMap<u64, bool>,
     completed: u64,
 }
 
-/// How much of what was not stable survives a cut.
+/// How much of the unstable content survives a cut.
 #[derive(Clone, Copy)]
 enum Survival {
     All,
     Nothing,
-    /// Every sector by itself, with a probability of so many in 256.
+    /// Every sector independently, with a probability of this number in 256.
     Sectors(u64),
-    /// Of every write a prefix: nothing, something, or all.
+    /// A prefix of every write: nothing, a part, or all of it.
     Prefixes,
-    /// All up to a point in time, nothing after.
+    /// All writes below this sequence number, and no others.
     Until(u64),
 }
 
@@ -87,8 +91,8 @@ impl Survival {
         }
     }
 
-    /// Whether `sector` of record `seq`, which begins at sector `first` and is `len` long, survived. A function of its
-    /// arguments alone, so that both images get the same answer.
+    /// Whether `sector` survives of the record `seq`, which begins at sector `first` and has `len`
+    /// sectors. The answer depends on the arguments alone, so that both images get the same one.
     fn keeps(self, salt: u64, seq: u64, first: u64, len: u64, sector: u64) -> bool {
         let of_write = mix64(salt ^ seq.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         match self {
@@ -117,17 +121,17 @@ impl Store {
         }
     }
 
-    /// What reads see.
+    /// The table that reads see.
     pub fn current(&self) -> &Table {
         &self.actual.current
     }
 
-    /// What reads would see without faults.
+    /// The table that reads would see without faults.
     pub fn pristine(&self) -> &Table {
         &self.pristine.as_ref().unwrap_or(&self.actual).current
     }
 
-    /// How many writes have completed: a flush that is submitted now covers so many.
+    /// Number of completed writes. A flush that is submitted now covers all of them.
     pub fn completed(&self) -> u64 {
         self.completed
     }
@@ -141,8 +145,8 @@ impl Store {
                 .is_some()
     }
 
-    /// A write completes: `pieces` become visible. `pristine` says what should have been written, where a fault makes
-    /// that something else.
+    /// Completes a write: `pieces` become visible. `pristine` is what the write should have
+    /// written, if a fault changed it.
     pub fn write(&mut self, pieces: Vec<Piece>, pristine: Option<Vec<Piece>>, stable: bool) {
         if pristine.is_some() {
             self.split();
@@ -169,7 +173,7 @@ impl Store {
         }
         self.completed += 1;
         self.log.push_back(Record { seq: self.completed, stable, pieces, pristine, cured });
-        // All that is stable and has nothing volatile before it is no longer needed.
+        // A stable record that has no unstable one before it can move into `base`.
         if self.log.front().is_some_and(|r| r.stable) {
             self.flush(self.log[0].seq);
         }
@@ -191,8 +195,8 @@ impl Store {
         }
     }
 
-    /// A flush of the first `upto` writes fails: what has not reached the medium never will, and reads see it nevertheless.
-    /// Gives the number of sectors of which the newest version is lost.
+    /// Fails a flush of the first `upto` writes. Sectors that have not reached the medium are lost,
+    /// though reads still see them. Returns the number of sectors that lost their newest version.
     pub fn lose(&mut self, upto: u64, loses: Loses, rng: &mut Prng) -> u64 {
         let first = self.log.front().map_or(upto + 1, |r| r.seq);
         let survival = match loses {
@@ -225,8 +229,9 @@ impl Store {
         (self.lost.len() - before.min(self.lost.len())) as u64
     }
 
-    /// The process that wrote what a flush has lost is gone. Whoever reads it next finds, by the sector, the medium's version; or
-    /// the newest, which is then in the cache as any write is that was not flushed.
+    /// Ends the process whose flushes lost writes. For each lost sector the next process finds the
+    /// version of the medium, or the newest version, which is then in the cache as an unflushed
+    /// write.
     pub fn end_lost(&mut self, rng: &mut Prng) {
         if self.lost.is_empty() {
             return;
@@ -257,7 +262,8 @@ impl Store {
         self.write(written, pristine, false);
     }
 
-    /// The power goes. `in_flight` are writes that have not completed: they may have reached the medium all the same.
+    /// Cuts the power. `in_flight` are writes that have not completed. They may have reached the
+    /// medium all the same.
     pub fn cut(&mut self, rng: &mut Prng, mut in_flight: Vec<Vec<Piece>>) {
         let salt = rng.next_u64();
         let first = self.log.front().map_or(self.completed + 1, |r| r.seq);
@@ -312,7 +318,7 @@ impl Store {
         self.pristine.get_or_insert_with(|| self.actual.clone());
     }
 
-    /// Changes what is stored in `sector`, in the version that reads see.
+    /// Changes the stored content of `sector`, in the version that reads see.
     pub fn rot(&mut self, sector: u64, change: impl FnOnce(&mut [u8])) {
         self.split();
         let mut page = vec![0; PAGE_U64 as usize];
@@ -331,7 +337,8 @@ impl Store {
         {
             Some(record) => {
                 record.pristine.get_or_insert_with(|| record.pieces.clone());
-                // The same sectors as before, the rotten one from a piece of its own.
+                // The record covers the same sectors as before. The rotten sector comes from a
+                // piece of its own.
                 record
                     .pieces
                     .iter_mut()
@@ -349,7 +356,7 @@ impl Store {
         self.unreadable.insert(sector);
     }
 
-    /// The sectors that now read as an error, or differently from what they should.
+    /// The sectors that fail reads now, or read differently from what they should.
     pub fn faulted(&self) -> Vec<u64> {
         let mut all = self.unreadable.clone();
         if let Some(image) = &self.pristine {
@@ -375,7 +382,7 @@ impl Store {
     }
 }
 
-/// What `table` has of these sectors.
+/// The content that `table` has for these sectors.
 fn sectors_of(table: &Table, sectors: &[(u64, bool)]) -> Vec<Piece> {
     let piece = |page: u64, sector: u64| Piece {
         page,

@@ -1,8 +1,9 @@
 //! The bytes of a disk: a sparse table of immutable pages that are shared, not copied.
 //!
-//! A page is 4 KiB behind an `Rc`; a version of it lives as long as some table or some record of a write refers to it.
-//! Chunks of pages are shared in the same way, so that cloning a table (a snapshot, a second image) costs one pointer
-//! for each MiB. What was never written has no page and reads as zeros.
+//! A page is 4 KiB behind an `Rc`. A version of a page lives as long as a table or a record of a
+//! write refers to it. Chunks of pages are shared in the same way, so that cloning a table (a
+//! snapshot, a second image) costs one pointer for each MiB. Pages that were never written are
+//! absent and read as zeros.
 
 use std::rc::Rc;
 
@@ -10,7 +11,7 @@ use base::{Prng, SECTOR, Slice};
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGE_U64: u64 = PAGE as u64;
-/// Sectors in a page, each one bit of a [`Piece`]'s mask.
+/// Sectors in a page. Each of them has one bit in the mask of a [`Piece`].
 pub(crate) const SECTORS: u64 = (PAGE / SECTOR) as u64;
 pub(crate) const WHOLE: u8 = 0xFF;
 
@@ -23,14 +24,14 @@ type Chunk = [Option<Page>; CHUNK];
 #[derive(Clone)]
 pub(crate) struct Piece {
     pub page: u64,
-    /// Which sectors it is about, lowest first.
+    /// The sectors that the piece changes; bit 0 is the first.
     pub mask: u8,
-    /// A page of which the masked sectors count; `None`: zeros.
+    /// A page in which the masked sectors count; `None` stands for zeros.
     pub bytes: Option<Page>,
 }
 
 impl Piece {
-    /// The numbers, on the disk, of the sectors it is about.
+    /// The numbers, counted on the disk, of the sectors that the piece changes.
     pub fn sectors(&self) -> impl Iterator<Item = u64> + '_ {
         (0..SECTORS).filter(|i| self.mask >> i & 1 == 1).map(|i| self.page * SECTORS + i)
     }
@@ -64,7 +65,7 @@ impl Table {
         Rc::make_mut(chunk)[page as usize % CHUNK] = bytes;
     }
 
-    /// Puts the sectors of `piece` in place.
+    /// Applies the sectors of `piece`.
     pub fn apply(&mut self, piece: &Piece) {
         if piece.mask == WHOLE {
             self.set(piece.page, piece.bytes.clone());
@@ -87,7 +88,7 @@ impl Table {
         self.set(piece.page, Some(Rc::from(&merged[..])));
     }
 
-    /// Copies what is at `offset` on into `out`.
+    /// Copies the bytes at `offset` into `out`.
     pub fn read(&self, mut offset: u64, mut out: &mut [u8]) {
         while !out.is_empty() {
             let start = (offset % PAGE_U64) as usize;
@@ -102,7 +103,7 @@ impl Table {
         }
     }
 
-    /// The first page from `from` on that was written, if any is before `end`.
+    /// The first written page in `[from, end)`, if there is one.
     pub fn next_written(&self, from: u64, end: u64) -> Option<u64> {
         let mut page = from;
         while page < end {
@@ -115,14 +116,14 @@ impl Table {
         None
     }
 
-    /// A page that was written, by chance; `None` if none was.
+    /// A random page that was written; `None` if there is none.
     pub fn any_written(&self, rng: &mut Prng) -> Option<u64> {
         let end = (self.chunks.len() * CHUNK) as u64;
         let from = rng.below(end.max(1));
         self.next_written(from, end).or_else(|| self.next_written(0, from))
     }
 
-    /// The sectors that read differently in `other`, which is as large.
+    /// The sectors that read differently in `other`, which must have the same size.
     pub fn differences(&self, other: &Table) -> Vec<u64> {
         let mut out = Vec::new();
         for (i, pair) in self.chunks.iter().zip(&other.chunks).enumerate() {
@@ -152,13 +153,14 @@ fn differences_of_page(page: u64, a: Option<&Page>, b: Option<&Page>, out: &mut 
     );
 }
 
-/// The mask of the sectors of one page that `[start, start + len)`, in bytes inside it, touches.
+/// The mask of the sectors that `[start, start + len)` touches, in bytes from the start of a page.
 fn mask_of(start: usize, len: usize) -> u8 {
     let (first, end) = (start / SECTOR, (start + len).div_ceil(SECTOR));
     ((0xFFu16 << first) & !(0xFFu16 << end)) as u8
 }
 
-/// What writing the first `len` bytes of `data` at `offset` changes. `current` fills up sectors that are written in part.
+/// The changes that writing the first `len` bytes of `data` at `offset` makes. `current` supplies
+/// the rest of sectors that are written in part.
 pub(crate) fn pieces_of_write(
     offset: u64,
     data: &[Slice],
@@ -205,7 +207,8 @@ pub(crate) fn pieces_of_write(
     pieces
 }
 
-/// The pieces that turn `[offset, offset + len)` into zeros, on the pages that are there in `tables`.
+/// The changes that turn `[offset, offset + len)` into zeros, on pages that are present in one of
+/// `tables`.
 pub(crate) fn pieces_of_zeros(offset: u64, len: u64, tables: &[&Table]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let end = offset + len;
@@ -214,7 +217,7 @@ pub(crate) fn pieces_of_zeros(offset: u64, len: u64, tables: &[&Table]) -> Vec<P
         tables.iter().filter_map(|t| t.next_written(page, end.div_ceil(PAGE_U64))).min()
     {
         let (from, to) = (offset.max(next * PAGE_U64), end.min((next + 1) * PAGE_U64));
-        // Only whole sectors: part of one is kept.
+        // Only whole sectors are changed.
         let from = from.next_multiple_of(SECTOR as u64);
         let to = to / SECTOR as u64 * SECTOR as u64;
         if from < to {

@@ -1,8 +1,10 @@
-//! Connections between two ends that both belong to the backend: streams of bytes with latency, cut anywhere.
+//! Connections whose two ends both belong to the backend: byte streams with latency, cut into
+//! pieces of any length.
 //!
-//! A send takes some prefix of what it is given, as far as the receiver's buffer has room, else it waits; bytes arrive in
-//! order after a latency; a receive gives any part of what has arrived. A close lets what was sent arrive, then the end
-//! of the stream. A reset (the peer's machine is gone) lets nothing more arrive.
+//! A send accepts a prefix of its data, as much as fits into the receiver's buffer, or waits for
+//! room. Bytes arrive in order after a latency. A receive returns any part of the bytes that have
+//! arrived. After a close, the data that was sent still arrives, then the end of the stream. After
+//! a reset (the peer's machine is gone) nothing more arrives.
 
 use std::collections::VecDeque;
 
@@ -12,19 +14,19 @@ use rustc_hash::FxHashMap;
 
 use crate::disk::by_range;
 
-/// EBADF.
+/// EBADF: there is no such socket.
 const BAD_SOCKET: IoError = IoError(9);
-/// Of operations whose own socket is closed under them.
+/// The error of operations whose own socket is closed.
 const CLOSED: IoError = IoError::CANCELED;
 
 /// How connections behave.
 #[derive(Clone, Debug)]
 pub struct WireModel {
-    /// Least and most time from a send to its arrival, and of anything else on a socket.
+    /// The smallest and largest time from a send to its arrival, and of other actions on a socket.
     pub latency: (Duration, Duration),
-    /// Bytes sent and not yet received, on one direction of a connection.
+    /// The limit on bytes that are sent and not received, for each direction of a connection.
     pub buffer_bytes: usize,
-    /// Sends and receives are cut at random places; else only where they must.
+    /// Whether sends and receives end at random places, or only where they must.
     pub fragments: bool,
 }
 
@@ -35,14 +37,14 @@ impl Default for WireModel {
     }
 }
 
-/// Something that happens on the wire, to a socket.
+/// An event that happens to a socket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum WireEvent {
-    /// Its operations are looked at.
+    /// Its pending operations are tried again.
     Pump,
-    /// The next of what is under way to it arrives.
+    /// The next item under way to it arrives.
     Arrive,
-    /// A close, with the operation's number, takes place.
+    /// The close operation with this number takes effect.
     Close(u64),
 }
 
@@ -68,12 +70,13 @@ enum Socket {
 
 struct End {
     peer: SocketId,
-    /// Sent to this end and not yet received; the first `arrived` bytes can be.
+    /// Bytes that were sent to this end and not received yet. The first `arrived` bytes can be
+    /// received.
     inbox: VecDeque<u8>,
     arrived: usize,
-    /// Lengths of what is under way, in order; `None` is the end of the stream.
+    /// Lengths of the transfers under way, in order. `None` is the end of the stream.
     under_way: VecDeque<Option<usize>>,
-    /// When the last of it arrives.
+    /// When the last of them arrives.
     last_arrival: u64,
     ended: bool,
     reset: bool,
@@ -97,13 +100,13 @@ impl End {
     }
 }
 
-/// What the wire wants to happen later: when, to whom, what.
+/// Events that the wire wants to schedule: when, for which socket, which event.
 pub(crate) type Later = Vec<(u64, SocketId, WireEvent)>;
 
 pub(crate) struct Wire {
     pub model: WireModel,
     rng: Prng,
-    /// Looked up, never iterated.
+    /// This map is never iterated, so its order does not matter.
     sockets: FxHashMap<SocketId, Socket>,
     next: u32,
     pub later: Later,
@@ -120,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// All connections are gone; no number comes back.
+    /// Drops all connections. Their numbers are never reused.
     pub fn stop(&mut self) {
         self.sockets.clear();
         self.later.clear();
@@ -150,7 +153,7 @@ impl Wire {
         client
     }
 
-    /// Both ends of a connection see a reset.
+    /// Resets both ends of a connection.
     pub fn reset(&mut self, now: u64, socket: SocketId) {
         let Some(Socket::End(end)) = self.sockets.get(&socket) else { return };
         for id in [socket, end.peer] {
@@ -169,7 +172,8 @@ impl Wire {
         self.later.push((when, socket, event));
     }
 
-    /// Takes an accept; gives its completion if there is no such socket. So do the three that follow.
+    /// Accepts an operation. Returns its completion if there is no such socket. The next three
+    /// functions do the same for their operations.
     pub fn submit_accept(&mut self, now: u64, id: OpId, socket: SocketId) -> Option<Completion> {
         match self.sockets.get_mut(&socket) {
             Some(Socket::Listener { accepts, .. }) => accepts.push_back(id),
@@ -245,7 +249,7 @@ impl Wire {
                     match end.under_way.pop_front() {
                         Some(Some(n)) => end.arrived += n,
                         Some(None) => end.ended = true,
-                        // A reset came before it.
+                        // A reset removed it before.
                         None => {}
                     }
                 }
@@ -291,7 +295,7 @@ impl Wire {
             let len: usize = data.iter().map(|s| s.len()).sum();
             let room = self.model.buffer_bytes.saturating_sub(peer_end.inbox.len());
             if room == 0 && len > 0 {
-                // It goes on when the peer has received something.
+                // The send continues when the peer has received something.
                 if let Some(Socket::End(end)) = self.sockets.get_mut(&socket) {
                     end.sends.push_front((id, data));
                 }
@@ -309,7 +313,7 @@ impl Wire {
         }
     }
 
-    /// Sends `what` on its way to `to`; it arrives after all that is under way already.
+    /// Sends `what` to `to`. It arrives after everything that is already under way.
     fn dispatch(&mut self, now: u64, to: SocketId, what: Option<usize>) {
         let latency = by_range(self.model.latency, &mut self.rng);
         if let Some(Socket::End(end)) = self.sockets.get_mut(&to) {
@@ -387,7 +391,7 @@ impl Wire {
     }
 }
 
-/// Some of `n`, at least one if `n` is not 0; often all.
+/// A part of `n`: at least 1 if `n` is not 0, and often all of it.
 fn fragment(n: usize, fragments: bool, rng: &mut Prng) -> usize {
     if n < 2 || !fragments || rng.one_in(2) { n } else { rng.range(1, n as u64 + 1) as usize }
 }

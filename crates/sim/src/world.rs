@@ -1,4 +1,4 @@
-//! The world: time, what is in flight, and the history of all of it.
+//! The world: time, events in flight, and the history of both.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -26,11 +26,11 @@ enum Event {
         socket: u32,
         event: WireEvent,
     },
-    /// An operation that failed at once, by its place in `State::failed`.
+    /// An operation failed at once. The number is its index in `State::failed`.
     Failed(u32),
 }
 
-/// What a task counts that waits for a number of operations.
+/// The operations that a task counts while it waits for a number of them.
 #[derive(Clone, Copy)]
 enum Count {
     /// All operations.
@@ -42,24 +42,25 @@ enum Count {
 struct State {
     now: u64,
     boot: u32,
-    /// Orders events of the same time.
+    /// Orders events that happen at the same time.
     next_event: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     disks: Vec<Disk>,
     wire: Wire,
     failed: Vec<Option<Completion>>,
     idle: Idle,
-    /// Operations so far, and tasks that wait for so many.
+    /// Number of operations so far.
     submitted: u64,
-    /// Writes so far, of each disk.
+    /// Number of writes so far to each disk.
     writes: Vec<u64>,
+    /// Tasks that wait until a count reaches a number.
     waiting: Vec<(Count, u64, Waker)>,
     rng: Prng,
     hash: u64,
     trace: bool,
 }
 
-/// The time in which some disks, all of them, had nothing to do.
+/// Measures the time in which all watched disks were idle.
 #[derive(Default)]
 struct Idle {
     watched: Vec<u32>,
@@ -85,7 +86,7 @@ impl Idle {
         }
     }
 
-    /// Nothing is in flight any more.
+    /// Records that nothing is in flight any more.
     fn stop(&mut self, now: u64) {
         self.total = self.at(now);
         (self.in_flight, self.since) = (0, now);
@@ -96,12 +97,13 @@ impl Idle {
     }
 }
 
-/// A handle on a simulated world; clones are the same world. See the [crate] for how to use it.
+/// A handle on a simulated world. Clones refer to the same world. See the [crate] for how to use
+/// it.
 #[derive(Clone)]
 pub struct World(Rc<RefCell<State>>);
 
 impl World {
-    /// An empty world, of which all chance comes from `seed`.
+    /// Creates an empty world. All randomness comes from `seed`.
     pub fn new(seed: u64) -> World {
         let mut rng = Prng::new(seed);
         World(Rc::new(RefCell::new(State {
@@ -122,7 +124,7 @@ impl World {
         })))
     }
 
-    /// Adds an empty disk: the first is file 0, the next file 1, in every boot.
+    /// Adds an empty disk. The first disk is file 0 in every boot, the next one file 1.
     pub fn add_disk(&self, model: DiskModel) -> FileId {
         let mut s = self.0.borrow_mut();
         let rng = s.rng.fork();
@@ -130,36 +132,40 @@ impl World {
         FileId(s.disks.len() as u32 - 1)
     }
 
-    /// Boots: a backend over all disks, with no sockets. The backend of the boot before, if it lives, dies as a process
-    /// does that is killed: what it had in flight is done or not, the disks keep their caches.
+    /// Boots: returns a backend with all disks and no sockets. The backend of the boot before ends
+    /// as a killed process does: each of its operations in flight is done or not, and the disks
+    /// keep their caches.
     pub fn backend(&self) -> Box<dyn Backend> {
         let mut s = self.0.borrow_mut();
         s.stop(false);
         Box::new(SimBackend { world: self.clone(), boot: s.boot })
     }
 
-    /// The power goes: every sector becomes its stable version or any later one, the current boot is dead. Its runtime must be
-    /// killed then ([`rt::Rt::kill`]): it would wait for ever, as nothing completes.
+    /// Cuts the power. Every sector becomes its stable version or a later one, and the current boot
+    /// ends. Kill its runtime afterwards ([`rt::Rt::kill`]): nothing completes any more, so it
+    /// would wait for ever.
     pub fn power_cut(&self) {
         self.0.borrow_mut().stop(true);
     }
 
-    /// The time, as of the last wait.
+    /// The time of the last wait.
     pub fn now(&self) -> Instant {
         Instant(self.0.borrow().now)
     }
 
-    /// A hash of all operations and completions so far: the same for the same seed and program.
+    /// A hash of all operations and completions so far. The same seed and program give the same
+    /// hash.
     pub fn history_hash(&self) -> u64 {
         self.0.borrow().hash
     }
 
-    /// Prints every operation and completion on the standard error from now on.
+    /// Sets whether all operations and completions are printed to standard error.
     pub fn set_trace(&self, on: bool) {
         self.0.borrow_mut().trace = on;
     }
 
-    /// Injects a fault. False if there is nothing yet that it could befall. Panics if there is no such disk.
+    /// Injects a fault. Returns false if the fault has nothing to act on yet. Panics if there is no
+    /// such disk.
     pub fn inject(&self, disk: FileId, fault: Fault) -> bool {
         let mut s = self.0.borrow_mut();
         let now = s.now;
@@ -180,49 +186,53 @@ impl World {
         true
     }
 
-    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`], and flushes that [always](crate::Times::Always)
-    /// fail: a dead disk comes back with what was stable, and perhaps more.
+    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`], and flushes that
+    /// [always](crate::Times::Always) fail. A disk that was dead comes back with its stable
+    /// content, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();
         s.unstick(disk);
     }
 
-    /// Sets how often faults happen by themselves.
+    /// Sets the rates of random faults.
     pub fn set_rates(&self, disk: FileId, rates: FaultRates) {
         self.0.borrow_mut().disk(disk).rates = rates;
     }
 
-    /// From now on every operation on `disk` takes so much longer: a slow device.
+    /// Adds `delay` to every later operation on `disk`, as a slow device would.
     pub fn set_delay(&self, disk: FileId, delay: Duration) {
         self.0.borrow_mut().disk(disk).delay =
             u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX >> 1);
     }
 
-    /// Measures from now on, while nothing is in flight, how long these disks are idle: see [`World::idle`].
+    /// Starts to measure how long these disks are idle: see [`World::idle`]. Call it while nothing
+    /// is in flight.
     pub fn watch_idle(&self, disks: &[FileId]) {
         let mut s = self.0.borrow_mut();
         s.idle =
             Idle { watched: disks.iter().map(|d| d.0).collect(), since: s.now, ..Idle::default() };
     }
 
-    /// For how long so far none of the disks that are watched had anything in flight: whoever waited for them then, waited for something else.
+    /// How long, so far, none of the watched disks had an operation in flight. A task that waited
+    /// during that time waited for something else.
     pub fn idle(&self) -> Duration {
         let s = self.0.borrow();
         Duration::from_nanos(s.idle.at(s.now))
     }
 
-    /// Where the last writes to `disk` were that completed, the latest last: offsets and lengths, of at most 256.
+    /// The offsets and lengths of the last completed writes to `disk`, oldest first, at most 256.
     pub fn recent_writes(&self, disk: FileId) -> Vec<(u64, u64)> {
         self.0.borrow_mut().disk(disk).recent.iter().copied().collect()
     }
 
-    /// Waits until `n` more operations were submitted in this boot, and gives the moment: to end it right there.
+    /// Waits until `n` more operations were submitted in this boot. Tests use it to end a boot at
+    /// an exact point.
     pub async fn after_operations(&self, n: u64) {
         self.after(Count::Operations, n).await;
     }
 
-    /// Waits until `n` more writes to `disk` were submitted in this boot, and gives the moment.
+    /// Waits until `n` more writes to `disk` were submitted in this boot.
     pub async fn after_writes(&self, disk: FileId, n: u64) {
         self.after(Count::Writes(disk), n).await;
     }
@@ -242,12 +252,12 @@ impl World {
         .await;
     }
 
-    /// How many faults took effect on `disk` so far.
+    /// The number of faults that took effect on `disk` so far.
     pub fn fault_counts(&self, disk: FileId) -> FaultCounts {
         self.0.borrow_mut().disk(disk).counts
     }
 
-    /// Whether `disk` is stuck at this moment.
+    /// Whether `disk` is stuck now.
     pub fn is_stuck(&self, disk: FileId) -> bool {
         let mut inner = self.0.borrow_mut();
         let now = inner.now;
@@ -258,31 +268,32 @@ impl World {
         }
     }
 
-    /// The sectors (of 512 bytes) of `disk` that now cannot be read, or hold something else than they should.
+    /// The sectors (of 512 bytes) of `disk` that now are unreadable or hold wrong bytes.
     pub fn faulted(&self, disk: FileId) -> Vec<u64> {
         self.0.borrow_mut().disk(disk).store.faulted()
     }
 
-    /// What a read of `disk` would give if there had been no bit rot, no lost and no misdirected writes.
+    /// The bytes that a read of `disk` would return without bit rot, lost and misdirected writes.
     pub fn pristine(&self, disk: FileId, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.borrow_mut().disk(disk).store.pristine().read(offset, &mut bytes);
         bytes
     }
 
-    /// What is stored on `disk`, past all errors.
+    /// The bytes that are stored on `disk`, without any read errors.
     pub fn contents(&self, disk: FileId, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.borrow_mut().disk(disk).store.current().read(offset, &mut bytes);
         bytes
     }
 
-    /// What is on `disk` now, in its cache or not, with its damage. Cheap.
+    /// The current content of `disk`, including its cache and its damage. It is cheap.
     pub fn snapshot_disk(&self, disk: FileId) -> DiskSnapshot {
         self.0.borrow_mut().disk(disk).store.snapshot()
     }
 
-    /// Puts a snapshot back, all of it stable: a stale device. To be called between two boots.
+    /// Restores a snapshot as stable content, which makes a stale device. Call it between two
+    /// boots.
     pub fn restore_disk(&self, disk: FileId, snapshot: &DiskSnapshot) {
         self.0.borrow_mut().disk(disk).store.restore(snapshot);
     }
@@ -297,7 +308,8 @@ impl World {
         self.0.borrow_mut().wire.listener()
     }
 
-    /// Connects to `listener`: the client's end, a socket of the same backend. Without such a listener it is reset already.
+    /// Connects to `listener`. Returns the client's end, a socket of the same backend. If there is
+    /// no such listener, the connection is already reset.
     pub fn connect(&self, listener: SocketId) -> SocketId {
         let mut s = self.0.borrow_mut();
         let now = s.now;
@@ -306,7 +318,7 @@ impl World {
         socket
     }
 
-    /// Resets a connection, by either end: a peer that vanished. What was under way is lost.
+    /// Resets a connection at both ends, as if a peer had vanished. Data under way is lost.
     pub fn reset(&self, socket: SocketId) {
         let mut s = self.0.borrow_mut();
         let now = s.now;
@@ -349,7 +361,7 @@ impl State {
         self.schedule(self.now, event);
     }
 
-    /// Lets what was held back by a disk that was stuck come due.
+    /// Lets operations come due that a stuck disk held back.
     fn unstick(&mut self, disk: FileId) {
         let d = self.disk(disk);
         d.stuck = Stuck::No;
@@ -366,7 +378,7 @@ impl State {
         self.wire.later = later;
     }
 
-    /// How many there were so far.
+    /// Number of these operations so far.
     fn reached(&self, count: Count) -> u64 {
         match count {
             Count::Operations => self.submitted,
@@ -470,7 +482,7 @@ impl State {
         self.note(id.0, &words);
     }
 
-    /// Lets one event happen, at the time it is.
+    /// Executes one event, which happens now.
     fn happen(&mut self, event: Event, done: &mut Vec<Completion>) {
         match event {
             Event::Disk { disk, slot } => {

@@ -1,4 +1,4 @@
-//! The simulation passes the suite of every backend, under several seeds.
+//! The simulation passes the conformance suite under several seeds.
 
 use conformance::{Harness, SLOTS};
 use rt::{FileId, Order, Rt, SocketId};
@@ -25,13 +25,13 @@ impl Harness for Simulated {
 }
 
 #[test]
-fn passes() {
+fn the_simulation_passes_the_suite() {
     let mut seed = 0;
     for _ in 0..8 {
         conformance::run(&mut || {
             seed += 1;
             let world = World::new(seed);
-            // Some cases look at what a completion has brought about in tasks that were woken earlier.
+            // Some cases look at effects of a completion in tasks that were woken earlier.
             let rt = Rt::new(world.backend(), Order::Fifo, SLOTS);
             Box::new(Simulated { world, rt })
         });

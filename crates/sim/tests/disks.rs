@@ -1,4 +1,4 @@
-//! Disks: what is visible, what survives, and that one seed is one history.
+//! Tests of disks: what reads see, what survives a crash, and that one seed is one history.
 
 mod common;
 
@@ -6,14 +6,15 @@ use base::{BufList, SECTOR};
 use common::{World1, cut, fill, flush, read, write};
 use rt::Op;
 
-/// What was last flushed, and what was written after that.
+/// The last flushed version, and the versions written after it.
 #[derive(Clone)]
 struct Sector {
     stable: u8,
     later: Vec<u8>,
 }
 
-/// Random writes, some left in flight, then a cut; gives the world, and what each sector may hold.
+/// Makes random writes, leaves some in flight, and cuts the power. Returns the world, and what each
+/// sector may hold.
 fn history(seed: u64) -> (World1, Vec<Sector>, u64) {
     let w = World1::new(seed, 64 * 4096);
     let sectors = vec![Sector { stable: 0, later: Vec::new() }; 64 * 8];
@@ -32,7 +33,8 @@ fn history(seed: u64) -> (World1, Vec<Sector>, u64) {
                 s.later.push(value);
             }
             match rng.below(10) {
-                // Left in flight. Nothing after it is flushed: it may come after a flush that was asked for later.
+                // Leave it in flight, and flush nothing after it: it may complete after a flush
+                // that is submitted later.
                 0 if value > 190 => {
                     w2.rt.submit(op, |_| {});
                     if value > 198 {
@@ -142,14 +144,14 @@ fn writes_are_torn_lost_kept_and_applied_unacknowledged() {
 }
 
 #[test]
-fn what_was_flushed_survives_and_a_flush_covers_only_what_had_completed() {
+fn a_flush_covers_only_the_writes_that_had_completed() {
     let mut lost = 0;
     for seed in 0..200 {
         let w = World1::new(seed, 1 << 20);
         let w2 = w.clone();
         w.rt.block_on(async move {
             write(&w2.rt, w2.disk, 0, 4096, 1).await;
-            // Submitted before the write completes: does not cover it.
+            // This flush is submitted before the write completes, so it does not cover the write.
             let late = w2.rt.op(fill(&w2.rt, w2.disk, 4096, 4096, 2, false));
             flush(&w2.rt, w2.disk).await;
             late.await;
@@ -162,7 +164,7 @@ fn what_was_flushed_survives_and_a_flush_covers_only_what_had_completed() {
 }
 
 #[test]
-fn reads_may_see_a_write_in_flight_by_the_sector() {
+fn a_read_may_see_sectors_of_a_write_in_flight() {
     let (mut old, mut mixed) = (0, 0);
     for seed in 0..60 {
         let w = World1::new(seed, 8 << 20);
@@ -171,7 +173,7 @@ fn reads_may_see_a_write_in_flight_by_the_sector() {
             write(&w2.rt, w2.disk, 0, 4096, 1).await;
             let bufs = BufList::from_iter([w2.rt.bufs().take(4096)]);
             let reading = w2.rt.op(Op::Read { file: w2.disk, offset: 0, bufs });
-            // So large that it takes longer than a read.
+            // The write is so large that it takes longer than a read.
             w2.rt.submit(fill(&w2.rt, w2.disk, 0, 8 << 20, 2, false), |_| {});
             reading.await.into_bufs()[0].to_vec()
         });
@@ -187,7 +189,7 @@ fn reads_may_see_a_write_in_flight_by_the_sector() {
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_the_cache() {
+fn a_kill_keeps_the_cache() {
     for seed in 0..50 {
         let w = World1::new(seed, 1 << 20);
         let w2 = w.clone();
@@ -228,7 +230,7 @@ fn a_discard_is_old_or_zero() {
 }
 
 #[test]
-fn time_goes_on_over_boots() {
+fn time_continues_across_boots() {
     let w = World1::new(1, 1 << 20);
     let w2 = w.clone();
     w.rt.block_on(async move { write(&w2.rt, w2.disk, 0, 4096, 1).await });

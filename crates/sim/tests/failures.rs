@@ -1,5 +1,5 @@
-//! Operations that fail: flushes that lose what they covered, what is done and reported as failed, reads that fail for a while,
-//! disks that are away for a time.
+//! Tests of operations that fail: flushes that lose writes, operations that are done but reported
+//! as failed, reads that fail for a while, disks that are unreachable for a time.
 
 mod common;
 
@@ -16,7 +16,8 @@ fn on<T: 'static>(w: &World1, f: impl AsyncFnOnce(World1) -> T + 'static) -> T {
     w.rt.block_on(async move { f(w2).await }).expect("not killed")
 }
 
-/// A world whose disk holds 64 KiB of 1, flushed, and over its first half 2, not flushed.
+/// A world whose disk holds 64 KiB of 1, flushed. Its first half is overwritten with 2, not
+/// flushed.
 fn half_flushed(seed: u64) -> World1 {
     let w = World1::new(seed, MIB);
     on(&w, async |w| {
@@ -39,7 +40,7 @@ fn try_flush(w: &World1) -> Result<u64, IoError> {
     on(w, async |w| w.rt.op(Op::Flush { file: w.disk }).await.result)
 }
 
-/// How many of the first 64 sectors hold 2; the others hold 1, as all after them do.
+/// Counts the sectors that hold 2 among the first 64. All other sectors must hold 1.
 fn twos(w: &World1) -> usize {
     let bytes = w.world.contents(w.disk, 0, 65536);
     let sectors: Vec<_> = bytes.chunks(SECTOR).collect();
@@ -49,7 +50,7 @@ fn twos(w: &World1) -> usize {
 }
 
 #[test]
-fn a_flush_that_fails_loses_what_it_covered_whatever_later_flushes_say() {
+fn no_later_flush_restores_what_a_failed_flush_lost() {
     let mut counts = [0; 3];
     for seed in 0..100 {
         for (loses, count) in [Loses::Nothing, Loses::Part, Loses::All].into_iter().zip(&mut counts)
@@ -71,7 +72,7 @@ fn a_flush_that_fails_loses_what_it_covered_whatever_later_flushes_say() {
 }
 
 #[test]
-fn what_is_written_again_after_a_flush_that_failed_is_stable_with_the_next() {
+fn sectors_rewritten_after_a_failed_flush_are_made_stable_by_the_next() {
     let w = half_flushed(1);
     w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
     assert_eq!(try_flush(&w), Err(IoError::IO));
@@ -82,12 +83,12 @@ fn what_is_written_again_after_a_flush_that_failed_is_stable_with_the_next() {
 }
 
 #[test]
-fn a_flush_that_fails_loses_nothing_that_came_after_it() {
+fn a_failed_flush_loses_no_later_write() {
     for seed in 0..50 {
         let w = half_flushed(seed);
         w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
         on(&w, async |w| {
-            // Completes before the flush does, and is not covered.
+            // This write completes before the flush does, and the flush does not cover it.
             let late = w.rt.op(fill(&w.rt, w.disk, 0, 4096, 2, false));
             assert_eq!(w.rt.op(Op::Flush { file: w.disk }).await.result, Err(IoError::IO));
             late.await;
@@ -99,7 +100,7 @@ fn a_flush_that_fails_loses_nothing_that_came_after_it() {
 }
 
 #[test]
-fn after_a_kill_what_a_flush_has_lost_is_old_or_new_and_can_be_flushed() {
+fn after_a_kill_lost_sectors_are_old_or_new_and_can_be_flushed() {
     let (mut old, mut new) = (0, 0);
     for seed in 0..100 {
         let w = half_flushed(seed);
@@ -123,7 +124,7 @@ fn after_a_kill_what_a_flush_has_lost_is_old_or_new_and_can_be_flushed() {
 }
 
 #[test]
-fn an_unreadable_sector_is_unreadable_again_when_the_flush_of_its_rewrite_fails() {
+fn a_failed_flush_makes_a_rewritten_sector_unreadable_again() {
     for kill in [false, true] {
         let w = half_flushed(3);
         w.world.inject(w.disk, Fault::ReadError { offset: 0, len: 65536 });
@@ -159,7 +160,7 @@ fn flushes_may_fail_for_good_until_the_disk_is_revived() {
 }
 
 #[test]
-fn what_is_done_may_be_reported_as_failed() {
+fn an_operation_that_is_done_may_be_reported_as_failed() {
     let w = half_flushed(1);
     w.world.inject(w.disk, Fault::FailNextButDo);
     assert_eq!(put(&w, 0, 32768, 2), Err(IoError::IO));
@@ -172,7 +173,7 @@ fn what_is_done_may_be_reported_as_failed() {
 }
 
 #[test]
-fn reads_of_a_range_fail_for_a_while_over_boots() {
+fn reads_of_a_range_fail_for_a_while_across_boots() {
     let w = half_flushed(1);
     assert!(w.world.inject(w.disk, Fault::FailReads { offset: 4096, len: 512, times: 3 }));
     assert_eq!(get(&w, 0, 65536), Err(IoError::IO), "the whole request fails");
@@ -186,7 +187,7 @@ fn reads_of_a_range_fail_for_a_while_over_boots() {
 }
 
 #[test]
-fn a_disk_that_is_out_of_reach_comes_back_with_its_cache() {
+fn an_unreachable_disk_comes_back_with_its_cache() {
     for seed in 0..20 {
         let w = half_flushed(seed);
         on(&w, async |w| {
@@ -207,7 +208,7 @@ fn a_disk_that_is_out_of_reach_comes_back_with_its_cache() {
 }
 
 #[test]
-fn rates_bring_all_of_it() {
+fn rates_inject_every_kind_of_failure() {
     let w = half_flushed(7);
     let rates = FaultRates {
         failed_flush: 4,
@@ -229,7 +230,7 @@ fn rates_bring_all_of_it() {
 }
 
 #[test]
-fn a_read_that_failed_by_chance_is_well_when_it_is_tried_again() {
+fn a_read_that_failed_by_chance_succeeds_when_retried() {
     let w = half_flushed(1);
     w.world.set_rates(w.disk, FaultRates { transient_read: 2, ..FaultRates::default() });
     let mut failed = 0;
@@ -277,7 +278,8 @@ fn a_boot_can_be_ended_at_any_operation() {
         }
     });
     assert_eq!(ended, None);
-    // The first may have been submitted before the other task waited; the last was in flight.
+    // The first operation may have been submitted before the other task waited. The last one was in
+    // flight.
     let recent = w.world.recent_writes(w.disk);
     assert!((16..=17).contains(&recent.len()), "{recent:?}");
     assert_eq!(recent.last(), Some(&(4096 * (recent.len() as u64 - 1), 4096)));

@@ -1,4 +1,4 @@
-//! Each fault does what it says, is counted, and leaves the pristine bytes alone.
+//! Every fault has its effect, is counted, and does not change the pristine bytes.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn bit_rot_changes_one_sector_until_it_is_rewritten() {
 }
 
 #[test]
-fn rot_is_in_one_version_and_a_cut_may_bring_back_what_was_healed() {
+fn rot_belongs_to_a_version_and_a_cut_may_bring_it_back() {
     let (mut clean_old, mut rotten_new, mut back, mut healed) = (0, 0, 0, 0);
     for seed in 0..100 {
         // The unflushed version rots.
@@ -66,7 +66,8 @@ fn rot_is_in_one_version_and_a_cut_may_bring_back_what_was_healed() {
         assert_eq!(w.world.faulted(w.disk), if is_old { vec![] } else { vec![0] });
         assert_eq!(w.world.pristine(w.disk, 0, 512), [if is_old { 1 } else { 2 }; 512]);
         *(if is_old { &mut clean_old } else { &mut rotten_new }) += 1;
-        // The flushed version rots and is unreadable next to it; both are rewritten, not flushed.
+        // The flushed version rots and the sector next to it becomes unreadable. Both are rewritten
+        // and not flushed.
         let w = written(seed);
         w.world.inject(w.disk, Fault::BitRot { offset: 0, len: 512 });
         w.world.inject(w.disk, Fault::ReadError { offset: 512, len: 512 });
@@ -100,7 +101,7 @@ fn an_unreadable_sector_is_an_error_until_it_is_rewritten() {
 }
 
 #[test]
-fn a_lost_write_is_acknowledged_and_not_there() {
+fn a_lost_write_is_acknowledged_and_not_done() {
     let w = written(1);
     w.world.inject(w.disk, Fault::LoseNextWrite);
     assert_eq!(put(&w, 4096, 8192, 2), Ok(8192));
@@ -164,7 +165,7 @@ fn a_transient_error_is_one_error() {
 }
 
 #[test]
-fn a_stuck_disk_is_late_or_for_ever() {
+fn a_stuck_disk_completes_late_or_never() {
     let w = written(1);
     let before = w.world.now();
     w.world.inject(w.disk, Fault::Stuck(Duration::from_secs(3)));
@@ -220,7 +221,7 @@ fn a_dead_disk_fails_everything_and_comes_back_stale() {
 }
 
 #[test]
-fn a_full_host_refuses_what_was_never_written() {
+fn a_full_host_refuses_writes_to_new_pages() {
     let w = written(1);
     w.world.inject(w.disk, Fault::Full(true));
     assert_eq!(put(&w, 65536, 4096, 2), Err(IoError::NO_SPACE));
@@ -245,7 +246,7 @@ fn a_snapshot_is_a_stale_device() {
 }
 
 #[test]
-fn what_is_not_aligned_is_refused() {
+fn unaligned_requests_are_refused() {
     let w = written(1);
     assert_eq!(put(&w, 100, 512, 2), Err(IoError::INVALID));
     assert_eq!(put(&w, 0, 100, 2), Err(IoError::INVALID));
@@ -256,7 +257,7 @@ fn what_is_not_aligned_is_refused() {
     assert_eq!(result, Err(IoError::INVALID));
 }
 
-/// Random whole-block operations under all faults at once.
+/// Random operations on whole blocks, under all faults at once.
 fn storm(seed: u64) -> (World1, Vec<Option<u8>>) {
     let w = written(seed);
     w.world.set_rates(
@@ -275,7 +276,7 @@ fn storm(seed: u64) -> (World1, Vec<Option<u8>>) {
     );
     let blocks = on(&w, async move |w| {
         let mut rng = base::Prng::new(seed);
-        // What a block should hold; unknown after an error.
+        // The content that a block should have; `None` after an error.
         let mut blocks: Vec<Option<u8>> = (0..256).map(|i| Some(u8::from(i < 16))).collect();
         for i in 0..2000u64 {
             let block = rng.below(256);
@@ -294,7 +295,7 @@ fn storm(seed: u64) -> (World1, Vec<Option<u8>>) {
 }
 
 #[test]
-fn under_all_faults_the_pristine_bytes_are_what_was_written() {
+fn pristine_bytes_are_correct_under_all_faults() {
     for seed in 0..10 {
         let (w, blocks) = storm(seed);
         for (i, want) in blocks.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Connections: streams that are cut anywhere, buffers that fill, ends that close and vanish.
+//! Tests of connections: streams cut into pieces, full buffers, ends that close and vanish.
 
 use base::{BufList, Duration, IoError, SliceList};
 use rt::{Op, Order, Payload, Rt, SocketId};
 use sim::{WireModel, World};
 
-/// A runtime, the client's end and the server's.
+/// A runtime, the client's end, and the server's end.
 fn connected(seed: u64) -> (World, Rt, SocketId, SocketId) {
     let world = World::new(seed);
     let rt = Rt::new(world.backend(), Order::Seeded(seed), 64);
@@ -92,7 +92,7 @@ fn a_sender_waits_while_nobody_receives() {
 }
 
 #[test]
-fn a_close_lets_arrive_what_was_sent_then_sends_fail() {
+fn after_a_close_sent_data_arrives_and_sends_fail() {
     let (_world, rt, client, server) = connected(2);
     let r = rt.clone();
     rt.block_on(async move {
@@ -120,7 +120,7 @@ fn a_peer_that_vanishes_resets_both_directions() {
 }
 
 #[test]
-fn a_new_boot_has_no_sockets_and_numbers_do_not_come_back() {
+fn a_new_boot_has_no_sockets_and_reuses_no_numbers() {
     let (world, rt, client, _server) = connected(4);
     world.power_cut();
     rt.kill();

@@ -1,4 +1,4 @@
-//! A world with one disk, and operations on it.
+//! A world with one disk, and operations on the disk.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use base::{BufList, IoError, SliceList};
