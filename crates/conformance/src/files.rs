@@ -1,4 +1,5 @@
-//! Cases on files. All offsets, lengths and memory are multiples of a block, so that they hold under direct I/O too.
+//! Cases on files. All offsets, lengths and memory are multiples of a block, so that the cases hold
+//! with direct I/O too.
 
 use base::{BufList, IoError, Slice, SliceList};
 use rt::{FileId, Op, Payload, Rt};
@@ -7,20 +8,20 @@ use crate::{Case, Harness, on, pattern};
 
 const BLOCK: usize = base::BLOCK;
 
-/// What is shown of files.
+/// The cases on files.
 pub const CASES: &[Case] = &[
-    ("what was written is read back", read_back),
-    ("several buffers are filled and written in order", vectored),
-    ("a write may be cut from larger buffers", cut_slices),
+    ("a read returns the bytes that were written", read_back),
+    ("several buffers are read and written in order", vectored),
+    ("a write may use slices of larger buffers", slices),
     ("large transfers", large),
-    ("reads at the end are short, beyond it empty", end_of_file),
+    ("reads at the end are short, and empty beyond it", end_of_file),
     ("flush and durable writes succeed", flush_and_fua),
     ("a discard leaves its neighbours alone", discard),
-    ("an operation gives back what it was lent", buffers_return),
+    ("an operation returns its buffers", buffers_return),
     ("an unknown file is an error", unknown_file),
 ];
 
-/// Writes all of `bytes` at `offset`, however many transfers that takes.
+/// Writes all of `bytes` at `offset`, with as many transfers as it takes.
 pub(crate) async fn write_all(rt: &Rt, file: FileId, offset: u64, bytes: &[u8], fua: bool) {
     let whole = rt.bufs().copy_of(bytes).freeze();
     let mut at = 0;
@@ -34,7 +35,7 @@ pub(crate) async fn write_all(rt: &Rt, file: FileId, offset: u64, bytes: &[u8], 
     }
 }
 
-/// Reads up to `len` bytes from `offset`; fewer only at the end of the file.
+/// Reads `len` bytes from `offset`, fewer only at the end of the file.
 pub(crate) async fn read_all(rt: &Rt, file: FileId, offset: u64, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < len {
@@ -105,11 +106,11 @@ fn vectored(h: &mut dyn Harness) {
         let n = *done.result.as_ref().unwrap_or_else(|e| panic!("read: {e}")) as usize;
         let got: Vec<u8> = done.into_bufs().iter().flat_map(|b| b.to_vec()).collect();
         assert!(n > 0 && got[..n] == bytes[..n], "filled in order");
-        assert!(got[n..].iter().all(|&b| b == 0), "and no further than it says");
+        assert!(got[n..].iter().all(|&b| b == 0), "no further than the result says");
     });
 }
 
-fn cut_slices(h: &mut dyn Harness) {
+fn slices(h: &mut dyn Harness) {
     let (rt, file) = (h.rt(), h.file(1 << 20));
     let r = rt.clone();
     on(&rt, async move {
@@ -143,7 +144,7 @@ fn end_of_file(h: &mut dyn Harness) {
         write_all(&r, file, 15 * BLOCK as u64, &last, false).await;
         assert!(
             read_all(&r, file, 15 * BLOCK as u64, 4 * BLOCK).await == last,
-            "only what is there"
+            "only the bytes before the end"
         );
         assert!(read_all(&r, file, 16 * BLOCK as u64, BLOCK).await.is_empty(), "at the end");
         assert!(read_all(&r, file, 64 * BLOCK as u64, BLOCK).await.is_empty(), "beyond the end");
@@ -189,7 +190,7 @@ fn discard(h: &mut dyn Harness) {
         );
         let again = pattern(10, 4 * BLOCK);
         write_all(&r, file, 20 * BLOCK as u64, &again, false).await;
-        assert!(read_all(&r, file, 20 * BLOCK as u64, 4 * BLOCK).await == again, "and writable");
+        assert!(read_all(&r, file, 20 * BLOCK as u64, 4 * BLOCK).await == again, "writable");
     });
 }
 
@@ -208,7 +209,7 @@ fn buffers_return(h: &mut dyn Harness) {
             Payload::Data(back) => {
                 assert_eq!(back.iter().map(|s| s.as_ptr()).collect::<Vec<_>>(), lent)
             }
-            other => panic!("a write gave back {other:?}"),
+            other => panic!("a write returned {other:?}"),
         }
         assert_eq!(r.bufs().outstanding(), 0);
     });
@@ -222,7 +223,7 @@ fn unknown_file(h: &mut dyn Harness) {
         let bufs = BufList::from_iter([r.bufs().take(BLOCK)]);
         let done = r.op(Op::Read { file, offset: 0, bufs }).await;
         assert!(done.result.is_err());
-        assert_eq!(done.into_bufs().len(), 1, "the buffer comes back all the same");
+        assert_eq!(done.into_bufs().len(), 1, "the buffer comes back with the error");
         assert!(r.op(Op::Flush { file }).await.result.is_err());
     });
 }

@@ -1,10 +1,12 @@
-//! One suite that every backend of the seam passes: io_uring, epoll and threads, the simulation.
+//! The conformance suite, which every backend of the seam passes: io_uring, epoll and threads, and
+//! the simulation.
 //!
-//! A backend's own tests implement [`Harness`] (how to make files and sockets in its world) and call [`run`]. Cases use only what
-//! the seam promises: transfers may be short, completions come in any order, results of operations that raced with a close are
-//! not looked at. Every case gets a world of its own and panics, naming what was broken, when it fails.
+//! The tests of a backend implement [`Harness`], which creates files and sockets in the backend's
+//! world, and call [`run`]. A case relies only on what the seam promises. Transfers may be short,
+//! and completions come in any order. Results of operations that race with a close are not checked.
+//! Every case gets its own world. A case that fails panics and names the broken promise.
 //!
-//! * [`files`]: reading, writing, flushing, discarding
+//! * [`files`]: reads, writes, flushes, discards
 //! * [`sockets`]: connections, transfers, closing
 //! * [`runtime`]: slots, orphans, timers
 
@@ -19,25 +21,26 @@ pub mod files;
 pub mod runtime;
 pub mod sockets;
 
-/// How many slots the runtime of a harness should have: fewer than some cases have operations.
+/// Number of slots of a harness's runtime. Some cases have more operations.
 pub const SLOTS: usize = 16;
 
-/// A world with one backend: a runtime over it, and what a server's set-up code would do.
+/// A world with one backend: its runtime, and the work of a server's set-up code.
 pub trait Harness {
-    /// The runtime over the backend, of [`SLOTS`] slots; always the same one.
+    /// The runtime on the backend, with [`SLOTS`] slots. It is always the same one.
     fn rt(&self) -> Rt;
-    /// Opens a new file of `len` bytes (a multiple of 4096), all zeros, for reading and writing.
+    /// Opens a new file for reading and writing. It has `len` zero bytes, a multiple of 4096.
     fn file(&mut self, len: u64) -> FileId;
     /// Opens a listening socket.
     fn listener(&mut self) -> SocketId;
-    /// Connects to `listener` and gives the client's end, which is a socket of the same backend. Must not wait for the accept.
+    /// Connects to `listener` and returns the client's end, a socket of the same backend. It must
+    /// not wait for the accept.
     fn connect(&mut self, listener: SocketId) -> SocketId;
 }
 
-/// A case: what it shows, and how.
+/// A case: what it shows, and its function.
 pub type Case = (&'static str, fn(&mut dyn Harness));
 
-/// Runs every case in a world of its own.
+/// Runs every case in its own world.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
     for (name, case) in files::CASES.iter().chain(sockets::CASES).chain(runtime::CASES) {
         println!("conformance: {name}");
@@ -47,7 +50,7 @@ pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
     }
 }
 
-/// Runs `future`; panics if it is not done in good time.
+/// Runs `future`. Panics if it takes more than a minute.
 fn on<T: 'static>(rt: &Rt, future: impl Future<Output = T> + 'static) -> T {
     let clock = rt.clone();
     let limited = async move {
@@ -66,7 +69,7 @@ fn on<T: 'static>(rt: &Rt, future: impl Future<Output = T> + 'static) -> T {
     value
 }
 
-/// Bytes that tell where they belong: different for every `seed` and position.
+/// Random bytes that follow from `seed`, so that every seed and position can be told apart.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut prng = base::Prng::new(seed);
     let mut bytes = vec![0; len.next_multiple_of(8)];

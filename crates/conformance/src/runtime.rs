@@ -12,13 +12,13 @@ use rt::{Op, Rt, SocketId};
 use crate::files::{read_all, write_all};
 use crate::{Case, Harness, SLOTS, on, pattern};
 
-/// What is shown of the executor.
+/// The cases on the executor.
 pub const CASES: &[Case] = &[
     ("more operations than slots complete exactly once", more_than_slots),
     ("a dropped future leaves its buffer to the backend", orphan),
     ("a runtime is dropped with operations in flight", dropped_in_flight),
     ("timers fire in order, and not early, under I/O", timers),
-    ("a look does not block", look),
+    ("a poll does not block", poll),
 ];
 
 fn more_than_slots(h: &mut dyn Harness) {
@@ -30,7 +30,8 @@ fn more_than_slots(h: &mut dyn Harness) {
         for i in 0..OPS {
             let data = SliceList::from_iter([r.bufs().copy_of(&pattern(i, BLOCK)).freeze()]);
             let completions = completions.clone();
-            // A callback can be called only once; a second completion would take another operation's place.
+            // A callback can be called only once. A second completion would take the slot of
+            // another operation.
             r.submit(Op::Write { file, offset: i * BLOCK_U64, data, fua: false }, move |done| {
                 assert_eq!(done.result, Ok(BLOCK_U64));
                 completions.set(completions.get() + 1);
@@ -80,9 +81,9 @@ fn orphan(h: &mut dyn Harness) {
         assert!(std::future::poll_fn(|cx| Poll::Ready(recv.as_mut().poll(cx).is_pending())).await);
         r.sleep(Duration::from_millis(5)).await;
         drop(recv);
-        assert_eq!(r.bufs().outstanding(), BLOCK, "the backend still has it");
+        assert_eq!(r.bufs().outstanding(), BLOCK, "the backend still owns it");
         let others: Vec<_> = (0..64).map(|_| r.bufs().zeroed(BLOCK)).collect();
-        assert!(others.iter().all(|b| b.as_ptr() != at), "and so nobody else does");
+        assert!(others.iter().all(|b| b.as_ptr() != at), "no other task got its memory");
         let mut left = BLOCK;
         while left > 0 {
             let data = SliceList::from_iter([r.bufs().copy_of(&vec![0xFF; left]).freeze()]);
@@ -97,7 +98,7 @@ fn orphan(h: &mut dyn Harness) {
         }
         assert!(
             others.iter().all(|b| b.iter().all(|&x| x == 0)),
-            "what came went to the orphan's buffer"
+            "the bytes went to the orphan's buffer"
         );
     });
 }
@@ -122,7 +123,8 @@ fn dropped_in_flight(h: &mut dyn Harness) {
         }));
         drop(r.op(Op::Flush { file }));
     });
-    // The world goes when the case is over; what is in flight then must neither hang it nor hurt the memory of the next.
+    // The world is dropped at the end of the case. The operations in flight must neither hang the
+    // drop nor corrupt the memory of the next case.
 }
 
 fn timers(h: &mut dyn Harness) {
@@ -159,16 +161,16 @@ fn timers(h: &mut dyn Harness) {
         io.await;
         let log = log.borrow();
         assert_eq!(log.len(), 5);
-        // Tasks that are woken at one time may run in any order.
+        // Tasks that are woken at the same time may run in any order.
         assert!(log.windows(2).all(|w| w[0].0 < w[1].0 || w[0].1 == w[1].1), "{log:?}");
     });
 }
 
-fn look(h: &mut dyn Harness) {
+fn poll(h: &mut dyn Harness) {
     let (rt, listener, file) = (h.rt(), h.listener(), h.file(1 << 20));
     let r = rt.clone();
     on(&rt, async move {
-        // Nothing will ever complete this, so a look that waits would wait for the timer of a minute.
+        // This accept never completes, so a poll that waits would wait for the timer of a minute.
         drop(r.op(Op::Accept { listener }));
         let start = r.precise_now();
         for _ in 0..2000 {
@@ -176,7 +178,7 @@ fn look(h: &mut dyn Harness) {
         }
         assert!(
             r.precise_now().since(start) < Duration::from_secs(20),
-            "a busy task was made to wait"
+            "the polls of a busy task took too long"
         );
         write_all(&r, file, 0, &pattern(1, BLOCK), false).await;
         assert!(read_all(&r, file, 0, BLOCK).await == pattern(1, BLOCK));

@@ -5,15 +5,15 @@ use rt::{Op, Payload, Rt, SocketId};
 
 use crate::{Case, Harness, on, pattern};
 
-/// What is shown of sockets.
+/// The cases on sockets.
 pub const CASES: &[Case] = &[
     ("a connection carries bytes both ways", both_ways),
     ("an accept waits for its connection", accept_waits),
     ("large transfers both ways at once", large_transfers),
     ("a send of very many pieces", many_pieces),
-    ("a receive takes what is there, from where it is told", partial_receive),
-    ("a filling receive waits for all of it", fill_waits),
-    ("the end of the stream is 0", end_of_stream),
+    ("a receive returns the bytes that are there, and writes them behind `start`", partial_receive),
+    ("a filling receive waits for all bytes", fill_waits),
+    ("a receive at the end of the stream returns 0", end_of_stream),
     ("a send to a peer that is gone is an error", peer_gone),
     ("a close ends a pending receive", close_ends_recv),
     ("a close ends a pending send", close_ends_send),
@@ -26,7 +26,7 @@ async fn accept(rt: &Rt, listener: SocketId) -> Result<SocketId, IoError> {
     let done = rt.op(Op::Accept { listener }).await;
     match (done.result, done.payload) {
         (Ok(_), Payload::Socket(socket)) => Ok(socket),
-        (Ok(_), other) => panic!("an accept gave back {other:?}"),
+        (Ok(_), other) => panic!("an accept returned {other:?}"),
         (Err(e), _) => Err(e),
     }
 }
@@ -58,7 +58,10 @@ async fn recv_once(
     let n = done.result? as usize;
     let bufs = done.into_bufs();
     assert!(start + n <= bufs[0].len(), "received {n} into {}", len - start);
-    assert!(bufs[0][..start].iter().all(|&b| b == 0xEE), "what is before the start is untouched");
+    assert!(
+        bufs[0][..start].iter().all(|&b| b == 0xEE),
+        "the bytes before the start are untouched"
+    );
     Ok(bufs[0][start..start + n].to_vec())
 }
 
@@ -80,7 +83,7 @@ async fn close(rt: &Rt, socket: SocketId) {
     assert!(done.result.is_ok(), "close: {:?}", done.result);
 }
 
-/// A server's and a client's end of one connection.
+/// The server's end and the client's end of a connection.
 fn pair(h: &mut dyn Harness) -> (Rt, SocketId, SocketId) {
     let (rt, listener) = (h.rt(), h.listener());
     let client = h.connect(listener);
@@ -108,7 +111,7 @@ fn accept_waits(h: &mut dyn Harness) {
         let r = rt.clone();
         async move { accept(&r, listener).await }
     });
-    // Lets the accept reach the backend before there is anything to accept.
+    // Let the accept reach the backend before there is a connection to accept.
     on(&rt, {
         let r = rt.clone();
         async move { r.sleep(Duration::from_millis(5)).await }
@@ -194,7 +197,7 @@ fn fill_waits(h: &mut dyn Harness) {
             }
         });
         let got = recv_once(&r, server, 10_028, 28, true).await;
-        assert!(got == Ok(bytes), "one receive brought all");
+        assert!(got == Ok(bytes), "one receive returned all bytes");
         sender.await;
     });
 }
@@ -216,7 +219,7 @@ fn peer_gone(h: &mut dyn Harness) {
     let r = rt.clone();
     on(&rt, async move {
         close(&r, client).await;
-        // A network may take the first bytes before it learns that nobody wants them.
+        // A network may accept some bytes before it learns that the peer is gone.
         for _ in 0..1000 {
             if send_all(&r, server, &[1; 4096]).await.is_err() {
                 return;
@@ -250,7 +253,7 @@ fn close_ends_send(h: &mut dyn Harness) {
     let r = rt.clone();
     on(&rt, async move {
         let r2 = r.clone();
-        // Far more than any socket buffers, and nobody reads it.
+        // This is far more than any socket buffers, and nothing reads it.
         let sender = r.spawn(async move { send_all(&r2, server, &pattern(8, 64 << 20)).await });
         r.sleep(Duration::from_millis(50)).await;
         close(&r, server).await;
@@ -288,7 +291,7 @@ fn come_and_go(h: &mut dyn Harness) {
             let got = recv_all(&r, client, 6000, true).await;
             assert!(
                 got == Ok(pattern(round, 5000)),
-                "round {round}: the echo of this connection and no other"
+                "connection {round} got another echo than its own"
             );
             assert_eq!(echo.await, Some(Ok(())));
             close(&r, client).await;
