@@ -30,10 +30,10 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test simulated fmt fmt-check lint unit torture clients crash mutations bench bench-cache deps deps-test deps-bench
+.PHONY: help run build test simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache deps deps-test deps-bench
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 run: deps ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-size 100G")
 	cargo run --release -p forebay -- up $(ARGS)
@@ -41,8 +41,9 @@ run: deps ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-si
 build: deps ## the release binary
 	cargo build --release -p forebay
 
-test: deps-test ## everything: format, lints, unit and property tests, torture, real clients, crash images
+test: deps-test ## everything: format, commit messages, lints, unit and property tests, torture, real clients, crash images
 	$(MAKE) fmt-check
+	$(MAKE) commit-check
 	$(MAKE) lint
 	cargo build --profile ci $(ALL)
 	$(MAKE) unit
@@ -58,6 +59,9 @@ fmt: ## format the sources
 
 fmt-check:
 	cargo fmt --all --check
+
+commit-check: ## the messages of the last commits
+	@$(PYTHON) tests/commit-check
 
 lint: ## clippy, warnings are errors
 	cargo clippy --profile ci $(ALL) -- -D warnings
