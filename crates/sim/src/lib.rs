@@ -56,18 +56,20 @@
 //! * `table`: shared pages
 //! * `store`: versions of sectors, power cuts, damage
 //! * `disk`: time and faults of one disk
+//! * `fault`, `model`: kinds of faults and of disks
 //! * `wire`: connections
 //! * `world`: events, history, the backend
 
 mod disk;
 mod fault;
+mod model;
 mod store;
 mod table;
 mod wire;
 mod world;
 
-pub use disk::DiskModel;
 pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
+pub use model::DiskModel;
 pub use store::DiskSnapshot;
 pub use wire::WireModel;
 pub use world::World;

@@ -12,7 +12,7 @@ use base::{BufList, Duration, IoError, Prng, SliceList};
 use rt::{Completion, OpId, Payload, SocketId};
 use rustc_hash::FxHashMap;
 
-use crate::disk::by_range;
+use crate::model::by_range;
 
 /// EBADF: there is no such socket.
 const BAD_SOCKET: IoError = IoError(9);

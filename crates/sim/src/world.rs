@@ -11,8 +11,9 @@ use base::prng::mix64;
 use base::{Duration, Instant, IoError, Prng, crc32c};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
-use crate::disk::{Disk, DiskModel, Request, Stuck, Work};
+use crate::disk::{Disk, Request, Stuck, Work};
 use crate::fault::{Fault, FaultCounts, FaultRates};
+use crate::model::DiskModel;
 use crate::store::DiskSnapshot;
 use crate::wire::{Wire, WireEvent, WireModel};
 
