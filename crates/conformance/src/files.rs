@@ -4,7 +4,7 @@
 use base::{BufList, IoError, Slice, SliceList};
 use rt::{FileId, Op, Payload, Rt};
 
-use crate::{Case, Harness, on, pattern};
+use crate::harness::{Case, Harness, on, pattern};
 
 const BLOCK: usize = base::BLOCK;
 

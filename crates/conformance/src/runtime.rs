@@ -10,7 +10,7 @@ use base::{BLOCK, BLOCK_U64, BufList, Duration, SliceList};
 use rt::{Op, Rt, SocketId};
 
 use crate::files::{read_all, write_all};
-use crate::{Case, Harness, SLOTS, on, pattern};
+use crate::harness::{Case, Harness, SLOTS, on, pattern};
 
 /// The cases on the executor.
 pub const CASES: &[Case] = &[

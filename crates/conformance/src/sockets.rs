@@ -3,7 +3,7 @@
 use base::{BufList, Duration, IoError, Slice, SliceList};
 use rt::{Op, Payload, Rt, SocketId};
 
-use crate::{Case, Harness, on, pattern};
+use crate::harness::{Case, Harness, on, pattern};
 
 /// The cases on sockets.
 pub const CASES: &[Case] = &[
