@@ -3,7 +3,22 @@
 
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/uses.rs"]
+mod uses;
+
 const MAX_LINES: usize = 600;
+const MAX_COLUMNS: usize = 100;
+
+/// Crates that still have lines above [`MAX_COLUMNS`] and words of [`RIDDLES`].
+const WIDE: &[&str] = &["btree", "cache", "forebay", "nbd", "pool", "queue", "torture", "volume"];
+
+/// The number of files in the largest cycle of uses of a crate. Crates that are not listed have none.
+/// Lower a number when it falls; never raise one.
+const CYCLES: &[(&str, usize)] =
+    &[("cache", 25), ("forebay", 2), ("nbd", 2), ("pool", 14), ("queue", 3), ("torture", 4)];
+
+/// Words that stand where a noun belongs, or that no other system's documentation has.
+const RIDDLES: &[&str] = &["whoever", "who waits", "nobody", "befall", "befalls"];
 
 /// Crates by layer: each may depend on those before it, and on those in its own layer.
 const LAYERS: &[&[&str]] = &[
@@ -135,4 +150,144 @@ fn every_crate_obeys_the_lints() {
         }
     }
     fail_if_any("no lints", &found);
+}
+
+/// The crate that a source belongs to: `crates/base/src/lib.rs` is of `base`.
+fn crate_of(name: &str) -> &str {
+    name.split('/').nth(1).unwrap_or_default()
+}
+
+fn is_wide(line: &str) -> bool {
+    line.chars().count() > MAX_COLUMNS
+}
+
+#[test]
+fn sources_fit_into_the_columns() {
+    let mut found = Vec::new();
+    let mut still_wide = std::collections::BTreeSet::new();
+    for (name, text) in sources() {
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| is_wide(line)) {
+            if WIDE.contains(&crate_of(&name)) {
+                still_wide.insert(crate_of(&name).to_owned());
+            } else {
+                found.push(format!("{name}:{}: {} columns", number + 1, line.chars().count()));
+            }
+        }
+    }
+    let done = WIDE.iter().filter(|c| !still_wide.contains(**c));
+    found.extend(done.map(|c| format!("{c} has no wide line any more: take it out of WIDE")));
+    fail_if_any("too wide", &found);
+}
+
+/// The documents, by their path.
+fn documents() -> Vec<(String, String)> {
+    let root = root();
+    let mut found = files(&root.join("docs"), "md");
+    found.push(root.join("README.md"));
+    let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    found.into_iter().map(|path| (name(&path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn documents_fit_into_the_columns() {
+    let mut found = Vec::new();
+    // The tables of measurements are written by `bench/`.
+    let by_hand = |name: &str| !name.starts_with("docs/benchmarks/");
+    for (name, text) in documents().into_iter().filter(|(name, _)| by_hand(name)) {
+        let mut code = false;
+        for (number, line) in text.lines().enumerate() {
+            code ^= line.trim_start().starts_with("```");
+            let table = line.trim_start().starts_with('|');
+            // A line of one word is a link that cannot be wrapped.
+            let link = line.trim_start_matches([' ', '-', '*']).split(' ').count() == 1;
+            if is_wide(line) && !code && !table && !link && !line.starts_with("    ") {
+                found.push(format!("{name}:{}: {} columns", number + 1, line.chars().count()));
+            }
+        }
+    }
+    fail_if_any("too wide", &found);
+}
+
+/// True if `text` has `word` as a whole word.
+fn has_word(text: &str, word: &str) -> bool {
+    let of_word = |c: char| c == '_' || c.is_alphanumeric();
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(of_word) && !text[at + word.len()..].starts_with(of_word))
+}
+
+#[test]
+fn comments_have_no_riddles() {
+    let mut found = Vec::new();
+    let done = |name: &str| !WIDE.contains(&crate_of(name));
+    for (name, text) in sources().into_iter().filter(|(name, _)| done(name)) {
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.split_once("//").map_or(String::new(), |(_, c)| c.to_lowercase());
+            for word in RIDDLES.iter().filter(|word| has_word(&comment, word)) {
+                found.push(format!("{name}:{}: \"{word}\"", number + 1));
+            }
+        }
+    }
+    fail_if_any("say it in plain English", &found);
+}
+
+/// Old names whose renaming is done, from the last table of the glossary.
+fn old_names() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let (_, table) = text.split_once("## Old names").expect("the glossary has a table of old names");
+    let mut done = Vec::new();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    assert!(rows.len() > 10, "where are the rows of docs/glossary.md?");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [old, new, state] = cells[..] else { panic!("a row of docs/glossary.md: {row}") };
+        assert!(["open", "done"].contains(&state), "{old} is neither open nor done");
+        if state == "done" {
+            let name = old.split(" (").next().unwrap().trim_matches('`');
+            done.push((name.to_owned(), new.to_owned()));
+        }
+    }
+    done
+}
+
+#[test]
+fn old_names_do_not_come_back() {
+    let mut found = Vec::new();
+    let old = old_names();
+    let texts = sources().into_iter().chain(documents());
+    for (name, text) in texts.filter(|(name, _)| name != "docs/glossary.md") {
+        for (number, line) in text.lines().enumerate() {
+            for (old, new) in old.iter().filter(|(old, _)| has_word(line, old)) {
+                found.push(format!("{name}:{}: {old} is now {new}", number + 1));
+            }
+        }
+    }
+    fail_if_any("old names", &found);
+}
+
+#[test]
+fn files_do_not_use_each_other_in_cycles() {
+    let mut found = Vec::new();
+    for name in LAYERS.iter().copied().flatten() {
+        let src = root().join("crates").join(name).join("src");
+        let mut paths = files(&src, "rs");
+        paths.sort();
+        // A program beside a library is another crate.
+        let library = src.join("lib.rs").exists();
+        let below = |path: &PathBuf| path.strip_prefix(&src).unwrap().display().to_string();
+        let sources: Vec<(String, String)> = paths
+            .iter()
+            .map(|path| (below(path), std::fs::read_to_string(path).unwrap()))
+            .filter(|(name, _)| name != "main.rs" || !library)
+            .collect();
+        let graph = uses::Graph::new(&sources);
+        let (cycle, arrows) = graph.largest_cycle();
+        let listed = CYCLES.iter().find(|c| c.0 == *name).map_or(0, |c| c.1);
+        if cycle.len() < listed {
+            found.push(format!("{name}: {} now, not {listed}: lower it in CYCLES", cycle.len()));
+        } else if cycle.len() > listed {
+            found.push(format!("{name}: {} files, {listed} allowed", cycle.len()));
+            found.extend(arrows.iter().map(|arrow| format!("    {arrow}")));
+        }
+    }
+    fail_if_any("cycles", &found);
 }
