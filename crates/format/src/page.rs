@@ -93,7 +93,7 @@ pub struct PageId {
     pub kind: PageKind,
     /// Its number among all table pages of the device.
     pub page: u64,
-    /// The slot it stands in, 0 or 1.
+    /// The slot that holds it, 0 or 1.
     pub slot: u8,
 }
 
