@@ -392,7 +392,8 @@ impl State {
         self.submitted += 1;
         if let Op::Write { file, .. } = op {
             self.writes.resize(self.disks.len(), 0);
-            self.writes[file.0 as usize] += 1;
+            // A write to a file that does not exist fails later.
+            self.writes.get_mut(file.0 as usize).into_iter().for_each(|n| *n += 1);
         }
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|(count, at, waker)| {
