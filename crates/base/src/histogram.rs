@@ -11,13 +11,12 @@ const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 pub struct Histogram {
     counts: Box<[u64]>,
     count: u64,
-    sum: u64,
     max: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, sum: 0, max: 0 }
+        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, max: 0 }
     }
 }
 
@@ -50,7 +49,6 @@ impl Histogram {
     pub fn record_ns(&mut self, ns: u64) {
         self.counts[bucket_of(ns)] += 1;
         self.count += 1;
-        self.sum = self.sum.saturating_add(ns);
         self.max = self.max.max(ns);
     }
 
@@ -60,7 +58,6 @@ impl Histogram {
             *a += b;
         }
         self.count += other.count;
-        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
@@ -72,11 +69,6 @@ impl Histogram {
     /// The largest value counted, in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.max
-    }
-
-    /// The mean of the values, in nanoseconds; 0 if nothing was counted.
-    pub fn mean_ns(&self) -> u64 {
-        self.sum.checked_div(self.count).unwrap_or(0)
     }
 
     /// The quantile `q` (0 to 1) of the values, in nanoseconds; 0 if nothing was counted. The

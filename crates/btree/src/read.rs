@@ -98,34 +98,6 @@ impl Tree {
         Ok(Some(f(&node.page.key(i), node.page.value(i))))
     }
 
-    /// What `f` makes of the key and value of the first record whose key is not below `key`.
-    pub fn get_ge<R>(
-        &self,
-        cache: &mut NodeCache,
-        key: &[u8],
-        f: impl FnOnce(&[u8], &[u8]) -> R,
-    ) -> Result<Option<R>, Fault> {
-        let Some(mut node) = self.root_node(cache)? else { return Ok(None) };
-        let mut right = None;
-        while node.page.level() > 0 {
-            let i = node.page.child_of(key);
-            if i + 1 < node.page.count() {
-                right = Some((node, i + 1));
-            }
-            node = self.child_node(cache, node, i)?;
-        }
-        let mut i = node.page.search(key).unwrap_or_else(|i| i);
-        if i == node.page.count() {
-            let Some((from, turn)) = right else { return Ok(None) };
-            node = self.child_node(cache, from, turn)?;
-            while node.page.level() > 0 {
-                node = self.child_node(cache, node, 0)?;
-            }
-            i = 0;
-        }
-        Ok(Some(f(&node.page.key(i), node.page.value(i))))
-    }
-
     /// Calls `f` with the records of `[from, to)` in order, until it breaks. A fault may come after some of them: the
     /// caller starts over, or uses a [`Cursor`], which keeps its place.
     pub fn scan(

@@ -103,8 +103,6 @@ impl World {
         assert_eq!(got.as_ref(), self.model.get(key));
         let le = self.run(|t, e| t.get_le(e.cache, key, pair));
         assert_eq!(le, self.model.range(..=key.to_vec()).next_back().map(own));
-        let ge = self.run(|t, e| t.get_ge(e.cache, key, pair));
-        assert_eq!(ge, self.model.range(key.to_vec()..).next().map(own));
     }
 
     fn scan(&mut self, from: &[u8], to: &[u8]) {

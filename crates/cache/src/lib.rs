@@ -113,7 +113,6 @@ struct Inner {
     checkpoint_moved: Event,
     round: RefCell<RoundState>,
     round_wanted: Event,
-    round_done: Event,
     /// A pass has begun or ended, or much is dirty in the open epoch.
     seal_wanted: Event,
     /// Held by a round, and by what must not meet one (a volume's end).

@@ -192,7 +192,6 @@ impl Cache {
             checkpoint_moved: Event::new(),
             round: RefCell::new(round),
             round_wanted: Event::new(),
-            round_done: Event::new(),
             seal_wanted: Event::new(),
             round_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),

@@ -527,7 +527,6 @@ impl Cache {
         // Its device may have failed since the pool had all of it.
         self.set_aside_if_failed();
         self.0.hungry.notify();
-        self.0.round_done.notify();
         self.give_back_nodes().await;
         Ok(())
     }

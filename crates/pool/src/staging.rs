@@ -48,16 +48,6 @@ impl Pool {
     pub fn find_staging(&self, volume: VolumeId, epoch: Epoch) -> Option<VolumeId> {
         self.state().stagings.get(&(volume, epoch)).copied()
     }
-
-    /// Deletes the staging volumes for which `f` says so; durable when it returns, what they held is freed in the background.
-    pub async fn drop_stagings(&self, f: impl Fn(&Staging) -> bool) -> Result<()> {
-        let ended = self.state_mut().end_stagings(f);
-        if ended.is_empty() {
-            return Ok(());
-        }
-        self.reap_each(ended);
-        self.commit().await
-    }
 }
 
 impl State {

@@ -27,7 +27,7 @@ pub const MAX_EXTENT_BLOCKS: usize = 64;
 /// Bytes of a key.
 pub const KEY_LEN: usize = 9;
 /// Bytes of a data record before its checksums.
-pub const DATA_HEAD: usize = 14;
+pub(super) const DATA_HEAD: usize = 14;
 /// Block numbers of volumes are below this.
 const MAX_LBA: u64 = 1 << 40;
 

@@ -264,7 +264,8 @@ fn flip(lab: &Lab, kind: GroupKind, value: bool) -> GroupId {
         let bits = g.bits_of_page(0) as usize;
         let (_, payload) = open_page(&id, block).expect("whole");
         let words = decode_bitmap(payload, bits).expect("whole");
-        let mut map = base::Bitmap::from_words(words, bits).expect("of this length");
+        let mut map = base::Bitmap::new(bits);
+        map.set_words(0, &words);
         let bit = map.find(0, !value).expect("such a bit");
         map.assign(bit, 1, value);
         encode_bitmap(map.words(), payload_mut(block));
