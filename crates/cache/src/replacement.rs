@@ -3,9 +3,11 @@
 //! Pure state over bucket numbers, allocated once. `insert`, `remove`, `touch` and `victim` each take a bounded number of steps, whatever the
 //! number of buckets and however recency is distributed: a victim that costs a search is a pause that foreground I/O sees.
 //!
-//! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets. Amortised it is fewer: SIEVE and S3-FIFO pass over a bucket
-//! only by taking from it what a touch gave it, so that every step but the last was paid for by a read hit. When the steps are used up, the first bucket
-//! of those looked at that may go is taken: its credit is gone by then as it would be after the full walk.
+//! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets.
+//! Amortised it is fewer: S3-FIFO passes over a bucket only by taking from it what a touch gave it,
+//! so a read hit has paid for every step but the last. When the steps are used up, the first bucket
+//! of those looked at that may go is taken: its credit is gone by then as it would be after the full
+//! walk.
 //!
 //! **Pins.** A bucket that must not go now is passed over. If `MAX_STEPS` in a row must not, `victim` answers `None`; the next call goes on behind them.
 //!
@@ -16,7 +18,6 @@ mod links;
 mod ordered;
 mod random;
 mod s3fifo;
-mod sieve;
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +25,6 @@ use std::str::FromStr;
 use ordered::Ordered;
 use random::Random;
 use s3fifo::S3Fifo;
-use sieve::Sieve;
 
 /// Buckets that one call of `victim` looks at.
 const MAX_STEPS: usize = 64;
@@ -38,8 +38,6 @@ pub enum Policy {
     Fifo,
     /// Any.
     Random,
-    /// SIEVE (Zhang and others, NSDI 2024): a hand that spares what was read since it came by.
-    Sieve,
     /// S3-FIFO (Yang and others, SOSP 2023), without ghosts: a queue on trial, then a main queue.
     #[default]
     S3Fifo,
@@ -47,14 +45,13 @@ pub enum Policy {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 5] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::Sieve, Policy::S3Fifo];
+    pub const ALL: [Policy; 4] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::S3Fifo];
 
     fn word(self) -> &'static str {
         match self {
             Policy::Lru => "lru",
             Policy::Fifo => "fifo",
             Policy::Random => "random",
-            Policy::Sieve => "sieve",
             Policy::S3Fifo => "s3fifo",
         }
     }
@@ -72,7 +69,8 @@ impl FromStr for Policy {
     fn from_str(s: &str) -> Result<Policy, String> {
         let known = Policy::ALL.into_iter().find(|p| p.word() == s);
         known.ok_or_else(|| {
-            format!("no replacement policy is called {s:?}: it is one of lru, fifo, random, sieve, s3fifo")
+            let words = Policy::ALL.map(Policy::word).join(", ");
+            format!("no replacement policy is called {s:?}: it is one of {words}")
         })
     }
 }
@@ -81,7 +79,6 @@ impl FromStr for Policy {
 enum Chooser {
     Ordered(Ordered),
     Random(Random),
-    Sieve(Sieve),
     S3Fifo(S3Fifo),
 }
 
@@ -97,7 +94,6 @@ impl Replacement {
             Policy::Lru => Chooser::Ordered(Ordered::new(buckets, true)),
             Policy::Fifo => Chooser::Ordered(Ordered::new(buckets, false)),
             Policy::Random => Chooser::Random(Random::new(buckets, seed)),
-            Policy::Sieve => Chooser::Sieve(Sieve::new(buckets)),
             Policy::S3Fifo => Chooser::S3Fifo(S3Fifo::new(buckets)),
         })
     }
@@ -108,7 +104,6 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.insert(id),
             Chooser::Random(c) => c.insert(id),
-            Chooser::Sieve(c) => c.insert(id),
             Chooser::S3Fifo(c) => c.insert(id),
         }
     }
@@ -119,7 +114,6 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.remove(id),
             Chooser::Random(c) => c.remove(id),
-            Chooser::Sieve(c) => c.remove(id),
             Chooser::S3Fifo(c) => c.remove(id),
         }
     }
@@ -129,7 +123,6 @@ impl Replacement {
         match &self.0 {
             Chooser::Ordered(c) => c.contains(id),
             Chooser::Random(c) => c.contains(id),
-            Chooser::Sieve(c) => c.contains(id),
             Chooser::S3Fifo(c) => c.contains(id),
         }
     }
@@ -139,7 +132,6 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.touch(id),
             Chooser::Random(_) => {}
-            Chooser::Sieve(c) => c.touch(id),
             Chooser::S3Fifo(c) => c.touch(id),
         }
     }
@@ -149,7 +141,6 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.victim(may),
             Chooser::Random(c) => c.victim(may),
-            Chooser::Sieve(c) => c.victim(may),
             Chooser::S3Fifo(c) => c.victim(may),
         }
     }
@@ -159,7 +150,6 @@ impl Replacement {
         match &self.0 {
             Chooser::Ordered(c) => c.len(),
             Chooser::Random(c) => c.len(),
-            Chooser::Sieve(c) => c.len(),
             Chooser::S3Fifo(c) => c.len(),
         }
     }

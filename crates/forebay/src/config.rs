@@ -340,7 +340,7 @@ mod tests {
             ("devices = [\"a\"]\n[cache]\nsize = \"2G\"", "path"),
             ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
-            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"best\"", "s3fifo"),
+            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"sieve\"", "one of lru, fifo, random, s3fifo"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_limit = 30", "dirty_limit"),

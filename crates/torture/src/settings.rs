@@ -348,7 +348,7 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     // cuts.
     let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
     let settings = cache::Settings {
-        policy: cache::Policy::ALL[r.below(5) as usize],
+        policy: one_of(r, &cache::Policy::ALL),
         resident_nodes: one_of(r, &[8, 32, 1000]),
         dirty_nodes: one_of(r, &[8, 32, 400]),
         journal_interval: Duration::from_millis(one_of(r, &[1, 20, 1000])),

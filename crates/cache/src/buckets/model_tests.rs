@@ -135,7 +135,7 @@ impl Model {
 fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
     let (mut most, mut evicted) = (0, 0);
     for seed in 0..40 {
-        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % 5], seed, Epoch(1));
+        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % Policy::ALL.len()], seed, Epoch(1));
         let (blocks, sealed, rng) = (BTreeMap::new(), Vec::new(), Prng::new(seed));
         let mut m = Model { buckets, blocks, published: Epoch(0), sealed, entry: 0, rng };
         for _ in 0..1500 {

@@ -14,11 +14,6 @@ impl Links {
     pub fn new(buckets: usize) -> Links {
         Links { older: vec![NONE; buckets], newer: vec![NONE; buckets] }
     }
-
-    /// The neighbour that came later, or [`NONE`].
-    pub fn newer(&self, id: u32) -> u32 {
-        self.newer[id as usize]
-    }
 }
 
 /// The ends of one queue.

@@ -132,7 +132,7 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
-            "forebay up --cache c --cache-size 0 --cache-policy sieve --max-lag 5s --index-memory 32M --forget-cache",
+            "forebay up --cache c --cache-size 0 --cache-policy lru --max-lag 5s --index-memory 32M --forget-cache",
             "forebay serve --device a --cache c --cache-size 4G",
             "forebay create --device a --cache c --cache-size 4G",
             "forebay cache attach c --size 4G --socket s",

@@ -89,7 +89,7 @@ pub struct CacheOptions {
     /// without [default of forebay up: 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<u64>,
-    /// Which bucket is evicted: lru, fifo, random, sieve or s3fifo [default: s3fifo]
+    /// Which bucket is evicted: lru, fifo, random or s3fifo [default: s3fifo]
     #[arg(long, value_name = "POLICY")]
     cache_policy: Option<cache::Policy>,
     /// How much older than the volumes the pool's image should be at most: what losing the cache costs [default: 30s]
