@@ -1,23 +1,24 @@
-//! Where a volume's blocks are: in the pool, or in the cache in front of it, as the volume's mode says.
+//! Where the blocks of all volumes are: in the pool, or in the cache in front of it, as each
+//! volume's mode says; and what changes that.
 //!
-//! Every request goes in by the volume's gate ([`crate::gate`]). Whoever attaches or detaches a cache, or changes a mode, shuts it first: no request
-//! sees two ways at once.
+//! Every request goes in by the volume's gate ([`crate::gate`]) and has one [`Route`]. A change of
+//! the cache or of a mode shuts the gate first, so that no request has two routes.
 //!
 //! **A cache that has failed** with something dirty in it is in the way of volumes that write back alone. All others go around it, and it is not told what they
 //! change: for as long as it is there, nobody may ask it about them again, and none of them may begin to write back.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
-use cache::{BlockPart, Cache};
+use base::VolumeId;
+use cache::Cache;
 use pool::{CacheMode, ErrorKind, Pool, PoolError, Result};
 use rustc_hash::FxHashMap;
 
-use crate::gate::{Gate, Inside, Shut};
+use crate::gate::{Gate, Shut};
+use crate::route::Route;
 
-/// The ways of all volumes; clones are the same.
+/// The routes of all volumes; clones are the same.
 #[derive(Clone)]
 pub(crate) struct Blocks(Rc<Inner>);
 
@@ -42,14 +43,6 @@ impl Drop for AllShut {
         self.blocks.0.born_shut.take();
         self.gates.clear();
     }
-}
-
-/// The way of one request.
-enum Way {
-    Pool,
-    Back(Cache),
-    /// To the pool, past the cache; true: what is written is kept in the cache too.
-    Direct(Cache, bool),
 }
 
 impl Blocks {
@@ -84,216 +77,18 @@ impl Blocks {
         Ok(gate)
     }
 
-    async fn enter(&self, volume: VolumeId) -> Result<(Inside, Way)> {
+    /// Goes in by the volume's gate, once it is open, and chooses the route of one request.
+    pub async fn route(&self, volume: VolumeId) -> Result<Route<'_>> {
         let gate = self.gate(volume)?;
         let inside = gate.enter().await.ok_or_else(|| is_gone(volume))?;
-        let way = match (self.cache_for(gate.mode()), gate.mode()) {
-            (None, _) | (_, CacheMode::None) => Way::Pool,
-            (Some(c), CacheMode::WriteBack) => Way::Back(c),
-            (Some(c), CacheMode::WriteThrough) => Way::Direct(c, true),
-            (Some(c), CacheMode::WriteAround) => Way::Direct(c, false),
-        };
-        Ok((inside, way))
+        let mode = gate.mode();
+        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), inside))
     }
 
     /// The cache, if a volume of this mode may ask it for anything.
     fn cache_for(&self, mode: CacheMode) -> Option<Cache> {
         let serves = |c: &Cache| !c.is_aside() && (mode == CacheMode::WriteBack || !c.has_failed());
         self.cache().filter(serves)
-    }
-
-    /// The outcome of a request through a cache; once more through the pool if the cache was set aside meanwhile. Changes too that ended well: what they left
-    /// may be in the cache only, of which nobody asks any more.
-    async fn or_pool<T>(&self, cache: &Cache, outcome: Result<T>, again: impl Future<Output = Result<T>>) -> Result<T> {
-        if cache.is_aside() { again.await } else { outcome }
-    }
-
-    /// Of a volume that does not write back; also if it failed because the cache did. What ended well is in the pool.
-    async fn or_around<T>(
-        &self,
-        cache: &Cache,
-        outcome: Result<T>,
-        again: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        if cache.is_aside() || outcome.is_err() && cache.has_failed() { again.await } else { outcome }
-    }
-
-    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Pool => self.0.pool.read(volume, lba, blocks).await,
-            Way::Back(c) => {
-                let outcome = c.read(volume, lba, blocks).await;
-                if outcome.is_ok() {
-                    return outcome;
-                }
-                Box::pin(self.or_pool(&c, outcome, self.0.pool.read(volume, lba, blocks))).await
-            }
-            Way::Direct(c, _) => {
-                let outcome = c.read(volume, lba, blocks).await;
-                if outcome.is_ok() {
-                    return outcome;
-                }
-                Box::pin(self.or_around(&c, outcome, self.0.pool.read(volume, lba, blocks))).await
-            }
-        }
-    }
-
-    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Pool => self.0.pool.write(volume, lba, data).await,
-            Way::Back(c) => {
-                let outcome = c.write(volume, lba, data).await;
-                if !c.is_aside() {
-                    return outcome;
-                }
-                Box::pin(self.or_pool(&c, outcome, self.0.pool.write(volume, lba, data))).await
-            }
-            Way::Direct(c, keep) => {
-                Box::pin(async {
-                    let outcome = c.write_direct(volume, lba, data, keep).await;
-                    self.or_around(&c, outcome, self.0.pool.write(volume, lba, data)).await
-                })
-                .await
-            }
-        }
-    }
-
-    /// Writes `data` at byte `at` of a block, which nobody else may be writing. `known`: what is known of the block from the write before; returns what is
-    /// known now. A cache that volumes write back to keeps the sectors; past it, and without one, the block is read and written as a whole.
-    pub async fn write_part(
-        &self,
-        (volume, lba): (VolumeId, Lba),
-        at: usize,
-        data: &Slice,
-        known: Option<BlockPart>,
-    ) -> Result<BlockPart> {
-        if let (_inside, Way::Back(c)) = self.enter(volume).await? {
-            let outcome = c.write_part((volume, lba), at, data, known).await;
-            if !c.is_aside() {
-                return outcome;
-            }
-            drop(_inside);
-            return Box::pin(self.merge_part((volume, lba), at, data, None)).await;
-        }
-        Box::pin(self.merge_part((volume, lba), at, data, known)).await
-    }
-
-    async fn merge_part(
-        &self,
-        (volume, lba): (VolumeId, Lba),
-        at: usize,
-        data: &Slice,
-        known: Option<BlockPart>,
-    ) -> Result<BlockPart> {
-        let mut block = self.0.pool.bufs().take(BLOCK);
-        match known.filter(|known| known.sectors.is_all()) {
-            Some(known) => block.copy_from_slice(&known.data),
-            None => block.copy_from_slice(&self.read(volume, lba, 1).await?[0]),
-        }
-        block[at..at + data.len()].copy_from_slice(data);
-        let data = block.freeze();
-        self.write(volume, lba, &data).await?;
-        Ok(BlockPart::whole(data))
-    }
-
-    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Pool => self.0.pool.discard(volume, lba, end).await,
-            Way::Back(c) => {
-                let outcome = c.discard(volume, lba, end).await;
-                self.or_pool(&c, outcome, self.0.pool.discard(volume, lba, end)).await
-            }
-            Way::Direct(c, _) => {
-                let outcome = c.discard_direct(volume, lba, end).await;
-                self.or_around(&c, outcome, self.0.pool.discard(volume, lba, end)).await
-            }
-        }
-    }
-
-    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Pool => self.0.pool.prefetch(volume, lba, end).await,
-            Way::Back(c) => c.prefetch(volume, lba, end).await,
-            Way::Direct(c, _) => {
-                let outcome = c.prefetch(volume, lba, end).await;
-                self.or_around(&c, outcome, self.0.pool.prefetch(volume, lba, end)).await
-            }
-        }
-    }
-
-    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Back(c) => {
-                let outcome = c.allocated(volume, lba, end, max).await;
-                self.or_pool(&c, outcome, self.0.pool.allocated(volume, lba, end, max)).await
-            }
-            Way::Pool | Way::Direct(..) => self.0.pool.allocated(volume, lba, end, max).await,
-        }
-    }
-
-    /// Makes durable what has completed before: in the cache where the volume writes back, else in the pool.
-    pub async fn flush(&self, volume: VolumeId) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await?;
-        match way {
-            Way::Back(c) => {
-                let outcome = c.flush_volume(volume).await;
-                self.or_pool(&c, outcome, self.0.pool.commit()).await
-            }
-            Way::Pool | Way::Direct(..) => self.0.pool.commit().await,
-        }
-    }
-
-    /// Changes a volume's size from `old` to `new` bytes; `last` is its new last block, if that changes.
-    pub async fn resize(&self, volume: VolumeId, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
-        let (_inside, way) = self.enter(volume).await?;
-        let (from, to) = (Lba(new.div_ceil(BLOCK_U64)), Lba(old.div_ceil(BLOCK_U64)));
-        match way {
-            Way::Pool => self.0.pool.resize_volume(volume, new, last).await,
-            Way::Back(cache) => {
-                // The pool says the size, at once. What the cache has behind a new end is dropped after that, here or when it is opened; and what
-                // the last block has there, now or before the volume grows again.
-                let no_round = cache.between_cuts().await?;
-                if new >= old {
-                    self.nothing_behind(&cache, volume, to).await?;
-                }
-                self.0.pool.resize_volume(volume, new, None).await?;
-                if new < old {
-                    cache.forget_from(volume, from).await?;
-                }
-                drop(no_round);
-                if let Some(last) = last {
-                    debug_assert_eq!(last.len(), BLOCK);
-                    cache.write(volume, Lba(new / BLOCK_U64), &last).await?;
-                }
-                cache.flush_volume(volume).await
-            }
-            Way::Direct(cache, _) => {
-                // The new last block, if it changes, and what is behind it.
-                let behind = (Lba(if last.is_some() { new / BLOCK_U64 } else { from.0 }), to);
-                // No cut has anything of it that is not published: that was so when it ceased to
-                // write back.
-                let _no_round = cache.between_rounds().await;
-                if new >= old {
-                    self.nothing_behind(&cache, volume, to).await?;
-                }
-                // The pool gives up blocks when it has committed the size: until then a crash leaves the old size, and all of the content.
-                let resize = self.0.pool.resize_volume(volume, new, last);
-                if new < old { cache.change_direct(volume, behind, resize).await } else { resize.await }
-            }
-        }
-    }
-
-    /// Before a volume grows: a shrink that failed half way may have left something in the cache behind `end`, where the volume ends. The pool makes that end
-    /// durable first, or a crash would find the one before, and less in front of it than was flushed.
-    async fn nothing_behind(&self, cache: &Cache, volume: VolumeId, end: Lba) -> Result<()> {
-        self.0.pool.commit().await?;
-        cache.forget_from(volume, end).await?;
-        cache.flush().await
     }
 
     /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end first, or they would leave in the cache what is of no volume.
@@ -310,11 +105,9 @@ impl Blocks {
             let _no_round = cache.between_rounds().await;
             self.0.pool.delete_volume(volume).await?;
             let forgotten = cache.forget(volume).await;
-            if mode == CacheMode::WriteBack {
-                forgotten
-            } else {
-                self.or_around(&cache, forgotten, async { Ok(()) }).await
-            }
+            // What a cache that went out of use has counts only if the volume writes back.
+            let out_of_use = cache.is_aside() || cache.has_failed();
+            if out_of_use && mode != CacheMode::WriteBack { Ok(()) } else { forgotten }
         }
         .await;
         if self.0.pool.volume(volume).is_none() {

@@ -9,6 +9,7 @@ mod edges;
 mod gate;
 pub mod ranges;
 mod requests;
+mod route;
 mod volumes;
 
 pub use requests::{Extent, RequestStats, Volume};

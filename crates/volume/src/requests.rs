@@ -12,6 +12,7 @@ use queue::KindStats;
 
 use crate::blocks::Blocks;
 use crate::edges::{EdgeGuard, Locks};
+use crate::route::Route;
 
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
@@ -57,6 +58,11 @@ impl Volume {
         Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
     }
 
+    /// The route of one request.
+    async fn route(&self) -> Result<Route<'_>> {
+        self.blocks.route(self.id).await
+    }
+
     /// Its name and size; `None` if it was deleted.
     pub fn info(&self) -> Option<VolumeInfo> {
         self.pool.volume(self.id)
@@ -71,7 +77,7 @@ impl Volume {
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        self.blocks.prefetch(self.id, Lba(blocks.start), Lba(blocks.end)).await
+        self.route().await?.prefetch(Lba(blocks.start), Lba(blocks.end)).await
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<()> {
@@ -102,7 +108,7 @@ impl Volume {
         }
         let since = self.pool.now();
         let blocks = blocks_of(offset, len);
-        let mut data = self.blocks.read(self.id, Lba(blocks.start), blocks.end - blocks.start).await?;
+        let mut data = self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
         trim_to(&mut data, offset, len);
         self.count(|s| &mut s.read, len, since);
         Ok(data)
@@ -121,7 +127,7 @@ impl Volume {
             let _lock = self.locks.lock(blocks.clone()).await;
             // Again: it may have been shrunk while this request waited.
             self.check(offset, len)?;
-            self.blocks.write(self.id, Lba(blocks.start), &data).await?;
+            self.route().await?.write(Lba(blocks.start), &data).await?;
         } else {
             Box::pin(self.write_pieces(offset, &data)).await?;
         }
@@ -163,7 +169,7 @@ impl Volume {
                         whole.copy_from_slice(&piece);
                         piece = whole.freeze();
                     }
-                    volume.blocks.write(volume.id, Lba(blocks.start), &piece).await
+                    volume.route().await?.write(Lba(blocks.start), &piece).await
                 })
             });
             at += n;
@@ -180,14 +186,14 @@ impl Volume {
         let known = edge.granted().await;
         self.check(offset, data.len() as u64)?;
         let (lba, at) = (Lba(offset / BLOCK_U64), (offset % BLOCK_U64) as usize);
-        edge.leave(self.blocks.write_part((self.id, lba), at, &data, known).await?);
+        edge.leave(self.route().await?.write_part(lba, at, &data, known).await?);
         Ok(())
     }
 
     /// Makes everything that completed before, on any handle, durable.
     pub async fn flush(&self) -> Result<()> {
         let since = self.pool.now();
-        self.blocks.flush(self.id).await?;
+        self.route().await?.flush().await?;
         self.count(|s| &mut s.flush, 0, since);
         Ok(())
     }
@@ -200,7 +206,7 @@ impl Volume {
         let blocks = offset.div_ceil(BLOCK_U64)..self.whole_end(offset + len);
         if blocks.start < blocks.end {
             let _lock = self.locks.lock(blocks.clone()).await;
-            self.blocks.discard(self.id, Lba(blocks.start), Lba(blocks.end)).await?;
+            self.route().await?.discard(Lba(blocks.start), Lba(blocks.end)).await?;
         }
         self.count(|s| &mut s.discard, len, since);
         Ok(())
@@ -231,7 +237,7 @@ impl Volume {
                 // Again: it may have grown meanwhile, and more have been written to what was its last block.
                 let to = to.min(self.whole_end(end) * BLOCK_U64);
                 if from < to {
-                    self.blocks.discard(self.id, Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                    self.route().await?.discard(Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
                 }
                 drop(lock);
                 self.fill(to.min(end), end).await?;
@@ -253,7 +259,7 @@ impl Volume {
             if at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0 {
                 let _lock = self.locks.lock(blocks.clone()).await;
                 self.check(at, end - at)?;
-                self.blocks.write(self.id, Lba(blocks.start), &zeros).await?;
+                self.route().await?.write(Lba(blocks.start), &zeros).await?;
             } else {
                 Box::pin(self.write_pieces(at, &zeros.cut(0, (end - at) as usize))).await?;
             }
@@ -266,7 +272,7 @@ impl Volume {
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        let (found, upto) = self.blocks.allocated(self.id, Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
+        let (found, upto) = self.route().await?.allocated(Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
         let mut parts: Vec<Extent> = Vec::new();
         let (mut at, end) = (offset, offset + len);
         for (lba, n) in found {
@@ -293,14 +299,14 @@ impl Volume {
             return Ok(());
         }
         let lba = Lba(end / BLOCK_U64);
-        let old = self.blocks.read(self.id, lba, 1).await?;
+        let old = self.route().await?.read(lba, 1).await?;
         if old[0][kept..].iter().all(|&b| b == 0) {
             return Ok(());
         }
         let mut block = self.pool.bufs().zeroed(BLOCK);
         block[..kept].copy_from_slice(&old[0][..kept]);
-        self.blocks.write(self.id, lba, &block.freeze()).await?;
-        self.blocks.flush(self.id).await
+        self.route().await?.write(lba, &block.freeze()).await?;
+        self.route().await?.flush().await
     }
 
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
@@ -314,12 +320,12 @@ impl Volume {
         let mut last = None;
         if size < old && cut != 0 {
             // The rest of the last block must not come back when the volume grows.
-            let kept = self.blocks.read(self.id, Lba(size / BLOCK_U64), 1).await?;
+            let kept = self.route().await?.read(Lba(size / BLOCK_U64), 1).await?;
             let mut block = self.pool.bufs().zeroed(BLOCK);
             block[..cut].copy_from_slice(&kept[0][..cut]);
             last = Some(block.freeze());
         }
-        self.blocks.resize(self.id, (old, size), last).await
+        self.route().await?.resize((old, size), last).await
     }
 }
 

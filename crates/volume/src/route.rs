@@ -1,0 +1,225 @@
+//! The route of one request: to the pool alone, or by the cache in front of it, as the volume's
+//! mode says. [`Blocks`](crate::blocks::Blocks) chooses it.
+//!
+//! A [`Route`] holds its volume's gate open for as long as it lives. Its methods are the requests,
+//! in blocks; each decides in one place who carries the request out.
+//!
+//! **A cache that goes out of use under a request.** If it is set aside, the pool has everything
+//! that was acknowledged, and the pool carries the request out, once more if need be. If it fails
+//! with something dirty in it, requests of volumes that write back fail; those of all others go to
+//! the pool.
+
+use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
+use cache::{BlockPart, Cache};
+use pool::{CacheMode, Pool, Result};
+
+use crate::gate::Inside;
+
+pub(crate) struct Route<'a> {
+    pool: &'a Pool,
+    volume: VolumeId,
+    by: By,
+    _inside: Inside,
+}
+
+enum By {
+    /// The pool alone.
+    Pool,
+    /// The cache, which writes back to the pool.
+    Cache(Cache),
+    /// The pool first; the cache stays coherent, and if `keep`, it keeps what is written.
+    Direct { cache: Cache, keep: bool },
+}
+
+impl<'a> Route<'a> {
+    /// The route of a request that has gone in by the gate of `volume`, whose mode is `mode`.
+    /// `cache`: the one that a volume of this mode may ask.
+    pub fn new(
+        pool: &'a Pool,
+        cache: Option<Cache>,
+        (volume, mode): (VolumeId, CacheMode),
+        _inside: Inside,
+    ) -> Route<'a> {
+        let by = match (cache, mode) {
+            (None, _) | (_, CacheMode::None) => By::Pool,
+            (Some(cache), CacheMode::WriteBack) => By::Cache(cache),
+            (Some(cache), CacheMode::WriteThrough) => By::Direct { cache, keep: true },
+            (Some(cache), CacheMode::WriteAround) => By::Direct { cache, keep: false },
+        };
+        Route { pool, volume, by, _inside }
+    }
+
+    /// Where the request goes now: a cache that was set aside is asked for nothing.
+    fn by(&self) -> &By {
+        match &self.by {
+            By::Cache(cache) | By::Direct { cache, .. } if cache.is_aside() => &By::Pool,
+            by => by,
+        }
+    }
+
+    /// True if `outcome`, of a request that went by the cache, is the answer; else the pool carries
+    /// the request out. A change that ended well counts for nothing if the cache was set aside
+    /// meanwhile: what it left may be in the cache only. A direct change that ended well is in the
+    /// pool, even if the cache has failed.
+    fn stands<T>(&self, outcome: &Result<T>) -> bool {
+        match &self.by {
+            By::Pool => true,
+            By::Cache(cache) => !cache.is_aside(),
+            By::Direct { cache, .. } => !cache.is_aside() && (outcome.is_ok() || !cache.has_failed()),
+        }
+    }
+
+    pub async fn read(&self, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let outcome = match self.by() {
+            By::Pool => return self.pool.read(self.volume, lba, blocks).await,
+            By::Cache(cache) | By::Direct { cache, .. } => cache.read(self.volume, lba, blocks).await,
+        };
+        if outcome.is_ok() || self.stands(&outcome) {
+            return outcome;
+        }
+        Box::pin(self.pool.read(self.volume, lba, blocks)).await
+    }
+
+    pub async fn write(&self, lba: Lba, data: &Slice) -> Result<()> {
+        let outcome = match self.by() {
+            By::Pool => return self.pool.write(self.volume, lba, data).await,
+            By::Cache(cache) => cache.write(self.volume, lba, data).await,
+            By::Direct { cache, keep } => Box::pin(cache.write_direct(self.volume, lba, data, *keep)).await,
+        };
+        if self.stands(&outcome) {
+            return outcome;
+        }
+        Box::pin(self.pool.write(self.volume, lba, data)).await
+    }
+
+    /// Writes `data` at byte `at` of a block, which nobody else may be writing. `known`: what is
+    /// known of the block from the write before; returns what is known now. A cache that the volume
+    /// writes back to keeps the sectors; past it, and without one, the block is read and written as
+    /// a whole.
+    pub async fn write_part(
+        &self,
+        lba: Lba,
+        at: usize,
+        data: &Slice,
+        mut known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
+        if let By::Cache(cache) = self.by() {
+            let outcome = cache.write_part((self.volume, lba), at, data, known).await;
+            if self.stands(&outcome) {
+                return outcome;
+            }
+            known = None;
+        }
+        Box::pin(self.merge_part(lba, at, data, known)).await
+    }
+
+    async fn merge_part(&self, lba: Lba, at: usize, data: &Slice, known: Option<BlockPart>) -> Result<BlockPart> {
+        let mut block = self.pool.bufs().take(BLOCK);
+        match known.filter(|known| known.sectors.is_all()) {
+            Some(known) => block.copy_from_slice(&known.data),
+            None => block.copy_from_slice(&self.read(lba, 1).await?[0]),
+        }
+        block[at..at + data.len()].copy_from_slice(data);
+        let data = block.freeze();
+        self.write(lba, &data).await?;
+        Ok(BlockPart::whole(data))
+    }
+
+    pub async fn discard(&self, lba: Lba, end: Lba) -> Result<()> {
+        let outcome = match self.by() {
+            By::Pool => return self.pool.discard(self.volume, lba, end).await,
+            By::Cache(cache) => cache.discard(self.volume, lba, end).await,
+            By::Direct { cache, .. } => cache.discard_direct(self.volume, lba, end).await,
+        };
+        if self.stands(&outcome) { outcome } else { self.pool.discard(self.volume, lba, end).await }
+    }
+
+    pub async fn prefetch(&self, lba: Lba, end: Lba) -> Result<()> {
+        let outcome = match self.by() {
+            By::Pool => return self.pool.prefetch(self.volume, lba, end).await,
+            By::Cache(cache) | By::Direct { cache, .. } => cache.prefetch(self.volume, lba, end).await,
+        };
+        if self.stands(&outcome) { outcome } else { self.pool.prefetch(self.volume, lba, end).await }
+    }
+
+    pub async fn allocated(&self, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        if let By::Cache(cache) = self.by() {
+            let outcome = cache.allocated(self.volume, lba, end, max).await;
+            if self.stands(&outcome) {
+                return outcome;
+            }
+        }
+        self.pool.allocated(self.volume, lba, end, max).await
+    }
+
+    /// Makes durable what has completed before: in the cache where the volume writes back, else in
+    /// the pool.
+    pub async fn flush(&self) -> Result<()> {
+        if let By::Cache(cache) = self.by() {
+            let outcome = cache.flush_volume(self.volume).await;
+            if self.stands(&outcome) {
+                return outcome;
+            }
+        }
+        self.pool.commit().await
+    }
+
+    /// Changes the volume's size from `old` to `new` bytes; `last` is its new last block, if that
+    /// changes.
+    pub async fn resize(&self, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
+        match self.by() {
+            By::Pool => self.pool.resize_volume(self.volume, new, last).await,
+            By::Cache(cache) => self.resize_by_cache(cache, (old, new), last).await,
+            By::Direct { cache, .. } => self.resize_direct(cache, (old, new), last).await,
+        }
+    }
+
+    /// The pool says the size, at once. What the cache has behind a new end is dropped after that,
+    /// here or when it is opened; and what the last block has there, now or before the volume grows
+    /// again.
+    async fn resize_by_cache(&self, cache: &Cache, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
+        let no_round = cache.between_cuts().await?;
+        if new >= old {
+            self.nothing_behind(cache, end_of(old)).await?;
+        }
+        self.pool.resize_volume(self.volume, new, None).await?;
+        if new < old {
+            cache.forget_from(self.volume, end_of(new)).await?;
+        }
+        drop(no_round);
+        if let Some(last) = last {
+            debug_assert_eq!(last.len(), BLOCK);
+            cache.write(self.volume, Lba(new / BLOCK_U64), &last).await?;
+        }
+        cache.flush_volume(self.volume).await
+    }
+
+    async fn resize_direct(&self, cache: &Cache, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
+        // The new last block, if it changes, and what is behind it.
+        let from = if last.is_some() { Lba(new / BLOCK_U64) } else { end_of(new) };
+        // No cut has anything of it that is not published: that was so when it ceased to write
+        // back.
+        let _no_round = cache.between_rounds().await;
+        if new >= old {
+            self.nothing_behind(cache, end_of(old)).await?;
+        }
+        // The pool gives up blocks when it has committed the size: until then a crash leaves the
+        // old size, and all of the content.
+        let resize = self.pool.resize_volume(self.volume, new, last);
+        if new < old { cache.change_direct(self.volume, (from, end_of(old)), resize).await } else { resize.await }
+    }
+
+    /// Before a volume grows: a shrink that failed half way may have left something in the cache
+    /// behind `end`, where the volume ends. The pool makes that end durable first, or a crash would
+    /// find the one before, and less in front of it than was flushed.
+    async fn nothing_behind(&self, cache: &Cache, end: Lba) -> Result<()> {
+        self.pool.commit().await?;
+        cache.forget_from(self.volume, end).await?;
+        cache.flush().await
+    }
+}
+
+/// The first block that is behind a volume of so many bytes.
+fn end_of(size_bytes: u64) -> Lba {
+    Lba(size_bytes.div_ceil(BLOCK_U64))
+}
