@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
     &["pool"],
     &["cache"],
     &["volume"],
-    &["nbd"],
+    &["nbd", "nbd-client"],
     &["torture"],
     &["forebay"],
 ];

@@ -10,9 +10,7 @@
 //! * [`handshake`]: option haggling as a state machine, no I/O
 //! * [`export`]: what the server needs from whoever stores the data
 //! * [`server`]: connections, budgets, out-of-order replies
-//! * [`client`]: a small client over the seam, for tests and simulation
 
-pub mod client;
 pub mod codec;
 pub mod export;
 mod glue;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, SECTOR};
-use nbd::client::{Client as NbdClient, ClientOptions};
+use nbd_client::{Client as NbdClient, ClientOptions};
 use rt::sync::Semaphore;
 
 use crate::content;

@@ -2,8 +2,8 @@
 
 use base::{Slice, SliceList};
 use nbd::Errno;
-use nbd::client::{Client, ClientError};
 use nbd::codec::request::{Command, flag};
+use nbd_client::{Client, ClientError};
 use pool::{ErrorKind, PoolError};
 use rt::Rt;
 use volume::Volume;

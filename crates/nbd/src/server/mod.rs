@@ -16,8 +16,6 @@
 
 mod connection;
 mod execute;
-#[cfg(test)]
-mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

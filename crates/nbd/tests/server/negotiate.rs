@@ -3,11 +3,11 @@
 use base::Duration;
 
 use super::{SIZE, run};
-use crate::Limits;
-use crate::client::{ClientError, ClientOptions};
-use crate::codec::Errno;
-use crate::codec::option::{MAX_OPTION, info, info_request, meta_request, opt, put_option, rep, transmit};
-use crate::codec::request::Command;
+use nbd::Limits;
+use nbd::codec::Errno;
+use nbd::codec::option::{MAX_OPTION, info, info_request, meta_request, opt, put_option, rep, transmit};
+use nbd::codec::request::Command;
+use nbd_client::{ClientError, ClientOptions};
 
 #[test]
 fn every_way_in_works_and_reads() {
@@ -113,10 +113,10 @@ fn a_context_counts_only_for_the_export_it_was_selected_for() {
         raw.option(opt::SET_META_CONTEXT, &meta_request("ro", &["base:allocation"])).await;
         raw.option(opt::GO, &info_request("rw", &[])).await;
         let r =
-            crate::codec::request::Request { flags: 0, command: Command::BlockStatus, cookie: 5, offset: 0, len: 512 };
+            nbd::codec::request::Request { flags: 0, command: Command::BlockStatus, cookie: 5, offset: 0, len: 512 };
         raw.send(&r.encode()).await;
-        assert_eq!(raw.expect(16).await, crate::codec::reply::simple(5, Some(Errno::Inval)).bytes());
-        raw.link.close();
+        assert_eq!(raw.expect(16).await, nbd::codec::reply::simple(5, Some(Errno::Inval)).bytes());
+        raw.connection.close();
     });
 }
 
@@ -131,10 +131,10 @@ fn export_name_pads_with_zeros_unless_declined() {
             let reply = raw.expect(len).await;
             assert_eq!(reply[..8], (SIZE as u64).to_be_bytes());
             assert!(reply[10..].iter().all(|&b| b == 0));
-            let r = crate::codec::request::Request { flags: 0, command: Command::Flush, cookie: 77, offset: 0, len: 0 };
+            let r = nbd::codec::request::Request { flags: 0, command: Command::Flush, cookie: 77, offset: 0, len: 0 };
             raw.send(&r.encode()).await;
-            assert_eq!(raw.expect(16).await, crate::codec::reply::simple(77, None).bytes());
-            raw.link.close();
+            assert_eq!(raw.expect(16).await, nbd::codec::reply::simple(77, None).bytes());
+            raw.connection.close();
         });
     }
 }

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use base::{Duration, Prng};
 
 use super::{BAD, Bed, Raw, SIZE, SLOW, run, smooth};
-use crate::Limits;
-use crate::client::{Client, ClientError};
-use crate::codec::option::{info_request, opt};
-use crate::codec::reply::{ChunkBody, ReplyHead};
-use crate::codec::request::{Command, Request, flag};
-use crate::codec::{Errno, reply};
+use nbd::Limits;
+use nbd::codec::option::{info_request, opt};
+use nbd::codec::reply::{ChunkBody, ReplyHead};
+use nbd::codec::request::{Command, Request, flag};
+use nbd::codec::{Errno, reply};
+use nbd_client::{Client, ClientError};
 
 const NO: fn(Errno) -> ClientError = ClientError::Errno;
 
@@ -138,7 +138,7 @@ fn large_reads_come_in_pieces_where_the_client_allows() {
         assert_eq!(chunks_of(&mut raw, Request { len: 512, ..r }).await, [Some((512, 512))]);
         bed.sleep(100).await;
         assert_eq!((bed.server.status().requests, bed.server.status().payload_bytes), (0, 0));
-        raw.link.close();
+        raw.connection.close();
     });
 }
 
@@ -166,7 +166,7 @@ fn a_thousand_requests_at_once() {
         }
         assert!(!in_order, "out of order is what is expected here");
         assert_eq!(bed.exports.rw.0.most.get(), 16, "as many at a time as allowed");
-        raw.link.close();
+        raw.connection.close();
         let bytes = bed.exports.rw.0.bytes.borrow();
         (0..1000).step_by(2).for_each(|i| assert_eq!(bytes[i * 512 + 511], i as u8));
     });

@@ -1,16 +1,13 @@
 //! Sessions that begin as good ones and are then damaged. Whatever comes: no panic, nothing is left, and a good client
 //! beside them is served.
 
-use std::rc::Rc;
-
 use base::{Duration, Prng};
 
 use super::{Bed, run, within};
-use crate::Limits;
-use crate::codec::option::{info_request, meta_request, opt, put_option};
-use crate::codec::request::{Command, Request};
-use crate::link::Link;
-use crate::receive::Receiver;
+use nbd::Limits;
+use nbd::codec::option::{info_request, meta_request, opt, put_option};
+use nbd::codec::request::{Command, Request};
+use nbd_client::{Connection, Receiver};
 
 const COMMANDS: [Command; 9] = [
     Command::Read,
@@ -80,12 +77,12 @@ async fn damaged_client(bed: Bed, seed: u64) {
     let mut rng = Prng::new(seed);
     let mut bytes = session(&mut rng);
     damage(&mut bytes, &mut rng);
-    let link = Rc::new(Link::new(bed.rt.clone(), bed.connect()));
+    let connection = Connection::new(&bed.rt, bed.connect());
     let reads = !rng.one_in(6);
-    let mut receiver = Receiver::new(link.clone());
+    let mut receiver = Receiver::new(&connection);
     let reading = bed.rt.spawn(async move {
         if reads {
-            while receiver.more(1).await.is_ok() {
+            while receiver.more().await.is_ok() {
                 let n = receiver.data().len();
                 receiver.consume(n);
             }
@@ -94,10 +91,10 @@ async fn damaged_client(bed: Bed, seed: u64) {
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let n = if rng.one_in(2) { rest.len() } else { rng.below(rest.len() as u64) as usize + 1 };
-        let data = std::iter::once(bed.rt.bufs().copy_of(&rest[..n]).freeze()).collect();
+        let data = connection.copy_of(&rest[..n]);
         rest = &rest[n..];
         // Who does not read may find that nobody reads him.
-        let sent = within(&bed.rt, Duration::from_secs(1), link.send_all(data)).await;
+        let sent = within(&bed.rt, Duration::from_secs(1), connection.send(data)).await;
         if sent != Some(Ok(())) {
             break;
         }
@@ -108,7 +105,7 @@ async fn damaged_client(bed: Bed, seed: u64) {
     if rng.one_in(2) {
         bed.rt.sleep(Duration::from_millis(rng.below(20))).await;
     }
-    link.close();
+    connection.close();
     reading.await;
 }
 

@@ -1,11 +1,12 @@
 //! Clients that vanish, stand still, or speak nonsense: they cost nothing, and nobody else notices.
 
-use base::{Duration, SliceList};
+use base::Duration;
 
 use super::{Bed, Raw, SLOW, run, smooth};
-use crate::Limits;
-use crate::codec::option::{info_request, opt};
-use crate::codec::request::{Command, Request};
+use nbd::Limits;
+use nbd::codec::option::{info_request, opt};
+use nbd::codec::request::{Command, Request};
+use nbd_client::Connection;
 
 async fn into_transmission(bed: &Bed) -> Raw {
     let mut raw = bed.raw(3).await;
@@ -28,23 +29,20 @@ async fn assert_clean(bed: &Bed) {
 fn a_client_may_vanish_at_every_byte_of_a_session() {
     let mut session = Vec::new();
     session.extend_from_slice(&3u32.to_be_bytes());
-    crate::codec::option::put_option(&mut session, opt::STRUCTURED_REPLY, &[]);
-    crate::codec::option::put_option(&mut session, opt::GO, &info_request("rw", &[3]));
+    nbd::codec::option::put_option(&mut session, opt::STRUCTURED_REPLY, &[]);
+    nbd::codec::option::put_option(&mut session, opt::GO, &info_request("rw", &[3]));
     session.extend_from_slice(&header(Command::Read, 0, 8192));
     session.extend_from_slice(&header(Command::Write, 0, 1024));
     session.extend_from_slice(&[1; 1024]);
     session.extend_from_slice(&header(Command::Read, SLOW, 512));
     run(1, Limits::default(), |bed| async move {
         for cut in (0..session.len()).step_by(7) {
-            let link = crate::link::Link::new(bed.rt.clone(), bed.connect());
-            let data: SliceList = std::iter::once(bed.rt.bufs().copy_of(&session[..cut]).freeze()).collect();
-            if cut > 0 {
-                link.send_all(data).await.expect("sent");
-            }
+            let connection = Connection::new(&bed.rt, bed.connect());
+            connection.send(connection.copy_of(&session[..cut])).await.expect("sent");
             if cut % 2 == 0 {
                 bed.sleep(cut as u64 % 3).await;
             }
-            link.close();
+            connection.close();
             assert_clean(&bed).await;
         }
     });
@@ -57,8 +55,7 @@ fn a_client_may_vanish_in_the_middle_of_a_large_payload() {
         bed.exports.rw.0.size.set(1 << 30);
         for reset in [true, false] {
             let socket = bed.connect();
-            let link = std::rc::Rc::new(crate::link::Link::new(bed.rt.clone(), socket));
-            let mut raw = Raw { receiver: crate::receive::Receiver::new(link.clone()), link };
+            let mut raw = Raw::new(Connection::new(&bed.rt, socket));
             raw.expect(18).await;
             raw.send(&3u32.to_be_bytes()).await;
             raw.option(opt::GO, &info_request("rw", &[])).await;
@@ -69,7 +66,7 @@ fn a_client_may_vanish_in_the_middle_of_a_large_payload() {
             if reset {
                 bed.world.reset(socket);
             }
-            raw.link.close();
+            raw.connection.close();
             assert_clean(&bed).await;
         }
         let bytes = bed.exports.rw.0.bytes.borrow();
@@ -118,8 +115,8 @@ fn who_stands_still_is_closed_when_others_wait() {
         lazy.send(&vec![1; 65536]).await;
         bed.sleep(10).await;
         assert_eq!(bed.server.status().requests, 0);
-        assert!(!lazy.link.is_closed());
-        lazy.link.close();
+        assert!(!lazy.connection.is_closed());
+        lazy.connection.close();
     });
 }
 
@@ -155,7 +152,7 @@ fn who_is_slow_is_not_closed_though_others_wait() {
         }
         assert_eq!(waiting.await, Some(Ok(())));
         assert_eq!(bed.server.status().stalled, 0);
-        slow.link.close();
+        slow.connection.close();
     });
 }
 
@@ -170,12 +167,12 @@ fn a_trickle_is_no_progress() {
             let mut lazy = into_transmission(&bed).await;
             lazy.send(&header(command, 0, 32 << 20)).await;
             bed.sleep(100).await;
-            let link = lazy.link.clone();
+            let connection = lazy.connection.clone();
             let trickling = bed.rt.spawn({
                 let bed = bed.clone();
                 async move {
                     // 4 KiB a second.
-                    while !lazy.link.is_closed() && bed.server.status().connections == 2 {
+                    while !lazy.connection.is_closed() && bed.server.status().connections == 2 {
                         bed.sleep(1000).await;
                         match command {
                             Command::Write => lazy.send(&[1; 4096]).await,
@@ -189,7 +186,7 @@ fn a_trickle_is_no_progress() {
             let waited = bed.rt.now().since(start);
             assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(11), "{command:?}: {waited:?}");
             trickling.await;
-            link.close();
+            connection.close();
         }
         assert_eq!(bed.server.status().stalled, 2);
     });

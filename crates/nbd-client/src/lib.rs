@@ -1,23 +1,25 @@
-//! A small client over the seam: for tests, and for the simulation of the whole engine.
+//! A small NBD client over the seam: for the tests of the server, and for the simulation of the
+//! whole engine. No product contains it.
 //!
-//! A [`Client`] is a handle; clones share the connection. Each call sends one request and waits for its reply, so concurrent
-//! requests are concurrent calls. [`Client::negotiate`] is its handshake; the options that only tests send are sent as bytes.
+//! A [`Client`] is a handle; clones share the connection. Each call sends one request and waits for
+//! its reply, so concurrent requests are concurrent calls. [`Client::negotiate`] is its handshake.
+//! Whoever wants to send what no good client sends speaks every byte by a [`Connection`].
+
+mod connection;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{BufPool, SliceList};
-use rt::sync::{OneShotSender, oneshot};
+use base::SliceList;
+use nbd::codec::option::{self, GREETING, REPLY, hello, info, opt, rep};
+use nbd::codec::reply::{ChunkBody, ReplyHead};
+use nbd::codec::request::{Command, Request};
+use nbd::codec::{Errno, MAX_PAYLOAD};
+use rt::sync::{Channel, OneShotSender, oneshot};
 use rt::{Rt, SocketId};
 
-use crate::codec::option::{self, GREETING, REPLY, hello, info, opt, rep};
-use crate::codec::reply::{ChunkBody, Head, ReplyHead};
-use crate::codec::request::{Command, Request};
-use crate::codec::{Cursor, Errno, MAX_PAYLOAD};
-use crate::link::{Gone, Link};
-use crate::outbox::{Message, Outbox};
-use crate::receive::Receiver;
+pub use connection::{Connection, Gone, Receiver};
 
 /// Why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -89,8 +91,8 @@ struct Pending {
 }
 
 struct State {
-    link: Rc<Link>,
-    outbox: Outbox<()>,
+    connection: Connection,
+    outbox: Channel<SliceList>,
     pending: RefCell<BTreeMap<u64, Pending>>,
     next_cookie: Cell<u64>,
     facts: ExportFacts,
@@ -108,32 +110,32 @@ impl Client {
         export: &str,
         options: ClientOptions,
     ) -> Result<Client, ClientError> {
-        let link = Rc::new(Link::new(rt.clone(), socket));
-        let mut receiver = Receiver::new(link.clone());
-        let facts = match haggle(&link, &mut receiver, export, options).await {
+        let connection = Connection::new(rt, socket);
+        let mut receiver = Receiver::new(&connection);
+        let facts = match haggle(&connection, &mut receiver, export, options).await {
             Ok(facts) => facts,
             Err(e) => {
-                link.close();
+                connection.close();
                 return Err(e);
             }
         };
         let state = Rc::new(State {
-            outbox: Outbox::new(link.clone()),
-            link,
+            connection,
+            outbox: Channel::new(),
             pending: RefCell::new(BTreeMap::new()),
             next_cookie: Cell::new(1),
             facts,
         });
         let sender = state.clone();
-        drop(rt.spawn(async move { sender.outbox.run(|| u64::MAX).await }));
+        rt.detach(async move { sender.send().await });
         let s = state.clone();
-        drop(rt.spawn(async move {
+        rt.detach(async move {
             let why = s.replies(&mut receiver).await.err().unwrap_or(ClientError::Closed);
-            s.link.close();
-            s.outbox.end();
+            s.connection.close();
+            s.outbox.close();
             let pending = s.pending.take();
             pending.into_values().for_each(|p| p.done.send(Err(why)));
-        }));
+        });
         Ok(Client(state))
     }
 
@@ -152,7 +154,7 @@ impl Client {
         data: &[u8],
     ) -> Result<Body, ClientError> {
         let s = &self.0;
-        if s.link.is_closed() {
+        if s.connection.is_closed() {
             return Err(ClientError::Closed);
         }
         let cookie = s.next_cookie.get();
@@ -161,9 +163,9 @@ impl Client {
         let (done, answer) = oneshot();
         let body = if command == Command::Read { Body::Data(Vec::new()) } else { Body::Nothing };
         s.pending.borrow_mut().insert(cookie, Pending { request, body, error: None, got: 0, done });
-        let bufs = s.link.rt().bufs();
-        let data: SliceList = data.chunks(BufPool::MAX).map(|d| bufs.copy_of(d).freeze()).collect();
-        s.outbox.push(Message { head: Head::new(&[&request.encode()]), data, permits: () });
+        let mut message = s.connection.copy_of(&request.encode());
+        message.extend(s.connection.copy_of(data));
+        s.outbox.send(message);
         answer.await.unwrap_or(Err(ClientError::Closed))
     }
 
@@ -201,24 +203,34 @@ impl Client {
     /// Takes leave as the protocol asks: the server closes when everything is answered.
     pub fn disconnect(&self) {
         let request = Request { flags: 0, command: Command::Disc, cookie: 0, offset: 0, len: 0 };
-        let head = Head::new(&[&request.encode()]);
-        self.0.outbox.push(Message { head, data: SliceList::new(), permits: () });
+        self.0.outbox.send(self.0.connection.copy_of(&request.encode()));
     }
 
     /// Vanishes: the socket is closed at once, calls fail.
     pub fn vanish(&self) {
-        self.0.link.close();
+        self.0.connection.close();
     }
 }
 
 impl State {
+    /// Sends requests, as many together as there are, until the connection ends.
+    async fn send(&self) {
+        while let Some(mut requests) = self.outbox.recv().await {
+            while let Some(next) = self.outbox.try_recv() {
+                requests.extend(next);
+            }
+            if self.connection.send(requests).await.is_err() {
+                self.connection.close();
+            }
+        }
+    }
+
     /// Takes replies until the connection ends.
     async fn replies(&self, receiver: &mut Receiver) -> Result<(), ClientError> {
         loop {
             let bad = |_| ClientError::Protocol("bad magic");
             let Some((head, n)) = ReplyHead::decode(receiver.data()).map_err(bad)? else {
-                let have = receiver.data().len();
-                receiver.more(have + 1).await?;
+                receiver.more().await?;
                 continue;
             };
             receiver.consume(n);
@@ -299,38 +311,26 @@ async fn payload(receiver: &mut Receiver, len: u32) -> Result<Vec<u8>, ClientErr
     if len > MAX_PAYLOAD + 8 {
         return Err(ClientError::Protocol("a reply of absurd length"));
     }
-    let mut out = Vec::with_capacity(len as usize);
-    loop {
-        let n = receiver.data().len().min(len as usize - out.len());
-        out.extend_from_slice(&receiver.data()[..n]);
-        receiver.consume(n);
-        if out.len() == len as usize {
-            return Ok(out);
-        }
-        receiver.more(1).await?;
-    }
+    Ok(receiver.take(len as usize).await?)
 }
 
 /// The handshake.
 async fn haggle(
-    link: &Link,
+    connection: &Connection,
     receiver: &mut Receiver,
     export: &str,
     options: ClientOptions,
 ) -> Result<ExportFacts, ClientError> {
     let bad = |_| ClientError::Protocol("bad magic");
     receiver.at_least(GREETING).await?;
-    let greeting = receiver.peek().ok_or(ClientError::Closed)?;
+    let greeting = receiver.data().first_chunk().ok_or(ClientError::Closed)?;
     let offered = option::parse_greeting(greeting).map_err(bad)?;
     receiver.consume(GREETING);
     if offered & hello::FIXED_NEWSTYLE == 0 {
         return Err(ClientError::Protocol("not fixed newstyle"));
     }
     let flags = u32::from(offered & (hello::FIXED_NEWSTYLE | hello::NO_ZEROES));
-    let send = async |bytes: &[u8]| {
-        let data = std::iter::once(link.rt().bufs().copy_of(bytes).freeze()).collect();
-        link.send_all(data).await
-    };
+    let send = async |bytes: &[u8]| connection.send(connection.copy_of(bytes)).await;
     send(&flags.to_be_bytes()).await?;
     let mut facts = ExportFacts::default();
     let mut ask = Vec::new();
@@ -350,9 +350,7 @@ async fn haggle(
         option::put_option(&mut ask, opt::EXPORT_NAME, export.as_bytes());
         send(&ask).await?;
         let len = if offered & hello::NO_ZEROES != 0 { 10 } else { 134 };
-        receiver.at_least(len).await?;
-        facts.read_export(&mut Cursor(receiver.data())).ok_or(ClientError::Closed)?;
-        receiver.consume(len);
+        facts.read_export(&receiver.take(len).await?).ok_or(ClientError::Closed)?;
     } else {
         option::put_option(&mut ask, opt::GO, &option::info_request(export, &[info::BLOCK_SIZE]));
         send(&ask).await?;
@@ -365,7 +363,7 @@ async fn haggle(
 async fn answers(receiver: &mut Receiver, option: u32, facts: &mut ExportFacts) -> Result<(), ClientError> {
     loop {
         receiver.at_least(REPLY).await?;
-        let head = receiver.peek().ok_or(ClientError::Closed)?;
+        let head = receiver.data().first_chunk().ok_or(ClientError::Closed)?;
         let (to, kind, len) = option::parse_reply(head).map_err(|_| ClientError::Protocol("bad magic"))?;
         receiver.consume(REPLY);
         let data = payload(receiver, len).await?;
@@ -380,19 +378,28 @@ async fn answers(receiver: &mut Receiver, option: u32, facts: &mut ExportFacts) 
 }
 
 impl ExportFacts {
-    fn read_export(&mut self, c: &mut Cursor<'_>) -> Option<()> {
-        self.size_bytes = c.u64()?;
-        self.flags = c.u16()?;
+    fn read_export(&mut self, mut bytes: &[u8]) -> Option<()> {
+        self.size_bytes = u64::from_be_bytes(next(&mut bytes)?);
+        self.flags = u16::from_be_bytes(next(&mut bytes)?);
         Some(())
     }
 
-    fn read_info(&mut self, data: &[u8]) -> Option<()> {
-        let mut c = Cursor(data);
-        match c.u16()? {
-            info::EXPORT => self.read_export(&mut c)?,
-            info::BLOCK_SIZE => self.block_sizes = Some([c.u32()?, c.u32()?, c.u32()?]),
+    fn read_info(&mut self, mut bytes: &[u8]) -> Option<()> {
+        match u16::from_be_bytes(next(&mut bytes)?) {
+            info::EXPORT => self.read_export(bytes)?,
+            info::BLOCK_SIZE => {
+                let mut size = || Some(u32::from_be_bytes(next(&mut bytes)?));
+                self.block_sizes = Some([size()?, size()?, size()?]);
+            }
             _ => {}
         }
         Some(())
     }
+}
+
+/// Takes the next bytes; `None` where they end too early.
+fn next<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*head)
 }

@@ -10,16 +10,12 @@ use std::future::Future;
 use std::rc::Rc;
 
 use base::{Duration, Slice, SliceList};
+use nbd::codec::Errno;
+use nbd::codec::option::{self, GREETING};
+use nbd::{Export, ExportInfo, Exports, Extent, Limits, Server, Status, ZeroOpts};
+use nbd_client::{Client, ClientError, ClientOptions, Connection, Receiver};
 use rt::{Order, Rt, SocketId};
 use sim::{WireModel, World};
-
-use super::{Limits, Server, Status, within};
-use crate::client::{Client, ClientError, ClientOptions};
-use crate::codec::Errno;
-use crate::codec::option::{self, GREETING};
-use crate::export::{Export, ExportInfo, Exports, Extent, ZeroOpts};
-use crate::link::Link;
-use crate::receive::Receiver;
 
 const SIZE: usize = 1 << 20;
 /// What cannot be read.
@@ -234,8 +230,7 @@ impl Bed {
 
     /// A connection of which the test speaks every byte, after the greeting.
     async fn raw(&self, client_flags: u32) -> Raw {
-        let link = Rc::new(Link::new(self.rt.clone(), self.connect()));
-        let mut raw = Raw { receiver: Receiver::new(link.clone()), link };
+        let mut raw = Raw::new(Connection::new(&self.rt, self.connect()));
         raw.expect(GREETING).await;
         raw.send(&client_flags.to_be_bytes()).await;
         raw
@@ -258,15 +253,18 @@ impl Bed {
 }
 
 struct Raw {
-    link: Rc<Link>,
+    connection: Connection,
     receiver: Receiver,
 }
 
 impl Raw {
+    fn new(connection: Connection) -> Raw {
+        Raw { receiver: Receiver::new(&connection), connection }
+    }
+
     async fn send(&self, bytes: &[u8]) {
-        let data = bytes.chunks(32 << 20).map(|b| self.link.rt().bufs().copy_of(b).freeze()).collect();
         // A server that has closed does not take all: what it says before counts.
-        let _ = self.link.send_all(data).await;
+        let _ = self.connection.send(self.connection.copy_of(bytes)).await;
     }
 
     async fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
@@ -291,10 +289,7 @@ impl Raw {
     }
 
     async fn expect(&mut self, n: usize) -> Vec<u8> {
-        self.receiver.at_least(n).await.expect("bytes");
-        let b = self.receiver.data()[..n].to_vec();
-        self.receiver.consume(n);
-        b
+        self.receiver.take(n).await.expect("bytes")
     }
 
     /// Waits for the end of the connection; what came before it.
@@ -304,12 +299,17 @@ impl Raw {
             got.extend_from_slice(self.receiver.data());
             let n = self.receiver.data().len();
             self.receiver.consume(n);
-            if self.receiver.more(1).await.is_err() {
-                self.link.close();
+            if self.receiver.more().await.is_err() {
+                self.connection.close();
                 return got;
             }
         }
     }
+}
+
+/// The result of `future` if it comes in time.
+async fn within<T>(rt: &Rt, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    rt::sync::within(&mut std::pin::pin!(future), rt.sleep(limit)).await
 }
 
 /// A wire that cuts nothing and has little latency: for much data.
