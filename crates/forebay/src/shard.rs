@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
 use cache::Cache;
+use export::VolumeExports;
 use nbd::Server;
 use pool::status::KindStatus;
 use pool::{CreateOptions, DeviceFile, Pool};
@@ -168,7 +169,7 @@ impl Starting {
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
         let volumes = Volumes::with_cache(&pool, cache);
-        let nbd = Server::new(self.rt.clone(), volumes.clone(), self.limits);
+        let nbd = Server::new(self.rt.clone(), VolumeExports(volumes.clone()), self.limits);
         self.listeners.iter().for_each(|&l| nbd.serve(l));
         let shard = Rc::new(Shard {
             started: self.rt.now(),
@@ -216,7 +217,7 @@ struct Shard {
     backend: &'static str,
     volumes: Volumes,
     caches: Caches,
-    nbd: Server<Volumes>,
+    nbd: Server<VolumeExports>,
     ending: Ending,
     /// Control requests being carried out.
     busy: Cell<usize>,

@@ -32,6 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["cache"],
     &["volume"],
     &["nbd", "nbd-client"],
+    &["export"],
     &["torture"],
     &["forebay"],
 ];

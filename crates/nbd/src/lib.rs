@@ -13,7 +13,6 @@
 
 pub mod codec;
 pub mod export;
-mod glue;
 pub mod handshake;
 mod link;
 mod outbox;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::prng::mix64;
 use base::{BLOCK_U64, Duration};
+use export::VolumeExports;
 use pool::check::{CheckOptions, Report, check};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError};
 use rt::{JoinHandle, Order, Rt};
@@ -346,7 +347,7 @@ impl Session {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { collect(b).await }));
         }
-        let server = nbd::Server::new(self.rt.clone(), boot.volumes.clone(), nbd::Limits::default());
+        let server = nbd::Server::new(self.rt.clone(), VolumeExports(boot.volumes.clone()), nbd::Limits::default());
         server.serve(boot.listener);
         for nbd in (0..env.settings.direct).map(|_| false).chain((0..env.settings.nbd).map(|_| true)) {
             let client = Client::new(&boot, nbd);

@@ -1,11 +1,14 @@
-//! Volumes as exports.
+//! Volumes as NBD exports: what joins `volume` and `nbd`, which know nothing of each other.
+//!
+//! The command serves clients by it, and so does torture.
+
+#[cfg(test)]
+mod tests;
 
 use base::{BLOCK, Slice, SliceList};
+use nbd::{Errno, Export, ExportInfo, Exports, Extent, ZeroOpts};
 use pool::{ErrorKind, PoolError};
 use volume::{Volume, Volumes};
-
-use crate::codec::Errno;
-use crate::export::{Export, ExportInfo, Exports, Extent, ZeroOpts};
 
 /// The longest request.
 const MAX_REQUEST: u32 = 32 << 20;
@@ -26,9 +29,16 @@ async fn durable(v: &Volume, fua: bool) -> Result<(), Errno> {
     if fua { v.flush().await.map_err(errno) } else { Ok(()) }
 }
 
-impl Export for Volume {
+/// The volumes of a pool, as the exports of a server.
+pub struct VolumeExports(pub Volumes);
+
+/// A volume, as an open export.
+#[derive(Clone)]
+pub struct VolumeExport(Volume);
+
+impl Export for VolumeExport {
     fn info(&self) -> ExportInfo {
-        let (name, sector) = match Volume::info(self) {
+        let (name, sector) = match self.0.info() {
             Some(i) => (i.name, i.sector_bytes),
             None => (String::new(), 512),
         };
@@ -44,28 +54,28 @@ impl Export for Volume {
 
     fn size_bytes(&self) -> u64 {
         // A deleted volume has no size: its requests are let through, to be answered with ESHUTDOWN.
-        match self.size() {
+        match self.0.size() {
             0 => u64::MAX,
             size => size,
         }
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
-        Volume::read(self, offset, u64::from(len)).await.map_err(errno)
+        self.0.read(offset, u64::from(len)).await.map_err(errno)
     }
 
     async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Errno> {
-        Volume::write(self, offset, data).await.map_err(errno)?;
-        durable(self, fua).await
+        self.0.write(offset, data).await.map_err(errno)?;
+        durable(&self.0, fua).await
     }
 
     async fn flush(&self) -> Result<(), Errno> {
-        Volume::flush(self).await.map_err(errno)
+        self.0.flush().await.map_err(errno)
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Errno> {
-        self.discard(offset, len).await.map_err(errno)?;
-        durable(self, fua).await
+        self.0.discard(offset, len).await.map_err(errno)?;
+        durable(&self.0, fua).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, opts: ZeroOpts) -> Result<(), Errno> {
@@ -73,35 +83,35 @@ impl Export for Volume {
         if opts.fast && opts.no_hole {
             return Err(Errno::NotSup);
         }
-        Volume::write_zeroes(self, offset, len, opts.no_hole).await.map_err(errno)?;
-        durable(self, opts.fua).await
+        self.0.write_zeroes(offset, len, opts.no_hole).await.map_err(errno)?;
+        durable(&self.0, opts.fua).await
     }
 
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Errno> {
-        self.prefetch(offset, len).await.map_err(errno)
+        self.0.prefetch(offset, len).await.map_err(errno)
     }
 
     async fn block_status(&self, offset: u64, len: u64, max_extents: usize) -> Result<Vec<Extent>, Errno> {
-        let parts = self.extents(offset, len, max_extents).await.map_err(errno)?;
+        let parts = self.0.extents(offset, len, max_extents).await.map_err(errno)?;
         Ok(parts.into_iter().map(|p| Extent { len: p.len, hole: !p.allocated, zero: !p.allocated }).collect())
     }
 }
 
-impl Exports for Volumes {
-    type Export = Volume;
+impl Exports for VolumeExports {
+    type Export = VolumeExport;
 
-    fn open(&self, name: &str) -> Option<Volume> {
-        if name.is_empty() {
-            // The default export is the only volume, if there is just one.
-            return match &Volumes::list(self)[..] {
-                [only] => Volumes::open(self, &only.name),
-                _ => None,
-            };
+    fn open(&self, name: &str) -> Option<VolumeExport> {
+        if !name.is_empty() {
+            return self.0.open(name).map(VolumeExport);
         }
-        Volumes::open(self, name)
+        // The default export is the only volume, if there is just one.
+        match &self.0.list()[..] {
+            [only] => self.0.open(&only.name).map(VolumeExport),
+            _ => None,
+        }
     }
 
     fn list(&self) -> Vec<(String, String)> {
-        Volumes::list(self).into_iter().map(|v| (v.name, String::new())).collect()
+        self.0.list().into_iter().map(|v| (v.name, String::new())).collect()
     }
 }

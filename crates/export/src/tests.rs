@@ -1,0 +1,67 @@
+use base::{BLOCK, BLOCK_U64};
+use nbd::{Errno, Export, Exports, Extent, ZeroOpts};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
+use rt::{Order, Rt};
+use sim::{DiskModel, World};
+use volume::Volumes;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Runs `body` with the exports of a pool that has no volume yet.
+fn run<F: Future<Output = ()> + 'static>(body: impl FnOnce(Rt, VolumeExports) -> F + 'static) {
+    let world = World::new(1);
+    let file = world.add_disk(DiskModel::nvme(32 * MIB));
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes: 32 * MIB, emulate: None };
+    let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
+    let r = rt.clone();
+    let ended = rt.block_on(async move {
+        let options = CreateOptions { name: "p".into(), copies: 1, group_bytes: Some(MIB) };
+        pool::create(&r, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.unwrap();
+        let (pool, _) = Pool::open(&r, vec![disk], Settings::default()).await.unwrap();
+        body(r, VolumeExports(Volumes::new(&pool))).await;
+        pool.close().await.unwrap();
+    });
+    assert_eq!(ended, Some(()));
+}
+
+#[test]
+fn the_only_volume_is_the_default_export() {
+    run(|_, exports| async move {
+        let name = |wanted: &str| exports.open(wanted).map(|e| e.info().name);
+        assert_eq!(name(""), None);
+        exports.0.create("a", MIB, 4096).await.unwrap();
+        assert_eq!((name(""), name("a"), name("b")), (Some("a".into()), Some("a".into()), None));
+        exports.0.create("b", MIB, 512).await.unwrap();
+        assert_eq!((name(""), name("b")), (None, Some("b".into())));
+        assert_eq!(exports.list(), [("a".into(), String::new()), ("b".into(), String::new())]);
+        let sectors = ["a", "b"].map(|name| exports.open(name).unwrap().info().min_block);
+        assert_eq!(sectors, [4096, 512]);
+    });
+}
+
+#[test]
+fn requests_reach_the_volume_and_errors_the_client() {
+    run(|rt, exports| async move {
+        exports.0.create("v", MIB, 512).await.unwrap();
+        let v = exports.open("v").unwrap();
+        assert_eq!(v.size_bytes(), MIB);
+        let data = rt.bufs().copy_of(&[7; 2 * BLOCK]).freeze();
+        v.write(BLOCK_U64, data.clone(), true).await.unwrap();
+        assert!(v.read(BLOCK_U64, BLOCK as u32).await.unwrap()[0].iter().all(|&b| b == 7));
+        let zeroes = ZeroOpts { no_hole: true, fast: true, fua: false };
+        assert_eq!(v.write_zeroes(0, BLOCK_U64, zeroes).await, Err(Errno::NotSup));
+        v.write_zeroes(BLOCK_U64, BLOCK_U64, ZeroOpts { fua: true, ..ZeroOpts::default() }).await.unwrap();
+        let part = |len, hole| Extent { len, hole, zero: hole };
+        let parts = [part(2 * BLOCK_U64, true), part(BLOCK_U64, false), part(BLOCK_U64, true)];
+        assert_eq!(v.block_status(0, 4 * BLOCK_U64, 9).await.unwrap(), parts);
+        assert_eq!(v.write(MIB, data.clone(), false).await, Err(Errno::Inval));
+
+        // Requests to a deleted volume are let through by its size, to be told of its end.
+        exports.0.delete("v").await.unwrap();
+        assert_eq!((v.size_bytes(), v.info().name.as_str()), (u64::MAX, ""));
+        assert_eq!(v.write(0, data, false).await, Err(Errno::Shutdown));
+        assert_eq!(v.read(0, 512).await.map(|_| ()), Err(Errno::Shutdown));
+    });
+}
