@@ -96,12 +96,8 @@ impl Bench {
     fn new(seed: u64, shape: Shape, seen: &Rc<Seen>) -> Bench {
         let world = World::new(seed);
         let size = 48 * MIB;
-        let pool = vec![DeviceFile {
-            path: "disk".into(),
-            file: world.add_disk(DiskModel::nvme(size)),
-            size_bytes: size,
-            emulate: None,
-        }];
+        let pool =
+            vec![DeviceFile { path: "disk".into(), file: world.add_disk(DiskModel::nvme(size)), size_bytes: size }];
         let bytes = shape.cache_bytes;
         let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(bytes)), size_bytes: bytes };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);

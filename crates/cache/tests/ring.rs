@@ -136,7 +136,7 @@ fn run(seed: u64) {
     let mut rng = Prng::new(seed);
     let (size, cache_size) = (128 * MIB, 64 * MIB);
     let file = world.add_disk(DiskModel::nvme(size));
-    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: size, emulate: None }];
+    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
     let model = DiskModel::nvme(cache_size);
     let file = CacheFile { path: "cache".into(), file: world.add_disk(model), size_bytes: cache_size };
     let model = Rc::new(RefCell::new(vec![vec![0]; (WRITERS * OWN) as usize]));

@@ -182,18 +182,17 @@ fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::DeviceChoice;
     use crate::world::{IoChoice, World};
 
     const CACHE: u64 = 16 << 20;
 
     /// Makes a pool and a cache of it; returns the pool's uuid.
     fn pool_with_cache(dir: &Path, name: &str) -> [u8; 16] {
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let at = dir.join(format!("{name}.pool"));
         let how = OpenFile { write: true, create_len: Some(320 << 20), direct: true };
         let (file, info) = open(&world.handles, &at, &how).unwrap();
-        let device = DeviceChoice::from(at.clone()).opened(file, &info);
+        let device = world.device(&at.clone().into(), file, &info);
         let on = dir.join(name);
         let (cache, info) = open(&world.handles, &on, &OpenFile { create_len: Some(CACHE), ..how }).unwrap();
         let cache = CacheFile { path: on.display().to_string(), file: cache, size_bytes: info.size_bytes };

@@ -247,7 +247,7 @@ fn within<T: PartialOrd + std::fmt::Debug>(key: &str, value: T, least: T, most: 
 
 #[cfg(test)]
 mod tests {
-    use queue::Emulate;
+    use emulate::Emulate;
 
     use super::*;
 

@@ -9,10 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use pool::DeviceFile;
-use posix::FileInfo;
-use queue::Emulate;
-use rt::FileId;
+use emulate::Emulate;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
@@ -68,21 +65,19 @@ impl DeviceChoice {
         OsStringValueParser::new().try_map(|text| DeviceChoice::parse(&text))
     }
 
-    /// The device, now that the backend has opened it. Says so if it is not as fast as it could be.
-    pub fn opened(&self, file: FileId, info: &FileInfo) -> DeviceFile {
-        let path = self.path.display().to_string();
-        if let Some(what) = self.emulate {
-            let like = match what {
-                Emulate::Hdd => "a rotating disk of 7200 revolutions a minute without a write cache",
-                Emulate::Ssd => "an SSD on SATA",
-            };
-            tracing::warn!(
-                path,
-                emulate = what.name(),
-                "{path} is SLOW ON PURPOSE: it behaves like {like} (emulate={what})"
-            );
-        }
-        DeviceFile { path, file, size_bytes: info.size_bytes, emulate: self.emulate }
+    /// Says so if it is not as fast as it could be.
+    pub fn warn(&self) {
+        let Some(what) = self.emulate else { return };
+        let like = match what {
+            Emulate::Hdd => "a rotating disk of 7200 revolutions a minute without a write cache",
+            Emulate::Ssd => "an SSD on SATA",
+        };
+        let path = self.path.display();
+        tracing::warn!(
+            path = %path,
+            emulate = what.name(),
+            "{path} is SLOW ON PURPOSE: it behaves like {like} (emulate={what})"
+        );
     }
 }
 

@@ -14,9 +14,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use emulate::Emulate;
 use pool::DeviceFile;
 use posix::OpenFile;
-use queue::Emulate;
 
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
@@ -85,7 +85,7 @@ impl Home {
             remove_if_there(&staged)?;
             let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
             let (file, info) = world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
-            files.push(DeviceChoice { path, emulate }.opened(file, &info));
+            files.push(world.device(&DeviceChoice { path, emulate }, file, &info));
         }
         Ok(Staged { dir: self.dir.clone(), files })
     }
@@ -152,7 +152,7 @@ mod tests {
     use crate::world::IoChoice;
 
     fn home(dir: &Path) -> (World, Home) {
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let home = Home::open(&world, dir).unwrap();
         (world, home)
     }
@@ -203,7 +203,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let dir = tmp.path().join("data");
         let (world, first) = home(&dir);
-        let other = World::new(IoChoice::Posix).unwrap();
+        let other = World::new(IoChoice::Posix, &[]).unwrap();
         let Err(e) = Home::open(&other, &dir) else { panic!("locked twice") };
         assert!(e.to_string().contains("in use"), "{e}");
         drop(first.stage(&world, 1 << 20, None).unwrap());

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_in_order_from_another_thread() {
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).unwrap();
         let thread = std::thread::Builder::new().spawn(move || (0..10_000).all(|i| sender.send(i).is_ok())).unwrap();
         let got = world.rt.block_on(async move {
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn who_waits_for_one_message_keeps_the_others() {
         for io in [IoChoice::Auto, IoChoice::Posix] {
-            let world = World::new(io).unwrap();
+            let world = World::new(io, &[]).unwrap();
             let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).unwrap();
             let rt = world.rt.clone();
             let got = world.rt.block_on(async move {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_has_ended_gives_messages_back() {
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let (sender, mailbox) = mailbox(&world.rt, &world.handles).unwrap();
         drop(mailbox);
         assert_eq!(sender.send(5), Err(5));
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_done_elsewhere_holds_nothing_up() {
         for io in [IoChoice::Auto, IoChoice::Posix] {
-            let world = World::new(io).unwrap();
+            let world = World::new(io, &[]).unwrap();
             let (go, wait) = sync_channel::<u32>(1);
             let (rt, handles) = (world.rt.clone(), world.handles.clone());
             let done = world.rt.block_on(async move {

@@ -5,12 +5,14 @@
 //! nobody has written anything yet, and a device may never answer.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
 use cache::Cache;
+use emulate::Emulate;
 use export::VolumeExports;
 use nbd::Server;
 use pool::status::KindStatus;
@@ -87,7 +89,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
         let outcome = (|| {
             listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
             let (rt, backend, limits) = (world.rt.clone(), world.backend, config.limits);
-            let engine = Starting { rt, backend, limits, listeners, caches, ending };
+            let emulated = config.devices.iter().filter_map(|d| Some((d.path.display().to_string(), d.emulate?)));
+            let emulated = emulated.collect();
+            let engine = Starting { rt, backend, limits, listeners, emulated, caches, ending };
             let control = ControlServer::start(control_socket, sender).map_err(failed)?;
             let served = world.rt.block_on(async move {
                 let unix_time_at_zero = unix_time_at_zero(&engine.rt);
@@ -119,6 +123,7 @@ struct Starting {
     backend: &'static str,
     limits: nbd::Limits,
     listeners: Vec<rt::SocketId>,
+    emulated: BTreeMap<String, Emulate>,
     caches: Caches,
     ending: Ending,
 }
@@ -176,6 +181,7 @@ impl Starting {
             rt: self.rt,
             backend: self.backend,
             volumes,
+            emulated: self.emulated,
             caches: self.caches,
             nbd,
             ending: self.ending,
@@ -216,6 +222,8 @@ struct Shard {
     started: Instant,
     backend: &'static str,
     volumes: Volumes,
+    /// What devices of the pool, by their paths, are made to behave like.
+    emulated: BTreeMap<String, Emulate>,
     caches: Caches,
     nbd: Server<VolumeExports>,
     ending: Ending,
@@ -284,6 +292,10 @@ impl Shard {
     fn status(&self) -> Value {
         let clients = self.nbd.status();
         let mut status = json!(self.volumes.pool().status());
+        for device in status["pool"]["devices"].as_array_mut().into_iter().flatten() {
+            let what = device["path"].as_str().and_then(|path| self.emulated.get(path));
+            device["emulate"] = json!(what.map(|what| what.name()));
+        }
         if let Some(cache) = self.volumes.cache() {
             status["cache"] = json!(cache.status());
         }
@@ -385,7 +397,7 @@ mod tests {
         let world = sim::World::new(3);
         let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
         let ((file, size_bytes), (on, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-        let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+        let disk = DeviceFile { path: "disk".into(), file, size_bytes };
         let on_cache = CacheFile { path: "cache".into(), file: on, size_bytes: cache_bytes };
         let rt = Rt::new(world.backend(), Order::Seeded(3), 1024);
         let r = rt.clone();

@@ -8,9 +8,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use emulate::Emulations;
 use pool::DeviceFile;
 use posix::{FileInfo, Handles, OpenFile, Posix};
-use rt::{FileId, Order, Rt};
+use rt::{Backend, FileId, Order, Rt};
 use uring::Uring;
 
 use crate::devices::DeviceChoice;
@@ -44,31 +45,55 @@ pub struct World {
     pub handles: Handles,
     /// `io_uring` or `posix`.
     pub backend: &'static str,
+    /// Devices that are slow on purpose; absent if there is to be none.
+    emulations: Option<Emulations>,
 }
 
 impl World {
-    /// A runtime on the backend of choice.
-    pub fn new(choice: IoChoice) -> Result<World> {
+    /// A runtime on the backend of choice, for a pool on these devices.
+    pub fn new(choice: IoChoice, devices: &[DeviceChoice]) -> Result<World> {
+        let emulates = devices.iter().any(|d| d.emulate.is_some());
         match choice {
-            IoChoice::Posix => World::posix(),
-            IoChoice::Uring => World::uring().map_err(|e| CommandError::failed("io_uring cannot be used", e)),
-            IoChoice::Auto => World::uring().or_else(|e| {
+            IoChoice::Posix => World::posix(emulates),
+            IoChoice::Uring => World::uring(emulates).map_err(|e| CommandError::failed("io_uring cannot be used", e)),
+            IoChoice::Auto => World::uring(emulates).or_else(|e| {
                 tracing::warn!("io_uring cannot be used here ({e}): using epoll and threads, which costs more CPU");
-                World::posix()
+                World::posix(emulates)
             }),
         }
     }
 
-    fn uring() -> io::Result<World> {
+    fn uring(emulates: bool) -> io::Result<World> {
         let backend = Uring::new(RING_ENTRIES)?;
         let handles = backend.handles();
-        Ok(World { rt: Rt::new(Box::new(backend), Order::Fifo, SLOTS), handles, backend: "io_uring" })
+        Ok(World::over(Box::new(backend), emulates, handles, "io_uring"))
     }
 
-    fn posix() -> Result<World> {
+    fn posix(emulates: bool) -> Result<World> {
         let backend = Posix::new(FILE_THREADS).map_err(|e| CommandError::failed("starting threads for I/O", e))?;
         let handles = backend.handles();
-        Ok(World { rt: Rt::new(Box::new(backend), Order::Fifo, SLOTS), handles, backend: "posix" })
+        Ok(World::over(Box::new(backend), emulates, handles, "posix"))
+    }
+
+    fn over(mut io: Box<dyn Backend>, emulates: bool, handles: Handles, backend: &'static str) -> World {
+        // Where nothing is emulated, nothing stands between the runtime and its backend.
+        let emulations = emulates.then(Emulations::default);
+        if let Some(emulations) = &emulations {
+            io = emulations.over(io);
+        }
+        World { rt: Rt::new(io, Order::Fifo, SLOTS), handles, backend, emulations }
+    }
+
+    /// A device of the pool, now that it is open. Says so if it is not as fast as it could be.
+    pub fn device(&self, choice: &DeviceChoice, file: FileId, info: &FileInfo) -> DeviceFile {
+        choice.warn();
+        if let Some(what) = choice.emulate {
+            match &self.emulations {
+                Some(emulations) => emulations.add(file, what, info.size_bytes),
+                None => unreachable!("the world was made for other devices"),
+            }
+        }
+        DeviceFile { path: choice.path.display().to_string(), file, size_bytes: info.size_bytes }
     }
 
     /// Opens and locks one file or block device.
@@ -83,7 +108,7 @@ impl World {
         let mut opened = Opened::default();
         for device in devices {
             match self.open(&device.path, &how) {
-                Ok((file, info)) => opened.files.push(device.opened(file, &info)),
+                Ok((file, info)) => opened.files.push(self.device(device, file, &info)),
                 Err(OpenError::Gone(text)) => opened.gone.push(text),
                 Err(OpenError::Refused(e)) => return Err(e),
             }
@@ -208,11 +233,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, [0; 8192]).unwrap();
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let opened = world.open_devices(&[a.clone().into(), b.clone().into()], true).unwrap();
         assert_eq!((opened.files.len(), opened.gone.len()), (1, 1));
         assert!(world.open_devices(&[b.into()], true).is_err());
-        let other = World::new(IoChoice::Posix).unwrap();
+        let other = World::new(IoChoice::Posix, &[]).unwrap();
         let Err(e) = other.open_devices(&[a.clone().into()], true) else { panic!("opened twice") };
         assert_eq!(e.to_string(), format!("{} is in use by another process (is forebay running?)", a.display()));
     }

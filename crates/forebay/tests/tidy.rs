@@ -25,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["base"],
     &["format"],
     &["rt"],
-    &["uring", "posix", "sim", "conformance"],
+    &["uring", "posix", "sim", "conformance", "emulate"],
     &["queue"],
     &["btree"],
     &["pool"],

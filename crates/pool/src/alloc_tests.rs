@@ -16,7 +16,7 @@ const DISK: u64 = 16 * MIB;
 fn bench() -> (World, Vec<DeviceFile>) {
     let world = World::new(1);
     let file = world.add_disk(DiskModel::nvme(DISK));
-    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: DISK, emulate: None }];
+    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: DISK }];
     run(&world, &files, |rt, files| async move {
         let options = CreateOptions { name: "tank".into(), copies: 1, group_bytes: Some(MIB) };
         crate::create(&rt, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");

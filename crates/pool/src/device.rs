@@ -5,7 +5,7 @@
 
 use base::{BLOCK, Bitmap, Buf, IoError, SliceList};
 use format::superblock::{DeviceRecord, DeviceState};
-use queue::{Blocks, Class, Device, DeviceStats, Emulate};
+use queue::{Blocks, Class, Device, DeviceStats};
 
 use crate::standing::Permit;
 
@@ -89,10 +89,6 @@ impl Disk {
 
     pub fn stats(&self) -> DeviceStats {
         self.0.stats()
-    }
-
-    pub fn emulates(&self) -> Option<Emulate> {
-        self.0.emulates()
     }
 
     pub fn close(&self) {

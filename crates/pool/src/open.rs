@@ -53,7 +53,7 @@ use format::page::{
     page_digest,
 };
 use format::superblock::{DeviceRecord, DeviceState, Superblock};
-use queue::{Class, Device, Emulate, Limits};
+use queue::{Class, Device, Limits};
 use rt::{FileId, Rt};
 
 use crate::CacheMark;
@@ -76,8 +76,6 @@ pub struct DeviceFile {
     pub file: FileId,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// What it is made to behave like, for as long as it is open.
-    pub emulate: Option<Emulate>,
 }
 
 impl DeviceFile {
@@ -88,10 +86,7 @@ impl DeviceFile {
 
     /// A queue on it, for what is no pool yet.
     pub(crate) fn queue(&self, rt: &Rt, limits: Limits) -> Device {
-        match self.emulate {
-            Some(what) => Device::emulating(rt, self.file, limits, what, self.size_bytes),
-            None => Device::new(rt, self.file, limits),
-        }
+        Device::new(rt, self.file, limits)
     }
 }
 

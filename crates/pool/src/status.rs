@@ -1,10 +1,10 @@
 //! What can be asked of an open pool.
 
 use base::{BLOCK_U64, Histogram};
-use queue::{Class, DeviceStats, Emulate, KindStats};
+use queue::{Class, DeviceStats, KindStats};
 
 use crate::Pool;
-use crate::device::{DeviceErrors, Disk};
+use crate::device::DeviceErrors;
 use crate::volumes::VolumeInfo;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
@@ -60,8 +60,6 @@ pub struct DeviceStatus {
     pub id: String,
     /// `online`, `failed`, `stale` or `missing`.
     pub state: &'static str,
-    /// What it is made to behave like, if that is asked for.
-    pub emulate: Option<Emulate>,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
 }
@@ -172,7 +170,6 @@ impl Pool {
             path: d.path.clone(),
             id: uuid::Uuid::from_bytes(d.record.uuid).to_string(),
             state: d.state(),
-            emulate: d.queue.as_ref().and_then(Disk::emulates),
             errors: d.errors,
         });
         let pool = PoolStatus {

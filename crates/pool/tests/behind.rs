@@ -34,7 +34,7 @@ impl Bench {
         let world = World::new(seed);
         let disk = |i| {
             let file = world.add_disk(DiskModel::nvme(32 * MIB));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB, emulate: None }
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
         };
         let files: Vec<_> = (0..2).map(disk).collect();
         let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };

@@ -26,7 +26,7 @@ impl Bench {
         let world = World::new(seed);
         let disk = |i| {
             let file = world.add_disk(DiskModel::nvme(32 * MIB));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB, emulate: None }
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
         };
         let files: Vec<_> = (0..disks).map(disk).collect();
         let mut bench = Bench { world, files, volume: VolumeId(0) };
@@ -291,14 +291,14 @@ fn foreign_and_empty_devices_are_refused_by_name() {
     let stranger = bench.world.add_disk(DiskModel::nvme(32 * MIB));
     let snapshot = other.world.snapshot_disk(other.files[1].file);
     bench.run(|rt, mut files| async move {
-        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB, emulate: None });
+        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
         let Err(e) = open(&rt, files).await else { panic!("an empty disk was taken") };
         assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
     });
     // A copy of a device of the pool, twice.
     bench.world.restore_disk(stranger, &snapshot);
     bench.run(|rt, mut files| async move {
-        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB, emulate: None });
+        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
         let Err(e) = open(&rt, files).await else { panic!("a device was taken twice") };
         assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
     });

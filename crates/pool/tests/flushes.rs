@@ -43,7 +43,7 @@ impl Bench {
         let world = World::new(seed);
         let disk = |i| {
             let file = world.add_disk(DiskModel::nvme(DISK));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: DISK, emulate: None }
+            DeviceFile { path: format!("disk{i}"), file, size_bytes: DISK }
         };
         let files: Vec<_> = (0..disks).map(disk).collect();
         let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };

@@ -20,7 +20,7 @@ fn a_slow_read_outlives_commits_that_free_nothing_and_one_that_frees_its_blocks(
     // Of one copy: wrong data would have no other.
     let slow = Duration::from_secs(5);
     let file = world.add_disk(DiskModel { read_latency: (slow, slow), ..DiskModel::nvme(DISK) });
-    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: DISK, emulate: None }];
+    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: DISK }];
     let rt = Rt::new(world.backend(), Order::Seeded(5), 256);
     let r = rt.clone();
     rt.block_on(async move {

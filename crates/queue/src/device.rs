@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::{Buf, BufList, Instant, IoError, SliceList};
-use rt::sync::{Event, OneShot, OneShotSender, oneshot};
+use rt::sync::{Event, OneShotSender, oneshot};
 use rt::{Completion, FileId, Op, Payload, Rt};
 use smallvec::SmallVec;
 
-use crate::emulate::{Access, Emulate, Emulated};
 use crate::stats::{Class, DeviceStats};
 
 /// What a device can take.
@@ -95,7 +94,6 @@ struct Inner {
     kick: Event,
     stats: RefCell<DeviceStats>,
     closed: Cell<bool>,
-    emulated: Option<Rc<Emulated>>,
 }
 
 /// A handle on a device's queue; clones are the same queue.
@@ -104,19 +102,10 @@ pub struct Device(Rc<Inner>);
 
 impl Device {
     /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
-    pub fn new(rt: &Rt, file: FileId, limits: Limits) -> Device {
-        Device::build(rt, file, limits, None)
-    }
-
-    /// As [`Device::new`], answering no sooner than a device of another kind with `size_bytes` would.
-    pub fn emulating(rt: &Rt, file: FileId, limits: Limits, what: Emulate, size_bytes: u64) -> Device {
-        Device::build(rt, file, limits, Some(Emulated::new(rt, what, size_bytes)))
-    }
-
-    fn build(rt: &Rt, file: FileId, mut limits: Limits, emulated: Option<Rc<Emulated>>) -> Device {
+    pub fn new(rt: &Rt, file: FileId, mut limits: Limits) -> Device {
         assert!(limits.depth > 0 && limits.max_segments > 0);
         let mut max_bytes = usize::MAX;
-        if rt.in_memory(file) && emulated.is_none() {
+        if rt.in_memory(file) {
             max_bytes = MEMORY_BYTES;
             limits.max_request_bytes = limits.max_request_bytes.min(MEMORY_REQUEST_BYTES);
         }
@@ -132,7 +121,6 @@ impl Device {
             kick: Event::new(),
             stats: RefCell::new(DeviceStats::default()),
             closed: Cell::new(false),
-            emulated,
         }));
         let d = device.clone();
         rt.detach(async move { d.unplug().await });
@@ -148,11 +136,6 @@ impl Device {
     /// Requests waiting and in flight: how busy the device is.
     pub fn load(&self) -> usize {
         self.0.in_flight.get() + self.0.waiting.borrow().len() + self.0.plugged.borrow().len()
-    }
-
-    /// What it is made to behave like.
-    pub fn emulates(&self) -> Option<Emulate> {
-        self.0.emulated.as_ref().map(|e| e.what())
     }
 
     /// A copy of the counters.
@@ -206,11 +189,7 @@ impl Device {
     /// Makes every write that has completed durable.
     pub async fn flush(&self, class: Class) -> Result<(), IoError> {
         let since = self.0.rt.now();
-        let emulated = self.0.emulated.as_ref().map(|e| e.begin(Access::Flush, 0, 0));
         let c = self.0.rt.op(Op::Flush { file: self.0.file }).await;
-        if let Some(emulated) = emulated {
-            emulated.await;
-        }
         let took = self.0.rt.now().since(since);
         self.0.stats.borrow_mut().of(class).flush.record(0, took);
         c.result.map(|_| ())
@@ -284,15 +263,8 @@ impl Device {
     }
 
     fn start(&self, run: SmallVec<[Request; 1]>) {
-        let mut transfer = Transfer {
-            offset: run[0].offset,
-            moved: 0,
-            stalls: 0,
-            len: 0,
-            parts: SmallVec::new(),
-            whole: None,
-            emulated: None,
-        };
+        let mut transfer =
+            Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: SmallVec::new(), whole: None };
         let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
         let mut reading = false;
         for r in run {
@@ -311,14 +283,6 @@ impl Device {
                 }
             };
             transfer.parts.push(Part { class: r.class, len: r.len, segments, since: r.since, done });
-        }
-        if let Some(emulated) = &self.0.emulated {
-            let access = match (reading, durable) {
-                (true, _) => Access::Read,
-                (false, false) => Access::Write,
-                (false, true) => Access::DurableWrite,
-            };
-            transfer.emulated = Some(emulated.begin(access, transfer.offset, transfer.len));
         }
         if reading { self.read_on(transfer, bufs) } else { self.write_on(transfer, data, durable) }
     }
@@ -420,14 +384,7 @@ impl Device {
     /// Puts the parts of a request that failed back in front of what waits, each to be tried alone:
     /// which of them is bad nobody knows, and the others are
     /// not to fail with it.
-    fn split(&self, mut transfer: Transfer, bufs: BufList, data: SliceList) {
-        if let Some(emulated) = transfer.emulated.take() {
-            let device = self.clone();
-            return self.0.rt.detach(async move {
-                emulated.await;
-                device.split(transfer, bufs, data);
-            });
-        }
+    fn split(&self, transfer: Transfer, bufs: BufList, data: SliceList) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
         self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
         let (mut bufs, mut data) = (bufs.into_iter(), data.into_iter());
@@ -448,14 +405,7 @@ impl Device {
         self.dispatch();
     }
 
-    fn finish(&self, mut transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
-        if let Some(emulated) = transfer.emulated.take() {
-            let device = self.clone();
-            return self.0.rt.detach(async move {
-                emulated.await;
-                device.finish(transfer, outcome, bufs);
-            });
-        }
+    fn finish(&self, transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
         self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
         let now = self.0.rt.now();
@@ -506,8 +456,6 @@ struct Transfer {
     parts: SmallVec<[Part; 1]>,
     /// What is to be written, where a part of it was, and it is more than one request.
     whole: Option<SliceList>,
-    /// Completes when the device that is emulated would have done it.
-    emulated: Option<OneShot<()>>,
 }
 
 impl Transfer {

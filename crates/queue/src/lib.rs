@@ -11,12 +11,10 @@
 
 mod blocks;
 mod device;
-pub mod emulate;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use blocks::Blocks;
 pub use device::{Device, Limits};
-pub use emulate::Emulate;
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

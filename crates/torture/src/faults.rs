@@ -36,7 +36,7 @@ impl Devices {
             .enumerate()
             .map(|(i, model)| {
                 let file = env.world.add_disk(model.clone());
-                DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes, emulate: None }
+                DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes }
             })
             .collect();
         let n = files.len();

@@ -24,7 +24,6 @@ impl Bench {
                 path: format!("disk{i}"),
                 file: world.add_disk(DiskModel::nvme(size)),
                 size_bytes: size,
-                emulate: None,
             })
             .collect();
         let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };

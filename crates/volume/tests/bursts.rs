@@ -133,7 +133,7 @@ fn no_write_waits_for_the_pool_while_there_is_room() {
         let disk = world.add_disk(DiskModel::nvme(POOL_BYTES));
         let cache_bytes = [8, 16, 40][seed as usize % 3] * MIB;
         let file = world.add_disk(DiskModel::nvme(cache_bytes));
-        let device = DeviceFile { path: "disk".into(), file: disk, size_bytes: POOL_BYTES, emulate: None };
+        let device = DeviceFile { path: "disk".into(), file: disk, size_bytes: POOL_BYTES };
         let file = CacheFile { path: "cache".into(), file, size_bytes: cache_bytes };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 1024);
         rt.block_on(burst(rt.clone(), (world.clone(), disk), (device, file), seed)).expect("it ends");

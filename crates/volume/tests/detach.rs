@@ -91,7 +91,7 @@ fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
     let world = World::new(7);
     let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
     let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
     let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
     let rt = Rt::new(world.backend(), Order::Seeded(7), 1024);
     rt.block_on(live(rt.clone(), world.clone(), disk, file)).expect("alive");
@@ -132,7 +132,7 @@ fn an_attach_that_fails_leaves_a_pool_that_takes_another() {
     let world = World::new(10);
     let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
     let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
     let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
     let rt = Rt::new(world.backend(), Order::Seeded(10), 1024);
     rt.block_on(attach_in_vain(rt.clone(), disk, file)).expect("alive");

@@ -72,7 +72,7 @@ impl Bench {
         let world = World::new(11);
         let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
         let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(32 * MIB));
-        let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+        let disk = DeviceFile { path: "disk".into(), file, size_bytes };
         let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
         let bench = Bench { world, disk, file };
         let (disk, file) = (bench.disk.clone(), bench.file.clone());

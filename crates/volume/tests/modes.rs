@@ -53,7 +53,7 @@ impl Bench {
         let world = World::new(seed);
         let size = 48 * MIB;
         let file = world.add_disk(DiskModel::nvme(size));
-        let pool = vec![DeviceFile { path: "disk".into(), file, size_bytes: size, emulate: None }];
+        let pool = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
         let size = 4 * MIB;
         let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(size)), size_bytes: size };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);

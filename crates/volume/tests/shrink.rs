@@ -121,7 +121,7 @@ fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, DeviceFile, Cache
     let world = World::new(9);
     let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
     let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
     let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
     let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
     rt.block_on(life(rt.clone(), disk, file)).expect("alive");

@@ -102,7 +102,7 @@ fn a_stream_is_staged_until_it_is_published() {
     let world = World::new(5);
     let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
     let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes, emulate: None };
+    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
     let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
     let rt = Rt::new(world.backend(), Order::Seeded(5), 1024);
     rt.block_on(live(rt.clone(), disk.clone(), file)).expect("alive");

@@ -82,7 +82,7 @@ impl Lab {
     }
 
     pub fn files(&self) -> Vec<DeviceFile> {
-        vec![DeviceFile { path: "disk".into(), file: self.disk, size_bytes: POOL_BYTES, emulate: None }]
+        vec![DeviceFile { path: "disk".into(), file: self.disk, size_bytes: POOL_BYTES }]
     }
 
     pub fn file(&self) -> CacheFile {

@@ -63,7 +63,7 @@ impl Create {
             return Err(CommandError::Usage(text));
         }
         log_warnings();
-        let world = World::new(self.io)?;
+        let world = World::new(self.io, &self.devices)?;
         let mut made = Vec::new();
         let outcome = self.make(world, copies, &mut made);
         if outcome.is_err() {
@@ -135,7 +135,7 @@ impl Create {
         if is_new {
             made.push(path.to_owned());
         }
-        Ok(device.opened(file, &info))
+        Ok(world.device(device, file, &info))
     }
 
     fn judge(&self, files: &[&DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {

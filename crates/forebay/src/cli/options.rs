@@ -174,7 +174,7 @@ impl OfflineOptions {
             false => self.devices.clone(),
         };
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
-        let world = World::new(self.io)?;
+        let world = World::new(self.io, &devices)?;
         let files = world.open_devices(&devices, false)?.files;
         Ok((world, files))
     }
@@ -194,7 +194,7 @@ impl OfflineOptions {
 
     /// Opens the cache alone.
     pub fn open_only_cache(&self, dir: &Path) -> Result<(World, CacheFile)> {
-        let world = World::new(self.io)?;
+        let world = World::new(self.io, &[])?;
         let file = self.open_cache(&world, dir)?;
         let missing =
             || CommandError::Failed(format!("there is no {}: name the cache with --cache", Home::cache(dir).display()));

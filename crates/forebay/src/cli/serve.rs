@@ -43,7 +43,7 @@ impl Serve {
             Path::new(DEFAULT_HOME),
         )?;
         self.log.start(log);
-        let world = World::new(config.io)?;
+        let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.files;
         serve(world, config, Source::Devices(files))
     }

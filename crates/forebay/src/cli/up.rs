@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use queue::Emulate;
+use emulate::Emulate;
 
 use crate::cache_life::foresee_made;
 use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
@@ -57,7 +57,7 @@ impl Up {
         let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);
         self.log.start(LogSection::default());
-        let world = World::new(config.io)?;
+        let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {
             Source::Devices(world.open_devices(&config.devices, true)?.files)

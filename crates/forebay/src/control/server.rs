@@ -141,7 +141,7 @@ mod tests {
     fn nonsense_is_answered_and_a_long_line_ends_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
-        let world = World::new(IoChoice::Posix).unwrap();
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
         let (sender, shard) = mailbox(&world.rt, &world.handles).unwrap();
         let server = ControlServer::start(UnixListener::bind(&path).unwrap(), sender).unwrap();
         drop(shard);

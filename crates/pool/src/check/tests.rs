@@ -56,8 +56,7 @@ impl Lab {
     }
 
     pub fn files(&self) -> Vec<DeviceFile> {
-        let file =
-            |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE, emulate: None };
+        let file = |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE };
         self.disks.iter().map(file).collect()
     }
 

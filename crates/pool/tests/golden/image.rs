@@ -40,7 +40,7 @@ pub fn block(volume: &str, lba: u64, version: u64, out: &mut [u8]) {
 
 /// The devices of a world with [`DEVICES`] disks.
 pub fn files() -> Vec<DeviceFile> {
-    let file = |n: u32| DeviceFile { path: format!("disk{n}"), file: FileId(n), size_bytes: SIZE, emulate: None };
+    let file = |n: u32| DeviceFile { path: format!("disk{n}"), file: FileId(n), size_bytes: SIZE };
     (0..DEVICES as u32).map(file).collect()
 }
 

@@ -1,26 +1,32 @@
 //! A rotating disk of 7200 revolutions a minute whose capacity is that of the file.
 //!
-//! **Surface.** The addresses are one spiral from the outer edge to the inner. At the fraction x of the capacity the medium passes at
-//! r(x) = 220 - 110 x MB/s. Everything before offset o therefore passes in T(o) = C / 110 MB/s * ln(220 / r(o/C)) seconds, C being the capacity. A
-//! transfer of [a, b) takes T(b) - T(a), and o is under the head whenever the time is T(o) modulo one revolution (8.33 ms): a head
-//! that goes on where it stands goes on at once, one that is late by a moment waits for nearly a revolution.
+//! **Surface.** The addresses are one spiral from the outer edge to the inner. At the fraction x of
+//! the capacity the medium passes at r(x) = 220 - 110 x MB/s. Everything before offset o therefore
+//! passes in T(o) = C / 110 MB/s * ln(220 / r(o/C)) seconds, C being the capacity. A transfer of
+//! [a, b) takes T(b) - T(a), and o is under the head whenever the time is T(o) modulo one
+//! revolution (8.33 ms): a head that goes on where it stands goes on at once, one that is late by a
+//! moment waits for nearly a revolution.
 //!
-//! The spiral has no gaps: what lies ahead by less than a revolution passes by itself, as tracks of a real disk are skewed so that the next one begins
-//! where the head arrives.
+//! The spiral has no gaps: what lies ahead by less than a revolution passes by itself, as tracks of
+//! a real disk are skewed so that the next one begins where the head arrives.
 //!
-//! **Seek.** To anything else, over the fraction d of the stroke: 0.8 + 9.426 sqrt(d) + 6.774 d milliseconds; that is 0.8 ms to the next track, 8.5
-//! ms over a third, 17 ms over all. Positioning is the seek and the rotation that is left after it.
+//! **Seek.** To anything else, over the fraction d of the stroke: 0.8 + 9.426 sqrt(d) + 6.774 d
+//! milliseconds; that is 0.8 ms to the next track, 8.5 ms over a third, 17 ms over all. Positioning
+//! is the seek and the rotation that is left after it.
 //!
-//! **Queue.** One request is in service at a time. The disk sees the 32 oldest requests and serves next the one with the shortest
-//! positioning; one that 64 others have overtaken goes first.
+//! **Queue.** One request is in service at a time. The disk sees the 32 oldest requests and serves
+//! next the one with the shortest positioning; one that 64 others have overtaken goes first.
 //!
-//! **Reading ahead.** After a read, the disk reads on while nobody needs the head elsewhere, 4 MiB at most beyond what was asked for. What a read
-//! finds there is sent at 550 MB/s after 60 microseconds, and a read that continues there is as fast as the medium.
+//! **Reading ahead.** After a read, the disk reads on while nobody needs the head elsewhere, 4 MiB
+//! at most beyond what was asked for. What a read finds there is sent at 550 MB/s after 60
+//! microseconds, and a read that continues there is as fast as the medium.
 //!
-//! **Writes** are not cached: they are done when they are on the medium, as on a disk whose write cache is switched off, and a flush has
-//! nothing to do. So a stream of writes is fast only if the next one is there when one is done.
+//! **Writes** are not cached: they are done when they are on the medium, as on a disk whose write
+//! cache is switched off, and a flush has nothing to do. So a stream of writes is fast only if the
+//! next one is there when one is done.
 //!
-//! Left out: errors, spare sectors, several platters, head switches (part of the rates), vibration, standby.
+//! Left out: errors, spare sectors, several platters, head switches (part of the rates), vibration,
+//! standby.
 
 use std::collections::VecDeque;
 
@@ -42,7 +48,8 @@ const AHEAD: u64 = 4 << 20;
 /// A read that is answered from what was read ahead: seconds, and bytes a second.
 const HIT: f64 = 60e-6;
 const LINK: f64 = 550e6;
-/// Being late by so many seconds is being in time: rounding to nanoseconds, and the gap before a sector.
+/// Being late by so many seconds is being in time: rounding to nanoseconds, and the gap before a
+/// sector.
 const TOLERANCE: f64 = 2e-6;
 
 /// Seconds to another track, over the fraction `distance` of the stroke.
@@ -59,7 +66,8 @@ struct Queued {
     overtaken: u32,
 }
 
-/// What a read has left behind: [start, from) was read by the time `since` (seconds), and the head reads on up to `limit`.
+/// What a read has left behind: [start, from) was read by the time `since` (seconds), and the head
+/// reads on up to `limit`.
 #[derive(Clone, Copy)]
 struct Ahead {
     start: u64,
@@ -79,7 +87,8 @@ pub(super) struct Hdd {
     free_at: Instant,
 }
 
-/// How a request would be served from a moment on, in seconds: what choosing goes by, when it is done, what is read ahead then.
+/// How a request would be served from a moment on, in seconds: what choosing goes by, when it is
+/// done, what is read ahead then.
 struct Plan {
     positioning: f64,
     done: f64,
@@ -100,7 +109,8 @@ impl Hdd {
 
     pub(super) fn submit(&mut self, now: Instant, ticket: Ticket, access: Access, offset: u64, len: usize) {
         let (offset, len) = match access {
-            // Nothing is volatile: it is done as soon as it is asked for, but not before what is in service.
+            // Nothing is volatile: it is done as soon as it is asked for, but not before what is in
+            // service.
             Access::Flush => (u64::MAX, 0),
             _ => (offset.min(self.capacity), len as u64),
         };
@@ -132,7 +142,8 @@ impl Hdd {
         let start = self.free_at.max(first.arrived);
         let t = start.0 as f64 * 1e-9;
         let mut best: Option<(usize, Plan)> = None;
-        // Those that have not arrived by then cannot be chosen: service may begin before the model is told the time.
+        // Those that have not arrived by then cannot be chosen: service may begin before the model
+        // is told the time.
         for (i, q) in self.queue.iter().enumerate().take(QUEUE).take_while(|(_, q)| q.arrived <= start) {
             let plan = self.plan(t, q);
             if q.overtaken >= PATIENCE {
@@ -182,7 +193,8 @@ impl Hdd {
             let limit = if stopped { a.limit } else { a.limit.max(q.end + AHEAD) };
             return Some(Plan { positioning: 0.0, done: sent, ahead: Some(Ahead { start, limit, ..a }) });
         }
-        // It needs more than is there: the head goes on where it is, or comes back to where it stopped.
+        // It needs more than is there: the head goes on where it is, or comes back to where it
+        // stopped.
         let (positioning, on) = if stopped {
             let positioning = self.positioning(t, frontier, frontier);
             (positioning, t + positioning + self.passing(frontier, q.end))
@@ -204,7 +216,8 @@ impl Hdd {
         self.ahead.map_or(self.head, |a| self.frontier(t, a).0)
     }
 
-    /// Seconds until `to` is under the head that stands over `from` now. Slightly negative if it has just begun to pass.
+    /// Seconds until `to` is under the head that stands over `from` now. Slightly negative if it
+    /// has just begun to pass.
     fn positioning(&self, t: f64, from: u64, to: u64) -> f64 {
         let away = from.abs_diff(to) as f64 / self.capacity as f64;
         let ahead = self.passed(to) - self.passed(from);

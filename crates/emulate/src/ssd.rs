@@ -1,10 +1,12 @@
 //! An SSD on a SATA link.
 //!
-//! 32 requests are worked on at a time, further ones wait in their order. A request first takes its share of the link, which moves 500 MB/s
-//! and serves one after the other, then its latency: 80 microseconds for a read, 30 for a write (into a buffer), 1 ms for a flush, 1.03 ms
-//! for a durable write. A flush moves no data and waits for the writes before it.
+//! 32 requests are worked on at a time, further ones wait in their order. A request first takes its
+//! share of the link, which moves 500 MB/s and serves one after the other, then its latency: 80
+//! microseconds for a read, 30 for a write (into a buffer), 1 ms for a flush, 1.03 ms for a durable
+//! write. A flush moves no data and waits for the writes before it.
 //!
-//! Left out: garbage collection and everything else that makes writes slower after a while, endurance, dependence on addresses.
+//! Left out: garbage collection and everything else that makes writes slower after a while,
+//! endurance, dependence on addresses.
 
 use std::collections::BTreeSet;
 

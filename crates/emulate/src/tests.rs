@@ -1,15 +1,15 @@
-//! The models by themselves, and a device under simulated time.
+//! The models by themselves, and a file under simulated time.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::{Duration, Instant, Prng, SliceList};
+use base::{BufList, Duration, Prng, SliceList};
 use proptest::prelude::*;
-use rt::{Order, Rt};
+use rt::{FileId, Op, OpId, Order, Rt};
 use sim::{DiskModel, World};
 
 use super::hdd::{Hdd, REVOLUTION, seek};
 use super::*;
-use crate::{Class, Device, Limits};
 
 const GIB: u64 = 1 << 30;
 const MIB: usize = 1 << 20;
@@ -18,7 +18,8 @@ fn seconds(d: Duration) -> f64 {
     d.as_secs_f64()
 }
 
-/// Keeps `depth` requests in the model until `count` are done; gives the time that took, from `from` on.
+/// Keeps `depth` requests in the model until `count` are done; gives the time that took, from
+/// `from` on.
 fn run(
     model: &mut Emulation,
     from: Instant,
@@ -168,7 +169,8 @@ fn an_ssd_is_bounded_by_latency_parallelism_and_its_link() {
 }
 
 proptest! {
-    /// Whatever is asked, however late the model is told the time: everything is done once, in the order of time, never before it arrived.
+    /// Whatever is asked, however late the model is told the time: everything is done once, in the
+    /// order of time, never before it arrived.
     #[test]
     fn everything_is_done_once(
         hdd: bool,
@@ -196,26 +198,38 @@ proptest! {
     }
 }
 
-/// Requests a second that a device sustains under simulated time: `depth` tasks, each doing `count` reads.
+/// A runtime over a simulated world in which `file` is emulated.
+fn runtime(world: &World, seed: u64, file: FileId, what: Emulate, size_bytes: u64) -> Rt {
+    let emulations = Emulations::default();
+    let rt = Rt::new(emulations.over(world.backend()), Order::Seeded(seed), 1024);
+    emulations.add(file, what, size_bytes);
+    rt
+}
+
+fn read_of(rt: &Rt, file: FileId, offset: u64, len: usize) -> Op {
+    let bufs: BufList = std::iter::once(rt.bufs().take(len)).collect();
+    Op::Read { file, offset, bufs }
+}
+
+/// Requests a second that a file sustains under simulated time: `depth` tasks, each doing `count`
+/// reads.
 fn simulated(what: Emulate, disk: DiskModel, depth: u64, count: u64, len: usize, random: bool) -> f64 {
     let world = World::new(5);
     let size = disk.size_bytes;
     let file = world.add_disk(disk);
-    let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
-    let device = Device::emulating(&rt, file, Limits::default(), what, size);
-    assert_eq!(device.emulates(), Some(what));
-    let (r, d) = (rt.clone(), device);
+    let rt = runtime(&world, 9, file, what, size);
+    let r = rt.clone();
     let took = rt.block_on(async move {
         let begun = r.now();
         let rng = Rc::new(RefCell::new(Prng::new(3)));
         let tasks: Vec<_> = (0..depth)
             .map(|_| {
-                let (d, rng) = (d.clone(), rng.clone());
+                let (rt, rng) = (r.clone(), rng.clone());
                 r.spawn(async move {
                     for i in 0..count {
                         let block = if random { rng.borrow_mut().below(size / len as u64) } else { i };
-                        let (result, _) = d.read_new(Class::Foreground, block * len as u64, len).await;
-                        result.unwrap();
+                        let c = rt.op(read_of(&rt, file, block * len as u64, len)).await;
+                        assert_eq!(c.result, Ok(len as u64));
                     }
                 })
             })
@@ -223,15 +237,13 @@ fn simulated(what: Emulate, disk: DiskModel, depth: u64, count: u64, len: usize,
         for task in tasks {
             task.await;
         }
-        let took = seconds(r.now().since(begun));
-        d.close();
-        took
+        seconds(r.now().since(begun))
     });
     (depth * count) as f64 / took.unwrap()
 }
 
 #[test]
-fn a_device_is_as_slow_as_the_model() {
+fn a_file_is_as_slow_as_the_model() {
     let nvme = || DiskModel::nvme(256 << 20);
     assert_between("hdd, depth 1", simulated(Emulate::Hdd, nvme(), 1, 400, 4096, true), 75.0, 120.0);
     assert_between("hdd, depth 32", simulated(Emulate::Hdd, nvme(), 32, 50, 4096, true), 180.0, 600.0);
@@ -241,7 +253,7 @@ fn a_device_is_as_slow_as_the_model() {
 }
 
 #[test]
-fn a_device_is_as_slow_as_the_file() {
+fn a_file_is_as_slow_as_it_really_is() {
     let mut slow = DiskModel::nvme(64 << 20);
     slow.read_latency = (Duration::from_millis(50), Duration::from_millis(50));
     assert_between("a slow file", simulated(Emulate::Ssd, slow, 1, 50, 4096, true), 15.0, 20.0);
@@ -251,23 +263,64 @@ fn a_device_is_as_slow_as_the_file() {
 fn writes_and_flushes_wait_too_and_what_was_written_is_there() {
     let world = World::new(8);
     let file = world.add_disk(DiskModel::nvme(64 << 20));
-    let rt = Rt::new(world.backend(), Order::Seeded(2), 64);
-    let device = Device::emulating(&rt, file, Limits::default(), Emulate::Ssd, 64 << 20);
+    let rt = runtime(&world, 2, file, Emulate::Ssd, 64 << 20);
     let r = rt.clone();
     rt.block_on(async move {
-        let mut data = r.bufs().take(4096);
-        data.fill(7);
         let begun = r.now();
-        let data = SliceList::from_iter([data.freeze()]);
-        device.write_durable(Class::Commit, 8192, data).await.unwrap();
+        let data = SliceList::from_iter([r.bufs().copy_of(&[7; 4096]).freeze()]);
+        let c = r.op(Op::Write { file, offset: 8192, data, fua: true }).await;
+        assert_eq!(c.result, Ok(4096));
         let written = r.now();
         assert!(written.since(begun) >= Duration::from_micros(1030));
-        device.flush(Class::Commit).await.unwrap();
+        r.op(Op::Flush { file }).await.result.unwrap();
         assert!(r.now().since(written) >= Duration::from_millis(1));
-        let (result, buf) = device.read_new(Class::Foreground, 8192, 4096).await;
-        assert!(result.is_ok() && buf.iter().all(|&b| b == 7));
-        device.close();
-    });
+        let c = r.op(read_of(&r, file, 8192, 4096)).await;
+        assert!(c.result == Ok(4096) && c.into_bufs()[0].iter().all(|&b| b == 7));
+    })
+    .unwrap();
+}
+
+#[test]
+fn other_files_and_discards_are_as_fast_as_they_are() {
+    let world = World::new(4);
+    let [slow, fast] = [0, 1].map(|_| world.add_disk(DiskModel::nvme(64 << 20)));
+    let rt = runtime(&world, 3, slow, Emulate::Hdd, 64 << 20);
+    let r = rt.clone();
+    rt.block_on(async move {
+        let begun = r.now();
+        let read = r.spawn(r.op(read_of(&r, slow, 32 << 20, 4096)));
+        for i in 0..8 {
+            r.op(read_of(&r, fast, i << 20, 4096)).await.result.unwrap();
+        }
+        let _ = r.op(Op::Discard { file: slow, offset: 0, len: 4096 }).await;
+        assert!(r.now().since(begun) < Duration::from_millis(3));
+        read.await.unwrap().result.unwrap();
+        assert!(r.now().since(begun) > Duration::from_millis(3));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_wait_ends_when_it_is_to_end_and_with_what_the_model_has_done() {
+    let world = World::new(6);
+    let (file, ms) = (world.add_disk(DiskModel::nvme(64 << 20)), Duration::from_millis);
+    let emulations = Emulations::default();
+    emulations.add(file, Emulate::Hdd, 64 << 20);
+    let mut backend = emulations.over(world.backend());
+    let mut done = Vec::new();
+    let mut disk = Emulation::new(Emulate::Hdd, 64 << 20);
+    let begun = backend.now();
+    disk.submit(begun, Access::Read, 48 << 20, 4096);
+    let bufs: BufList = std::iter::once(base::BufPool::new(0).take(4096)).collect();
+    backend.submit(OpId(1), Op::Read { file, offset: 48 << 20, bufs });
+    // The file has it long before, and nobody is told.
+    assert_eq!(backend.wait(Some(begun.after(ms(2))), &mut done), begun.after(ms(2)));
+    assert!(done.is_empty());
+    let at = backend.wait(Some(begun.after(ms(1000))), &mut done);
+    assert_eq!((Some(at), done.len(), done[0].id), (disk.next_at(), 1, OpId(1)));
+    // With nothing in flight it is the wait of the world.
+    assert_eq!(backend.wait(Some(at.after(ms(1))), &mut done), at.after(ms(1)));
+    assert_eq!(done.len(), 1);
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! The backend that wraps another one.
+//!
+//! An operation on a file that is emulated goes to the backend below at once, and to the file's
+//! model. It completes when both have done it, with the outcome of the backend below: a completion
+//! that comes before the model's is kept back. So [`Backend::wait`] waits below no longer than
+//! until the next request of a model is done. The clock is the one of the backend below, be it
+//! virtual or not.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::Instant;
+use rt::{Backend, Completion, FileId, Op, OpId};
+
+use crate::{Access, Emulate, Emulation, Ticket};
+
+/// Which files of a backend are emulated. Clones are the same list: one is kept for adding files.
+#[derive(Clone, Default)]
+pub struct Emulations(Rc<RefCell<BTreeMap<FileId, Emulated>>>);
+
+/// A file that is emulated.
+struct Emulated {
+    model: Emulation,
+    /// The operations that the model has not done.
+    in_service: BTreeMap<Ticket, OpId>,
+}
+
+impl Emulations {
+    /// From now on `file`, which has no operation in flight, is as slow as a device of another kind
+    /// with `size_bytes`.
+    pub fn add(&self, file: FileId, what: Emulate, size_bytes: u64) {
+        let emulated = Emulated { model: Emulation::new(what, size_bytes), in_service: BTreeMap::new() };
+        self.0.borrow_mut().insert(file, emulated);
+    }
+
+    /// The backend `below`, with these files as slow as they are to be.
+    pub fn over(&self, below: Box<dyn Backend>) -> Box<dyn Backend> {
+        let now = below.now();
+        Box::new(Slowed {
+            below,
+            files: self.clone(),
+            now,
+            unfinished: BTreeMap::new(),
+            completed: Vec::new(),
+            served: Vec::new(),
+        })
+    }
+}
+
+struct Slowed {
+    below: Box<dyn Backend>,
+    files: Emulations,
+    /// The time that the last wait gave. A model's time never goes back.
+    now: Instant,
+    /// Operations on files that are emulated.
+    unfinished: BTreeMap<OpId, Unfinished>,
+    /// Empty but in [`Slowed::pass`].
+    completed: Vec<Completion>,
+    served: Vec<Ticket>,
+}
+
+/// What is missing to an operation's end.
+enum Unfinished {
+    /// Both: the backend below and the model.
+    Both,
+    /// The backend below.
+    Below,
+    /// The model.
+    Model(Completion),
+}
+
+impl Slowed {
+    /// When a model will have done a request next.
+    fn next_at(&self) -> Option<Instant> {
+        self.files.0.borrow().values().filter_map(|f| f.model.next_at()).min()
+    }
+
+    /// Waits below once, and passes on what is finished by then.
+    fn pass(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) {
+        self.now = self.below.wait(until, &mut self.completed);
+        for completion in self.completed.drain(..) {
+            match self.unfinished.remove(&completion.id) {
+                None | Some(Unfinished::Below) => done.push(completion),
+                Some(_) => {
+                    self.unfinished.insert(completion.id, Unfinished::Model(completion));
+                }
+            }
+        }
+        for file in self.files.0.borrow_mut().values_mut() {
+            file.model.take_done(self.now, &mut self.served);
+            for ticket in self.served.drain(..) {
+                let Some(id) = file.in_service.remove(&ticket) else { unreachable!("a ticket is served once") };
+                match self.unfinished.remove(&id) {
+                    Some(Unfinished::Model(completion)) => done.push(completion),
+                    _ => {
+                        self.unfinished.insert(id, Unfinished::Below);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Backend for Slowed {
+    fn submit(&mut self, id: OpId, op: Op) {
+        if let Some((file, access, offset, len)) = request_of(&op)
+            && let Some(file) = self.files.0.borrow_mut().get_mut(&file)
+        {
+            let ticket = file.model.submit(self.now, access, offset, len);
+            file.in_service.insert(ticket, id);
+            self.unfinished.insert(id, Unfinished::Both);
+        }
+        self.below.submit(id, op);
+    }
+
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        let before = done.len();
+        loop {
+            let next = self.next_at();
+            self.pass(until.into_iter().chain(next).min(), done);
+            if done.len() > before || until.is_some_and(|until| until <= self.now) {
+                return self.now;
+            }
+        }
+    }
+
+    fn in_memory(&self, file: FileId) -> bool {
+        !self.files.0.borrow().contains_key(&file) && self.below.in_memory(file)
+    }
+
+    fn now(&self) -> Instant {
+        self.below.now()
+    }
+}
+
+/// What a model is told of an operation: the file, the access, the place and the length. Nothing of
+/// discards, and of what is no file's.
+fn request_of(op: &Op) -> Option<(FileId, Access, u64, usize)> {
+    match op {
+        Op::Read { file, offset, bufs } => Some((*file, Access::Read, *offset, bufs.iter().map(|b| b.len()).sum())),
+        Op::Write { file, offset, data, fua } => {
+            let access = if *fua { Access::DurableWrite } else { Access::Write };
+            Some((*file, access, *offset, data.iter().map(|s| s.len()).sum()))
+        }
+        Op::Flush { file } => Some((*file, Access::Flush, 0, 0)),
+        Op::Discard { .. } | Op::Recv { .. } | Op::Send { .. } | Op::Accept { .. } | Op::Close { .. } => None,
+    }
+}
