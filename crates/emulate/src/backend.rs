@@ -13,7 +13,8 @@ use std::rc::Rc;
 use base::Instant;
 use rt::{Backend, Completion, FileId, Op, OpId};
 
-use crate::{Access, Emulate, Emulation, Ticket};
+use crate::model::{Emulate, Emulation};
+use crate::request::{Access, Ticket};
 
 /// Which files of a backend are emulated. Clones are the same list: one is kept for adding files.
 #[derive(Clone, Default)]
@@ -30,7 +31,8 @@ impl Emulations {
     /// From now on `file`, which has no operation in flight, is as slow as a device of another kind
     /// with `size_bytes`.
     pub fn add(&self, file: FileId, what: Emulate, size_bytes: u64) {
-        let emulated = Emulated { model: Emulation::new(what, size_bytes), in_service: BTreeMap::new() };
+        let emulated =
+            Emulated { model: Emulation::new(what, size_bytes), in_service: BTreeMap::new() };
         self.0.borrow_mut().insert(file, emulated);
     }
 
@@ -90,7 +92,9 @@ impl Slowed {
         for file in self.files.0.borrow_mut().values_mut() {
             file.model.take_done(self.now, &mut self.served);
             for ticket in self.served.drain(..) {
-                let Some(id) = file.in_service.remove(&ticket) else { unreachable!("a ticket is served once") };
+                let Some(id) = file.in_service.remove(&ticket) else {
+                    unreachable!("a ticket is served once")
+                };
                 match self.unfinished.remove(&id) {
                     Some(Unfinished::Model(completion)) => done.push(completion),
                     _ => {
@@ -138,12 +142,18 @@ impl Backend for Slowed {
 /// discards, and of what is no file's.
 fn request_of(op: &Op) -> Option<(FileId, Access, u64, usize)> {
     match op {
-        Op::Read { file, offset, bufs } => Some((*file, Access::Read, *offset, bufs.iter().map(|b| b.len()).sum())),
+        Op::Read { file, offset, bufs } => {
+            Some((*file, Access::Read, *offset, bufs.iter().map(|b| b.len()).sum()))
+        }
         Op::Write { file, offset, data, fua } => {
             let access = if *fua { Access::DurableWrite } else { Access::Write };
             Some((*file, access, *offset, data.iter().map(|s| s.len()).sum()))
         }
         Op::Flush { file } => Some((*file, Access::Flush, 0, 0)),
-        Op::Discard { .. } | Op::Recv { .. } | Op::Send { .. } | Op::Accept { .. } | Op::Close { .. } => None,
+        Op::Discard { .. }
+        | Op::Recv { .. }
+        | Op::Send { .. }
+        | Op::Accept { .. }
+        | Op::Close { .. } => None,
     }
 }

@@ -17,8 +17,8 @@
 //! **Queue.** One request is in service at a time. The disk sees the 32 oldest requests and serves
 //! next the one with the shortest positioning; one that 64 others have overtaken goes first.
 //!
-//! **Reading ahead.** After a read, the disk reads on while nobody needs the head elsewhere, 4 MiB
-//! at most beyond what was asked for. What a read finds there is sent at 550 MB/s after 60
+//! **Reading ahead.** After a read, the disk reads on while no request needs the head elsewhere, 4
+//! MiB at most beyond what was asked for. What a read finds there is sent at 550 MB/s after 60
 //! microseconds, and a read that continues there is as fast as the medium.
 //!
 //! **Writes** are not cached: they are done when they are on the medium, as on a disk whose write
@@ -32,7 +32,7 @@ use std::collections::VecDeque;
 
 use base::Instant;
 
-use super::{Access, Ticket};
+use crate::request::{Access, Ticket};
 
 /// Seconds a revolution takes.
 pub(super) const REVOLUTION: f64 = 60.0 / 7200.0;
@@ -107,7 +107,14 @@ impl Hdd {
         }
     }
 
-    pub(super) fn submit(&mut self, now: Instant, ticket: Ticket, access: Access, offset: u64, len: usize) {
+    pub(super) fn submit(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        access: Access,
+        offset: u64,
+        len: usize,
+    ) {
         let (offset, len) = match access {
             // Nothing is volatile: it is done as soon as it is asked for, but not before what is in
             // service.
@@ -144,7 +151,9 @@ impl Hdd {
         let mut best: Option<(usize, Plan)> = None;
         // Those that have not arrived by then cannot be chosen: service may begin before the model
         // is told the time.
-        for (i, q) in self.queue.iter().enumerate().take(QUEUE).take_while(|(_, q)| q.arrived <= start) {
+        for (i, q) in
+            self.queue.iter().enumerate().take(QUEUE).take_while(|(_, q)| q.arrived <= start)
+        {
             let plan = self.plan(t, q);
             if q.overtaken >= PATIENCE {
                 best = Some((i, plan));
@@ -176,8 +185,12 @@ impl Hdd {
         }
         let positioning = self.positioning(t, self.head_at(t), q.offset);
         let done = t + positioning + self.passing(q.offset, q.end);
-        let begun =
-            Ahead { start: q.end.saturating_sub(AHEAD).max(q.offset), from: q.end, since: done, limit: q.end + AHEAD };
+        let begun = Ahead {
+            start: q.end.saturating_sub(AHEAD).max(q.offset),
+            from: q.end,
+            since: done,
+            limit: q.end + AHEAD,
+        };
         Plan { positioning, done, ahead: q.read.then_some(begun) }
     }
 
@@ -191,7 +204,11 @@ impl Hdd {
         let start = q.end.saturating_sub(AHEAD).max(a.start);
         if q.end <= frontier {
             let limit = if stopped { a.limit } else { a.limit.max(q.end + AHEAD) };
-            return Some(Plan { positioning: 0.0, done: sent, ahead: Some(Ahead { start, limit, ..a }) });
+            return Some(Plan {
+                positioning: 0.0,
+                done: sent,
+                ahead: Some(Ahead { start, limit, ..a }),
+            });
         }
         // It needs more than is there: the head goes on where it is, or comes back to where it
         // stopped.

@@ -15,115 +15,12 @@
 
 mod backend;
 mod hdd;
+mod model;
+mod request;
 mod ssd;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::str::FromStr;
-
-use base::Instant;
-
 pub use backend::Emulations;
-
-/// What a device can be made to behave like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Emulate {
-    /// A rotating disk.
-    Hdd,
-    /// An SSD on a SATA link.
-    Ssd,
-}
-
-impl Emulate {
-    /// As it is written in options.
-    pub fn name(self) -> &'static str {
-        match self {
-            Emulate::Hdd => "hdd",
-            Emulate::Ssd => "ssd",
-        }
-    }
-}
-
-impl fmt::Display for Emulate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Emulate {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Emulate, String> {
-        match text {
-            "hdd" => Ok(Emulate::Hdd),
-            "ssd" => Ok(Emulate::Ssd),
-            other => Err(format!("emulate is {other:?}; it can be hdd or ssd")),
-        }
-    }
-}
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Writes, and is durable when it is done.
-    DurableWrite,
-    /// Makes durable what was written.
-    Flush,
-}
-
-/// A request of an emulation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ticket(u64);
-
-/// An emulated device: when its requests are done. Time that is passed in never goes back.
-pub struct Emulation {
-    model: Model,
-    next_ticket: u64,
-}
-
-enum Model {
-    Hdd(hdd::Hdd),
-    Ssd(ssd::Ssd),
-}
-
-impl Emulation {
-    /// One of `size_bytes`, at rest.
-    pub fn new(what: Emulate, size_bytes: u64) -> Emulation {
-        let model = match what {
-            Emulate::Hdd => Model::Hdd(hdd::Hdd::new(size_bytes)),
-            Emulate::Ssd => Model::Ssd(ssd::Ssd::new()),
-        };
-        Emulation { model, next_ticket: 0 }
-    }
-
-    /// A request that arrives `now`.
-    pub fn submit(&mut self, now: Instant, access: Access, offset: u64, len: usize) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        match &mut self.model {
-            Model::Hdd(m) => m.submit(now, ticket, access, offset, len),
-            Model::Ssd(m) => m.submit(now, ticket, access, len),
-        }
-        ticket
-    }
-
-    /// When a request will be done next, as far as is known without further ones.
-    pub fn next_at(&self) -> Option<Instant> {
-        match &self.model {
-            Model::Hdd(m) => m.next_at(),
-            Model::Ssd(m) => m.next_at(),
-        }
-    }
-
-    /// Adds those that are done by `now` to `done`, in the order in which they are.
-    pub fn take_done(&mut self, now: Instant, done: &mut Vec<Ticket>) {
-        match &mut self.model {
-            Model::Hdd(m) => m.take_done(now, done),
-            Model::Ssd(m) => m.take_done(now, done),
-        }
-    }
-}
+pub use model::{Emulate, Emulation};
+pub use request::{Access, Ticket};

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use base::{Duration, Instant};
 
-use super::{Access, Ticket};
+use crate::request::{Access, Ticket};
 
 pub(super) const PARALLEL: usize = 32;
 pub(super) const BYTES_A_SECOND: u64 = 500_000_000;
@@ -32,11 +32,17 @@ pub(super) struct Ssd {
 impl Ssd {
     pub(super) fn new() -> Ssd {
         let start = Instant(0);
-        Ssd { places: [start; PARALLEL], link_free: start, written: start, pending: BTreeSet::new() }
+        Ssd {
+            places: [start; PARALLEL],
+            link_free: start,
+            written: start,
+            pending: BTreeSet::new(),
+        }
     }
 
     pub(super) fn submit(&mut self, now: Instant, ticket: Ticket, access: Access, len: usize) {
-        let first = (1..PARALLEL).fold(0, |best, i| if self.places[i] < self.places[best] { i } else { best });
+        let first = (1..PARALLEL)
+            .fold(0, |best, i| if self.places[i] < self.places[best] { i } else { best });
         let start = now.max(self.places[first]);
         let done = match access {
             Access::Flush => start.max(self.written).after(FLUSH),

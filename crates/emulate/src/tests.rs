@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::{BufList, Duration, Prng, SliceList};
+use base::{BufList, Duration, Instant, Prng, SliceList};
 use proptest::prelude::*;
 use rt::{FileId, Op, OpId, Order, Rt};
 use sim::{DiskModel, World};
@@ -43,7 +43,10 @@ fn run(
 fn random_iops(what: Emulate, access: Access, depth: usize, count: usize) -> f64 {
     let mut model = Emulation::new(what, 16 * GIB);
     let mut rng = Prng::new(7);
-    count as f64 / run(&mut model, Instant(1 << 40), depth, count, || (access, rng.below(16 * GIB / 4096) * 4096, 4096))
+    count as f64
+        / run(&mut model, Instant(1 << 40), depth, count, || {
+            (access, rng.below(16 * GIB / 4096) * 4096, 4096)
+        })
 }
 
 /// MB/s of requests of 1 MiB one after the other from `start` on.
@@ -95,7 +98,12 @@ fn random_requests_take_what_a_disk_takes() {
 fn streams_run_at_the_speed_of_the_medium() {
     assert_between("reads, outer", stream(Emulate::Hdd, Access::Read, 1, 0), 205.0, 220.0);
     assert_between("reads, inner", stream(Emulate::Hdd, Access::Read, 1, 15 * GIB), 108.0, 125.0);
-    assert_between("writes that are queued, outer", stream(Emulate::Hdd, Access::Write, 4, 0), 205.0, 220.0);
+    assert_between(
+        "writes that are queued, outer",
+        stream(Emulate::Hdd, Access::Write, 4, 0),
+        205.0,
+        220.0,
+    );
 }
 
 #[test]
@@ -117,7 +125,12 @@ fn a_write_that_comes_too_late_waits_for_its_sector_to_come_round() {
     let first = disk.next_at().unwrap();
     disk.take_done(first, &mut done);
     disk.submit(first.after(Duration::from_micros(50)), Access::Write, 4096, 4096);
-    assert_between("second write", seconds(disk.next_at().unwrap().since(first)), REVOLUTION, REVOLUTION + 50e-6);
+    assert_between(
+        "second write",
+        seconds(disk.next_at().unwrap().since(first)),
+        REVOLUTION,
+        REVOLUTION + 50e-6,
+    );
 }
 
 #[test]
@@ -138,7 +151,7 @@ fn what_was_read_ahead_is_there_at_once_and_only_as_much_as_fits() {
 }
 
 #[test]
-fn nobody_starves() {
+fn no_request_starves() {
     let mut disk = Emulation::new(Emulate::Hdd, 16 * GIB);
     let (mut now, mut done, mut rng) = (Instant(0), Vec::new(), Prng::new(1));
     let mut near = || rng.below(64) * 4096;
@@ -175,13 +188,17 @@ proptest! {
     fn everything_is_done_once(
         hdd: bool,
         size in 1u64..(1 << 40),
-        requests in proptest::collection::vec((0u64..20_000_000, 0u8..4, any::<u64>(), 0usize..(8 << 20)), 1..80),
+        requests in proptest::collection::vec(
+            (0u64..20_000_000, 0u8..4, any::<u64>(), 0usize..(8 << 20)),
+            1..80,
+        ),
     ) {
         let mut model = Emulation::new(if hdd { Emulate::Hdd } else { Emulate::Ssd }, size);
         let (mut now, mut arrived, mut done) = (Instant(0), Vec::new(), Vec::new());
         for (pause, kind, offset, len) in requests {
             now = now.after(Duration::from_nanos(pause));
-            let access = [Access::Read, Access::Write, Access::DurableWrite, Access::Flush][usize::from(kind)];
+            let all = [Access::Read, Access::Write, Access::DurableWrite, Access::Flush];
+            let access = all[usize::from(kind)];
             let offset = if kind % 2 == 0 { offset % (2 * size) } else { offset };
             arrived.push(model.submit(now, access, offset, len));
             if pause % 3 == 0 {
@@ -213,7 +230,14 @@ fn read_of(rt: &Rt, file: FileId, offset: u64, len: usize) -> Op {
 
 /// Requests a second that a file sustains under simulated time: `depth` tasks, each doing `count`
 /// reads.
-fn simulated(what: Emulate, disk: DiskModel, depth: u64, count: u64, len: usize, random: bool) -> f64 {
+fn simulated(
+    what: Emulate,
+    disk: DiskModel,
+    depth: u64,
+    count: u64,
+    len: usize,
+    random: bool,
+) -> f64 {
     let world = World::new(5);
     let size = disk.size_bytes;
     let file = world.add_disk(disk);
@@ -227,7 +251,8 @@ fn simulated(what: Emulate, disk: DiskModel, depth: u64, count: u64, len: usize,
                 let (rt, rng) = (r.clone(), rng.clone());
                 r.spawn(async move {
                     for i in 0..count {
-                        let block = if random { rng.borrow_mut().below(size / len as u64) } else { i };
+                        let block =
+                            if random { rng.borrow_mut().below(size / len as u64) } else { i };
                         let c = rt.op(read_of(&rt, file, block * len as u64, len)).await;
                         assert_eq!(c.result, Ok(len as u64));
                     }
@@ -245,11 +270,26 @@ fn simulated(what: Emulate, disk: DiskModel, depth: u64, count: u64, len: usize,
 #[test]
 fn a_file_is_as_slow_as_the_model() {
     let nvme = || DiskModel::nvme(256 << 20);
-    assert_between("hdd, depth 1", simulated(Emulate::Hdd, nvme(), 1, 400, 4096, true), 75.0, 120.0);
-    assert_between("hdd, depth 32", simulated(Emulate::Hdd, nvme(), 32, 50, 4096, true), 180.0, 600.0);
+    assert_between(
+        "hdd, depth 1",
+        simulated(Emulate::Hdd, nvme(), 1, 400, 4096, true),
+        75.0,
+        120.0,
+    );
+    assert_between(
+        "hdd, depth 32",
+        simulated(Emulate::Hdd, nvme(), 32, 50, 4096, true),
+        180.0,
+        600.0,
+    );
     let mib_a_second = simulated(Emulate::Hdd, nvme(), 1, 200, MIB, false);
     assert_between("hdd, stream in MB/s", mib_a_second * MIB as f64 / 1e6, 140.0, 220.0);
-    assert_between("ssd, depth 1", simulated(Emulate::Ssd, nvme(), 1, 400, 4096, true), 8_000.0, 11_400.0);
+    assert_between(
+        "ssd, depth 1",
+        simulated(Emulate::Ssd, nvme(), 1, 400, 4096, true),
+        8_000.0,
+        11_400.0,
+    );
 }
 
 #[test]
@@ -313,7 +353,7 @@ fn a_wait_ends_when_it_is_to_end_and_with_what_the_model_has_done() {
     disk.submit(begun, Access::Read, 48 << 20, 4096);
     let bufs: BufList = std::iter::once(base::BufPool::new(0).take(4096)).collect();
     backend.submit(OpId(1), Op::Read { file, offset: 48 << 20, bufs });
-    // The file has it long before, and nobody is told.
+    // The file has it long before, and does not say so.
     assert_eq!(backend.wait(Some(begun.after(ms(2))), &mut done), begun.after(ms(2)));
     assert!(done.is_empty());
     let at = backend.wait(Some(begun.after(ms(1000))), &mut done);

@@ -53,7 +53,8 @@ impl Export for VolumeExport {
     }
 
     fn size_bytes(&self) -> u64 {
-        // A deleted volume has no size: its requests are let through, to be answered with ESHUTDOWN.
+        // A deleted volume has no size: its requests are let through, to be answered with
+        // ESHUTDOWN.
         match self.0.size() {
             0 => u64::MAX,
             size => size,
@@ -91,9 +92,17 @@ impl Export for VolumeExport {
         self.0.prefetch(offset, len).await.map_err(errno)
     }
 
-    async fn block_status(&self, offset: u64, len: u64, max_extents: usize) -> Result<Vec<Extent>, Errno> {
+    async fn block_status(
+        &self,
+        offset: u64,
+        len: u64,
+        max_extents: usize,
+    ) -> Result<Vec<Extent>, Errno> {
         let parts = self.0.extents(offset, len, max_extents).await.map_err(errno)?;
-        Ok(parts.into_iter().map(|p| Extent { len: p.len, hole: !p.allocated, zero: !p.allocated }).collect())
+        Ok(parts
+            .into_iter()
+            .map(|p| Extent { len: p.len, hole: !p.allocated, zero: !p.allocated })
+            .collect())
     }
 }
 

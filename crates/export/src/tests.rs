@@ -52,7 +52,9 @@ fn requests_reach_the_volume_and_errors_the_client() {
         assert!(v.read(BLOCK_U64, BLOCK as u32).await.unwrap()[0].iter().all(|&b| b == 7));
         let zeroes = ZeroOpts { no_hole: true, fast: true, fua: false };
         assert_eq!(v.write_zeroes(0, BLOCK_U64, zeroes).await, Err(Errno::NotSup));
-        v.write_zeroes(BLOCK_U64, BLOCK_U64, ZeroOpts { fua: true, ..ZeroOpts::default() }).await.unwrap();
+        v.write_zeroes(BLOCK_U64, BLOCK_U64, ZeroOpts { fua: true, ..ZeroOpts::default() })
+            .await
+            .unwrap();
         let part = |len, hole| Extent { len, hole, zero: hole };
         let parts = [part(2 * BLOCK_U64, true), part(BLOCK_U64, false), part(BLOCK_U64, true)];
         assert_eq!(v.block_status(0, 4 * BLOCK_U64, 9).await.unwrap(), parts);

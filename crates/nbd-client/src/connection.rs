@@ -56,7 +56,9 @@ impl Connection {
                 return Err(Gone);
             }
             let c = self.0.rt.op(Op::Send { socket: self.0.socket, data }).await;
-            let (Ok(n @ 1..), Payload::Data(sent)) = (c.result, c.payload) else { return Err(Gone) };
+            let (Ok(n @ 1..), Payload::Data(sent)) = (c.result, c.payload) else {
+                return Err(Gone);
+            };
             data = behind(sent, n as usize);
         }
         Ok(())

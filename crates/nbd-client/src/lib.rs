@@ -3,7 +3,7 @@
 //!
 //! A [`Client`] is a handle; clones share the connection. Each call sends one request and waits for
 //! its reply, so concurrent requests are concurrent calls. [`Client::negotiate`] is its handshake.
-//! Whoever wants to send what no good client sends speaks every byte by a [`Connection`].
+//! A test that wants to send what no good client sends speaks every byte by a [`Connection`].
 
 mod connection;
 
@@ -188,12 +188,23 @@ impl Client {
     }
 
     /// Sends TRIM, CACHE, WRITE_ZEROES or any other request without payload.
-    pub async fn command(&self, command: Command, offset: u64, len: u32, flags: u16) -> Result<(), ClientError> {
+    pub async fn command(
+        &self,
+        command: Command,
+        offset: u64,
+        len: u32,
+        flags: u16,
+    ) -> Result<(), ClientError> {
         self.call(command, flags, offset, len, &[]).await.map(|_| ())
     }
 
     /// The extents (length, flags) of a range.
-    pub async fn block_status(&self, offset: u64, len: u32, flags: u16) -> Result<Vec<(u32, u32)>, ClientError> {
+    pub async fn block_status(
+        &self,
+        offset: u64,
+        len: u32,
+        flags: u16,
+    ) -> Result<Vec<(u32, u32)>, ClientError> {
         match self.call(Command::BlockStatus, flags, offset, len, &[]).await? {
             Body::Extents(e) => Ok(e),
             _ => Err(ClientError::Protocol("a block status without extents")),
@@ -248,7 +259,8 @@ impl State {
                 ReplyHead::Chunk { cookie, done, kind, len } => {
                     let bytes = payload(receiver, len).await?;
                     let mut p = self.take(cookie)?;
-                    let body = ChunkBody::decode(kind, &bytes).ok_or(ClientError::Protocol("malformed chunk"))?;
+                    let body = ChunkBody::decode(kind, &bytes)
+                        .ok_or(ClientError::Protocol("malformed chunk"))?;
                     p.take_in(body)?;
                     if done {
                         p.finish()?;
@@ -261,7 +273,10 @@ impl State {
     }
 
     fn take(&self, cookie: u64) -> Result<Pending, ClientError> {
-        self.pending.borrow_mut().remove(&cookie).ok_or(ClientError::Protocol("a reply to no request"))
+        self.pending
+            .borrow_mut()
+            .remove(&cookie)
+            .ok_or(ClientError::Protocol("a reply to no request"))
     }
 }
 
@@ -341,7 +356,11 @@ async fn haggle(
     }
     if options.structured && options.block_status {
         ask.clear();
-        option::put_option(&mut ask, opt::SET_META_CONTEXT, &option::meta_request(export, &["base:allocation"]));
+        option::put_option(
+            &mut ask,
+            opt::SET_META_CONTEXT,
+            &option::meta_request(export, &["base:allocation"]),
+        );
         send(&ask).await?;
         answers(receiver, opt::SET_META_CONTEXT, &mut facts).await?;
     }
@@ -360,11 +379,16 @@ async fn haggle(
 }
 
 /// Takes the replies to an option up to the last one.
-async fn answers(receiver: &mut Receiver, option: u32, facts: &mut ExportFacts) -> Result<(), ClientError> {
+async fn answers(
+    receiver: &mut Receiver,
+    option: u32,
+    facts: &mut ExportFacts,
+) -> Result<(), ClientError> {
     loop {
         receiver.at_least(REPLY).await?;
         let head = receiver.data().first_chunk().ok_or(ClientError::Closed)?;
-        let (to, kind, len) = option::parse_reply(head).map_err(|_| ClientError::Protocol("bad magic"))?;
+        let (to, kind, len) =
+            option::parse_reply(head).map_err(|_| ClientError::Protocol("bad magic"))?;
         receiver.consume(REPLY);
         let data = payload(receiver, len).await?;
         match kind {
