@@ -12,6 +12,8 @@
 //! edited further. Commits are strictly one after another: write out, make the root durable, [`Tree::settle`], then let
 //! [`Freed::resolve`] of the next commit see the addresses that this one gave.
 //!
+//! **Offline**, a [`Walk`] goes over a tree as it stands on a device.
+//!
 //! **Faults.** Bytes from the device are verified by `format::node::decode` when they are admitted. What a durable root
 //! refers to must not be overwritten before a later root that no longer refers to it is durable: the caller keeps freed
 //! addresses apart until then.
@@ -21,6 +23,7 @@ mod cursor;
 mod edit;
 mod node;
 mod read;
+mod walk;
 mod write;
 
 pub use cache::{CacheStats, NodeCache};
@@ -28,6 +31,7 @@ pub use cursor::Cursor;
 pub use edit::{DirtyCount, Edit};
 pub use format::node::{Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePtr, RootPtr};
 pub use node::Freed;
+pub use walk::{Nodes, Walk, Wanted};
 pub use write::{OutOfSpace, WriteOut};
 
 use std::rc::Rc;

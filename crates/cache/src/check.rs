@@ -24,7 +24,7 @@ mod extents;
 mod journal;
 pub mod report;
 mod tally;
-mod walk;
+pub(crate) mod walk;
 
 use base::{BucketId, Buf, Epoch, Generation};
 use btree::{Cursor, NodeCache, Tree};
@@ -45,8 +45,6 @@ use crate::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, lay
 use crate::table::Layout;
 use extents::Pass;
 use tally::Tally;
-
-pub(crate) use walk::Walk;
 
 pub(crate) type Log = pool::check::Log<Counts>;
 
@@ -154,15 +152,14 @@ impl Checker<'_> {
         let generation = |bucket: usize| facts.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
         let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
-        let mut walk = Walk::new(sb, layout);
+        let mut walk = walk::over(sb);
         let mut whole = true;
-        while let Some((r, page)) = walk.next_node(&self.src, &mut self.log).await {
+        while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout)).await {
             if tally.node(r.ptr.addr) {
                 let place = walk::place_of(&r);
                 self.log.error(Subject::Node, place, "something else has its block too", GIVE_UP);
                 // Not entered, so that the walk ends whatever the bytes say.
                 walk.leave(&page);
-                whole = false;
                 continue;
             }
             self.log.counts.nodes += 1;
@@ -174,7 +171,7 @@ impl Checker<'_> {
             }
             self.progress(Phase::Index, tally.met_blocks(), layout.data_blocks());
         }
-        whole &= walk.whole;
+        whole &= walk.is_whole();
         if let (true, Some(facts)) = (whole, facts) {
             let now = |id: BucketId| facts_now(facts[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);

@@ -257,8 +257,9 @@ impl Lab {
         let (sb, layout, file) = (self.superblock(), self.layout(), self.file());
         self.boot(move |rt| async move {
             let (src, mut log) = (Source::new(&rt, &file), Log::new(10));
-            let (mut walk, mut out) = (Walk::new(&sb, &layout), Vec::new());
-            while let Some((_, page)) = walk.next_node(&src, &mut log).await {
+            let (mut walk, mut out) = (walk::over(&sb), Vec::new());
+            let mut nodes = walk::IndexNodes { src: &src, log: &mut log, sb: &sb, layout: &layout };
+            while let Some((_, page)) = walk.next_node(&mut nodes).await {
                 let records = (0..page.count()).filter(|_| page.level() == 0).map(|i| (page.key(i), page.value(i)));
                 out.extend(records.filter_map(|(k, v)| Extent::decode_within(|a, n| layout.contains(a, n), &k, v)));
             }
