@@ -27,7 +27,7 @@ mod tally;
 pub(crate) mod walk;
 
 use base::{BucketId, Buf, Epoch, Generation};
-use btree::{Cursor, NodeCache, Tree};
+use btree::{Cursor, Store, Tree};
 use format::cache::superblock::CacheSuperblock;
 use pool::check::{CheckOptions, Image, Severity, Subject};
 use queue::{Class, Device, Limits};
@@ -193,7 +193,7 @@ impl Checker<'_> {
         buckets.restore_staged(staged.0.saturating_add(staged.1));
         drop(facts);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
-        let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
+        let index = Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
@@ -251,7 +251,7 @@ impl Checker<'_> {
         records: &mut Vec<(Vec<u8>, Vec<u8>)>,
     ) -> pool::Result<bool> {
         let Replayer { index, layout, .. } = &mut *replayer;
-        let reads = cursor.ahead(&index.tree, &index.cache, AHEAD).into_iter().map(|fault| {
+        let reads = cursor.ahead(&index.tree, &index.store, AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
             self.src.rt.spawn(async move {
                 let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
@@ -261,12 +261,12 @@ impl Checker<'_> {
         for read in reads.collect::<Vec<_>>() {
             if let Some((fault, Ok(bytes))) = read.await {
                 // One that is bad is met again when it is needed.
-                let _ = index.admit(&fault, &bytes);
+                let _ = index.store.admit(&fault, &bytes);
             }
         }
         replayer
             .resident(|index, _| {
-                cursor.next_leaf(&index.tree, &mut index.cache, |k, v| records.push((k.to_vec(), v.to_vec())))
+                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| records.push((k.to_vec(), v.to_vec())))?)
             })
             .await
     }

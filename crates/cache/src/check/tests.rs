@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
-use btree::Edit;
 use format::cache::index::{encode_data, encode_zeros, index_key};
 use format::node::{NodePage, NodePtr, NodeRef, decode};
 use pool::{DeviceFile, Pool};
@@ -245,8 +244,9 @@ impl Lab {
         self.with(move |cache| async move {
             let key = index_key(VolumeId(volume), Lba(lba));
             let outcome = cache.resident(Class::Commit, |st| {
-                let Index { tree, cache, generation, freed, dirty, .. } = &mut st.index;
-                tree.insert(&mut Edit { cache, generation: *generation, freed, dirty }, &key, &value)
+                let Index { tree, store, changes, .. } = &mut st.index;
+                store.edit(tree, changes, &key, &key)?.insert(&key, &value);
+                Ok(())
             });
             outcome.await.expect("resident");
         });
