@@ -461,3 +461,7 @@ fn malformed() -> PoolError {
 pub(crate) fn node_addr(addr: PoolAddr) -> CacheAddr {
     CacheAddr(addr.0)
 }
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;
