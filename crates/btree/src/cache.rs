@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK, PoolAddr};
+use base::PoolAddr;
 use format::node::{NodeError, NodePtr, NodeRef, decode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -40,7 +40,7 @@ pub struct CacheStats {
 }
 
 /// The clean resident nodes of any number of trees.
-pub struct NodeCache {
+pub(crate) struct NodeCache {
     limit: usize,
     /// More than `limit` while a range that needs more is being prepared.
     stretch: Cell<usize>,
@@ -57,7 +57,7 @@ pub struct NodeCache {
 
 impl NodeCache {
     /// A cache of at most `limit_nodes` nodes, but at least 16.
-    pub fn new(limit_nodes: usize) -> NodeCache {
+    pub(crate) fn new(limit_nodes: usize) -> NodeCache {
         NodeCache {
             limit: limit_nodes.max(SMALLEST),
             stretch: Cell::new(0),
@@ -73,7 +73,7 @@ impl NodeCache {
     }
 
     /// Verifies that `bytes` are the node that `fault` asks for, and keeps it.
-    pub fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
+    pub(crate) fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
         let expected = NodeRef { ptr: fault.ptr, level: fault.level, tree: fault.tree };
         let page = decode(bytes, &expected)?;
         if self.condemned.contains(&fault.ptr) {
@@ -84,7 +84,7 @@ impl NodeCache {
     }
 
     /// The block was freed: what it held is of no use.
-    pub fn forget(&mut self, addr: PoolAddr) {
+    pub(crate) fn forget(&mut self, addr: PoolAddr) {
         if let Some(at) = self.index.remove(&addr) {
             self.slots[at as usize].node = None;
             self.vacant.push(at);
@@ -92,17 +92,12 @@ impl NodeCache {
     }
 
     /// How many nodes are resident.
-    pub fn resident(&self) -> usize {
+    pub(crate) fn resident(&self) -> usize {
         self.index.len()
     }
 
-    /// How many bytes their pages take.
-    pub fn resident_bytes(&self) -> usize {
-        self.resident() * BLOCK
-    }
-
     /// What it did so far.
-    pub fn stats(&self) -> CacheStats {
+    pub(crate) fn stats(&self) -> CacheStats {
         CacheStats { hits: self.hits.get(), misses: self.misses.get(), evicted: self.evicted }
     }
 
@@ -193,7 +188,7 @@ impl NodeCache {
         }
     }
 
-    /// An operation needs `nodes` at once: make room for them, until [`NodeCache::relax`].
+    /// An edit needs `nodes` at once: make room for them, until [`NodeCache::relax`].
     pub(crate) fn stretch(&self, nodes: usize) {
         self.stretch.set(self.stretch.get().max(2 * nodes + SMALLEST));
     }

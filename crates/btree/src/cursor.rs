@@ -4,7 +4,7 @@ use base::Generation;
 use format::node::Key;
 
 use crate::node::Node;
-use crate::{Fault, NodeCache, Tree};
+use crate::{Fault, Store, Tree};
 
 /// Reads a range in order. Its place is a key, not a node: it stays valid while the tree changes, faults and is evicted.
 #[derive(Clone, Debug)]
@@ -30,14 +30,9 @@ impl Cursor {
 
     /// Calls `f` with the records of the next leaf (none, perhaps) and moves behind it, or behind what it passes over.
     /// `Ok(false)`: that was the last. On a fault the cursor has not moved and `f` was not called.
-    pub fn next_leaf(
-        &mut self,
-        tree: &Tree,
-        cache: &mut NodeCache,
-        mut f: impl FnMut(&[u8], &[u8]),
-    ) -> Result<bool, Fault> {
+    pub fn next_leaf(&mut self, tree: &Tree, store: &Store, mut f: impl FnMut(&[u8], &[u8])) -> Result<bool, Fault> {
         let Some(at) = &self.at else { return Ok(false) };
-        let (leaf, next) = tree.leaf_since(cache, at, self.since)?;
+        let (leaf, next) = tree.leaf_since(store, at, self.since)?;
         if let Some(Node { page, .. }) = leaf {
             for i in page.search(at).unwrap_or_else(|i| i)..page.count() {
                 let key = page.key(i);
@@ -53,10 +48,10 @@ impl Cursor {
     }
 
     /// The nodes that come next and are not resident, in order, at most `max`: to be read ahead.
-    pub fn ahead(&self, tree: &Tree, cache: &NodeCache, max: usize) -> Vec<Fault> {
+    pub fn ahead(&self, tree: &Tree, store: &Store, max: usize) -> Vec<Fault> {
         let Some(at) = &self.at else { return Vec::new() };
         let to = self.to.unwrap_or(Key::new(&[0xff; crate::MAX_KEY]));
-        tree.missing(cache, at, &to, max)
+        tree.missing(store, at, &to, max)
     }
 
     /// The key from which the next leaf is read; `None` at the end.

@@ -1,33 +1,47 @@
 //! One persistent (copy-on-write) B+tree, in memory and on disk.
 //!
-//! A [`Tree`] maps byte strings to byte strings. Its nodes are blocks on a device; those that are needed are resident,
-//! clean ones in a [`NodeCache`] of bounded size, changed ones in the tree itself. Every operation is synchronous: where
-//! it needs a node that is not resident it changes nothing and answers [`Fault`]; the caller loads the node, gives it to
-//! [`NodeCache::admit`] and tries again.
+//! A [`Tree`] maps byte strings to byte strings. Its nodes are blocks on a device. Changed nodes are
+//! in the tree itself; a [`Store`] keeps clean ones, of any number of trees, in bounded number. A
+//! *step* is a synchronous function over resident nodes. Where it needs a node that is not resident
+//! it ends with a [`Fault`]; [`resident`] loads the node and runs the step again.
 //!
-//! **Generations.** Changes belong to a transaction, the *open* generation. A node of an older one is never changed: it is
-//! copied on the first change, and the block of the old one is reported freed, once, in [`Freed`]. To freeze a transaction
-//! is to clone the tree and to go on with the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the
-//! frozen clone their addresses, children before parents, while the open tree, which shares what neither has changed, is
-//! edited further. Commits are strictly one after another: write out, make the root durable, [`Tree::settle`], then let
-//! [`Freed::resolve`] of the next commit see the addresses that this one gave.
+//! **Edits.** All edits go through an [`Editor`] of a range of keys. [`Store::edit`] makes one only
+//! when everything that edits of the range may touch is resident. Nothing can fault after that, so a
+//! step that has begun to change something ends well.
 //!
-//! **Faults.** Bytes from the device are verified by `format::node::decode` when they are admitted. What a durable root
-//! refers to must not be overwritten before a later root that no longer refers to it is durable: the caller keeps freed
-//! addresses apart until then.
+//! **Generations.** Changes belong to a transaction, the *open* generation ([`Changes`]). A node of an
+//! older one is never changed: it is copied on the first change, and the block of the old one is
+//! reported freed, once, in [`Freed`]. To freeze a transaction is to clone the tree and to go on with
+//! the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the frozen clone their
+//! addresses, children before parents, while the open tree, which shares what neither has changed, is
+//! edited further. Commits are strictly one after another: write out, make the root durable,
+//! [`Tree::settle`], then let [`Freed::resolve`] of the next commit see the addresses that this one
+//! gave.
+//!
+//! **Offline**, a [`Walk`] goes over a tree as it stands on a device.
+//!
+//! **Faults.** Bytes from the device are verified by `format::node::decode` when they are admitted.
+//! What a durable root refers to must not be overwritten before a later root that no longer refers to
+//! it is durable: the caller keeps freed addresses apart until then.
 
 mod cache;
+mod changes;
 mod cursor;
 mod edit;
 mod node;
+mod reach;
 mod read;
+mod store;
+mod walk;
 mod write;
 
-pub use cache::{CacheStats, NodeCache};
+pub use cache::CacheStats;
+pub use changes::{Changes, Freed};
 pub use cursor::Cursor;
-pub use edit::{DirtyCount, Edit};
+pub use edit::{Editor, Ready};
 pub use format::node::{Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePtr, RootPtr};
-pub use node::Freed;
+pub use store::{Loader, Stop, Store, load, resident};
+pub use walk::{Nodes, Walk, Wanted};
 pub use write::{OutOfSpace, WriteOut};
 
 use std::rc::Rc;
@@ -36,7 +50,7 @@ use base::Generation;
 
 use node::Node;
 
-/// A node that an operation needs is not resident: read its block, give it to [`NodeCache::admit`] and try again.
+/// A node that a step needs is not resident: [`load`] it and run the step again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("node {} of tree {tree:#x} is not resident", ptr.addr)]
 pub struct Fault {

@@ -1,4 +1,4 @@
-//! A node in memory, and what becomes of the block of one that is replaced.
+//! A node in memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,11 +33,10 @@ impl Bounds {
         }
     }
 
-    /// True if they hold for a node's keys. A page is only known to be whole by itself; an edit relies on the order of
-    /// keys across nodes, so it checks what comes from the device before it changes it.
+    /// True if they hold for a node's keys. A page is only known to be whole by itself; an edit relies
+    /// on the order of keys across nodes, so what comes from the device is checked before.
     pub fn hold(&self, page: &NodePage) -> bool {
-        let first = usize::from(page.level() > 0);
-        let count = page.count();
+        let (first, count) = (usize::from(page.level() > 0), page.count());
         let above_low = |key: Key| if first == 0 { *key >= *self.low } else { *key > *self.low };
         first == count || above_low(page.key(first)) && self.high.is_none_or(|high| *page.key(count - 1) < *high)
     }
@@ -104,47 +103,5 @@ impl Clone for Node {
         let mut copy = Node::changed(self.page.clone(), self.generation, self.children.clone());
         copy.last = self.last;
         copy
-    }
-}
-
-/// Blocks of nodes that a transaction replaced. They may be reused when that transaction is durable.
-#[derive(Default)]
-pub struct Freed {
-    known: Vec<NodePtr>,
-    /// Nodes of the frozen generation that had no address when they were replaced.
-    later: Vec<Rc<Cell<Option<NodePtr>>>>,
-}
-
-impl Freed {
-    /// None.
-    pub fn new() -> Freed {
-        Freed::default()
-    }
-
-    /// How many nodes were replaced; at most so many addresses will be freed.
-    pub fn len(&self) -> usize {
-        self.known.len() + self.later.len()
-    }
-
-    /// True if no node was replaced.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The nodes, each once, in the order in which they were replaced as far as they had addresses then. To be called when the
-    /// transaction before has been written out completely: only then do its nodes have all their addresses. One that was never
-    /// written out has none to free.
-    pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
-        self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
-    }
-
-    pub(crate) fn push(&mut self, place: &Place) {
-        match place {
-            Place::Disk(ptr) => self.known.push(*ptr),
-            Place::Later(cell) => match cell.get() {
-                Some(ptr) => self.known.push(ptr),
-                None => self.later.push(cell.clone()),
-            },
-        }
     }
 }

@@ -6,7 +6,7 @@ use base::{BLOCK, Generation, PoolAddr};
 use format::node::{NodePtr, RootPtr};
 
 use crate::node::{Node, Place};
-use crate::{Link, NodeCache, Tree};
+use crate::{Link, Store, Tree};
 
 /// No address could be had for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ use crate::{Link, NodeCache, Tree};
 pub struct OutOfSpace;
 
 /// The write-out of one frozen tree, a node at a time: the caller may pause between any two, and do other things to the
-/// cache and to the open tree. If a write fails, [`WriteOut::restart`] (or a new one) goes through all nodes again; those
+/// store and to the open tree. If a write fails, [`WriteOut::restart`] (or a new one) goes through all nodes again; those
 /// that have an address keep it.
 pub struct WriteOut {
     tree: Tree,
@@ -43,10 +43,10 @@ impl WriteOut {
 
     /// Puts the next node's block in `out` (4096 bytes) and returns where it must be written; `None` after the last. Asks
     /// `alloc` for an address if the node has none; if there is none to be had nothing changes, and the caller may try again.
-    /// The node's clean form goes into the cache.
+    /// The node's clean form goes into the store.
     pub fn next(
         &mut self,
-        cache: &mut NodeCache,
+        store: &mut Store,
         alloc: &mut dyn FnMut() -> Option<PoolAddr>,
         out: &mut [u8],
     ) -> Result<Option<PoolAddr>, OutOfSpace> {
@@ -64,7 +64,7 @@ impl WriteOut {
                 None => alloc().ok_or(OutOfSpace)?,
             };
             let Some((node, _)) = self.stack.pop() else { break };
-            seal(&node, self.tree.id, addr, cache, out);
+            seal(&node, self.tree.id, addr, store, out);
             return Ok(Some(addr));
         }
         Ok(None)
@@ -77,13 +77,13 @@ impl WriteOut {
     }
 }
 
-fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, cache: &mut NodeCache, out: &mut [u8]) {
+fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, store: &mut Store, out: &mut [u8]) {
     let Place::Later(place) = &node.place else { unreachable!("a changed node has a place to be set") };
     let generation = node.generation;
     if node.page.level() == 0 {
         let ptr = NodePtr { addr, generation, crc: node.page.seal(tree, generation, addr, out) };
         place.set(Some(ptr));
-        cache.keep(ptr, tree, node.clone());
+        store.nodes.keep(ptr, tree, node.clone());
         return;
     }
     let mut page = node.page.clone();
@@ -95,5 +95,5 @@ fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, cache: &mut NodeCache, out: 
     }
     let ptr = NodePtr { addr, generation, crc: page.seal(tree, generation, addr, out) };
     place.set(Some(ptr));
-    cache.keep(ptr, tree, Rc::new(Node::clean(page, ptr)));
+    store.nodes.keep(ptr, tree, Rc::new(Node::clean(page, ptr)));
 }

@@ -36,20 +36,17 @@ impl Cache {
             let mut room = self.room_between_rounds().await?;
             let (upto, over) = self
                 .resident(Class::Commit, |st| {
-                    let old = match st.index.overlapping(&st.buckets, volume, (at, END), SLICE)? {
-                        Ok(old) => old,
-                        Err(e) => return Ok(Err(e)),
-                    };
+                    let old = st.index.overlapping(&st.buckets, volume, (at, END), SLICE)?;
                     let upto = match old.last() {
                         Some(last) if old.len() >= SLICE => Lba(last.end()),
                         _ => END,
                     };
                     if old.is_empty() {
-                        return Ok(Ok((upto, 0)));
+                        return Ok((upto, 0));
                     }
-                    Ok(st.change(&mut room, volume, (at, upto), &[])?.map(|over| (upto, over)))
+                    Ok((upto, st.change(&mut room, volume, (at, upto), &[])?))
                 })
-                .await??;
+                .await?;
             self.0.pool.unreserve(over);
             drop(room);
             at = upto;

@@ -40,7 +40,7 @@ use rt::sync::{Event, within};
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::index::{self, Body, Extent};
+use crate::index::{Body, Extent};
 use crate::reclaim::nodes_for;
 use crate::ring_room::Room;
 use crate::state::State;
@@ -185,13 +185,11 @@ impl Step {
                     (volume, lba, end),
                     self.epoch,
                     pool.edited(self.staging),
-                );
-                if matches!(over, Ok(Ok(_))) {
-                    st.stats.bypassed += end.0 - lba.0;
-                }
-                over
+                )?;
+                st.stats.bypassed += end.0 - lba.0;
+                Ok(over)
             })
-            .await??;
+            .await?;
         pool.unreserve(over);
         self.cache.after_write();
         Ok(true)
@@ -315,7 +313,7 @@ impl Cache {
         };
         let found =
             self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
-        Ok(found.await??.iter().any(below))
+        Ok(found.await?.iter().any(below))
     }
 
     /// A place among the writes past the cache. `None`: the pool is behind, and the cache has room.
@@ -410,12 +408,9 @@ impl State {
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,
-    ) -> index::Step<Result<u64>> {
+    ) -> pool::Step<u64> {
         assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
-        let old = match self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)? {
-            Ok(old) => old,
-            Err(e) => return Ok(Err(e)),
-        };
+        let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
         let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
         let replaced: Vec<CacheAddr> = current
             .filter_map(|e| match &e.body {
@@ -425,7 +420,7 @@ impl State {
             .collect();
         replaced.iter().for_each(|&addr| self.buckets.pin(addr));
         let outcome = self.change(room, volume, (lba, end), new);
-        if !matches!(outcome, Ok(Ok(_))) {
+        if outcome.is_err() {
             self.unpin_all(&replaced);
             return outcome;
         }

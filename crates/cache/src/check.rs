@@ -24,10 +24,10 @@ mod extents;
 mod journal;
 pub mod report;
 mod tally;
-mod walk;
+pub(crate) mod walk;
 
 use base::{BucketId, Buf, Epoch, Generation};
-use btree::{Cursor, NodeCache, Tree};
+use btree::{Cursor, Store, Tree};
 use format::cache::superblock::CacheSuperblock;
 use pool::check::{CheckOptions, Image, Severity, Subject};
 use queue::{Class, Device, Limits};
@@ -45,8 +45,6 @@ use crate::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, lay
 use crate::table::Layout;
 use extents::Pass;
 use tally::Tally;
-
-pub(crate) use walk::Walk;
 
 pub(crate) type Log = pool::check::Log<Counts>;
 
@@ -154,15 +152,14 @@ impl Checker<'_> {
         let generation = |bucket: usize| facts.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
         let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
-        let mut walk = Walk::new(sb, layout);
+        let mut walk = walk::over(sb);
         let mut whole = true;
-        while let Some((r, page)) = walk.next_node(&self.src, &mut self.log).await {
+        while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout)).await {
             if tally.node(r.ptr.addr) {
                 let place = walk::place_of(&r);
                 self.log.error(Subject::Node, place, "something else has its block too", GIVE_UP);
                 // Not entered, so that the walk ends whatever the bytes say.
                 walk.leave(&page);
-                whole = false;
                 continue;
             }
             self.log.counts.nodes += 1;
@@ -174,7 +171,7 @@ impl Checker<'_> {
             }
             self.progress(Phase::Index, tally.met_blocks(), layout.data_blocks());
         }
-        whole &= walk.whole;
+        whole &= walk.is_whole();
         if let (true, Some(facts)) = (whole, facts) {
             let now = |id: BucketId| facts_now(facts[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
@@ -196,7 +193,7 @@ impl Checker<'_> {
         buckets.restore_staged(staged.0.saturating_add(staged.1));
         drop(facts);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
-        let index = Index::open(Tree::open(INDEX_TREE, sb.root), NodeCache::new(NODES), generation, published);
+        let index = Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
@@ -254,7 +251,7 @@ impl Checker<'_> {
         records: &mut Vec<(Vec<u8>, Vec<u8>)>,
     ) -> pool::Result<bool> {
         let Replayer { index, layout, .. } = &mut *replayer;
-        let reads = cursor.ahead(&index.tree, &index.cache, AHEAD).into_iter().map(|fault| {
+        let reads = cursor.ahead(&index.tree, &index.store, AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
             self.src.rt.spawn(async move {
                 let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
@@ -264,12 +261,12 @@ impl Checker<'_> {
         for read in reads.collect::<Vec<_>>() {
             if let Some((fault, Ok(bytes))) = read.await {
                 // One that is bad is met again when it is needed.
-                let _ = index.admit(&fault, &bytes);
+                let _ = index.store.admit(&fault, &bytes);
             }
         }
         replayer
             .resident(|index, _| {
-                cursor.next_leaf(&index.tree, &mut index.cache, |k, v| records.push((k.to_vec(), v.to_vec())))
+                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| records.push((k.to_vec(), v.to_vec())))?)
             })
             .await
     }

@@ -93,12 +93,12 @@ impl Cache {
     }
 
     fn much_changed(&self) -> bool {
-        self.state().index.dirty.get() as u64 >= self.0.settings.dirty_nodes
+        self.state().index.changes.dirty() as u64 >= self.0.settings.dirty_nodes
     }
 
     /// Room for nodes is short, and a checkpoint would give back what it replaces.
     fn would_give_back(&self) -> bool {
-        self.wants_node_room() && self.state().index.dirty.get() > 0
+        self.wants_node_room() && self.state().index.changes.dirty() > 0
     }
 
     /// A checkpoint that begins now, or when the running one has ended.
@@ -153,13 +153,12 @@ impl Cache {
         let staged = st.buckets.staged_named();
         let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
         let index = &mut st.index;
-        let generation = index.generation;
-        index.generation = generation.next();
-        st.nodes_left = std::mem::take(&mut index.dirty).get() as u64;
+        let mut changes = index.changes.freeze();
+        st.nodes_left = changes.dirty() as u64;
         Frozen {
             tree: index.tree.clone(),
-            generation,
-            freed: std::mem::take(&mut index.freed),
+            generation: changes.generation(),
+            freed: changes.take_freed(),
             place,
             records,
             epochs,
@@ -220,7 +219,7 @@ impl Cache {
                     let next = PoolAddr(t.addr.0 + u64::from(filled));
                     let from = filled as usize * BLOCK;
                     let mut st = self.state_mut();
-                    let written = out.next(&mut st.index.cache, &mut || Some(next), &mut buf[from..from + BLOCK]);
+                    let written = out.next(&mut st.index.store, &mut || Some(next), &mut buf[from..from + BLOCK]);
                     assert_eq!(written, Ok(Some(next)), "each changed node is written once, where it was offered");
                     st.buckets.add_node(node_addr(next));
                     filled += 1;

@@ -217,7 +217,7 @@ impl Cache {
         let zeros = std::mem::take(&mut st.zeros);
         st.zeros_of_cuts += zeros;
         st.journal.push(room, &Record::Epoch { epoch: open });
-        let generation = st.index.generation;
+        let generation = st.index.changes.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
         round.cuts.sealed.push_back(Cut { epoch, tree, taken_at, promised, zeros, handed_over: false });

@@ -94,33 +94,25 @@ impl Cache {
             let (upto, over) = self
                 .resident(Class::Foreground, |st| {
                     // What was dropped after the last entry of the journal nobody would know of.
-                    if let Err(e) = self.check_open() {
-                        return Ok(Err(e));
-                    }
-                    let old = match st.index.overlapping(&st.buckets, volume, (at, end), SLICE)? {
-                        Ok(old) => old,
-                        Err(e) => return Ok(Err(e)),
-                    };
+                    self.check_open()?;
+                    let old = st.index.overlapping(&st.buckets, volume, (at, end), SLICE)?;
                     let upto = match old.last() {
                         Some(last) if old.len() >= SLICE => Lba(last.end().min(end.0)),
                         _ => end,
                     };
                     if old.is_empty() {
-                        return Ok(Ok((upto, 0)));
+                        return Ok((upto, 0));
                     }
                     if old.iter().any(|e| st.index.unpublished(e).is_some()) {
                         let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
-                        return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
+                        return Err(PoolError::new(ErrorKind::Invalid, text).into());
                     }
-                    let over = match st.change(&mut room, volume, (at, upto), &[])? {
-                        Ok(over) => over,
-                        Err(e) => return Ok(Err(e)),
-                    };
+                    let over = st.change(&mut room, volume, (at, upto), &[])?;
                     // Stale keys too: the record that made them stale may not be durable.
                     st.hold_commits();
-                    Ok(Ok((upto, over)))
+                    Ok((upto, over))
                 })
-                .await??;
+                .await?;
             // It may have been counted as dirty until now, after an open.
             self.0.pool.unreserve(over);
             at = upto;

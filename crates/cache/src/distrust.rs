@@ -59,11 +59,11 @@ impl Cache {
                         }
                         st.change_clean(e.volume, range, &[])
                     })
-                    .await??;
+                    .await?;
                 // It may have been counted as dirty until now.
                 self.0.pool.unreserve(over);
             }
-            let changed = self.state().index.dirty.get() as u64;
+            let changed = self.state().index.changes.dirty() as u64;
             if changed >= self.0.settings.dirty_nodes {
                 self.make_room_for_nodes()?;
                 self.checkpoint_now().await?;
@@ -84,19 +84,20 @@ impl Cache {
     async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<Extent>> {
         self.resident(Class::Commit, |st| {
             let (mut clean, mut bad) = (Vec::new(), false);
-            let tree = st.index.tree.clone();
-            *more = cursor.next_leaf(&tree, &mut st.index.cache, |k, v| match Extent::decode(&st.buckets, k, v) {
-                Some(e) if st.index.published >= e.written.unwrap_or_default() => clean.push(e),
-                Some(_) => {}
-                None => bad = true,
-            })?;
-            Ok(if bad {
-                Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"))
-            } else {
-                Ok(clean)
-            })
+            *more =
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
+                    Some(e) if st.index.published >= e.written.unwrap_or_default() => clean.push(e),
+                    Some(_) => {}
+                    None => bad = true,
+                })?;
+            if bad {
+                return Err(
+                    PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check").into()
+                );
+            }
+            Ok(clean)
         })
-        .await?
+        .await
     }
 }
 

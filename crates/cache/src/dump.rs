@@ -10,7 +10,8 @@ use pool::{ErrorKind, PoolError, Result};
 use rt::Rt;
 use serde::Serialize;
 
-use crate::check::{Log, Source, Walk};
+use crate::check::walk::{self, IndexNodes};
+use crate::check::{Log, Source};
 use crate::facts::Kind;
 use crate::open::CacheFile;
 use crate::replay::{layout_of, replay_from};
@@ -218,8 +219,9 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
 
 async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
     let mut log = Log::new(0);
-    let mut walk = Walk::new(sb, layout);
-    while let Some((r, page)) = walk.next_node(src, &mut log).await {
+    let mut walk = walk::over(sb);
+    let mut nodes = IndexNodes { src, log: &mut log, sb, layout };
+    while let Some((r, page)) = walk.next_node(&mut nodes).await {
         out(Item::Node(node(&r, &page)));
         for i in (0..page.count()).filter(|_| page.level() == 0) {
             match key_item(&page.key(i), page.value(i), layout) {
@@ -228,7 +230,7 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
             }
         }
     }
-    if !walk.whole {
+    if !walk.is_whole() {
         out(Item::Unreadable { what: "a part of the index; run forebay check".to_owned() });
     }
 }

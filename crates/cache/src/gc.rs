@@ -176,11 +176,11 @@ impl Cache {
                 let dropped = self
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(&self.0.rt, &mut busy);
-                        let outcome = st.index.drop_dead(&mut st.buckets, volume, lba)?;
+                        let dropped = st.index.drop_dead(&mut st.buckets, volume, lba)?;
                         st.hold_commits();
-                        Ok(outcome)
+                        Ok(dropped)
                     })
-                    .await??;
+                    .await?;
                 self.0.gc.borrow_mut().dropped_keys += u64::from(dropped);
             }
             if let Some((volume, lba)) = leaf.first {
@@ -221,11 +221,11 @@ impl Cache {
             let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<Extent> = Vec::new();
-            let tree = st.index.tree.clone();
-            *more = cursor.next_leaf(&tree, &mut st.index.cache, |k, v| match Extent::decode(&st.buckets, k, v) {
-                Some(e) => all.push(e),
-                None => leaf.bad = true,
-            })?;
+            *more =
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
+                    Some(e) => all.push(e),
+                    None => leaf.bad = true,
+                })?;
             let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
             leaf.first = all.first().map(|e| (e.volume, e.lba));
             for e in all {
@@ -274,20 +274,18 @@ impl Cache {
                 outcome = self
                     .resident(Class::Commit, |st| {
                         let range = (e.lba, Lba(e.end()));
-                        let now = match st.index.overlapping(&st.buckets, e.volume, range, 2)? {
-                            Ok(now) => now,
-                            Err(e) => return Ok(Err(e)),
-                        };
+                        let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
                         let movable = st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch());
                         if now[..] != [e.clone()] || !movable {
-                            return Ok(Ok(()));
+                            return Ok(());
                         }
                         let written = st.index.unpublished(&e);
                         let new = extents((e.volume, e.lba), &taken, crcs, *cover, written);
                         // In the journal in any case: the old place is overwritten some day.
-                        Ok(st.change(&mut room, e.volume, range, &new)?.map(|_| ()))
+                        st.change(&mut room, e.volume, range, &new)?;
+                        Ok(())
                     })
-                    .await?;
+                    .await;
                 self.0.gc.borrow_mut().moved_blocks += u64::from(blocks);
             }
         }

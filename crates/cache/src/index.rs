@@ -11,18 +11,15 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
-use btree::{DirtyCount, Edit, Fault, Freed, NodeCache, NodePtr, Tree};
+use btree::{Changes, Editor, NodePtr, Store, Tree};
 use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
 use smallvec::SmallVec;
 
 use crate::buckets::Buckets;
-use crate::nodes::damaged;
-use pool::{ErrorKind, PoolError, Result};
+use pool::{ErrorKind, PoolError, Step};
 
 /// The id of the index's tree.
 pub(crate) const INDEX_TREE: u64 = 3 << 32;
-
-pub(crate) type Step<T> = std::result::Result<T, Fault>;
 
 /// Checksums of an extent's blocks.
 pub(crate) type Crcs = SmallVec<[Crc; 4]>;
@@ -173,10 +170,8 @@ impl Extent {
 /// The tree, its resident nodes, and what the open generation has changed.
 pub(crate) struct Index {
     pub tree: Tree,
-    pub cache: NodeCache,
-    pub generation: Generation,
-    pub freed: Freed,
-    pub dirty: DirtyCount,
+    pub store: Store,
+    pub changes: Changes,
     /// Everything up to this epoch is in the pool's image.
     pub published: Epoch,
     /// Keys, once they were counted; until then how many more there are than at the open.
@@ -225,14 +220,12 @@ impl Audit {
 }
 
 impl Index {
-    pub fn open(tree: Tree, cache: NodeCache, generation: Generation, published: Epoch) -> Index {
+    pub fn open(tree: Tree, store: Store, generation: Generation, published: Epoch) -> Index {
         let keys_known = tree.recorded().is_some_and(|root| root.is_none());
         Index {
             tree,
-            cache,
-            generation,
-            freed: Freed::new(),
-            dirty: DirtyCount::default(),
+            store,
+            changes: Changes::new(generation),
             published,
             keys: 0,
             keys_known,
@@ -246,31 +239,16 @@ impl Index {
         e.written.filter(|&epoch| epoch > self.published)
     }
 
-    /// Verifies that `bytes` are the node that was asked for, and keeps it.
-    pub fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<()> {
-        self.cache.admit(fault, bytes).map_err(|e| damaged(fault, e))
-    }
-
-    fn malformed(&self) -> PoolError {
-        let what = "the cache's index has a record that makes no sense; run forebay check";
-        PoolError::new(ErrorKind::Damaged, what)
-    }
-
-    fn floor(&mut self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<Result<Option<Extent>>> {
-        let found = self.tree.get_le(&mut self.cache, &index_key(volume, lba), |k, v| {
-            let mine = decode_key(k).is_none_or(|(v, _)| v == volume);
-            mine.then(|| Extent::decode(buckets, k, v))
-        })?;
-        Ok(match found.flatten() {
-            None => Ok(None),
-            Some(Some(e)) => Ok(Some(e)),
-            Some(None) => Err(self.malformed()),
-        })
+    fn floor(&self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<Option<Extent>> {
+        match self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| floor(buckets, volume, k, v))? {
+            Some(Some(None)) => Err(malformed().into()),
+            found => Ok(found.flatten().flatten()),
+        }
     }
 
     /// The part `[lba, end)` of the data extent that has all of it, if there is one. No more than that is decoded, which is what most reads want.
-    pub fn within(&mut self, buckets: &Buckets, volume: VolumeId, (lba, end): (Lba, Lba)) -> Step<Option<Extent>> {
-        let found = self.tree.get_le(&mut self.cache, &index_key(volume, lba), |k, v| {
+    pub fn within(&self, buckets: &Buckets, volume: VolumeId, (lba, end): (Lba, Lba)) -> Step<Option<Extent>> {
+        let found = self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| {
             let (_, first) = decode_key(k).filter(|(v, _)| *v == volume)?;
             let IndexValue::Data { dirty, epoch, addr, generation, crcs } = IndexValue::decode(v)? else { return None };
             let all = crcs.len() as u64;
@@ -287,27 +265,23 @@ impl Index {
 
     /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they stand, stale ones too.
     pub fn overlapping(
-        &mut self,
+        &self,
         buckets: &Buckets,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         max: usize,
-    ) -> Step<Result<SmallVec<[Extent; 2]>>> {
+    ) -> Step<SmallVec<[Extent; 2]>> {
         let mut out: SmallVec<[Extent; 2]> = SmallVec::new();
-        match self.floor(buckets, volume, lba)? {
-            Ok(Some(e)) if e.end() > lba.0 => {
-                let all = e.end() >= end.0;
-                out.push(e);
-                if all {
-                    return Ok(Ok(out));
-                }
+        if let Some(e) = self.floor(buckets, volume, lba)?.filter(|e| e.end() > lba.0) {
+            let all = e.end() >= end.0;
+            out.push(e);
+            if all {
+                return Ok(out);
             }
-            Ok(_) => {}
-            Err(e) => return Ok(Err(e)),
         }
         let mut bad = false;
         let (from, to) = (index_key(volume, lba.plus(1)), index_key(volume, end));
-        self.tree.scan(&mut self.cache, &from, &to, |k, v| match Extent::decode(buckets, k, v) {
+        self.tree.scan(&self.store, &from, &to, |k, v| match Extent::decode(buckets, k, v) {
             Some(_) if out.len() >= max => ControlFlow::Break(()),
             Some(e) => {
                 out.push(e);
@@ -318,11 +292,11 @@ impl Index {
                 ControlFlow::Break(())
             }
         })?;
-        Ok(if bad { Err(self.malformed()) } else { Ok(out) })
+        if bad { Err(malformed().into()) } else { Ok(out) }
     }
 
-    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows. On a fault nothing was changed. `journal`: the entry that
-    /// will say so.
+    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows. `journal`: the
+    /// entry that will say so.
     pub fn replace(
         &mut self,
         buckets: &mut Buckets,
@@ -330,17 +304,9 @@ impl Index {
         (lba, end): (Lba, Lba),
         new: &[Extent],
         journal: u64,
-    ) -> Step<Result<()>> {
-        let from = match self.floor(buckets, volume, Lba(lba.0.saturating_sub(1)))? {
-            Ok(Some(e)) => e.lba,
-            Ok(None) => lba,
-            Err(e) => return Ok(Err(e)),
-        };
-        self.tree.prepare(&mut self.cache, &index_key(volume, from), &index_key(volume, end))?;
-        let old = match self.overlapping(buckets, volume, (lba, end), usize::MAX)? {
-            Ok(old) => old,
-            Err(e) => return Ok(Err(e)),
-        };
+    ) -> Step<()> {
+        let old = self.overlapping(buckets, volume, (lba, end), usize::MAX)?;
+        let mut keys = self.edit(&index_key(volume, lba), &index_key(volume, end))?;
         for e in old {
             let gone = e.cut(lba.0, end.0);
             let written = buckets.counted(gone.written);
@@ -351,20 +317,13 @@ impl Index {
                 Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, written),
                 Body::Zeros { .. } => {}
             }
-            self.note(buckets, &e, -1);
-            let keep_left = e.lba < lba;
-            if keep_left {
-                let left = e.cut(0, lba.0);
-                self.note(buckets, &left, 1);
-                self.insert(&left)?;
+            if e.lba < lba {
+                keys.change(buckets, &e, &e.cut(0, lba.0));
             } else {
-                self.remove(volume, e.lba)?;
+                keys.remove(buckets, &e);
             }
             if e.end() > end.0 {
-                self.keys += 1;
-                let right = e.cut(end.0, u64::MAX);
-                self.note(buckets, &right, 1);
-                self.insert(&right)?;
+                keys.insert(buckets, &e.cut(end.0, u64::MAX));
             }
         }
         for e in new {
@@ -375,54 +334,29 @@ impl Index {
                 Body::Staged { crcs } => buckets.add_staged(crcs.len() as u64),
                 Body::Zeros { .. } => {}
             }
-            self.append(buckets, e)?;
+            keys.append(buckets, e);
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Enters an extent, as a continuation of the one before it where that can be.
-    fn append(&mut self, buckets: &Buckets, e: &Extent) -> Step<()> {
-        if e.lba.0 > 0 {
-            // A neighbour that makes no sense is not continued; whoever reads it is told.
-            let before = self.floor(buckets, e.volume, Lba(e.lba.0 - 1))?.unwrap_or(None);
-            if let Some(mut b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) {
-                self.note(buckets, &b, -1);
-                match (&mut b.body, &e.body) {
-                    (Body::Data { crcs, .. }, Body::Data { crcs: more, .. })
-                    | (Body::Staged { crcs }, Body::Staged { crcs: more }) => crcs.extend_from_slice(more),
-                    (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
-                    _ => unreachable!("an extent is continued by its own kind only"),
-                }
-                self.note(buckets, &b, 1);
-                return self.insert(&b);
-            }
-        }
-        self.keys += 1;
-        self.note(buckets, e, 1);
-        self.insert(e)
+    fn edit(&mut self, from: &[u8], to: &[u8]) -> Step<Keys<'_>> {
+        let edit = self.store.edit(&mut self.tree, &mut self.changes, from, to)?;
+        Ok(Keys { edit, count: &mut self.keys, audit: &mut self.audit, scratch: &mut self.scratch })
     }
 
-    fn note(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
-        if let Some(audit) = &mut self.audit {
-            audit.changed(buckets, e, by);
-        }
-    }
-
-    /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false if it is something else by now.
-    pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<Result<bool>> {
-        let found = match self.floor(buckets, volume, lba)? {
-            Ok(found) => found,
-            Err(e) => return Ok(Err(e)),
-        };
-        let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(Ok(false)) };
-        self.remove(volume, lba)?;
-        self.note(buckets, &e, -1);
+    /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false if it is
+    /// something else by now.
+    pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<bool> {
+        let found = self.floor(buckets, volume, lba)?;
+        let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(false) };
+        let key = index_key(volume, lba);
+        self.edit(&key, &key)?.remove(buckets, &e);
         match &e.body {
             Body::Data { crcs, .. } => buckets.forget_stale(crcs.len() as u64),
             Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, buckets.counted(e.written)),
             Body::Zeros { .. } => {}
         }
-        Ok(Ok(true))
+        Ok(true)
     }
 
     /// True if nothing would be missed without this key.
@@ -435,13 +369,7 @@ impl Index {
 
     /// Merges the leaf of a key with the next, if it is thin.
     pub fn merge_thin(&mut self, volume: VolumeId, lba: Lba) -> Step<bool> {
-        let mut edit = Edit {
-            cache: &mut self.cache,
-            generation: self.generation,
-            freed: &mut self.freed,
-            dirty: &mut self.dirty,
-        };
-        self.tree.merge_thin(&mut edit, &index_key(volume, lba))
+        Ok(self.store.merge_thin(&mut self.tree, &mut self.changes, &index_key(volume, lba))?)
     }
 
     /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a bucket that is mostly empty; not for those of generation `held`
@@ -453,46 +381,87 @@ impl Index {
         lba: Lba,
         held: Option<Generation>,
     ) -> Step<u64> {
-        let mut edit = Edit {
-            cache: &mut self.cache,
-            generation: self.generation,
-            freed: &mut self.freed,
-            dirty: &mut self.dirty,
-        };
+        let key = index_key(volume, lba);
         let sparse =
             |node: &NodePtr| held.is_none_or(|held| node.generation > held) && buckets.is_sparse(node_addr(node.addr));
-        self.tree.rewrite(&mut edit, &index_key(volume, lba), sparse)
+        Ok(self.store.edit(&mut self.tree, &mut self.changes, &key, &key)?.rewrite(&key, sparse))
+    }
+}
+
+/// An edit of a range of keys, which are counted.
+struct Keys<'a> {
+    edit: Editor<'a>,
+    count: &'a mut i64,
+    audit: &'a mut Option<Audit>,
+    scratch: &'a mut Vec<u8>,
+}
+
+impl Keys<'_> {
+    fn insert(&mut self, buckets: &Buckets, e: &Extent) {
+        *self.count += 1;
+        self.set(buckets, e);
     }
 
-    fn insert(&mut self, e: &Extent) -> Step<()> {
-        let mut value = std::mem::take(&mut self.scratch);
-        e.encode(&mut value);
-        let mut edit = Edit {
-            cache: &mut self.cache,
-            generation: self.generation,
-            freed: &mut self.freed,
-            dirty: &mut self.dirty,
-        };
-        let outcome = self.tree.insert(&mut edit, &index_key(e.volume, e.lba), &value);
-        self.scratch = value;
-        outcome
+    fn remove(&mut self, buckets: &Buckets, e: &Extent) {
+        self.note(buckets, e, -1);
+        *self.count -= i64::from(self.edit.remove(&index_key(e.volume, e.lba)));
     }
 
-    fn remove(&mut self, volume: VolumeId, lba: Lba) -> Step<()> {
-        let mut edit = Edit {
-            cache: &mut self.cache,
-            generation: self.generation,
-            freed: &mut self.freed,
-            dirty: &mut self.dirty,
+    /// The same key is to say something else.
+    fn change(&mut self, buckets: &Buckets, old: &Extent, new: &Extent) {
+        self.note(buckets, old, -1);
+        self.set(buckets, new);
+    }
+
+    fn set(&mut self, buckets: &Buckets, e: &Extent) {
+        self.note(buckets, e, 1);
+        e.encode(self.scratch);
+        self.edit.insert(&index_key(e.volume, e.lba), self.scratch);
+    }
+
+    /// Enters an extent, as a continuation of the one before it where that can be.
+    fn append(&mut self, buckets: &Buckets, e: &Extent) {
+        // A neighbour that makes no sense is not continued; whoever reads it is told.
+        let last = e.lba.0.checked_sub(1).map(|last| index_key(e.volume, Lba(last)));
+        let before = last.and_then(|key| self.edit.get_le(&key, |k, v| floor(buckets, e.volume, k, v)));
+        let before = before.flatten().flatten();
+        let Some(b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) else {
+            return self.insert(buckets, e);
         };
-        if self.tree.remove(&mut edit, &index_key(volume, lba))? {
-            self.keys -= 1;
+        let mut longer = b.clone();
+        match (&mut longer.body, &e.body) {
+            (Body::Data { crcs, .. }, Body::Data { crcs: more, .. })
+            | (Body::Staged { crcs }, Body::Staged { crcs: more }) => crcs.extend_from_slice(more),
+            (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
+            _ => unreachable!("an extent is continued by its own kind only"),
         }
-        Ok(())
+        self.change(buckets, &b, &longer);
     }
+
+    fn note(&mut self, buckets: &Buckets, e: &Extent, by: i32) {
+        if let Some(audit) = self.audit {
+            audit.changed(buckets, e, by);
+        }
+    }
+}
+
+/// A record that was found at or before a key of `volume`: `None` if it is another volume's, and what it
+/// says, if that makes sense.
+fn floor(buckets: &Buckets, volume: VolumeId, key: &[u8], value: &[u8]) -> Option<Option<Extent>> {
+    let mine = decode_key(key).is_none_or(|(v, _)| v == volume);
+    mine.then(|| Extent::decode(buckets, key, value))
+}
+
+fn malformed() -> PoolError {
+    let what = "the cache's index has a record that makes no sense; run forebay check";
+    PoolError::new(ErrorKind::Damaged, what)
 }
 
 /// A node of the index stands at this block of the cache device, counted from its first bucket.
 pub(crate) fn node_addr(addr: PoolAddr) -> CacheAddr {
     CacheAddr(addr.0)
 }
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -69,12 +69,11 @@ mod write;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use base::{CacheAddr, Epoch, Instant, PoolAddr};
+use base::{CacheAddr, Epoch, Instant};
 use pool::Pool;
 use queue::Device;
 use rt::Rt;
 use rt::sync::{Event, Semaphore};
-use rustc_hash::FxHashMap;
 
 pub use create::{CreateOptions, check_create, create};
 pub use open::CacheFile;
@@ -97,7 +96,6 @@ struct Inner {
     layout: Layout,
     settings: Settings,
     state: RefCell<State>,
-    loading: RefCell<FxHashMap<PoolAddr, Event>>,
     /// A group commit is under way; it ended.
     flushing: Cell<bool>,
     flushed: Event,

@@ -20,7 +20,7 @@ impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
     pub(crate) fn nodes_due(&self) -> u64 {
         let st = self.state();
-        st.nodes_left + st.index.dirty.get() as u64
+        st.nodes_left + st.index.changes.dirty() as u64
     }
 
     /// Blocks that nodes find free.

@@ -1,10 +1,11 @@
 //! Loading nodes of the index that are not resident.
 
+use std::ops::DerefMut;
+
 use base::Slice;
-use btree::Fault;
-use pool::{ErrorKind, PoolError, Result};
+use btree::{Fault, Loader, NodeError, Store};
+use pool::{ErrorKind, PoolError, Result, Step};
 use queue::{Class, Device};
-use rt::sync::Event;
 
 use crate::Cache;
 use crate::index::node_addr;
@@ -12,45 +13,39 @@ use crate::limbo::Pin;
 use crate::state::State;
 use crate::table::Layout;
 
+/// How the index's nodes are loaded, by requests of a class.
+struct Nodes<'c>(&'c Cache, Class);
+
+impl Loader for Nodes<'_> {
+    type State = State;
+    type Error = PoolError;
+    type Pin = Pin;
+
+    fn state(&mut self) -> impl DerefMut<Target = State> {
+        self.0.state_mut()
+    }
+
+    fn store(st: &mut State) -> &mut Store {
+        &mut st.index.store
+    }
+
+    fn pin(st: &State) -> Pin {
+        st.limbo.pin()
+    }
+
+    async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
+        read_node(&self.0.0.device, &self.0.0.layout, fault, self.1).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
+    }
+}
+
 impl Cache {
-    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
-    pub(crate) async fn resident<T>(
-        &self,
-        class: Class,
-        mut step: impl FnMut(&mut State) -> std::result::Result<T, Fault>,
-    ) -> Result<T> {
-        loop {
-            let (fault, pin) = {
-                let mut st = self.state_mut();
-                match step(&mut st) {
-                    Ok(t) => return Ok(t),
-                    Err(fault) => (fault, st.limbo.pin()),
-                }
-            };
-            Box::pin(self.load_node(&fault, class, &pin)).await?;
-        }
-    }
-
-    /// Brings a node into memory. Tasks that want the same node wait for one read.
-    pub(crate) async fn load_node(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
-        let addr = fault.ptr.addr;
-        let running = self.0.loading.borrow().get(&addr).map(Event::wait);
-        if let Some(wait) = running {
-            wait.await;
-            return Ok(());
-        }
-        let event = Event::new();
-        self.0.loading.borrow_mut().insert(addr, event.clone());
-        let outcome = self.load_node_alone(fault, class).await;
-        self.0.loading.borrow_mut().remove(&addr);
-        event.notify();
-        let _held: &Pin = pin;
-        outcome
-    }
-
-    async fn load_node_alone(&self, fault: &Fault, class: Class) -> Result<()> {
-        let bytes = read_node(&self.0.device, &self.0.layout, fault, class).await?;
-        self.state_mut().index.admit(fault, &bytes)
+    /// Runs a synchronous step over resident nodes until it needs no more.
+    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+        btree::resident(&mut Nodes(self, class), step).await
     }
 }
 

@@ -7,14 +7,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{Epoch, Generation, Lba, PoolAddr};
-use btree::{NodeCache, Tree};
+use base::{Epoch, Generation, Lba};
+use btree::{Store, Tree};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
-use rustc_hash::FxHashMap;
 
 use crate::admission::Admission;
 use crate::arrivals::{Arrivals, Committed};
@@ -127,7 +126,7 @@ impl Cache {
         let staged = dirty_now(sb.staged, &sb, published);
         buckets.restore_staged(staged.0.saturating_add(staged.1));
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
-        let nodes = NodeCache::new(settings.resident_nodes);
+        let nodes = Store::new(settings.resident_nodes);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
         let mut replayer = Replayer {
             rt: rt.clone(),
@@ -181,7 +180,6 @@ impl Cache {
             layout,
             settings,
             state: RefCell::new(state),
-            loading: RefCell::new(FxHashMap::<PoolAddr, Event>::default()),
             flushing: Cell::new(false),
             flushed: Event::new(),
             room,

@@ -19,13 +19,13 @@ use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, Crc, Lba, Sectors, Slice, SliceList, VolumeId};
 use format::cache::index::{Cover, StagedBelow};
 use format::cache::journal::blocks_for;
-use pool::Result;
+use pool::{Result, Step};
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::Stream;
-use crate::index::{Body, Crcs, Extent, Step};
+use crate::index::{Body, Crcs, Extent};
 use crate::promote::AT_ONCE;
 use crate::read::{Part, ended, plan};
 use crate::reclaim::nodes_for;
@@ -93,7 +93,7 @@ impl Cache {
     /// What the cache has of a block.
     async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
         let whole = |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
-        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, 1)).await??;
+        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, 1)).await?;
         let piece = pieces.pop().ok_or_else(ended)?;
         let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
         let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
@@ -135,7 +135,7 @@ impl Cache {
             Err(bad) => return self.read_again(volume, lba, 1, part.0, true, bad).await,
         };
         let whole = self.laid_over(&mine, part.2.sectors, image?)?;
-        let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await??;
+        let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
         }
@@ -202,20 +202,15 @@ impl Cache {
             outcome = self
                 .resident(Class::Commit, |st| {
                     let open = st.buckets.epoch();
-                    match st.same_part(volume, lba, part)? {
-                        // What belongs to a cut stays as it is.
-                        Ok(Some(e)) if e.written == Some(open) => {
-                            let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
-                            let entered = st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
-                            st.stats.completed += 1;
-                            Ok(entered.map(|_| ()))
-                        }
-                        Ok(_) => Ok(Ok(())),
-                        Err(e) => Ok(Err(e)),
+                    // What belongs to a cut stays as it is.
+                    if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
+                        let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
+                        st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
+                        st.stats.completed += 1;
                     }
+                    Ok(())
                 })
-                .await
-                .and_then(|e| e);
+                .await;
             self.after_write();
         }
         self.give_up_pins(&taken);
@@ -228,17 +223,14 @@ impl Cache {
         let found = (*addr, crcs.clone(), *cover);
         let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
         self.resident(Class::Commit, |st| {
-            Ok(match st.same_part(part.volume, part.lba, &found)? {
-                Ok(Some(e)) if st.index.unpublished(&e).is_none() => {
-                    let dropped = st.change(&mut room, part.volume, (part.lba, part.lba.plus(1)), &[])?;
-                    st.hold_commits();
-                    dropped.map(|_| ())
-                }
-                Ok(_) => Ok(()),
-                Err(e) => Err(e),
-            })
+            let same = st.same_part(part.volume, part.lba, &found)?;
+            if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
+                st.change(&mut room, part.volume, (part.lba, part.lba.plus(1)), &[])?;
+                st.hold_commits();
+            }
+            Ok(())
         })
-        .await?
+        .await
     }
 
     /// What a pass carries of an extent that it has read: whole blocks and their checksums.
@@ -256,16 +248,13 @@ impl Cache {
 
 impl State {
     /// The extent of a block, if it is the part that was found before.
-    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Result<Option<Extent>>> {
-        let found = match self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)? {
-            Ok(found) => found,
-            Err(e) => return Ok(Err(e)),
-        };
+    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<Extent>> {
+        let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
         let same = |e: &Extent| match &e.body {
             Body::Data { addr, crcs, cover, .. } => (addr, crcs, cover) == (&part.0, &part.1, &part.2),
             _ => false,
         };
-        Ok(Ok(found.into_iter().next().filter(|e| e.is_part() && same(e) && !e.is_stale(&self.buckets))))
+        Ok(found.into_iter().next().filter(|e| e.is_part() && same(e) && !e.is_stale(&self.buckets)))
     }
 }
 

@@ -197,37 +197,32 @@ impl Cache {
         let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
-            let entered = self
+            outcome = self
                 .resident(Class::Commit, |st| {
                     let good = st.promotions.good(key).is_some();
-                    let (parts, there) = match st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)? {
-                        Ok(found) => {
-                            // Staged blocks that were published before it began are what was read.
-                            let published = st.promotions.published(key);
-                            let dead = |e: &Extent| match e.body {
-                                Body::Staged { .. } => e.written <= Some(published),
-                                // Of a part that is published, the pool has the whole.
-                                Body::Data { .. } if e.is_part() => e.written <= Some(published),
-                                _ => e.is_stale(&st.buckets),
-                            };
-                            let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
-                            (parts, found.iter().any(|e| !dead(e)))
-                        }
-                        Err(e) => return Ok(Err(e)),
+                    let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+                    // Staged blocks that were published before it began are what was read.
+                    let published = st.promotions.published(key);
+                    let dead = |e: &Extent| match e.body {
+                        Body::Staged { .. } => e.written <= Some(published),
+                        // Of a part that is published, the pool has the whole.
+                        Body::Data { .. } if e.is_part() => e.written <= Some(published),
+                        _ => e.is_stale(&st.buckets),
                     };
-                    if !good || there {
-                        return Ok(Ok(()));
+                    if !good || found.iter().any(|e| !dead(e)) {
+                        return Ok(());
                     }
+                    let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
                     // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
-                    if parts && let Err(e) = st.change(&mut room, volume, (from, end), &[])? {
-                        return Ok(Err(e));
+                    if parts {
+                        st.change(&mut room, volume, (from, end), &[])?;
                     }
                     let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
+                    st.change_clean(volume, (from, end), &new)?;
                     st.stats.promoted += crcs.len() as u64;
-                    Ok(st.change_clean(volume, (from, end), &new)?.map(|_| ()))
+                    Ok(())
                 })
                 .await;
-            outcome = entered.and_then(|e| e);
             // Reads alone change the index too.
             self.after_write();
         }
@@ -365,7 +360,7 @@ mod tests {
             let a = pool.find_volume("a").unwrap().id;
             let keys = |from, end| {
                 let st = &mut *cache.state_mut();
-                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().unwrap().len()
+                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().len()
             };
             // Two blocks were read; that of which the cache has no neighbours is forgotten before it is kept.
             let mut late = Vec::new();

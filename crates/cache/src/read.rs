@@ -2,10 +2,9 @@
 
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, SliceList, VolumeId};
-use btree::Fault;
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
-use pool::{ErrorKind, PoolError, Result};
+use pool::{ErrorKind, PoolError, Result, Step};
 use queue::Class;
 use smallvec::SmallVec;
 
@@ -68,7 +67,7 @@ impl Cache {
         blocks: u64,
         sequential: bool,
     ) -> Result<SliceList> {
-        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await??;
+        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
         if pieces.len() == 1
             && let Some(piece) = pieces.pop()
         {
@@ -196,24 +195,21 @@ impl Cache {
     ) -> Result<bool> {
         let over = self
             .resident(Class::Foreground, |st| {
-                let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
-                    Ok(found) => found,
-                    Err(e) => return Ok(Err(e)),
-                };
+                let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
                 let bad = |e: &&Extent| {
                     let there =
                         matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
-                let Some(e) = found.iter().find(bad) else { return Ok(Ok(None)) };
+                let Some(e) = found.iter().find(bad) else { return Ok(None) };
                 let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                 // Told to the journal, and durable before the next commit of the pool: what a
                 // direct write puts there must not be hidden by this block after a crash.
                 let over = st.change(&mut room, volume, range, &[])?;
                 st.hold_commits();
-                Ok(over.map(Some))
+                Ok(Some(over))
             })
-            .await??;
+            .await?;
         self.0.pool.unreserve(over.unwrap_or_default());
         Ok(over.is_some())
     }
@@ -243,7 +239,7 @@ impl Cache {
         while at < end {
             let upto = at.plus(STEP_BLOCKS).min(end);
             self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX))
-                .await??;
+                .await?;
             at = upto;
             self.0.rt.yield_now().await;
         }
@@ -258,17 +254,13 @@ impl Cache {
         max: usize,
     ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
         self.resident(Class::Foreground, |st| {
-            Ok(match st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))? {
-                Err(e) => Err(e),
-                Ok(found) => {
-                    let complete = if found.len() > max { found[max].lba } else { end };
-                    let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
-                    let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
-                    Ok((parts.collect(), complete))
-                }
-            })
+            let found = st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))?;
+            let complete = if found.len() > max { found[max].lba } else { end };
+            let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
+            let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
+            Ok((parts.collect(), complete))
         })
-        .await?
+        .await
     }
 
     /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with what is not published yet over it.
@@ -327,12 +319,7 @@ pub(crate) fn ended() -> PoolError {
 }
 
 /// Looks up where blocks are, and pins the buckets.
-pub(crate) fn plan(
-    st: &mut State,
-    volume: VolumeId,
-    lba: Lba,
-    blocks: u64,
-) -> std::result::Result<Result<SmallVec<[Piece; 1]>>, Fault> {
+pub(crate) fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVec<[Piece; 1]>> {
     let end = lba.plus(blocks);
     let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
     if let Some(e) = st.index.within(&st.buckets, volume, (lba, end))?
@@ -343,13 +330,10 @@ pub(crate) fn plan(
             st.buckets.pin(addr);
             st.buckets.touch(addr);
             pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover } });
-            return Ok(Ok(pieces));
+            return Ok(pieces);
         }
     }
-    let found = match st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)? {
-        Ok(found) => found,
-        Err(e) => return Ok(Err(e)),
-    };
+    let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
         if to > from {
             pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool });
@@ -383,7 +367,7 @@ pub(crate) fn plan(
     }
     gap(&mut pieces, at, end.0);
     debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);
-    Ok(Ok(pieces))
+    Ok(pieces)
 }
 
 const _: () = assert!(STEP_BLOCKS * BLOCK_U64 <= 1 << 20);
@@ -437,7 +421,6 @@ mod tests {
             let found = cache
                 .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1))
                 .await
-                .unwrap()
                 .unwrap();
             let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
             let offset = cache.offset_of(CacheAddr(addr.0 + 5));

@@ -208,7 +208,7 @@ impl Cache {
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
-        st.index.dirty.get() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+        st.index.changes.dirty() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
     }
 
     /// True if who waits for nodes has to.
@@ -272,7 +272,7 @@ impl Cache {
     /// To be called after a change: wakes the checkpointer when much has changed, and the round when much is dirty.
     pub(crate) fn after_write(&self) {
         let st = self.state();
-        if st.index.dirty.get() as u64 >= self.0.settings.dirty_nodes {
+        if st.index.changes.dirty() as u64 >= self.0.settings.dirty_nodes {
             self.0.checkpoint_wanted.notify();
         }
         // Whoever runs rounds has not noted yet that something is dirty.

@@ -8,19 +8,22 @@
 //! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
 //! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
+use std::ops::DerefMut;
+
 use base::checksum::block_crcs;
-use base::{BLOCK_U64, CacheAddr, Crc, Epoch, Lba, VolumeId};
+use base::{BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, VolumeId};
+use btree::{Fault, Loader, NodeError, Store};
 use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
-use pool::{ErrorKind, PoolError, Result};
+use pool::{ErrorKind, PoolError, Result, Step};
 use queue::{Class, Device};
 use rt::Rt;
 
 use crate::arrivals::Arrivals;
 use crate::buckets::{Buckets, Facts};
-use crate::index::{Body, Extent, Index, Step};
+use crate::index::{Body, Extent, Index};
 use crate::journal::{Identity, Place};
-use crate::nodes::read_node;
+use crate::nodes::{damaged, read_node};
 use crate::open::CacheFile;
 use crate::ring::{Found, read_journal};
 use crate::table::Layout;
@@ -226,7 +229,7 @@ impl Replayer {
     /// Which blocks of an extent the index has, in the same places with the same checksums.
     async fn known(&mut self, e: &Extent) -> Result<Vec<bool>> {
         let range = (e.lba, Lba(e.end()));
-        let found = self.resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX)).await??;
+        let found = self.resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX)).await?;
         let block = |lba: u64| e.cut(lba, lba + 1).body;
         let known =
             |lba: u64| found.iter().any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba));
@@ -251,18 +254,35 @@ impl Replayer {
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
-        self.resident(|index, buckets| index.replace(buckets, volume, range, new, 0)).await?
+        self.resident(|index, buckets| index.replace(buckets, volume, range, new, 0)).await
     }
 
-    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
+    /// Runs a synchronous step over resident nodes until it needs no more.
     pub async fn resident<T>(&mut self, mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>) -> Result<T> {
-        loop {
-            let fault = match step(&mut self.index, &mut self.buckets) {
-                Ok(t) => return Ok(t),
-                Err(fault) => fault,
-            };
-            let bytes = read_node(&self.device, &self.layout, &fault, Class::Commit).await?;
-            self.index.admit(&fault, &bytes)?;
-        }
+        btree::resident(self, |r| step(&mut r.index, &mut r.buckets)).await
+    }
+}
+
+impl Loader for Replayer {
+    type State = Replayer;
+    type Error = PoolError;
+    type Pin = ();
+
+    fn state(&mut self) -> impl DerefMut<Target = Replayer> {
+        self
+    }
+
+    fn store(r: &mut Replayer) -> &mut Store {
+        &mut r.index.store
+    }
+
+    fn pin(_: &Replayer) {}
+
+    async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
+        read_node(&self.device, &self.layout, fault, Class::Commit).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
     }
 }

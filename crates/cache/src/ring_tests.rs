@@ -33,7 +33,6 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         let found = cache
             .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(AT), Lba(AT + 1)), 1))
             .await
-            .unwrap()
             .unwrap();
         let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
         told.set(Some((ring.places(position), addr)));

@@ -294,18 +294,19 @@ impl Cache {
             let mut bad = false;
             let buckets = &st.buckets;
             let published = st.index.published;
-            *more = cursor.next_leaf(&cut.tree, &mut st.index.cache, |k, v| match Extent::decode(buckets, k, v) {
+            *more = cursor.next_leaf(&cut.tree, &st.index.store, |k, v| match Extent::decode(buckets, k, v) {
                 Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
                 Some(_) => {}
                 None => bad = true,
             })?;
-            Ok(if bad {
-                Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"))
-            } else {
-                Ok(out)
-            })
+            if bad {
+                return Err(
+                    PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check").into()
+                );
+            }
+            Ok(out)
         })
-        .await?
+        .await
     }
 
     /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, or what room requires, but never above the most that is
@@ -446,23 +447,20 @@ impl Cache {
             let stays = self
                 .resident(Class::Commit, |st| {
                     let range = (bad.lba, bad.lba.plus(1));
-                    let now = match st.index.overlapping(&st.buckets, bad.volume, range, 1)? {
-                        Ok(now) => now,
-                        Err(e) => return Ok(Err(e)),
-                    };
+                    let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
                     let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
                     let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
                     match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
                         Some(true) => {}
                         // Entered again by an earlier try.
-                        Some(false) => return Ok(Ok(true)),
+                        Some(false) => return Ok(true),
                         None => {
                             // Overwritten since: the pool's image will lack what the cut has there, until the next one.
                             if mine {
                                 st.buckets.condemn(addr);
                             }
                             st.stats.lost += 1;
-                            return Ok(Ok(false));
+                            return Ok(false);
                         }
                     }
                     if mine {
@@ -470,9 +468,10 @@ impl Cache {
                         st.note_bad(bad.volume, bad.lba);
                     }
                     let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    Ok(st.change(&mut room, bad.volume, range, &[again])?.map(|_| true))
+                    st.change(&mut room, bad.volume, range, &[again])?;
+                    Ok(true)
                 })
-                .await??;
+                .await?;
             // What stays dirty stays promised.
             self.0.round.borrow_mut().kept_promises += u64::from(stays);
         }

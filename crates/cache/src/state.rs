@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
+use pool::Step;
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
 use crate::health::Health;
-use crate::index::{Body, Extent, Index, Step, node_addr};
+use crate::index::{Body, Extent, Index, node_addr};
 use crate::journal::Journal;
 use crate::limbo::Limbo;
 use crate::promote::{Promotions, Touched};
@@ -80,18 +81,12 @@ const BAD_NAMED: usize = 256;
 impl State {
     /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
     /// journal. Returns how many blocks ceased to be dirty in the open epoch.
-    pub fn change(
-        &mut self,
-        room: &mut Room,
-        volume: VolumeId,
-        range: (Lba, Lba),
-        new: &[Extent],
-    ) -> Step<pool::Result<u64>> {
+    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
         self.enter(Some(room), volume, range, new)
     }
 
     /// The same without telling the journal: what the pool has is entered, or goes.
-    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<pool::Result<u64>> {
+    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
         self.enter(None, volume, range, new)
     }
 
@@ -101,13 +96,11 @@ impl State {
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         new: &[Extent],
-    ) -> Step<pool::Result<u64>> {
+    ) -> Step<u64> {
         // What ceases to be needed may be overwritten when the records of this change are durable.
         let journal = self.journal.pushed() + if room.is_none() { 0 } else { new.len().max(1) as u64 };
         let before = self.buckets.dirty_blocks().0;
-        if let Err(e) = self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)? {
-            return Ok(Err(e));
-        }
+        self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)?;
         let added: u64 = if room.is_none() { 0 } else { new.iter().map(data_blocks).sum() };
         let after = self.buckets.dirty_blocks().0;
         if let Some(room) = room {
@@ -124,7 +117,7 @@ impl State {
                 self.journal.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
             }
         }
-        Ok(Ok(before + added - after))
+        Ok(before + added - after)
     }
 
     /// Tells the journal of evicted buckets.
@@ -139,7 +132,7 @@ impl State {
         let journal = self.journal.pushed();
         for _ in 0..max {
             let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
-            self.index.cache.forget(addr);
+            self.index.store.forget(addr);
             self.buckets.remove_node(node_addr(addr), journal);
         }
         true

@@ -268,8 +268,8 @@ impl Cache {
             },
             index: IndexStatus {
                 nodes: st.buckets.node_blocks(),
-                resident_bytes: st.index.cache.resident_bytes() as u64,
-                changed_nodes: st.index.dirty.get() as u64,
+                resident_bytes: st.index.store.resident_bytes() as u64,
+                changed_nodes: st.index.changes.dirty() as u64,
                 keys: st.index.keys_known.then_some(st.index.keys),
                 stale_keys: self.0.gc.borrow().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),

@@ -295,7 +295,7 @@ impl Cache {
             let new = extents((volume, lba), taken, &crcs, cover, written);
             st.change(room, volume, (lba, lba.plus(crcs.len() as u64)), &new)
         })
-        .await?
+        .await
     }
 
     /// Makes `[lba, end)` read as zeros.
@@ -307,22 +307,16 @@ impl Cache {
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let old = match st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)? {
-                        Ok(old) => old,
-                        Err(e) => return Ok(Err(e)),
-                    };
+                    let old = st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)?;
                     let upto = match old.last() {
                         Some(last) if old.len() >= DISCARD_EXTENTS => Lba(last.end().min(end.0)),
                         _ => end,
                     };
                     let written = Some(st.buckets.epoch());
                     let zeros = Extent { volume, lba: at, written, body: Body::Zeros { len: upto.0 - at.0 } };
-                    Ok(match st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))? {
-                        Ok(over) => Ok((upto, over)),
-                        Err(e) => Err(e),
-                    })
+                    Ok((upto, st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?))
                 })
-                .await??;
+                .await?;
             drop(room);
             self.0.pool.unreserve(upto.1);
             at = upto.0;

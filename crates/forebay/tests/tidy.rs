@@ -14,7 +14,7 @@ const WIDE: &[&str] = &["btree", "cache", "forebay", "nbd", "pool", "queue", "to
 
 /// The number of files in the largest cycle of uses of a crate. Crates that are not listed have none.
 /// Lower a number when it falls; never raise one.
-const CYCLES: &[(&str, usize)] = &[("cache", 25), ("forebay", 2), ("nbd", 2), ("pool", 14), ("torture", 4)];
+const CYCLES: &[(&str, usize)] = &[("cache", 23), ("forebay", 2), ("nbd", 2), ("pool", 14), ("torture", 4)];
 
 /// Words that stand where a noun belongs, or that no other system's documentation has.
 const RIDDLES: &[&str] = &["whoever", "who waits", "nobody", "befall", "befalls"];

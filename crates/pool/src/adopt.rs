@@ -5,10 +5,10 @@
 //! asked for, is freed as any deleted volume's.
 
 use base::{Lba, VolumeId};
-use btree::{Edit, Fault};
+use btree::Tree;
 
-use crate::error::{ErrorKind, PoolError, Result};
-use crate::round::{Step, join, not_open};
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::round::{Entered, join, not_open};
 use crate::state::State;
 use crate::txn::Volume;
 use crate::{Round, extents::push_run, mapping};
@@ -39,20 +39,19 @@ fn adopt(
     (staging, volume): (VolumeId, VolumeId),
     (lba, end): (Lba, Lba),
     next: &mut Lba,
-) -> std::result::Result<Result<Step>, Fault> {
+) -> Step<Entered> {
     let belongs = |v: &Volume| v.record.staged.is_some_and(|(of, _)| of == volume);
     if st.volumes.get(&staging).is_some_and(|v| !belongs(v)) {
         let text = format!("volume {staging} is no staging volume of volume {volume}");
-        return Ok(Err(PoolError::new(ErrorKind::Invalid, text)));
+        return Err(PoolError::new(ErrorKind::Invalid, text).into());
     }
     for id in [volume, staging] {
-        match join(st, id) {
-            Ok(Step::Done) => {}
-            other => return Ok(other),
+        if let Entered::Busy = join(st, id)? {
+            return Ok(Entered::Busy);
         }
     }
     // Taken out while it is edited together with the other; every way out puts it back.
-    let Some(mut from) = st.volumes.get_mut(&staging).and_then(|v| v.round.take()) else { return Ok(Err(not_open())) };
+    let mut from = st.volumes.get_mut(&staging).and_then(|v| v.round.take()).ok_or_else(not_open)?;
     let outcome = move_extents(st, &mut from, (staging, volume), (lba, end), next);
     if let Some(v) = st.volumes.get_mut(&staging) {
         v.round = Some(from);
@@ -62,51 +61,38 @@ fn adopt(
 
 fn move_extents(
     st: &mut State,
-    from: &mut btree::Tree,
+    from: &mut Tree,
     (staging, volume): (VolumeId, VolumeId),
     (lba, end): (Lba, Lba),
     next: &mut Lba,
-) -> std::result::Result<Result<Step>, Fault> {
-    let State { cache, volumes, geometry, round, .. } = st;
-    let (Some(v), Some(txn)) = (volumes.get_mut(&volume), round) else { return Ok(Err(not_open())) };
-    let Some(to) = &mut v.round else { return Ok(Err(not_open())) };
-    let mut found = match mapping::overlapping(from, cache, geometry, (lba, end), STEP_EXTENTS)? {
-        Ok(found) => found,
-        Err(e) => return Ok(Err(e)),
-    };
+) -> Step<Entered> {
+    let State { store, volumes, geometry, round, .. } = st;
+    let to = volumes.get_mut(&volume).and_then(|v| v.round.as_mut()).ok_or_else(not_open)?;
+    let txn = round.as_mut().ok_or_else(not_open)?;
+    let generation = |id| txn.volumes.get(&id).map(|joined| joined.generation).ok_or_else(not_open);
+    let (from_generation, to_generation) = (generation(staging)?, generation(volume)?);
+    let mut found = mapping::overlapping(from, store, geometry, (lba, end), STEP_EXTENTS)?;
     *next = end;
     let full = found.len() >= STEP_EXTENTS;
-    let Some(first) = found.first().map(|e| e.lba.max(lba)) else { return Ok(Ok(Step::Done)) };
+    let Some(first) = found.first().map(|e| e.lba.max(lba)) else { return Ok(Entered::Done) };
     let limit = Lba(end.0.min(first.0 + STEP_BLOCKS));
     found.retain(|e| e.lba < limit);
-    let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else { return Ok(Ok(Step::Done)) };
+    let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else { return Ok(Entered::Done) };
     if full || limit < end {
         *next = upto;
     }
-    mapping::prepare(from, cache, geometry, (first, upto))?;
-    mapping::prepare(to, cache, geometry, (first, upto))?;
     // A malformed record is found now, before anything is changed.
-    if let Err(e) = mapping::overlapping(to, cache, geometry, (first, upto), usize::MAX)? {
-        return Ok(Err(e));
-    }
-    let (Some(a), Some(b)) = (txn.volumes.get(&staging), txn.volumes.get(&volume)) else { return Ok(Err(not_open())) };
-    let (from_generation, to_generation) = (a.generation, b.generation);
-    let mut edit =
-        Edit { cache, generation: from_generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    mapping::overlapping(to, store, geometry, (first, upto), usize::MAX)?;
+    let ranges = [&*from, &*to].map(|tree| mapping::range(tree, (first, upto)));
+    let mut ready = store.ready(ranges)?;
     let (mut moved, mut taken, mut replaced, mut freed) = (Vec::new(), 0u32, 0u32, Vec::new());
     for e in found {
         let range = (e.lba.max(first), Lba(e.end()).min(upto));
         let addr = e.addr.plus(range.0.0 - e.lba.0);
-        edit.generation = from_generation;
-        match mapping::replace(from, &mut edit, range, None, geometry, &mut moved)? {
-            Ok(n) => taken += n,
-            Err(e) => return Ok(Err(e)),
-        }
-        edit.generation = to_generation;
-        match mapping::replace(to, &mut edit, range, Some(addr), geometry, &mut freed)? {
-            Ok(n) => replaced += n,
-            Err(e) => return Ok(Err(e)),
-        }
+        let mut edit = ready.edit(from, txn.nodes.at(from_generation));
+        taken += mapping::replace(&mut edit, range, None, geometry, &mut moved);
+        let mut edit = ready.edit(to, txn.nodes.at(to_generation));
+        replaced += mapping::replace(&mut edit, range, Some(addr), geometry, &mut freed);
     }
     for (id, grown) in [(staging, -i64::from(taken)), (volume, i64::from(taken) - i64::from(replaced))] {
         if let Some(joined) = txn.volumes.get_mut(&id) {
@@ -114,5 +100,5 @@ fn move_extents(
         }
     }
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
-    Ok(Ok(Step::Done))
+    Ok(Entered::Done)
 }

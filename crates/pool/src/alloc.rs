@@ -87,7 +87,7 @@ impl State {
     }
 
     fn dirty_nodes(&self) -> u64 {
-        self.open.dirty_nodes.get() as u64 + self.committing_nodes
+        self.open.nodes.dirty() as u64 + self.committing_nodes
     }
 
     /// True if a change of the trees may go ahead: all its nodes will find room at commit.

@@ -4,10 +4,8 @@
 use std::ops::ControlFlow;
 
 use base::{Crc, Lba, VolumeId};
-use btree::{Edit, Fault, NodeCache, Tree};
+use btree::{Editor, Fault, Key, Store, Tree};
 use format::records::{Checksums, MAX_CHECKSUMS, checksum_key, encode_checksums};
-
-type Step<T> = std::result::Result<T, Fault>;
 
 /// A record, taken out of its node.
 struct Owned {
@@ -38,78 +36,44 @@ impl Owned {
         }
     }
 
-    fn insert(&self, tree: &mut Tree, edit: &mut Edit<'_>) -> Step<()> {
+    fn insert(&self, edit: &mut Editor<'_>) {
         let mut value = Vec::with_capacity(12 + 4 * self.crcs.len());
         encode_checksums(&mut value, self.volume, self.lba, self.crcs.iter().copied());
-        tree.insert(edit, &checksum_key(self.offset), &value)
+        edit.insert(&checksum_key(self.offset), &value);
     }
 }
 
-/// The record that begins at or before `offset`; a malformed one counts as none, its blocks have no checksum then.
-fn floor(tree: &Tree, cache: &mut NodeCache, offset: u32) -> Step<Option<Owned>> {
-    let found = tree.get_le(cache, &checksum_key(offset), |k, v| Checksums::decode(k, v).map(|r| Owned::of(&r)))?;
-    Ok(found.flatten())
+/// What [`record`] of `[offset, offset + len)` edits.
+pub(crate) fn range(tree: &Tree, offset: u32, len: u32) -> (&Tree, Key, Key) {
+    (tree, Key::new(&checksum_key(offset)), Key::new(&checksum_key(offset + len)))
 }
 
-/// `Ok` when all that [`record`] of `[offset, offset + len)` needs is resident.
-pub(crate) fn prepare(tree: &Tree, cache: &mut NodeCache, offset: u32, len: u32) -> Step<()> {
-    // From the record before, which may be cut or prolonged.
-    let from = tree.get_le(cache, &checksum_key(offset.saturating_sub(1)), |k, _| k.to_vec())?;
-    let from = from.unwrap_or_else(|| checksum_key(offset).to_vec());
-    tree.prepare(cache, &from, &checksum_key(offset + len))
-}
-
-/// Up to `max` nodes of the tree of a group of `blocks` blocks that are not resident though their parents are.
-pub(crate) fn missing(tree: &Tree, cache: &mut NodeCache, blocks: u32, max: usize) -> Vec<Fault> {
-    // Leaves of fewer blocks may be passed over.
-    const STRIDE: usize = 64;
-    let mut missing: Vec<Fault> = Vec::new();
-    for offset in (0..blocks).step_by(STRIDE) {
-        let found = tree.get_le(cache, &checksum_key(offset), |_, _| ());
-        if let Err(fault) = found
-            && missing.last().is_none_or(|last| last.ptr.addr != fault.ptr.addr)
-        {
-            missing.push(fault);
-            if missing.len() == max {
-                break;
-            }
-        }
-    }
-    missing
-}
-
-/// Records the checksums of the blocks from `offset` on, which are `volume`'s from `lba` on. After [`prepare`] it does not fault.
-pub(crate) fn record(
-    tree: &mut Tree,
-    edit: &mut Edit<'_>,
-    offset: u32,
-    volume: VolumeId,
-    lba: Lba,
-    crcs: &[Crc],
-) -> Step<()> {
+/// Records the checksums of the blocks from `offset` on, which are `volume`'s from `lba` on. A malformed
+/// record counts as none, its blocks have no checksum then.
+pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: Lba, crcs: &[Crc]) {
     let end = offset + crcs.len() as u32;
-    let mut before = if offset > 0 { floor(tree, edit.cache, offset - 1)? } else { None };
+    let owned = |k: &[u8], v: &[u8]| Checksums::decode(k, v).map(|r| Owned::of(&r));
+    let mut before = offset.checked_sub(1).and_then(|last| edit.get_le(&checksum_key(last), owned).flatten());
     if let Some(b) = before.as_mut().filter(|b| b.end() > offset) {
         if b.end() > end {
-            b.tail(end).insert(tree, edit)?;
+            b.tail(end).insert(edit);
         }
         b.crcs.truncate((offset - b.offset) as usize);
-        b.insert(tree, edit)?;
+        b.insert(edit);
     }
     let mut old = Vec::new();
-    tree.scan(edit.cache, &checksum_key(offset), &checksum_key(end), |k, v| {
-        old.push((k.to_vec(), Checksums::decode(k, v).map(|r| r.offset + r.len()).unwrap_or(0)));
+    edit.scan(&checksum_key(offset), &checksum_key(end), |k, v| {
+        old.push((k.to_vec(), Checksums::decode(k, v).map_or(0, |r| r.offset + r.len())));
         ControlFlow::Continue(())
-    })?;
+    });
     if let Some((key, last_end)) = old.last()
         && *last_end > end
-        && let Some(tail) =
-            tree.get_with(edit.cache, key, |v| Checksums::decode(key, v).map(|r| Owned::of(&r).tail(end)))?.flatten()
+        && let Some(last) = edit.get(key).and_then(|v| owned(key, v))
     {
-        tail.insert(tree, edit)?;
+        last.tail(end).insert(edit);
     }
     for (key, _) in &old {
-        tree.remove(edit, key)?;
+        edit.remove(key);
     }
     let mut at = 0;
     if let Some(mut b) =
@@ -119,31 +83,30 @@ pub(crate) fn record(
         at = room.min(crcs.len());
         if at > 0 {
             b.crcs.extend_from_slice(&crcs[..at]);
-            b.insert(tree, edit)?;
+            b.insert(edit);
         }
     }
     while at < crcs.len() {
         let n = (crcs.len() - at).min(MAX_CHECKSUMS as usize);
         let crcs = crcs[at..at + n].to_vec();
-        Owned { offset: offset + at as u32, volume, lba: lba.plus(at as u64), crcs }.insert(tree, edit)?;
+        Owned { offset: offset + at as u32, volume, lba: lba.plus(at as u64), crcs }.insert(edit);
         at += n;
     }
-    Ok(())
 }
 
 /// Appends the checksums of `len` blocks from `offset` on to `out`; false if one is missing or belongs to another block than `lba` and
 /// those after it of `volume`.
 pub(crate) fn lookup(
     tree: &Tree,
-    cache: &mut NodeCache,
+    store: &Store,
     (offset, len): (u32, u32),
     volume: VolumeId,
     lba: Lba,
     out: &mut impl Extend<Crc>,
-) -> Step<bool> {
+) -> Result<bool, Fault> {
     let mut at = 0;
     while at < len {
-        let taken = tree.get_le(cache, &checksum_key(offset + at), |k, v| {
+        let taken = tree.get_le(store, &checksum_key(offset + at), |k, v| {
             let r = Checksums::decode(k, v)?;
             let skip = offset + at - r.offset;
             let owned = r.volume == volume && r.lba.0 + u64::from(skip) == lba.0 + u64::from(at);

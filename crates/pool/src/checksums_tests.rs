@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use base::Generation;
-use btree::{DirtyCount, Freed};
+use btree::Changes;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,25 +11,24 @@ proptest! {
     #[test]
     fn the_last_record_of_a_block_is_found(ops in prop::collection::vec((0u32..300, 1u32..150, 1u32..3, 0u64..3), 1..60)) {
         let mut tree = Tree::new(1);
-        let mut cache = NodeCache::new(64);
-        let (mut freed, mut dirty) = (Freed::default(), DirtyCount::default());
+        let (mut store, mut changes) = (Store::new(64), Changes::new(Generation(1)));
         let mut model: BTreeMap<u32, (VolumeId, Lba, Crc)> = BTreeMap::new();
         for (n, (offset, len, volume, shift)) in ops.into_iter().enumerate() {
             let (volume, lba) = (VolumeId(volume), Lba(u64::from(offset) + shift * 1000));
             let crcs: Vec<Crc> = (0..len).map(|i| n as u32 * 1000 + i).collect();
-            let mut edit = Edit { cache: &mut cache, generation: Generation(1), freed: &mut freed, dirty: &mut dirty };
-            record(&mut tree, &mut edit, offset, volume, lba, &crcs).expect("resident");
+            let mut ready = store.ready([range(&tree, offset, len)]).expect("resident");
+            record(&mut ready.edit(&mut tree, &mut changes), offset, volume, lba, &crcs);
             for (i, &crc) in crcs.iter().enumerate() {
                 model.insert(offset + i as u32, (volume, lba.plus(i as u64), crc));
             }
             for (&block, &(volume, lba, crc)) in &model {
                 let mut out = Vec::new();
-                prop_assert!(lookup(&tree, &mut cache, (block, 1), volume, lba, &mut out).expect("resident"));
+                prop_assert!(lookup(&tree, &store, (block, 1), volume, lba, &mut out).expect("resident"));
                 prop_assert_eq!(&out, &[crc]);
-                prop_assert!(!lookup(&tree, &mut cache, (block, 1), volume, lba.plus(1), &mut out).expect("resident"));
+                prop_assert!(!lookup(&tree, &store, (block, 1), volume, lba.plus(1), &mut out).expect("resident"));
             }
             let mut out = Vec::new();
-            prop_assert!(lookup(&tree, &mut cache, (offset, len), volume, lba, &mut out).expect("resident"));
+            prop_assert!(lookup(&tree, &store, (offset, len), volume, lba, &mut out).expect("resident"));
             prop_assert_eq!(out, crcs);
         }
     }
@@ -37,14 +36,13 @@ proptest! {
     #[test]
     fn sequential_single_blocks_share_records(n in 65u32..200) {
         let mut tree = Tree::new(1);
-        let mut cache = NodeCache::new(64);
-        let (mut freed, mut dirty) = (Freed::default(), DirtyCount::default());
+        let (mut store, mut changes) = (Store::new(64), Changes::new(Generation(1)));
         for i in 0..n {
-            let mut edit = Edit { cache: &mut cache, generation: Generation(1), freed: &mut freed, dirty: &mut dirty };
-            record(&mut tree, &mut edit, i, VolumeId(1), Lba(u64::from(i)), &[i]).expect("resident");
+            let mut ready = store.ready([range(&tree, i, 1)]).expect("resident");
+            record(&mut ready.edit(&mut tree, &mut changes), i, VolumeId(1), Lba(u64::from(i)), &[i]);
         }
         let mut records = 0;
-        tree.scan(&mut cache, &[0], &[0xff], |_, _| { records += 1; ControlFlow::Continue(()) }).expect("resident");
+        tree.scan(&store, &[0], &[0xff], |_, _| { records += 1; ControlFlow::Continue(()) }).expect("resident");
         prop_assert_eq!(records, n.div_ceil(MAX_CHECKSUMS));
     }
 }

@@ -73,7 +73,7 @@ impl Frozen {
     }
 
     pub fn generation(&self) -> Generation {
-        self.txn.generation
+        self.txn.generation()
     }
 
     /// What is allocated (true), then what is freed, in slices.
@@ -122,10 +122,10 @@ impl Pool {
         let from = self.rt().precise_now();
         let frozen = {
             let mut st = self.state_mut();
-            let generation = st.open.generation;
+            let generation = st.open.generation();
             st.publishing = st.open.published;
             st.committing = Some(generation);
-            st.committing_nodes = st.open.dirty_nodes.get() as u64;
+            st.committing_nodes = st.open.nodes.dirty() as u64;
             Frozen::new(std::mem::replace(&mut st.open, Txn::new(Generation(generation.0 + 2))))
         };
         let took = self.rt().precise_now().since(from);
@@ -270,7 +270,7 @@ impl Pool {
     async fn gather_frees(&self, frozen: &mut Frozen) {
         let blocks = self.state().geometry.group_blocks;
         let txn = &mut frozen.txn;
-        let own = (std::mem::take(&mut txn.frees), std::mem::take(&mut txn.freed_nodes));
+        let own = (std::mem::take(&mut txn.frees), txn.nodes.take_freed());
         let rounds = txn.rounds.iter_mut().map(|r| (std::mem::take(&mut r.frees), std::mem::take(&mut r.freed_nodes)));
         for (mut frees, nodes) in std::iter::once(own).chain(rounds) {
             let mut nodes = nodes.resolve();
@@ -279,7 +279,7 @@ impl Pool {
                 {
                     let mut st = self.state_mut();
                     for NodePtr { addr, .. } in nodes.by_ref().take(RUNS) {
-                        st.cache.forget(addr);
+                        st.store.forget(addr);
                         push_run(&mut frees, Run { addr, len: 1 }, blocks);
                         done += 1;
                     }
@@ -323,9 +323,9 @@ impl Pool {
                 let mut st = self.state_mut();
                 for _ in 0..SLICE {
                     let Some(((id, page), before)) = frozen.before.pop_first() else { break };
-                    if st.note_page(id, page, &before, frozen.txn.generation) {
+                    if st.note_page(id, page, &before, frozen.txn.generation()) {
                         written += 1;
-                        if st.group(id).record.bitmap_generations[page as usize] == frozen.txn.generation {
+                        if st.group(id).record.bitmap_generations[page as usize] == frozen.txn.generation() {
                             frozen.bitmap_pages.push((id, page));
                         }
                         frozen.table_pages.insert(st.page_of_group(id));

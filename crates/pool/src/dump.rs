@@ -222,7 +222,7 @@ impl Checker<'_> {
 }
 
 fn whole(walk: &Walk, out: &mut dyn FnMut(Item)) {
-    if !walk.whole {
+    if !walk.is_whole() {
         out(Item::Unreadable { what: "a part of the tree; run forebay check".to_owned() });
     }
 }

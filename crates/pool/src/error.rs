@@ -43,6 +43,15 @@ pub struct PoolError {
 /// What the pool's functions return.
 pub type Result<T> = std::result::Result<T, PoolError>;
 
+/// What a synchronous step over resident nodes returns.
+pub type Step<T> = std::result::Result<T, btree::Stop<PoolError>>;
+
+impl From<PoolError> for btree::Stop<PoolError> {
+    fn from(e: PoolError) -> btree::Stop<PoolError> {
+        btree::Stop::Error(e)
+    }
+}
+
 impl PoolError {
     /// An error of `kind` that reads `context`.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> PoolError {

@@ -7,16 +7,15 @@
 
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, Crc, Epoch, Lba, PoolAddr, Slice, SliceList, VolumeId};
-use btree::{Edit, Fault};
 use format::page::GroupKind;
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Pool;
 use crate::alloc::{Alloc, Purpose};
-use crate::error::{ErrorKind, PoolError, Result};
-use crate::extents::Run;
-use crate::state::{Pin, State};
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::extents::{Run, push_run};
+use crate::state::{Pin, State, no_such_volume};
 use crate::{checksums, mapping};
 
 /// Blocks that are read, written or mapped in one step.
@@ -93,7 +92,7 @@ impl Pool {
     }
 
     async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await??;
+        let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await?;
         let mut out = SliceList::new();
         if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
@@ -127,7 +126,7 @@ impl Pool {
         let mut at = lba;
         while at < end {
             let n = (end.0 - at.0).min(STEP_BLOCKS);
-            self.resident(Class::Foreground, |st| plan_read(st, (volume, None), at, n)).await??;
+            self.resident(Class::Foreground, |st| plan_read(st, (volume, None), at, n)).await?;
             at = at.plus(n);
             self.rt().yield_now().await;
         }
@@ -141,7 +140,7 @@ impl Pool {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let from = lba.plus(at);
-            let plan = self.resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n)).await??;
+            let plan = self.resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n)).await?;
             for p in &plan.pieces {
                 match p.place {
                     Some((_, first)) => out.extend(plan.crcs[first..first + p.len as usize].iter().copied().map(Some)),
@@ -179,11 +178,7 @@ impl Pool {
             self.give_back(&runs);
             return Err(e);
         }
-        let mapped = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs, size)).await;
-        let outcome = match mapped {
-            Ok(outcome) => outcome,
-            Err(e) => Err(e),
-        };
+        let outcome = self.resident(Class::Foreground, |st| map(st, volume, lba, &runs, &crcs, size)).await;
         if outcome.is_ok() {
             self.state_mut().end_writing(&runs);
         } else {
@@ -272,7 +267,7 @@ impl Pool {
         let mut at = lba;
         while at < end {
             self.admit(Purpose::Free).await?;
-            at = self.resident(Class::Foreground, |st| unmap(st, volume, at, end)).await??;
+            at = self.resident(Class::Foreground, |st| unmap(st, volume, at, end)).await?;
             self.after_change();
             self.rt().yield_now().await;
         }
@@ -287,13 +282,12 @@ impl Pool {
             let step = |st: &mut State| {
                 // A round has a clone of the mapping, which will take its place: it would bring back what is unmapped here.
                 if st.volumes.get(&volume).is_some_and(|v| v.round.is_some()) {
-                    return Ok(Ok(None));
+                    return Ok(None);
                 }
                 let size = st.volumes.get(&volume).map_or(0, |v| v.record.size_bytes);
-                let done = unmap(st, volume, at.max(Lba(size.div_ceil(BLOCK_U64))), END_OF_SPACE)?;
-                Ok(done.map(Some))
+                unmap(st, volume, at.max(Lba(size.div_ceil(BLOCK_U64))), END_OF_SPACE).map(Some)
             };
-            match self.resident(Class::Foreground, step).await?? {
+            match self.resident(Class::Foreground, step).await? {
                 Some(upto) => at = upto,
                 None => self.rt().sleep(AFTER_ROUND).await,
             }
@@ -308,13 +302,10 @@ impl Pool {
     pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let extents = self
             .resident(Class::Foreground, |st| {
-                let v = match st.volumes.get(&volume).filter(|v| v.is_live()) {
-                    Some(v) => v,
-                    None => return Ok(Err(crate::state::no_such_volume(volume))),
-                };
-                mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), max.saturating_add(1))
+                let v = st.volumes.get(&volume).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(volume))?;
+                mapping::overlapping(&v.mapping.tree, &st.store, &st.geometry, (lba, end), max.saturating_add(1))
             })
-            .await??;
+            .await?;
         // One more than was asked for: there may be others behind it, whether it joins its neighbours or not.
         let all = extents.len() <= max;
         let mut out: Vec<(Lba, u64)> = Vec::new();
@@ -344,7 +335,7 @@ impl Pool {
     fn admits(&self, purpose: Purpose) -> Result<(bool, bool)> {
         let st = self.state();
         st.standing.permit()?;
-        Ok((st.admit(purpose), st.open.dirty_nodes.get() as u64 >= 2 * self.settings().dirty_nodes))
+        Ok((st.admit(purpose), st.open.nodes.dirty() as u64 >= 2 * self.settings().dirty_nodes))
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<()> {
@@ -391,23 +382,13 @@ impl Pool {
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
-fn plan_read(
-    st: &mut State,
-    (volume, staged): Origin,
-    lba: Lba,
-    blocks: u64,
-) -> std::result::Result<Result<Plan>, Fault> {
+fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) -> Step<Plan> {
     let staging = staged.and_then(|epoch| st.stagings.get(&(volume, epoch)).copied());
     let volume = staging.unwrap_or(volume);
-    let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
-        return Ok(Err(crate::state::no_such_volume(volume)));
-    };
+    let v = st.volumes.get(&volume).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(volume))?;
     let owner = v.record.owner();
     let end = lba.plus(blocks);
-    let extents = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), usize::MAX)? {
-        Ok(e) => e,
-        Err(e) => return Ok(Err(e)),
-    };
+    let extents = mapping::overlapping(&v.mapping.tree, &st.store, &st.geometry, (lba, end), usize::MAX)?;
     let mut plan = Plan { pieces: SmallVec::new(), crcs: SmallVec::new(), pin: st.pin.clone() };
     let mut at = lba.0;
     for e in extents {
@@ -418,13 +399,13 @@ fn plan_read(
         let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
         let (group, offset) = st.geometry.split(addr);
         let Some(g) = st.groups.get(group.0 as usize) else {
-            return Ok(Err(PoolError::new(ErrorKind::Damaged, format!("{addr:?} is outside of the pool"))));
+            return Err(PoolError::new(ErrorKind::Damaged, format!("{addr:?} is outside of the pool")).into());
         };
         let start = plan.crcs.len();
         let tree = &g.checksums.tree;
-        if !checksums::lookup(tree, &mut st.cache, (offset, len), owner, Lba(from), &mut plan.crcs)? {
+        if !checksums::lookup(tree, &st.store, (offset, len), owner, Lba(from), &mut plan.crcs)? {
             let what = format!("block {addr} of the pool has no checksum for volume {volume}; run forebay check");
-            return Ok(Err(PoolError::new(ErrorKind::Damaged, what)));
+            return Err(PoolError::new(ErrorKind::Damaged, what).into());
         }
         plan.pieces.push(Piece { len, place: Some((addr, start)) });
         at = to;
@@ -432,99 +413,69 @@ fn plan_read(
     if at < end.0 {
         plan.pieces.push(Piece { len: (end.0 - at) as u32, place: None });
     }
-    Ok(Ok(plan))
+    Ok(plan)
 }
 
-/// Makes written blocks the content of `[lba, ..)`: mapping, checksums and the transaction's lists, all or nothing.
-fn map(
-    st: &mut State,
-    volume: VolumeId,
-    lba: Lba,
-    runs: &[Run],
-    crcs: &[Crc],
-    size: Option<u64>,
-) -> std::result::Result<Result<()>, Fault> {
-    let Some(v) = st.volumes.get(&volume).filter(|v| v.is_live()) else {
-        return Ok(Err(crate::state::no_such_volume(volume)));
-    };
-    if v.is_being_adopted() {
-        return Ok(Err(crate::state::no_such_volume(volume)));
-    }
-    let owner = v.record.owner();
-    mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, lba.plus(crcs.len() as u64)))?;
-    for run in runs {
-        let (group, offset) = st.geometry.split(run.addr);
-        checksums::prepare(&st.groups[group.0 as usize].checksums.tree, &mut st.cache, offset, run.len)?;
-    }
+/// Makes written blocks the content of `[lba, ..)`: mapping, checksums and the transaction's lists, all or
+/// nothing.
+fn map(st: &mut State, volume: VolumeId, lba: Lba, runs: &[Run], crcs: &[Crc], size: Option<u64>) -> Step<()> {
+    let (open, committing) = (st.open.generation(), st.committing);
+    let State { store, groups, volumes, geometry, open: txn, held, .. } = st;
+    let v = volumes.get_mut(&volume).filter(|v| v.is_live() && !v.is_being_adopted());
+    let v = v.ok_or_else(|| no_such_volume(volume))?;
+    let (owner, range) = (v.record.owner(), (lba, lba.plus(crcs.len() as u64)));
+    let sums = runs.iter().map(|run| {
+        let (group, offset) = geometry.split(run.addr);
+        checksums::range(&groups[group.0 as usize].checksums.tree, offset, run.len)
+    });
     // A malformed record is found now, before anything is changed.
-    let end = lba.plus(crcs.len() as u64);
-    if let Err(e) = mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), usize::MAX)? {
-        return Ok(Err(e));
-    }
-    let (open, committing) = (st.open.generation, st.committing);
+    mapping::overlapping(&v.mapping.tree, store, geometry, range, usize::MAX)?;
+    let mut ready = store.ready([mapping::range(&v.mapping.tree, range)].into_iter().chain(sums))?;
+    v.begin_edit(open, committing);
+    txn.volumes.insert(volume);
     let mut freed = Vec::new();
     let mut at = 0u64;
     for run in runs {
-        let (group, offset) = st.geometry.split(run.addr);
+        let (group, offset) = geometry.split(run.addr);
         let from = lba.plus(at);
-        let State { cache, groups, volumes, geometry, open: txn, held, .. } = st;
-        let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
         let g = &mut groups[group.0 as usize];
         g.checksums.begin_edit(open, committing);
         txn.checksums.insert(group);
         let part = &crcs[at as usize..at as usize + run.len as usize];
-        checksums::record(&mut g.checksums.tree, &mut edit, offset, owner, from, part)?;
-        let Some(v) = volumes.get_mut(&volume) else { continue };
-        v.begin_edit(open, committing);
-        txn.volumes.insert(volume);
+        checksums::record(&mut ready.edit(&mut g.checksums.tree, &mut txn.nodes), offset, owner, from, part);
+        let mut edit = ready.edit(&mut v.mapping.tree, &mut txn.nodes);
         let range = (from, from.plus(u64::from(run.len)));
-        let unmapped = mapping::replace(&mut v.mapping.tree, &mut edit, range, Some(run.addr), geometry, &mut freed)?;
-        match unmapped {
-            Ok(n) => {
-                let more = v.record.allocated_blocks.saturating_add(u64::from(run.len));
-                held.change(v, |v| v.record.allocated_blocks = more.saturating_sub(u64::from(n)));
-            }
-            Err(e) => return Ok(Err(e)),
-        }
-        st.note_alloc(*run);
+        let unmapped = mapping::replace(&mut edit, range, Some(run.addr), geometry, &mut freed);
+        let more = v.record.allocated_blocks.saturating_add(u64::from(run.len));
+        held.change(v, |v| v.record.allocated_blocks = more.saturating_sub(u64::from(unmapped)));
+        push_run(&mut txn.allocs, *run, geometry.group_blocks);
         at += u64::from(run.len);
     }
-    freed.into_iter().for_each(|r| st.note_free(r));
-    if let (Some(size), Some(v)) = (size, st.volumes.get_mut(&volume)) {
+    if let Some(size) = size {
         v.record.size_bytes = size;
     }
-    Ok(Ok(()))
+    freed.into_iter().for_each(|r| st.note_free(r));
+    Ok(())
 }
 
 /// Unmaps a bounded part of `[lba, end)`; returns where it stopped.
-fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> std::result::Result<Result<Lba>, Fault> {
-    let Some(v) = st.volumes.get(&volume).filter(|v| !v.gone) else {
-        return Ok(Err(crate::state::no_such_volume(volume)));
-    };
-    if v.is_being_adopted() {
-        return Ok(Err(crate::state::no_such_volume(volume)));
-    }
-    let old = match mapping::overlapping(&v.mapping.tree, &mut st.cache, &st.geometry, (lba, end), STEP_EXTENTS)? {
-        Ok(old) => old,
-        Err(e) => return Ok(Err(e)),
-    };
-    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Ok(end)) };
-    let from = first.lba.max(lba);
-    let upto = Lba(last.end().min(end.0));
-    mapping::prepare(&v.mapping.tree, &mut st.cache, &st.geometry, (from, upto))?;
-    let (open, committing) = (st.open.generation, st.committing);
-    let State { cache, volumes, geometry, open: txn, held, .. } = st;
-    let Some(v) = volumes.get_mut(&volume) else { return Ok(Ok(end)) };
+fn unmap(st: &mut State, volume: VolumeId, lba: Lba, end: Lba) -> Step<Lba> {
+    let (open, committing) = (st.open.generation(), st.committing);
+    let State { store, volumes, geometry, open: txn, held, .. } = st;
+    let v = volumes.get_mut(&volume).filter(|v| !v.gone && !v.is_being_adopted());
+    let v = v.ok_or_else(|| no_such_volume(volume))?;
+    let old = mapping::overlapping(&v.mapping.tree, store, geometry, (lba, end), STEP_EXTENTS)?;
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(end) };
+    let (from, upto) = (first.lba.max(lba), Lba(last.end().min(end.0)));
+    let mut ready = store.ready([mapping::range(&v.mapping.tree, (from, upto))])?;
     v.begin_edit(open, committing);
     txn.volumes.insert(volume);
-    let mut edit = Edit { cache, generation: open, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let mut edit = ready.edit(&mut v.mapping.tree, &mut txn.nodes);
     let mut freed = Vec::new();
-    match mapping::replace(&mut v.mapping.tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
-        Ok(n) => held.change(v, |v| {
-            v.record.allocated_blocks = v.record.allocated_blocks.saturating_sub(u64::from(n));
-        }),
-        Err(e) => return Ok(Err(e)),
-    }
+    let unmapped = mapping::replace(&mut edit, (from, upto), None, geometry, &mut freed);
+    held.change(v, |v| {
+        v.record.allocated_blocks = v.record.allocated_blocks.saturating_sub(u64::from(unmapped));
+    });
     freed.into_iter().for_each(|r| st.note_free(r));
-    Ok(Ok(if old.len() >= STEP_EXTENTS { upto } else { end }))
+    Ok(if old.len() >= STEP_EXTENTS { upto } else { end })
 }

@@ -49,14 +49,14 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use base::{BLOCK, Generation, GroupId, PoolAddr, Slice};
+use base::{BLOCK, Generation, GroupId, Slice};
 use rt::Rt;
 use rt::sync::Event;
 use rustc_hash::FxHashMap;
 
 pub use create::{check_create, create};
 pub use device::DeviceErrors;
-pub use error::{ErrorKind, PoolError, Result};
+pub use error::{ErrorKind, PoolError, Result, Step};
 pub use format::page::CacheMode;
 pub use open::DeviceFile;
 pub use round::Round;
@@ -78,7 +78,6 @@ struct Inner {
     /// A commit that failed and has to be tried again.
     frozen: RefCell<Option<Frozen>>,
     metrics: RefCell<CommitMetrics>,
-    loading: RefCell<FxHashMap<PoolAddr, Event>>,
     loading_maps: RefCell<FxHashMap<GroupId, Event>>,
     zeros: Slice,
     /// Someone wants a commit.
@@ -148,7 +147,6 @@ impl Pool {
             state: RefCell::new(state),
             frozen: RefCell::new(None),
             metrics: RefCell::new(CommitMetrics::default()),
-            loading: RefCell::new(FxHashMap::default()),
             loading_maps: RefCell::new(FxHashMap::default()),
             zeros: rt.bufs().zeroed(ZEROS).freeze(),
             requested: Cell::new(false),
@@ -169,7 +167,7 @@ impl Pool {
             let st = self.state();
             st.standing.permit()?;
             let target = match st.committing {
-                _ if !st.open.is_clean() => st.open.generation,
+                _ if !st.open.is_clean() => st.open.generation(),
                 Some(running) => running,
                 None => return Ok(()),
             };
@@ -298,7 +296,7 @@ impl Pool {
     pub(crate) fn after_change(&self) {
         let (first, much) = {
             let st = self.state();
-            (!st.open.is_clean(), st.open.dirty_nodes.get() as u64 >= self.settings().dirty_nodes)
+            (!st.open.is_clean(), st.open.nodes.dirty() as u64 >= self.settings().dirty_nodes)
         };
         if first {
             self.0.dirtied.notify();
@@ -342,10 +340,6 @@ impl Pool {
 
     pub(crate) fn metrics_mut(&self) -> RefMut<'_, CommitMetrics> {
         self.0.metrics.borrow_mut()
-    }
-
-    pub(crate) fn loading(&self) -> &RefCell<FxHashMap<PoolAddr, Event>> {
-        &self.0.loading
     }
 
     pub(crate) fn loading_maps(&self) -> &RefCell<FxHashMap<GroupId, Event>> {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use base::Generation;
-use btree::{DirtyCount, Freed};
+use btree::Changes;
 use proptest::prelude::*;
 
 use super::*;
@@ -14,15 +14,15 @@ proptest! {
     #[test]
     fn replace_agrees_with_a_map_of_blocks(ops in prop::collection::vec((0u64..200, 1u64..40, prop::option::of(0u64..500)), 1..60)) {
         let mut tree = Tree::new(1);
-        let mut cache = NodeCache::new(64);
-        let (mut freed_nodes, mut dirty) = (Freed::default(), DirtyCount::default());
+        let (mut store, mut changes) = (Store::new(64), Changes::new(Generation(1)));
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
         for (lba, len, addr) in ops {
             let addr = addr.map(|a| PoolAddr(a * u64::from(GROUP)));
-            let range = (Lba(lba), Lba(lba + len));
+            let blocks_of = (Lba(lba), Lba(lba + len));
             let mut freed = Vec::new();
-            let mut edit = Edit { cache: &mut cache, generation: Generation(1), freed: &mut freed_nodes, dirty: &mut dirty };
-            let blocks = replace(&mut tree, &mut edit, range, addr, &GEOMETRY, &mut freed).expect("resident").expect("sound");
+            let mut ready = store.ready([range(&tree, blocks_of)]).expect("resident");
+            let mut edit = ready.edit(&mut tree, &mut changes);
+            let blocks = replace(&mut edit, blocks_of, addr, &GEOMETRY, &mut freed);
             let mut want: Vec<u64> = (lba..lba + len).filter_map(|b| model.remove(&b)).collect();
             let mut got: Vec<u64> = freed.iter().flat_map(|r| (0..u64::from(r.len)).map(|i| r.addr.0 + i)).collect();
             want.sort_unstable();
@@ -32,7 +32,7 @@ proptest! {
             if let Some(a) = addr {
                 model.extend((0..len).map(|i| (lba + i, a.0 + i)));
             }
-            let all = overlapping(&tree, &mut cache, &GEOMETRY, (Lba(0), Lba(1 << 40)), usize::MAX).expect("resident").expect("sound");
+            let all = overlapping(&tree, &store, &GEOMETRY, (Lba(0), Lba(1 << 40)), usize::MAX).expect("resident");
             let flat: Vec<(u64, u64)> = all.iter().flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i))).collect();
             prop_assert_eq!(flat, model.iter().map(|(&a, &b)| (a, b)).collect::<Vec<_>>());
         }

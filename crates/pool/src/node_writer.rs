@@ -49,7 +49,7 @@ impl<'w> NodeWriter<'w> {
             let next = run.at.addr.plus(u64::from(run.filled));
             let from = run.filled as usize * BLOCK;
             let place = &mut run.buf[from..from + BLOCK];
-            let written = out.next(&mut self.pool.state_mut().cache, &mut || Some(next), place);
+            let written = out.next(&mut self.pool.state_mut().store, &mut || Some(next), place);
             match written {
                 Ok(None) => return Ok(false),
                 Ok(Some(addr)) if addr == next => {

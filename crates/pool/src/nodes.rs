@@ -1,58 +1,53 @@
 //! Loading what is not resident: nodes of trees, bitmaps of groups.
 
-use base::{BLOCK, Generation, GroupId};
-use btree::Fault;
+use std::ops::DerefMut;
+
+use base::{BLOCK, Generation, GroupId, Slice};
+use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind, decode_bitmap, open_page};
 use queue::Class;
 use rt::sync::Event;
 
 use crate::Pool;
-use crate::error::{ErrorKind, PoolError, Result};
+use crate::error::{ErrorKind, PoolError, Result, Step};
 use crate::state::{Maps, Pin, State};
 
-impl Pool {
-    /// Runs a synchronous step over resident nodes until it needs no more: loads what it faults on and tries again.
-    pub(crate) async fn resident<T>(
-        &self,
-        class: Class,
-        mut step: impl FnMut(&mut State) -> std::result::Result<T, Fault>,
-    ) -> Result<T> {
-        loop {
-            // The pin must be taken in the same breath as the look at the tree.
-            let (fault, pin) = {
-                let mut st = self.state_mut();
-                match step(&mut st) {
-                    Ok(t) => return Ok(t),
-                    Err(fault) => (fault, st.pin.clone()),
-                }
-            };
-            // Boxed, as all that is rare on the way of a request: what a task carries about should be small.
-            Box::pin(self.load_node(&fault, class, &pin)).await?;
-        }
+/// How the pool's nodes are loaded, by requests of a class.
+pub(crate) struct Nodes<'p>(pub &'p Pool, pub Class);
+
+impl Loader for Nodes<'_> {
+    type State = State;
+    type Error = PoolError;
+    type Pin = Pin;
+
+    fn state(&mut self) -> impl DerefMut<Target = State> {
+        self.0.state_mut()
     }
 
-    /// Brings a node into memory. Tasks that want the same node wait for one read.
-    pub(crate) async fn load_node(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
-        let addr = fault.ptr.addr;
-        let running = self.loading().borrow().get(&addr).map(Event::wait);
-        if let Some(wait) = running {
-            wait.await;
-            return Ok(());
-        }
-        let event = Event::new();
-        self.loading().borrow_mut().insert(addr, event.clone());
-        let outcome = self.load_node_alone(fault, class, pin).await;
-        self.loading().borrow_mut().remove(&addr);
-        event.notify();
-        outcome
+    fn store(st: &mut State) -> &mut Store {
+        &mut st.store
     }
 
-    async fn load_node_alone(&self, fault: &Fault, class: Class, pin: &Pin) -> Result<()> {
-        if !self.state().geometry.contains(fault.ptr.addr) {
+    fn pin(st: &State) -> Pin {
+        st.pin.clone()
+    }
+
+    async fn read(&mut self, fault: &Fault, pin: &Pin) -> Result<Slice> {
+        if !self.0.state().geometry.contains(fault.ptr.addr) {
             return Err(damaged(fault, "its address is outside of the pool"));
         }
-        let bytes = self.read_verified(fault.ptr.addr, &[fault.ptr.crc], class, pin).await?;
-        self.state_mut().cache.admit(fault, &bytes).map_err(|e| damaged(fault, e))
+        self.0.read_verified(fault.ptr.addr, &[fault.ptr.crc], self.1, pin).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
+    }
+}
+
+impl Pool {
+    /// Runs a synchronous step over resident nodes until it needs no more.
+    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+        btree::resident(&mut Nodes(self, class), step).await
     }
 
     /// Brings a group's bitmaps into memory.
@@ -163,7 +158,7 @@ impl Pool {
     }
 }
 
-pub(crate) fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
+fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
     PoolError::new(
         ErrorKind::Damaged,
         format!("tree {:#x}: the node at block {}: {why}; run forebay check", fault.tree, fault.ptr.addr),

@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use base::{BLOCK, Generation, GroupId, IoError};
-use btree::NodeCache;
+use btree::Store;
 use format::FormatError;
 use format::page::{
     GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, VolumeState, decode_groups, decode_volumes, open_page,
@@ -511,7 +511,7 @@ fn assemble(
         sequence: best.sequence,
         tables_digest: best.tables_digest,
         devices,
-        cache: NodeCache::new(settings.cached_nodes),
+        store: Store::new(settings.cached_nodes),
         held: crate::promises::Held::by(volumes.values()),
         volumes,
         stagings,

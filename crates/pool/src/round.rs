@@ -16,13 +16,13 @@
 use std::rc::Rc;
 
 use base::{BLOCK, Crc, Epoch, Generation, GroupId, Instant, Lba, SliceList, VolumeId};
-use btree::{DirtyCount, Edit, Fault, Freed, WriteOut};
+use btree::{Changes, WriteOut};
 use format::page::GroupKind;
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::alloc::Alloc;
-use crate::error::{ErrorKind, PoolError, Result};
+use crate::error::{ErrorKind, PoolError, Result, Step};
 use crate::extents::{Run, push_run};
 use crate::standing::Permit;
 use crate::state::State;
@@ -35,8 +35,8 @@ const SLICE: usize = 64;
 pub(crate) struct RoundTxn {
     pub allocs: Vec<Run>,
     pub frees: Vec<Run>,
-    pub freed_nodes: Freed,
-    pub dirty_nodes: DirtyCount,
+    /// In its trees, each of which has its own generation.
+    pub nodes: Changes,
     /// Its volumes.
     pub volumes: std::collections::BTreeMap<VolumeId, Joined>,
     /// The groups whose checksum trees it edits, and the generation of its edits.
@@ -96,8 +96,7 @@ impl Pool {
         st.round = Some(RoundTxn {
             allocs: Vec::new(),
             frees: Vec::new(),
-            freed_nodes: Freed::new(),
-            dirty_nodes: DirtyCount::default(),
+            nodes: Changes::new(Generation(0)),
             volumes: Default::default(),
             groups: Default::default(),
             cursor: None,
@@ -108,7 +107,7 @@ impl Pool {
 }
 
 /// The outcome of a step of a round.
-pub(crate) enum Step {
+pub(crate) enum Entered {
     /// It is done.
     Done,
     /// What it needs is in the direct transaction: that has to be committed first.
@@ -150,14 +149,11 @@ impl Round {
     }
 
     /// Runs a step until it is done.
-    pub(crate) async fn enter(
-        &self,
-        mut step: impl FnMut(&mut State) -> std::result::Result<Result<Step>, Fault>,
-    ) -> Result<()> {
+    pub(crate) async fn enter(&self, mut step: impl FnMut(&mut State) -> Step<Entered>) -> Result<()> {
         loop {
-            match self.0.resident(Class::Commit, &mut step).await?? {
-                Step::Done => return Ok(()),
-                Step::Busy => self.commit_direct().await?,
+            match self.0.resident(Class::Commit, &mut step).await? {
+                Entered::Done => return Ok(()),
+                Entered::Busy => self.commit_direct().await?,
             }
         }
     }
@@ -278,7 +274,7 @@ impl Round {
                 let next = run.addr.plus(u64::from(filled));
                 let from = filled as usize * BLOCK;
                 let place = &mut buf[from..from + BLOCK];
-                let written = out.next(&mut self.0.state_mut().cache, &mut || Some(next), place);
+                let written = out.next(&mut self.0.state_mut().store, &mut || Some(next), place);
                 match written {
                     Ok(None) => done = true,
                     Ok(Some(addr)) if addr == next => filled += 1,
@@ -393,7 +389,7 @@ impl State {
             if g.round.is_none() {
                 g.round = Some(g.checksums.tree.clone());
             }
-            let generation = Generation(self.open.generation.0 - 1);
+            let generation = Generation(self.open.generation().0 - 1);
             if let Some(r) = &mut self.round {
                 r.groups.entry(id).or_insert(generation);
                 r.cursor = Some((id, 0));
@@ -405,7 +401,7 @@ impl State {
     /// The round's trees take the place of the published ones, in the open transaction.
     fn merge_round(&mut self, _: Permit, cut: Published) -> Result<()> {
         let Some(round) = self.round.take() else { return Err(not_open()) };
-        let (open, committing) = (self.open.generation, self.committing);
+        let (open, committing) = (self.open.generation(), self.committing);
         for (id, joined) in &round.volumes {
             let Some(v) = self.volumes.get_mut(id) else { continue };
             v.begin_edit(open, committing);
@@ -425,8 +421,8 @@ impl State {
             self.open.checksums.insert(id);
             self.maybe_empty.insert(id);
         }
-        let RoundTxn { allocs, frees, freed_nodes, .. } = round;
-        self.open.rounds.push(Merged { allocs, frees, freed_nodes });
+        let RoundTxn { allocs, frees, mut nodes, .. } = round;
+        self.open.rounds.push(Merged { allocs, frees, freed_nodes: nodes.take_freed() });
         self.open.published = Some(cut);
         self.open.superblock = true;
         Ok(())
@@ -438,114 +434,88 @@ pub(crate) fn not_open() -> PoolError {
 }
 
 /// Makes a volume one of the round's; `Busy` if the direct transaction has changed it.
-pub(crate) fn join(st: &mut State, volume: VolumeId) -> Result<Step> {
-    let (committed, generation) = (st.committed, Generation(st.open.generation.0 - 1));
+pub(crate) fn join(st: &mut State, volume: VolumeId) -> Result<Entered> {
+    let (committed, generation) = (st.committed, Generation(st.open.generation().0 - 1));
     let Some(v) = st.volumes.get_mut(&volume).filter(|v| v.is_live()) else {
         return Err(crate::state::no_such_volume(volume));
     };
     if v.round.is_none() {
         if v.mapping.edited() > committed {
-            return Ok(Step::Busy);
+            return Ok(Entered::Busy);
         }
         v.round = Some(v.mapping.tree.clone());
     }
     let Some(r) = &mut st.round else { return Err(not_open()) };
     r.volumes.entry(volume).or_insert(Joined { generation, grown: 0 });
-    Ok(Step::Done)
+    Ok(Entered::Done)
 }
 
 /// Enters written blocks into the round's trees; all or nothing.
-fn map(
-    st: &mut State,
-    volume: VolumeId,
-    lba: Lba,
-    runs: &[Run],
-    crcs: &[Crc],
-) -> std::result::Result<Result<Step>, Fault> {
-    match join(st, volume) {
-        Ok(Step::Done) => {}
-        other => return Ok(other),
+fn map(st: &mut State, volume: VolumeId, lba: Lba, runs: &[Run], crcs: &[Crc]) -> Step<Entered> {
+    if let Entered::Busy = join(st, volume)? {
+        return Ok(Entered::Busy);
     }
-    let end = lba.plus(crcs.len() as u64);
-    let State { cache, groups, volumes, geometry, round, .. } = st;
-    let (Some(v), Some(txn)) = (volumes.get_mut(&volume), round) else { return Ok(Err(not_open())) };
-    let Some(tree) = &mut v.round else { return Ok(Err(not_open())) };
-    mapping::prepare(tree, cache, geometry, (lba, end))?;
-    for run in runs {
+    let range = (lba, lba.plus(crcs.len() as u64));
+    let State { store, groups, volumes, geometry, round, .. } = st;
+    let tree = volumes.get_mut(&volume).and_then(|v| v.round.as_mut()).ok_or_else(not_open)?;
+    let txn = round.as_mut().ok_or_else(not_open)?;
+    let joined = txn.volumes.get_mut(&volume).ok_or_else(not_open)?;
+    let sums = runs.iter().map(|run| {
         let (group, offset) = geometry.split(run.addr);
-        if let Some(t) = &groups[group.0 as usize].round {
-            checksums::prepare(t, cache, offset, run.len)?;
-        }
+        let tree = groups[group.0 as usize].round.as_ref()?;
+        txn.groups.get(&group).map(|_| checksums::range(tree, offset, run.len))
+    });
+    if sums.clone().any(|range| range.is_none()) {
+        return Err(not_open().into());
     }
     // A malformed record is found now, before anything is changed.
-    if let Err(e) = mapping::overlapping(tree, cache, geometry, (lba, end), usize::MAX)? {
-        return Ok(Err(e));
-    }
-    let Some(joined) = txn.volumes.get_mut(&volume) else { return Ok(Err(not_open())) };
-    let mut edit =
-        Edit { cache, generation: joined.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    mapping::overlapping(tree, store, geometry, range, usize::MAX)?;
+    let mut ready = store.ready([mapping::range(tree, range)].into_iter().chain(sums.flatten()))?;
     let mut freed = Vec::new();
     let mut at = 0u64;
     for run in runs {
         let (group, offset) = geometry.split(run.addr);
         let from = lba.plus(at);
-        let (Some(sums), Some(&generation)) = (&mut groups[group.0 as usize].round, txn.groups.get(&group)) else {
-            return Ok(Err(not_open()));
-        };
         let part = &crcs[at as usize..at as usize + run.len as usize];
-        edit.generation = generation;
-        checksums::record(sums, &mut edit, offset, volume, from, part)?;
-        edit.generation = joined.generation;
-        let range = (from, from.plus(u64::from(run.len)));
-        match mapping::replace(tree, &mut edit, range, Some(run.addr), geometry, &mut freed)? {
-            Ok(n) => joined.grown += i64::from(run.len) - i64::from(n),
-            Err(e) => return Ok(Err(e)),
+        if let (Some(sums), Some(generation)) = (&mut groups[group.0 as usize].round, txn.groups.get(&group)) {
+            checksums::record(&mut ready.edit(sums, txn.nodes.at(*generation)), offset, volume, from, part);
         }
+        let mut edit = ready.edit(tree, txn.nodes.at(joined.generation));
+        let range = (from, from.plus(u64::from(run.len)));
+        let unmapped = mapping::replace(&mut edit, range, Some(run.addr), geometry, &mut freed);
+        joined.grown += i64::from(run.len) - i64::from(unmapped);
         push_run(&mut txn.allocs, *run, geometry.group_blocks);
         at += u64::from(run.len);
     }
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
-    Ok(Ok(Step::Done))
+    Ok(Entered::Done)
 }
 
 /// Extents that one step unmaps.
 const STEP_EXTENTS: usize = 128;
 
 /// Unmaps a bounded part of `[lba, end)`; says in `next` where it stopped.
-fn unmap(
-    st: &mut State,
-    volume: VolumeId,
-    (lba, end): (Lba, Lba),
-    next: &mut Lba,
-) -> std::result::Result<Result<Step>, Fault> {
-    match join(st, volume) {
-        Ok(Step::Done) => {}
-        other => return Ok(other),
+fn unmap(st: &mut State, volume: VolumeId, (lba, end): (Lba, Lba), next: &mut Lba) -> Step<Entered> {
+    if let Entered::Busy = join(st, volume)? {
+        return Ok(Entered::Busy);
     }
-    let State { cache, volumes, geometry, round, .. } = st;
-    let (Some(v), Some(txn)) = (volumes.get_mut(&volume), round) else { return Ok(Err(not_open())) };
-    let Some(tree) = &mut v.round else { return Ok(Err(not_open())) };
-    let old = match mapping::overlapping(tree, cache, geometry, (lba, end), STEP_EXTENTS)? {
-        Ok(old) => old,
-        Err(e) => return Ok(Err(e)),
-    };
+    let State { store, volumes, geometry, round, .. } = st;
+    let tree = volumes.get_mut(&volume).and_then(|v| v.round.as_mut()).ok_or_else(not_open)?;
+    let txn = round.as_mut().ok_or_else(not_open)?;
+    let joined = txn.volumes.get_mut(&volume).ok_or_else(not_open)?;
+    let old = mapping::overlapping(tree, store, geometry, (lba, end), STEP_EXTENTS)?;
     *next = end;
-    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Ok(Step::Done)) };
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(Entered::Done) };
     let (from, upto) = (first.lba.max(lba), Lba(last.end().min(end.0)));
     if old.len() >= STEP_EXTENTS {
         *next = upto;
     }
-    mapping::prepare(tree, cache, geometry, (from, upto))?;
-    let Some(joined) = txn.volumes.get_mut(&volume) else { return Ok(Err(not_open())) };
-    let mut edit =
-        Edit { cache, generation: joined.generation, freed: &mut txn.freed_nodes, dirty: &mut txn.dirty_nodes };
+    let mut ready = store.ready([mapping::range(tree, (from, upto))])?;
+    let mut edit = ready.edit(tree, txn.nodes.at(joined.generation));
     let mut freed = Vec::new();
-    match mapping::replace(tree, &mut edit, (from, upto), None, geometry, &mut freed)? {
-        Ok(n) => joined.grown -= i64::from(n),
-        Err(e) => return Ok(Err(e)),
-    }
+    joined.grown -= i64::from(mapping::replace(&mut edit, (from, upto), None, geometry, &mut freed));
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
-    Ok(Ok(Step::Done))
+    Ok(Entered::Done)
 }
 
 /// `len` bytes of `data` from `from` on.

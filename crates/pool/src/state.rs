@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use base::{Bitmap, Generation, GroupId, PoolAddr, VolumeId};
-use btree::NodeCache;
+use btree::Store;
 use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES, VolumeRecord};
 use format::superblock::DeviceState;
 
@@ -60,7 +60,7 @@ pub(crate) struct State {
     pub sequence: u64,
     pub tables_digest: u64,
     pub devices: Vec<PoolDevice>,
-    pub cache: NodeCache,
+    pub store: Store,
 
     pub volumes: BTreeMap<VolumeId, Volume>,
     /// Those that are staging volumes, and not deleted.
@@ -203,14 +203,9 @@ impl State {
     /// A volume, about to be edited in the open transaction.
     pub fn edit_volume(&mut self, id: VolumeId) -> Result<&mut Volume> {
         let v = self.volumes.get_mut(&id).filter(|v| !v.gone).ok_or_else(|| no_such_volume(id))?;
-        v.begin_edit(self.open.generation, self.committing);
+        v.begin_edit(self.open.generation(), self.committing);
         self.open.volumes.insert(id);
         Ok(v)
-    }
-
-    /// Notes that `run` is referred to in the open transaction.
-    pub fn note_alloc(&mut self, run: Run) {
-        crate::extents::push_run(&mut self.open.allocs, run, self.geometry.group_blocks);
     }
 
     /// Notes that `run` is not referred to any more.

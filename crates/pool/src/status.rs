@@ -188,10 +188,10 @@ impl Pool {
             generation: st.committed.0,
             devices: devices.collect(),
         };
-        let cache = st.cache.stats();
+        let cache = st.store.stats();
         let memory = MemoryStatus {
-            cached_nodes: st.cache.resident(),
-            dirty_nodes: st.open.dirty_nodes.get(),
+            cached_nodes: st.store.resident(),
+            dirty_nodes: st.open.nodes.dirty(),
             node_hits: cache.hits,
             node_misses: cache.misses,
             buffer_bytes: self.rt().bufs().outstanding(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use base::{Generation, GroupId, VolumeId};
-use btree::{DirtyCount, Freed, Tree};
+use btree::{Changes, Freed, Tree};
 use format::node::RootPtr;
 use format::page::{VolumeRecord, VolumeState};
 
@@ -25,15 +25,12 @@ pub(crate) fn checksum_tree_id(group: GroupId) -> u64 {
 
 /// What a transaction has changed.
 pub(crate) struct Txn {
-    pub generation: Generation,
+    /// In its trees, and its generation.
+    pub nodes: Changes,
     /// Blocks that are referred to now.
     pub allocs: Vec<Run>,
     /// Blocks that are not referred to any more.
     pub frees: Vec<Run>,
-    /// Nodes that were replaced.
-    pub freed_nodes: Freed,
-    /// Nodes without an address.
-    pub dirty_nodes: DirtyCount,
     /// Volumes whose record or mapping changed.
     pub volumes: BTreeSet<VolumeId>,
     /// Groups whose checksums changed.
@@ -58,11 +55,9 @@ pub(crate) struct Merged {
 impl Txn {
     pub fn new(generation: Generation) -> Txn {
         Txn {
-            generation,
+            nodes: Changes::new(generation),
             allocs: Vec::new(),
             frees: Vec::new(),
-            freed_nodes: Freed::default(),
-            dirty_nodes: DirtyCount::default(),
             volumes: BTreeSet::new(),
             checksums: BTreeSet::new(),
             groups: BTreeSet::new(),
@@ -70,6 +65,11 @@ impl Txn {
             published: None,
             rounds: Vec::new(),
         }
+    }
+
+    /// Its number.
+    pub fn generation(&self) -> Generation {
+        self.nodes.generation()
     }
 
     /// True if a commit would change nothing that anyone can tell.

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
-use btree::Edit;
 use format::cache::index::{encode_data, encode_zeros, index_key};
 use format::node::{NodePage, NodePtr, NodeRef, decode};
 use pool::{DeviceFile, Pool};
@@ -245,8 +244,9 @@ impl Lab {
         self.with(move |cache| async move {
             let key = index_key(VolumeId(volume), Lba(lba));
             let outcome = cache.resident(Class::Commit, |st| {
-                let Index { tree, cache, generation, freed, dirty, .. } = &mut st.index;
-                tree.insert(&mut Edit { cache, generation: *generation, freed, dirty }, &key, &value)
+                let Index { tree, store, changes, .. } = &mut st.index;
+                store.edit(tree, changes, &key, &key)?.insert(&key, &value);
+                Ok(())
             });
             outcome.await.expect("resident");
         });
@@ -257,8 +257,9 @@ impl Lab {
         let (sb, layout, file) = (self.superblock(), self.layout(), self.file());
         self.boot(move |rt| async move {
             let (src, mut log) = (Source::new(&rt, &file), Log::new(10));
-            let (mut walk, mut out) = (Walk::new(&sb, &layout), Vec::new());
-            while let Some((_, page)) = walk.next_node(&src, &mut log).await {
+            let (mut walk, mut out) = (walk::over(&sb), Vec::new());
+            let mut nodes = walk::IndexNodes { src: &src, log: &mut log, sb: &sb, layout: &layout };
+            while let Some((_, page)) = walk.next_node(&mut nodes).await {
                 let records = (0..page.count()).filter(|_| page.level() == 0).map(|i| (page.key(i), page.value(i)));
                 out.extend(records.filter_map(|(k, v)| Extent::decode_within(|a, n| layout.contains(a, n), &k, v)));
             }

@@ -334,19 +334,13 @@ fn craft_mapping(lab: &Lab, change: impl Fn(&mut format::records::Extent) + 'sta
         {
             let mut st = pool.state_mut();
             st.edit_volume(b).expect("there");
-            let crate::state::State { cache, volumes, open, .. } = &mut *st;
+            let crate::state::State { store, volumes, open, .. } = &mut *st;
             let tree = &mut volumes.get_mut(&b).expect("there").mapping.tree;
-            let found = tree.get_le(cache, &format::records::mapping_key(Lba(0)), format::records::Extent::decode);
+            let found = tree.get_le(store, &format::records::mapping_key(Lba(0)), format::records::Extent::decode);
             let mut extent = found.ok().flatten().flatten().expect("resident");
             change(&mut extent);
             let key = format::records::mapping_key(extent.lba);
-            let mut edit = btree::Edit {
-                cache,
-                generation: open.generation,
-                freed: &mut open.freed_nodes,
-                dirty: &mut open.dirty_nodes,
-            };
-            assert!(tree.insert(&mut edit, &key, &extent.value()).is_ok());
+            store.edit(tree, &mut open.nodes, &key, &key).expect("resident").insert(&key, &extent.value());
         }
         pool.close().await.expect("close");
     });

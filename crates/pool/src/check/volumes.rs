@@ -65,12 +65,13 @@ impl Checker<'_> {
         let mut walk = Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
         let end_of_volume = v.size_bytes.div_ceil(BLOCK_U64);
         let (mut blocks, mut beyond, mut end) = (0u64, 0u64, 0u64);
+        let mut sound = true;
         while let Some(leaf) = walk.next_leaf(self).await {
             for i in 0..leaf.count() {
                 let Some(e) = Extent::decode(&leaf.key(i), leaf.value(i)) else {
                     let what = format!("a record with the key {:?} is no extent", leaf.key(i));
                     self.log.error(Subject::Extent, &place, what, "restore from a backup");
-                    walk.whole = false;
+                    sound = false;
                     continue;
                 };
                 self.log.counts.extents += 1;
@@ -84,8 +85,9 @@ impl Checker<'_> {
                 self.extent(v, &place, &e);
             }
         }
-        self.whole &= walk.whole;
-        if walk.whole && blocks != v.allocated_blocks {
+        let whole = walk.is_whole() && sound;
+        self.whole &= whole;
+        if whole && blocks != v.allocated_blocks {
             let what = format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);
             self.log.error(Subject::Volume, &place, what, "restore from a backup");
         }

@@ -11,7 +11,7 @@ use super::*;
 fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let a = cache.pool().find_volume("a").expect("there").id;
     let st = &mut *cache.state_mut();
-    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident").expect("sound");
+    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
     let [Extent { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
     cache.0.layout.offset_of(CacheAddr(addr.0 + lba - from.0))
 }

@@ -63,7 +63,7 @@ async fn stage(cache: &Cache, lba: u64, byte: u8) {
 fn bucket_of(cache: &Cache, lba: u64) -> BucketId {
     let a = cache.pool().find_volume("a").expect("there").id;
     let st = &mut *cache.state_mut();
-    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident").expect("sound");
+    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
     let [Extent { body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
     st.buckets.of(*addr)
 }

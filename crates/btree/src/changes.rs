@@ -1,0 +1,108 @@
+//! What a transaction has changed in its trees: how many nodes, and what becomes of the blocks of those
+//! that it replaced.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::Generation;
+use format::node::NodePtr;
+
+use crate::node::{Node, Place};
+
+/// What an open transaction has changed in its trees.
+pub struct Changes {
+    generation: Generation,
+    freed: Freed,
+    dirty: usize,
+}
+
+impl Changes {
+    /// A transaction of this generation, which has changed nothing.
+    pub fn new(generation: Generation) -> Changes {
+        Changes { generation, freed: Freed::new(), dirty: 0 }
+    }
+
+    /// The generation that edits belong to.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The same, for a tree that has joined the transaction with this generation: edits that follow
+    /// belong to it.
+    pub fn at(&mut self, generation: Generation) -> &mut Changes {
+        self.generation = generation;
+        self
+    }
+
+    /// How many nodes of its trees are new: so many addresses their write-out will ask for.
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// The blocks of the nodes that it replaced.
+    pub fn take_freed(&mut self) -> Freed {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Ends the transaction and begins the next one.
+    pub fn freeze(&mut self) -> Changes {
+        let next = Changes::new(self.generation.next());
+        std::mem::replace(self, next)
+    }
+
+    /// A node comes to a tree.
+    pub(crate) fn made(&mut self) {
+        self.dirty += 1;
+    }
+
+    /// A node leaves its tree.
+    pub(crate) fn retire(&mut self, node: &Node) {
+        if node.generation == self.generation {
+            self.dirty -= 1;
+        } else {
+            self.freed.push(&node.place);
+        }
+    }
+}
+
+/// Blocks of nodes that a transaction replaced. They may be reused when that transaction is durable.
+#[derive(Default)]
+pub struct Freed {
+    known: Vec<NodePtr>,
+    /// Nodes of the frozen generation that had no address when they were replaced.
+    later: Vec<Rc<Cell<Option<NodePtr>>>>,
+}
+
+impl Freed {
+    /// None.
+    pub fn new() -> Freed {
+        Freed::default()
+    }
+
+    /// How many nodes were replaced; at most so many addresses will be freed.
+    pub fn len(&self) -> usize {
+        self.known.len() + self.later.len()
+    }
+
+    /// True if no node was replaced.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The nodes, each once, in the order in which they were replaced as far as they had addresses then.
+    /// To be called when the transaction before has been written out completely: only then do its nodes
+    /// have all their addresses. One that was never written out has none to free.
+    pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
+        self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
+    }
+
+    fn push(&mut self, place: &Place) {
+        match place {
+            Place::Disk(ptr) => self.known.push(*ptr),
+            Place::Later(cell) => match cell.get() {
+                Some(ptr) => self.known.push(ptr),
+                None => self.later.push(cell.clone()),
+            },
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The clean nodes of trees, and how those that are missing come to memory.
+//!
+//! A [`Store`] is plain data and stands in its owner's state. The owner says how a node is read, and
+//! how its state is reached between two awaits ([`Loader`]). The loop that runs a step until it needs
+//! nothing more ([`resident`]) and the loading of a node, once for all who want it ([`load`]), are here.
+
+use std::future::Future;
+use std::ops::DerefMut;
+use std::rc::{Rc, Weak};
+
+use base::{BLOCK, PoolAddr, Slice};
+use format::node::NodeError;
+use rt::sync::Event;
+use rustc_hash::FxHashMap;
+
+use crate::Fault;
+use crate::cache::{CacheStats, NodeCache};
+
+/// Why a step ended early.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Stop<E> {
+    /// It needs a node. It has changed nothing, and is run again when the node is there.
+    #[error(transparent)]
+    Fault(Fault),
+    /// It failed.
+    #[error("{0}")]
+    Error(E),
+}
+
+impl<E> From<Fault> for Stop<E> {
+    fn from(fault: Fault) -> Stop<E> {
+        Stop::Fault(fault)
+    }
+}
+
+/// The clean resident nodes of any number of trees, and the loads that are under way.
+pub struct Store {
+    pub(crate) nodes: NodeCache,
+    loading: FxHashMap<PoolAddr, Weak<Load>>,
+}
+
+/// A load that is under way. Those that wait for it are woken when it ends or is dropped.
+struct Load(Event);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.notify();
+    }
+}
+
+impl Store {
+    /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more while
+    /// it waits for them.
+    pub fn new(limit_nodes: usize) -> Store {
+        Store { nodes: NodeCache::new(limit_nodes), loading: FxHashMap::default() }
+    }
+
+    /// Verifies that `bytes` are the node that `fault` asks for, and keeps it.
+    pub fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
+        self.nodes.admit(fault, bytes)
+    }
+
+    /// The block was freed: what it held is of no use.
+    pub fn forget(&mut self, addr: PoolAddr) {
+        self.nodes.forget(addr);
+    }
+
+    /// How many nodes are resident.
+    pub fn resident(&self) -> usize {
+        self.nodes.resident()
+    }
+
+    /// How many bytes their pages take.
+    pub fn resident_bytes(&self) -> usize {
+        self.resident() * BLOCK
+    }
+
+    /// What was asked of it so far.
+    pub fn stats(&self) -> CacheStats {
+        self.nodes.stats()
+    }
+
+    /// The load of this block that is under way, or else a new one.
+    fn begin(&mut self, addr: PoolAddr) -> Result<Rc<Load>, impl Future<Output = ()> + use<>> {
+        if let Some(load) = self.loading.get(&addr).and_then(Weak::upgrade) {
+            return Err(load.0.wait());
+        }
+        let load = Rc::new(Load(Event::new()));
+        self.loading.insert(addr, Rc::downgrade(&load));
+        Ok(load)
+    }
+}
+
+/// An owner of a store: how its state is reached, and how a node is read.
+pub trait Loader {
+    /// What steps look at and change. It has the store in it.
+    type State;
+    /// What a step or a read may fail with.
+    type Error;
+    /// Keeps the blocks that a step saw from being given to others while they are read.
+    type Pin;
+
+    /// The state, until the next await.
+    fn state(&mut self) -> impl DerefMut<Target = Self::State>;
+
+    /// The store in it.
+    fn store(state: &mut Self::State) -> &mut Store;
+
+    /// Taken together with the look at a tree.
+    fn pin(state: &Self::State) -> Self::Pin;
+
+    /// Reads the block of a node.
+    fn read(&mut self, fault: &Fault, pin: &Self::Pin) -> impl Future<Output = Result<Slice, Self::Error>>;
+
+    /// What was read is not the node.
+    fn refused(fault: &Fault, why: NodeError) -> Self::Error;
+}
+
+/// Runs a step until it needs no more nodes.
+pub async fn resident<L: Loader, T>(
+    loader: &mut L,
+    mut step: impl FnMut(&mut L::State) -> Result<T, Stop<L::Error>>,
+) -> Result<T, L::Error> {
+    loop {
+        let (fault, pin) = {
+            let mut state = loader.state();
+            match step(&mut state) {
+                Ok(t) => return Ok(t),
+                Err(Stop::Error(e)) => return Err(e),
+                Err(Stop::Fault(fault)) => (fault, L::pin(&state)),
+            }
+        };
+        // Boxed, as all that is rare on the way of a request: what a task carries about should be small.
+        Box::pin(load(loader, &fault, &pin)).await?;
+    }
+}
+
+/// Brings a node into memory. Tasks that want the same node wait for one read; if that fails or is
+/// dropped, they fault again.
+pub async fn load<L: Loader>(loader: &mut L, fault: &Fault, pin: &L::Pin) -> Result<(), L::Error> {
+    let begun = L::store(&mut loader.state()).begin(fault.ptr.addr);
+    let load = match begun {
+        Ok(load) => load,
+        Err(ended) => {
+            ended.await;
+            return Ok(());
+        }
+    };
+    let bytes = loader.read(fault, pin).await;
+    let mut state = loader.state();
+    let store = L::store(&mut state);
+    store.loading.remove(&fault.ptr.addr);
+    drop(load);
+    store.admit(fault, &bytes?).map_err(|why| L::refused(fault, why))
+}
