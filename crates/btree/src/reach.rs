@@ -15,10 +15,10 @@ use crate::{Fault, Store, Tree};
 /// A range of keys of one tree whose edits do not fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach {
-    tree: u64,
+    pub tree: u64,
     /// The last record before the range, which may be replaced; empty if there was none.
     low: Key,
-    from: Key,
+    pub from: Key,
     to: Key,
 }
 
