@@ -39,7 +39,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % 5], seed, Epoch(1));
+        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % 4], seed, Epoch(1));
         World {
             index: Index::open(Tree::new(INDEX_TREE), Store::new(16), Generation(1), Epoch(0)),
             buckets,

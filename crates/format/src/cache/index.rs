@@ -244,7 +244,7 @@ pub fn encode_zeros(out: &mut Vec<u8>, epoch: Epoch, len: u64) {
 
 /// Encodes a record of staged blocks into `out`, which is cleared first.
 pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
-    debug_assert!((1..=MAX_EXTENT_BLOCKS).contains(&crcs.len()) && epoch.0 > 0);
+    assert!((1..=MAX_EXTENT_BLOCKS).contains(&crcs.len()) && epoch.0 > 0);
     out.clear();
     out.push(3);
     out.extend_from_slice(&epoch.0.to_le_bytes());
@@ -259,7 +259,8 @@ pub fn encode_part(
     cover: &Cover,
     crc: Crc,
 ) {
-    debug_assert!(epoch.0 > 0 && !cover.is_all() && cover.sectors != Sectors::NONE);
+    // The decoder takes nothing else for a part.
+    assert!(epoch.0 > 0 && !cover.is_all() && cover.sectors != Sectors::NONE);
     out.clear();
     out.push(if cover.below.is_some() { 5 } else { 4 });
     out.extend_from_slice(&epoch.0.to_le_bytes());
