@@ -252,7 +252,7 @@ impl Pool {
                     self.empty_limbo().await;
                     Ok(())
                 }
-                Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "the pool is full")),
+                Alloc::Full => Err(self.state().no_room("the pool is full")),
             };
             if let Err(e) = outcome {
                 self.give_back(&runs);

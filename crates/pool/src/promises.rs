@@ -3,7 +3,7 @@
 //! A promise is given before the block is dirty, and direct writes take only what is left. So a round finds room, whatever happens meanwhile.
 
 use crate::Pool;
-use crate::error::{ErrorKind, PoolError, Result};
+use crate::error::Result;
 use crate::state::State;
 use crate::txn::Volume;
 
@@ -59,7 +59,7 @@ impl Pool {
         let mut st = self.state_mut();
         let want = st.reserved + blocks;
         if blocks > 0 && !st.can_hold(want) {
-            return Err(PoolError::new(ErrorKind::NoSpace, "the pool is full"));
+            return Err(st.no_room("the pool is full"));
         }
         st.reserved = want;
         Ok(())

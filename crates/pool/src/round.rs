@@ -188,7 +188,7 @@ impl Round {
                     commits += 1;
                     self.commit_direct().await
                 }
-                Alloc::Full => Err(PoolError::new(ErrorKind::NoSpace, "write-back: the pool is full")),
+                Alloc::Full => Err(self.0.state().no_room("write-back: the pool is full")),
             };
             if let Err(e) = outcome {
                 let mut st = self.0.state_mut();
