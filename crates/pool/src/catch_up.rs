@@ -19,6 +19,7 @@
 //! | afterwards | the newest commit, whole |
 
 use base::SliceList;
+use format::superblock::SLOTS;
 use queue::Class;
 
 use crate::Pool;
@@ -51,8 +52,14 @@ impl Pool {
             let write = async move { pool.write_lacking(device, offset, data, Class::Commit).await };
             writes.add(self.rt().spawn(write)).await;
         }
-        let flushed = self.flush_devices(writes.finish().await?).await?;
-        self.write_superblocks(flushed, generation, digest).await?;
+        let mut written = writes.finish().await?;
+        // The crash may have torn a superblock on the device that is behind. Each slot is written
+        // once, so that none is damaged any more.
+        for _ in 0..SLOTS {
+            let flushed = self.flush_devices(written).await?;
+            self.write_superblocks(flushed, generation, digest).await?;
+            written = Writes::new().finish().await?;
+        }
         self.state_mut().known = generation;
         Ok(())
     }

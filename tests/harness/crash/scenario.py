@@ -277,19 +277,7 @@ class Scenario:
         if done.returncode == 0:
             return
         text = done.stdout + done.stderr
-        if done.returncode == 1 and self.only_an_old_superblock(text):
-            return
         raise Wrong(f"{what}: status {done.returncode}: {text[-1500:]}")
-
-    def only_an_old_superblock(self, text):
-        """True if one file of a mirror has one torn superblock, and nothing else is wrong.
-
-        A power cut may tear a superblock on one file that is whole on the other. The next start goes
-        on with the next number, so the torn one stays until four more were written.
-        """
-        found = [line for line in text.splitlines() if line.startswith(("damaged copy:", "error:"))]
-        torn = len(found) == 1 and found[0].startswith("damaged copy: superblock slot ")
-        return torn and self.plan.devices > 1
 
     @staticmethod
     def start(server, what, *more):
