@@ -22,7 +22,7 @@ use pool::{CacheMark, ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::index::{Body, Extent};
+use crate::index::{Body, Extent, malformed};
 
 impl Cache {
     /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.
@@ -91,9 +91,7 @@ impl Cache {
                     None => bad = true,
                 })?;
             if bad {
-                return Err(
-                    PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check").into()
-                );
+                return Err(malformed().into());
             }
             Ok(clean)
         })

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use base::{BucketId, Histogram, Instant, Lba, VolumeId};
 use btree::Cursor;
-use pool::{ErrorKind, PoolError, Result};
+use pool::Result;
 use queue::Class;
 use rt::Rt;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::{Kind, Stream};
-use crate::index::{Audit, Body, Extent};
+use crate::index::{Audit, Body, Extent, malformed};
 use crate::ring_room::Share;
 use crate::write::{extents, most_extents};
 use format::cache::journal::blocks_for;
@@ -169,7 +169,7 @@ impl Cache {
         while more && !self.0.closed.get() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
             if leaf.bad {
-                return Err(PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check"));
+                return Err(malformed());
             }
             self.0.gc.borrow_mut().dead_last += leaf.dead.len() as u64;
             for (volume, lba) in leaf.dead {

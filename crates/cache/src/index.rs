@@ -452,7 +452,7 @@ fn floor(buckets: &Buckets, volume: VolumeId, key: &[u8], value: &[u8]) -> Optio
     mine.then(|| Extent::decode(buckets, key, value))
 }
 
-fn malformed() -> PoolError {
+pub(crate) fn malformed() -> PoolError {
     let what = "the cache's index has a record that makes no sense; run forebay check";
     PoolError::new(ErrorKind::Damaged, what)
 }

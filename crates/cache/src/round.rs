@@ -34,7 +34,7 @@ use crate::Cache;
 use crate::asked::Tries;
 use crate::controller::{Controller, ControllerState, Pacer};
 use crate::cuts::{Cut, Cuts};
-use crate::index::{Body, Extent};
+use crate::index::{Body, Extent, malformed};
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
@@ -300,9 +300,7 @@ impl Cache {
                 None => bad = true,
             })?;
             if bad {
-                return Err(
-                    PoolError::new(ErrorKind::Damaged, "the cache's index is damaged; run forebay check").into()
-                );
+                return Err(malformed().into());
             }
             Ok(out)
         })
