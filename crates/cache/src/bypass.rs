@@ -8,8 +8,11 @@
 //! pool is written to, and every commit that freezes after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
 //! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
 //!
-//! **Parts.** A staged block is written anew in place, and read by whoever sees its key: before or after, as with any block. Of a block that has a part over it
-//! ([`crate::parts`]) a read would see the part over the new one. So what would be written below a part goes through the cache.
+//! **Once.** While a staged key names a block of an epoch, or a part of a block lies over it
+//! ([`crate::parts`]), the block is not written again in this epoch: such a write goes through the
+//! cache. Were it written again in place, the pool could commit the new block before the key of it
+//! is entered. A checkpoint that was taken in between has the old key, and replay begins behind the
+//! record that announced the new block: what was flushed would count as lost.
 //!
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
 //! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
@@ -265,7 +268,7 @@ impl Cache {
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
         let new = staged_extents(volume, lba, &crcs, epoch);
-        if self.has_many_staged() || self.is_below_parts((volume, lba, end), epoch).await? {
+        if self.has_many_staged() || self.is_staged((volume, lba, end), epoch).await? {
             return Ok(false);
         }
         let staging = match self.0.pool.staging(volume, epoch).await {
@@ -304,16 +307,18 @@ impl Cache {
         task.await.unwrap_or_else(|| Err(crate::read::ended()))
     }
 
-    /// True if a part of a block lies over a block of the range that was staged in this epoch. Written anew where it is, that would be seen below
-    /// the part before the key of the new one is there.
-    async fn is_below_parts(&self, (volume, lba, end): (VolumeId, Lba, Lba), epoch: Epoch) -> Result<bool> {
-        let below = |e: &Extent| match &e.body {
+    /// True if a key names a block of the range as staged in this epoch, by itself or below a part.
+    async fn is_staged(&self, range: (VolumeId, Lba, Lba), epoch: Epoch) -> Result<bool> {
+        let (volume, lba, end) = range;
+        let staged = |e: &Extent| match &e.body {
             Body::Data { cover, .. } => cover.below.is_some_and(|below| below.epoch == epoch),
-            Body::Staged { .. } | Body::Zeros { .. } => false,
+            Body::Staged { .. } => e.written == Some(epoch),
+            Body::Zeros { .. } => false,
         };
-        let found =
-            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
-        Ok(found.await?.iter().any(below))
+        let found = self.resident(Class::Foreground, |st| {
+            st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)
+        });
+        Ok(found.await?.iter().any(staged))
     }
 
     /// A place among the writes past the cache. `None`: the pool is behind, and the cache has room.

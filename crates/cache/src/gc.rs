@@ -263,13 +263,13 @@ impl Cache {
             }
             st.buckets.pin(*addr);
         }
-        let data = self.read_bucket(*addr, crcs, Class::Commit).await;
+        let data = self.read_bucket(*addr, crcs, Class::Collection).await;
         let blocks = crcs.len() as u32;
         let mut outcome = Ok(());
         if let Ok(data) = data
             && self.take_some(Stream::Moved, blocks, &mut taken) == blocks
         {
-            outcome = self.write_taken(&taken, &data, Class::Commit).await;
+            outcome = self.write_taken(&taken, &data, Class::Collection).await;
             if outcome.is_ok() {
                 outcome = self
                     .resident(Class::Commit, |st| {

@@ -194,7 +194,7 @@ impl Cache {
             return Ok(());
         }
         let (whole, end) = (whole.cut(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
-        let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
+        let mut outcome = self.write_taken(&taken, &whole, Class::Promotion).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
             outcome = self

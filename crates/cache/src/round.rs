@@ -373,7 +373,7 @@ impl Cache {
             let cache = self.clone();
             reads.push(self.0.rt.spawn(async move {
                 let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
-                let data = cache.read_bucket(*addr, crcs, Class::Commit).await;
+                let data = cache.read_bucket(*addr, crcs, Class::WriteBack).await;
                 let data = match data {
                     Ok(data) => Some(cache.carried(&part, data).await),
                     Err(_) => None,
@@ -426,7 +426,7 @@ impl Cache {
         for i in 0..part.len() {
             let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
-            let read = self.read_bucket(*addr, crcs, Class::Commit).await;
+            let read = self.read_bucket(*addr, crcs, Class::WriteBack).await;
             let mine = read.is_err();
             let why = match read {
                 Ok(data) => match self.carried(&one, data).await {

@@ -1,10 +1,11 @@
 //! The backend that wraps another one.
 //!
-//! An operation on a file that is emulated goes to the backend below at once, and to the file's
-//! model. It completes when both have done it, with the outcome of the backend below: a completion
-//! that comes before the model's is kept back. So [`Backend::wait`] waits below no longer than
-//! until the next request of a model is done. The clock is the one of the backend below, be it
-//! virtual or not.
+//! An operation on a file that is emulated goes to the file's model. When the model has done it, it
+//! goes to the backend below, and completes with the outcome of that. So the bytes are moved when
+//! the emulated device would have moved them, one request after the other: a file in memory is
+//! copied by the thread that submits, and hundreds of requests at once would hold the engine up for
+//! milliseconds. [`Backend::wait`] waits below no longer than until the next request of a model is
+//! done. The clock is the one of the backend below, be it virtual or not.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub struct Emulations(Rc<RefCell<BTreeMap<FileId, Emulated>>>);
 struct Emulated {
     model: Emulation,
     /// The operations that the model has not done.
-    in_service: BTreeMap<Ticket, OpId>,
+    in_service: BTreeMap<Ticket, (OpId, Op)>,
 }
 
 impl Emulations {
@@ -39,14 +40,7 @@ impl Emulations {
     /// The backend `below`, with these files as slow as they are to be.
     pub fn over(&self, below: Box<dyn Backend>) -> Box<dyn Backend> {
         let now = below.now();
-        Box::new(Slowed {
-            below,
-            files: self.clone(),
-            now,
-            unfinished: BTreeMap::new(),
-            completed: Vec::new(),
-            served: Vec::new(),
-        })
+        Box::new(Slowed { below, files: self.clone(), now, served: Vec::new() })
     }
 }
 
@@ -55,21 +49,8 @@ struct Slowed {
     files: Emulations,
     /// The time that the last wait gave. A model's time never goes back.
     now: Instant,
-    /// Operations on files that are emulated.
-    unfinished: BTreeMap<OpId, Unfinished>,
-    /// Empty but in [`Slowed::pass`].
-    completed: Vec<Completion>,
+    /// Empty but in [`Slowed::pass_on`].
     served: Vec<Ticket>,
-}
-
-/// What is missing to an operation's end.
-enum Unfinished {
-    /// Both: the backend below and the model.
-    Both,
-    /// The backend below.
-    Below,
-    /// The model.
-    Model(Completion),
 }
 
 impl Slowed {
@@ -78,29 +59,15 @@ impl Slowed {
         self.files.0.borrow().values().filter_map(|f| f.model.next_at()).min()
     }
 
-    /// Waits below once, and passes on what is finished by then.
-    fn pass(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) {
-        self.now = self.below.wait(until, &mut self.completed);
-        for completion in self.completed.drain(..) {
-            match self.unfinished.remove(&completion.id) {
-                None | Some(Unfinished::Below) => done.push(completion),
-                Some(_) => {
-                    self.unfinished.insert(completion.id, Unfinished::Model(completion));
-                }
-            }
-        }
+    /// Hands what the models have done to the backend below.
+    fn pass_on(&mut self) {
         for file in self.files.0.borrow_mut().values_mut() {
             file.model.take_done(self.now, &mut self.served);
             for ticket in self.served.drain(..) {
-                let Some(id) = file.in_service.remove(&ticket) else {
+                let Some((id, op)) = file.in_service.remove(&ticket) else {
                     unreachable!("a ticket is served once")
                 };
-                match self.unfinished.remove(&id) {
-                    Some(Unfinished::Model(completion)) => done.push(completion),
-                    _ => {
-                        self.unfinished.insert(id, Unfinished::Below);
-                    }
-                }
+                self.below.submit(id, op);
             }
         }
     }
@@ -112,17 +79,18 @@ impl Backend for Slowed {
             && let Some(file) = self.files.0.borrow_mut().get_mut(&file)
         {
             let ticket = file.model.submit(self.now, access, offset, len);
-            file.in_service.insert(ticket, id);
-            self.unfinished.insert(id, Unfinished::Both);
+            file.in_service.insert(ticket, (id, op));
+        } else {
+            self.below.submit(id, op);
         }
-        self.below.submit(id, op);
     }
 
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
         let before = done.len();
         loop {
             let next = self.next_at();
-            self.pass(until.into_iter().chain(next).min(), done);
+            self.now = self.below.wait(until.into_iter().chain(next).min(), done);
+            self.pass_on();
             if done.len() > before || until.is_some_and(|until| until <= self.now) {
                 return self.now;
             }

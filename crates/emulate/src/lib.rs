@@ -3,9 +3,9 @@
 //!
 //! [`Emulation`] is the model: plain and deterministic. It is told of requests
 //! ([`Emulation::submit`]), says when the next one is done ([`Emulation::next_at`]) and which are
-//! ([`Emulation::take_done`]). [`Emulations`] makes the backend: it asks the models beside the real
-//! requests, and the later of the two counts. What a file holds, its durability and its errors are
-//! those of the real file. Whatever is above the seam knows nothing of it.
+//! ([`Emulation::take_done`]). [`Emulations`] makes the backend: a request goes to the real file
+//! when its model has done it, so that it takes the time of both. What a file holds, its durability
+//! and its errors are those of the real file. What is above the seam knows nothing of it.
 //!
 //! * [`hdd`]: a disk of 7200 revolutions a minute, without a write cache
 //! * [`ssd`]: an SSD on a SATA link

@@ -9,6 +9,7 @@ use rt::sync::{Event, OneShotSender, oneshot};
 use rt::{Completion, FileId, Op, Payload, Rt};
 use smallvec::SmallVec;
 
+use crate::share::Share;
 use crate::stats::{Class, DeviceStats};
 
 /// What a device can take.
@@ -87,8 +88,10 @@ struct Inner {
     max_bytes: usize,
     /// Gathered since the last dispatch.
     plugged: RefCell<Vec<Request>>,
-    /// Sorted and waiting for room.
-    waiting: RefCell<VecDeque<Request>>,
+    /// Sorted and waiting for room: what somebody waits for, and what is done in the background.
+    waiting: RefCell<Waiting>,
+    /// What of the device the background may take.
+    share: Cell<Share>,
     in_flight: Cell<usize>,
     bytes_in_flight: Cell<usize>,
     kick: Event,
@@ -96,7 +99,27 @@ struct Inner {
     closed: Cell<bool>,
 }
 
+#[derive(Default)]
+struct Waiting {
+    urgent: VecDeque<Request>,
+    background: VecDeque<Request>,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.urgent.len() + self.background.len()
+    }
+
+    fn of(&mut self, class: Class) -> &mut VecDeque<Request> {
+        if class.is_background() { &mut self.background } else { &mut self.urgent }
+    }
+}
+
 /// A handle on a device's queue; clones are the same queue.
+///
+/// What somebody waits for goes first, in order of arrival. Classes that nobody waits for get the
+/// whole device when it is quiet, and a small share of it, which they always get, when it is not
+/// ([`crate::share`]).
 #[derive(Clone)]
 pub struct Device(Rc<Inner>);
 
@@ -115,7 +138,8 @@ impl Device {
             limits,
             max_bytes,
             plugged: RefCell::new(Vec::new()),
-            waiting: RefCell::new(VecDeque::new()),
+            waiting: RefCell::new(Waiting::default()),
+            share: Cell::new(Share::default()),
             in_flight: Cell::new(0),
             bytes_in_flight: Cell::new(0),
             kick: Event::new(),
@@ -225,7 +249,10 @@ impl Device {
                 // Stable: overlapping writes of one batch are concurrent, but their order stays.
                 batch.sort_by_key(|r| r.offset);
             }
-            self.0.waiting.borrow_mut().extend(batch);
+            {
+                let mut waiting = self.0.waiting.borrow_mut();
+                batch.into_iter().for_each(|r| waiting.of(r.class).push_back(r));
+            }
             self.dispatch();
         }
     }
@@ -237,13 +264,31 @@ impl Device {
             let bytes: usize = run.iter().map(|r| r.len).sum();
             self.0.in_flight.set(self.0.in_flight.get() + 1);
             self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() + bytes);
+            let background_waits = !self.0.waiting.borrow().background.is_empty();
+            self.change_share(|share| share.begin(run[0].class, background_waits));
             self.start(run);
         }
     }
 
-    /// Takes the first waiting request and those behind it that continue it.
+    fn change_share(&self, change: impl FnOnce(&mut Share)) {
+        let mut share = self.0.share.get();
+        change(&mut share);
+        self.0.share.set(share);
+    }
+
+    /// Takes the first request that may go, and those behind it that continue it.
     fn next_run(&self) -> Option<SmallVec<[Request; 1]>> {
         let mut waiting = self.0.waiting.borrow_mut();
+        let mut most_bytes = self.0.limits.max_request_bytes;
+        let others = !waiting.urgent.is_empty();
+        let turn = self.0.share.get().next_bytes(others);
+        let waiting = match turn {
+            Some(bytes) if !waiting.background.is_empty() => {
+                most_bytes = most_bytes.min(bytes);
+                &mut waiting.background
+            }
+            _ => &mut waiting.urgent,
+        };
         let first = waiting.pop_front()?;
         let class = first.class;
         let (mut bytes, mut segments) = (first.len, first.segments());
@@ -252,7 +297,7 @@ impl Device {
         while let (Some(last), Some(next)) = (run.last(), waiting.front()) {
             bytes += next.len;
             segments += next.segments();
-            let fits = bytes <= self.0.limits.max_request_bytes && segments <= self.0.limits.max_segments;
+            let fits = bytes <= most_bytes && segments <= self.0.limits.max_segments;
             if !fits || !last.joins(next) {
                 break;
             }
@@ -385,8 +430,7 @@ impl Device {
     /// which of them is bad nobody knows, and the others are
     /// not to fail with it.
     fn split(&self, transfer: Transfer, bufs: BufList, data: SliceList) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
-        self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
+        self.count_ended(&transfer);
         let (mut bufs, mut data) = (bufs.into_iter(), data.into_iter());
         let mut offset = transfer.offset;
         let mut requests: SmallVec<[Request; 8]> = SmallVec::new();
@@ -400,14 +444,13 @@ impl Device {
         }
         {
             let mut waiting = self.0.waiting.borrow_mut();
-            requests.into_iter().rev().for_each(|r| waiting.push_front(r));
+            requests.into_iter().rev().for_each(|r| waiting.of(r.class).push_front(r));
         }
         self.dispatch();
     }
 
     fn finish(&self, transfer: Transfer, outcome: Result<(), IoError>, bufs: BufList) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
-        self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
+        self.count_ended(&transfer);
         let now = self.0.rt.now();
         let mut stats = self.0.stats.borrow_mut();
         let mut bufs = bufs.into_iter();
@@ -427,9 +470,15 @@ impl Device {
             }
         }
         drop(stats);
-        if !self.0.waiting.borrow().is_empty() {
+        if self.0.waiting.borrow().len() > 0 {
             self.dispatch();
         }
+    }
+
+    fn count_ended(&self, transfer: &Transfer) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
+        self.change_share(|share| share.end(transfer.parts[0].class));
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod blocks;
 mod device;
+mod share;
 mod stats;
 #[cfg(test)]
 mod tests;

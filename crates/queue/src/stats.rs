@@ -7,19 +7,34 @@ use base::{Duration, Histogram};
 pub enum Class {
     /// A client waits for it.
     Foreground,
-    /// Writing a transaction.
+    /// Writing a transaction, the journal or a checkpoint: clients may wait for it.
     Commit,
+    /// A write-back pass.
+    WriteBack,
+    /// Blocks that were read move into the cache.
+    Promotion,
+    /// Garbage collection.
+    Collection,
 }
 
 impl Class {
     /// All classes, in the order of [`DeviceStats::classes`].
-    pub const ALL: [Class; 2] = [Class::Foreground, Class::Commit];
+    pub const ALL: [Class; 5] =
+        [Class::Foreground, Class::Commit, Class::WriteBack, Class::Promotion, Class::Collection];
+
+    /// Nobody waits for it: it gives way to the other classes ([`crate::Device`]).
+    pub fn is_background(self) -> bool {
+        matches!(self, Class::WriteBack | Class::Promotion | Class::Collection)
+    }
 
     /// Its name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Class::Foreground => "foreground",
             Class::Commit => "commit",
+            Class::WriteBack => "write-back",
+            Class::Promotion => "promotion",
+            Class::Collection => "collection",
         }
     }
 }
@@ -61,7 +76,7 @@ pub struct ClassStats {
 #[derive(Clone, Default)]
 pub struct DeviceStats {
     /// By class, in the order of [`Class::ALL`].
-    pub classes: [ClassStats; 2],
+    pub classes: [ClassStats; 5],
 }
 
 impl DeviceStats {

@@ -247,3 +247,28 @@ fn merged_writes_fail_one_by_one_and_durable_ones_together() {
         rt.kill();
     }
 }
+
+#[test]
+fn the_background_has_a_small_share_while_somebody_waits() {
+    let (rt, asked, most) = noting();
+    let device = Device::new(&rt, FileId(0), Limits { depth: 8, ..Limits::default() });
+    let (r, d) = (rt.clone(), device.clone());
+    rt.block_on(async move {
+        let at = |i: u64| 2 * i * BLOCK as u64;
+        let send = |class: Class, i: u64| {
+            let (d, data) = (d.clone(), block(r.bufs(), 0, 1));
+            r.spawn(async move { d.write(class, at(i), data).await })
+        };
+        let background: Vec<_> = (0..64).map(|i| send(Class::WriteBack, i)).collect();
+        let urgent: Vec<_> = (1000..1064).map(|i| send(Class::Foreground, i)).collect();
+        for task in background.into_iter().chain(urgent) {
+            assert_eq!(task.await, Some(Ok(())));
+        }
+    });
+    let asked = asked.borrow();
+    let is_urgent: Vec<bool> = asked.iter().map(|&(_, offset, _)| offset >= 2000 * BLOCK as u64).collect();
+    let last_urgent = is_urgent.iter().rposition(|&urgent| urgent).unwrap();
+    let before = is_urgent[..last_urgent].iter().filter(|&&urgent| !urgent).count();
+    assert_eq!((asked.len(), *most.borrow()), (128, 8));
+    assert!((4..=64 / 8 + 4).contains(&before), "{before} of the background before the last other");
+}
