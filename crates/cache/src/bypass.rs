@@ -315,9 +315,8 @@ impl Cache {
             Body::Staged { .. } => e.written == Some(epoch),
             Body::Zeros { .. } => false,
         };
-        let found = self.resident(Class::Foreground, |st| {
-            st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)
-        });
+        let found =
+            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
         Ok(found.await?.iter().any(staged))
     }
 
