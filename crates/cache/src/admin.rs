@@ -34,7 +34,7 @@ impl Cache {
         let mut at = lba;
         while at < END {
             let mut room = self.room_between_rounds().await?;
-            let (upto, over) = self
+            let upto = self
                 .resident(Class::Commit, |st| {
                     let old = st.index.overlapping(&st.buckets, volume, (at, END), SLICE)?;
                     let upto = match old.last() {
@@ -42,12 +42,12 @@ impl Cache {
                         _ => END,
                     };
                     if old.is_empty() {
-                        return Ok((upto, 0));
+                        return Ok(upto);
                     }
-                    Ok((upto, st.change(&mut room, volume, (at, upto), &[])?))
+                    st.change(&mut room, volume, (at, upto), &[])?;
+                    Ok(upto)
                 })
                 .await?;
-            self.0.pool.unreserve(over);
             drop(room);
             at = upto;
             self.after_write();

@@ -19,7 +19,9 @@ fn begun(cache: &Cache) -> u64 {
 /// Takes all room that the pool has.
 fn reserve_all(cache: &Cache) {
     for blocks in [256, 1] {
-        while cache.pool().reserve(blocks).is_ok() {}
+        while let Ok(room) = cache.pool().reserve(blocks) {
+            room.keep();
+        }
     }
 }
 

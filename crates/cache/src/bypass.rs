@@ -180,20 +180,18 @@ impl Step {
             return Ok(false);
         }
         self.at.set(At::Entering);
-        let over = self
-            .cache
+        self.cache
             .resident(Class::Foreground, |st| {
-                let over = st.enter_staged(
+                st.enter_staged(
                     (&mut self.room, &self.new),
                     (volume, lba, end),
                     self.epoch,
                     pool.edited(self.staging),
                 )?;
                 st.stats.bypassed += end.0 - lba.0;
-                Ok(over)
+                Ok(())
             })
             .await?;
-        pool.unreserve(over);
         self.cache.after_write();
         Ok(true)
     }
@@ -412,7 +410,7 @@ impl State {
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,
-    ) -> pool::Step<u64> {
+    ) -> pool::Step<()> {
         assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
         let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
         let current = old.iter().filter(|e| !e.is_stale(&self.buckets));

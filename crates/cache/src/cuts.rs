@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use base::{Epoch, Instant};
 use btree::Tree;
 use format::cache::journal::Record;
-use pool::Result;
+use pool::{Reservation, Result};
 use rt::sync::Permit;
 
 use crate::Cache;
@@ -48,8 +48,6 @@ pub(crate) struct Cut {
     pub epoch: Epoch,
     pub tree: Tree,
     pub taken_at: Instant,
-    /// Dirty blocks of its epoch alone, for which the pool has promised room.
-    pub promised: u64,
     /// Discards of its epoch alone.
     pub zeros: u64,
     /// It was handed to the pool to be published; staging volumes may be gone.
@@ -61,6 +59,8 @@ pub(crate) struct Cut {
 pub(crate) struct Cuts {
     /// The oldest first.
     sealed: VecDeque<Cut>,
+    /// Room in the pool for what is dirty of an epoch alone, unless a pass has it.
+    promised: VecDeque<(Epoch, Reservation)>,
     /// The one that a pass carries, or that an error has left: no other is carried before it is
     /// published.
     carried: Option<Epoch>,
@@ -68,13 +68,6 @@ pub(crate) struct Cuts {
     passing: bool,
     /// No cut is to be taken.
     kept_away: u32,
-}
-
-/// What was published: blocks that were promised, and discards.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Published {
-    pub promised: u64,
-    pub zeros: u64,
 }
 
 impl Cuts {
@@ -109,16 +102,31 @@ impl Cuts {
         cut.cloned()
     }
 
-    /// The cut of `epoch` is published, with all before it.
-    pub fn publish(&mut self, epoch: Epoch) -> Published {
-        let mut sum = Published::default();
+    /// The cut of `epoch` is published, with all before it. Returns the number of their discards.
+    pub fn publish(&mut self, epoch: Epoch) -> u64 {
+        let mut zeros = 0;
         while let Some(cut) = self.sealed.front().filter(|cut| cut.epoch <= epoch) {
-            sum.promised += cut.promised;
-            sum.zeros += cut.zeros;
+            zeros += cut.zeros;
             self.sealed.pop_front();
         }
         self.carried = self.carried.filter(|&carried| carried > epoch);
-        sum
+        zeros
+    }
+
+    /// Adds the room of the cut of `epoch`, and of all before it, to `room`: a pass publishes them.
+    pub fn take_room(&mut self, epoch: Epoch, room: &mut Reservation) {
+        let first_after = self.promised.partition_point(|(e, _)| *e <= epoch);
+        self.promised.drain(..first_after).for_each(|(_, more)| room.merge(more));
+    }
+
+    /// A pass of the cut of `epoch` was given up, and has returned its room.
+    pub fn put_room(&mut self, epoch: Epoch, room: Reservation) {
+        self.promised.push_front((epoch, room));
+    }
+
+    /// The room stays reserved, also without this cache.
+    pub fn keep_room(&mut self) {
+        self.promised.drain(..).for_each(|(_, room)| room.keep());
     }
 }
 
@@ -211,7 +219,7 @@ impl Cache {
     pub(crate) fn take_cut(&self, room: &mut Room) {
         let mut round = self.0.round.borrow_mut();
         let mut st = self.state_mut();
-        let promised = st.buckets.dirty_blocks().0;
+        let promised = st.promised.split_all();
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
         let zeros = std::mem::take(&mut st.zeros);
@@ -220,7 +228,8 @@ impl Cache {
         let generation = st.index.changes.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
-        round.cuts.sealed.push_back(Cut { epoch, tree, taken_at, promised, zeros, handed_over: false });
+        round.cuts.sealed.push_back(Cut { epoch, tree, taken_at, zeros, handed_over: false });
+        round.cuts.promised.push_back((epoch, promised));
     }
 
     /// The cut that the next pass carries, taken now if need be.

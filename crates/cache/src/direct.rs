@@ -91,7 +91,7 @@ impl Cache {
             } else {
                 self.room_for_request(blocks_for(1, 0), nodes_for(SLICE as u64)).await?
             };
-            let (upto, over) = self
+            let upto = self
                 .resident(Class::Foreground, |st| {
                     // What was dropped after the last entry of the journal nobody would know of.
                     self.check_open()?;
@@ -101,20 +101,18 @@ impl Cache {
                         _ => end,
                     };
                     if old.is_empty() {
-                        return Ok((upto, 0));
+                        return Ok(upto);
                     }
                     if old.iter().any(|e| st.index.unpublished(e).is_some()) {
                         let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
                         return Err(PoolError::new(ErrorKind::Invalid, text).into());
                     }
-                    let over = st.change(&mut room, volume, (at, upto), &[])?;
+                    st.change(&mut room, volume, (at, upto), &[])?;
                     // Stale keys too: the record that made them stale may not be durable.
                     st.hold_commits();
-                    Ok((upto, over))
+                    Ok(upto)
                 })
                 .await?;
-            // It may have been counted as dirty until now, after an open.
-            self.0.pool.unreserve(over);
             at = upto;
         }
         self.after_write();

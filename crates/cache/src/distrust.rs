@@ -52,16 +52,13 @@ impl Cache {
             for e in clean {
                 let range = (e.lba, Lba(e.end()));
                 // Not journaled: after a crash it is there again, and dropped again.
-                let over = self
-                    .resident(Class::Commit, |st| {
-                        if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
-                            dropped += e.len();
-                        }
-                        st.change_clean(e.volume, range, &[])
-                    })
-                    .await?;
-                // It may have been counted as dirty until now.
-                self.0.pool.unreserve(over);
+                self.resident(Class::Commit, |st| {
+                    if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
+                        dropped += e.len();
+                    }
+                    st.change_clean(e.volume, range, &[])
+                })
+                .await?;
             }
             let changed = self.state().index.changes.dirty() as u64;
             if changed >= self.0.settings.dirty_nodes {

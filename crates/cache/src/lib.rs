@@ -140,6 +140,16 @@ struct Inner {
     closed: Cell<bool>,
 }
 
+impl Drop for Inner {
+    /// What is dirty needs its room in the pool when the cache is opened again.
+    fn drop(&mut self) {
+        if !self.aside.get() {
+            self.state.get_mut().promised.split_all().keep();
+            self.round.get_mut().cuts.keep_room();
+        }
+    }
+}
+
 /// An open cache; clones are the same.
 #[derive(Clone)]
 pub struct Cache(Rc<Inner>);

@@ -147,7 +147,9 @@ impl Cache {
         let place = Place { position: 0, sequence: replayed.end.sequence };
         let (room, checkpoint_wanted) = (Event::new(), Event::new());
         let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
+        let promised = pool.take_over(buckets.dirty_blocks().0);
         let state = State {
+            promised,
             index,
             buckets,
             journal: Journal::new(layout.ring(), ring_room, identity, place),
@@ -233,8 +235,6 @@ impl Cache {
     }
 
     async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
-        let (open, _) = self.state().buckets.dirty_blocks();
-        self.0.pool.take_over(open);
         self.make_room_for_nodes()?;
         self.checkpoint_now().await?;
         if self.0.pool.clean_void() {

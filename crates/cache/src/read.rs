@@ -193,7 +193,7 @@ impl Cache {
         (lba, end): (Lba, Lba),
         addr: CacheAddr,
     ) -> Result<bool> {
-        let over = self
+        let dropped = self
             .resident(Class::Foreground, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
                 let bad = |e: &&Extent| {
@@ -201,17 +201,16 @@ impl Cache {
                         matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
-                let Some(e) = found.iter().find(bad) else { return Ok(None) };
+                let Some(e) = found.iter().find(bad) else { return Ok(false) };
                 let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                 // Told to the journal, and durable before the next commit of the pool: what a
                 // direct write puts there must not be hidden by this block after a crash.
-                let over = st.change(&mut room, volume, range, &[])?;
+                st.change(&mut room, volume, range, &[])?;
                 st.hold_commits();
-                Ok(Some(over))
+                Ok(true)
             })
             .await?;
-        self.0.pool.unreserve(over.unwrap_or_default());
-        Ok(over.is_some())
+        Ok(dropped)
     }
 
     async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {

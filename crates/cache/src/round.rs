@@ -68,8 +68,6 @@ pub(crate) struct RoundState {
     pub bytes: u64,
     /// Blocks of the cut that were carried.
     pub carried: u64,
-    /// Promises that this try has used up, or that go on for blocks which stay dirty.
-    kept_promises: u64,
     /// The rate at which it waits before it carries more, in bytes a second.
     pub sleeps_at: Option<u64>,
 }
@@ -90,7 +88,6 @@ impl RoundState {
             failing_since: None,
             bytes: 0,
             carried: 0,
-            kept_promises: 0,
             sleeps_at: None,
         }
     }
@@ -220,17 +217,34 @@ impl Cache {
     }
 
     async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
-        let round = self.0.pool.begin_round().await?;
-        self.0.round.borrow_mut().kept_promises = 0;
+        let round = self.begin_round(cut)?;
         let mut outcome = self.carry(&round, cut).await;
         if outcome.is_ok() {
             outcome = self.finish(&round, cut).await;
         }
         self.0.round.borrow_mut().carried = 0;
         if outcome.is_err() {
-            round.abort().await;
+            self.abort_round(round, cut).await;
         }
         outcome
+    }
+
+    /// Begins to write into the pool, within the room of the cut and of those before it.
+    fn begin_round(&self, cut: &Cut) -> Result<Round> {
+        let mut room = self.state_mut().promised.split(0);
+        let cuts = &mut self.0.round.borrow_mut().cuts;
+        cuts.take_room(cut.epoch, &mut room);
+        let round = self.0.pool.begin_round(&mut room);
+        if round.is_err() {
+            cuts.put_room(cut.epoch, room);
+        }
+        round
+    }
+
+    async fn abort_round(&self, round: Round, cut: &Cut) {
+        if let Some(room) = round.abort().await {
+            self.0.round.borrow_mut().cuts.put_room(cut.epoch, room);
+        }
     }
 
     /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
@@ -405,7 +419,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes blocks into the round, and uses their promises up; of a volume that was deleted meanwhile nothing is needed.
+    /// Writes blocks into the round. Of a volume that was deleted meanwhile nothing is needed.
     async fn write_in(
         &self,
         round: &Round,
@@ -413,12 +427,7 @@ impl Cache {
         data: SliceList,
         crcs: &[base::Crc],
     ) -> Result<()> {
-        match round.write(volume, lba, data, crcs).await {
-            Ok(()) => self.0.round.borrow_mut().kept_promises += crcs.len() as u64,
-            Err(e) if e.kind == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-        Ok(())
+        gone_is_fine(round.write(volume, lba, data, crcs).await)
     }
 
     /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
@@ -442,36 +451,34 @@ impl Cache {
             };
             tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
-            let stays = self
-                .resident(Class::Commit, |st| {
-                    let range = (bad.lba, bad.lba.plus(1));
-                    let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
-                    let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
-                    let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
-                    match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
-                        Some(true) => {}
-                        // Entered again by an earlier try.
-                        Some(false) => return Ok(true),
-                        None => {
-                            // Overwritten since: the pool's image will lack what the cut has there, until the next one.
-                            if mine {
-                                st.buckets.condemn(addr);
-                            }
-                            st.stats.lost += 1;
-                            return Ok(false);
+            // The cut keeps its own room: a later try may read the block well.
+            let mut promised = self.0.pool.take_over(1);
+            self.resident(Class::Commit, |st| {
+                let range = (bad.lba, bad.lba.plus(1));
+                let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
+                let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
+                let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
+                match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
+                    Some(true) => {}
+                    // Entered again by an earlier try.
+                    Some(false) => return Ok(()),
+                    None => {
+                        // Overwritten since: the pool's image will lack what the cut has there, until the next one.
+                        if mine {
+                            st.buckets.condemn(addr);
                         }
+                        st.stats.lost += 1;
+                        return Ok(());
                     }
-                    if mine {
-                        st.buckets.condemn(addr);
-                        st.note_bad(bad.volume, bad.lba);
-                    }
-                    let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    st.change(&mut room, bad.volume, range, &[again])?;
-                    Ok(true)
-                })
-                .await?;
-            // What stays dirty stays promised.
-            self.0.round.borrow_mut().kept_promises += u64::from(stays);
+                }
+                if mine {
+                    st.buckets.condemn(addr);
+                    st.note_bad(bad.volume, bad.lba);
+                }
+                let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
+                st.change_dirty((&mut room, &mut promised), bad.volume, range, &[again])
+            })
+            .await?;
         }
         Ok(())
     }
@@ -488,10 +495,7 @@ impl Cache {
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
             let mut round = self.0.round.borrow_mut();
-            let published = round.cuts.publish(cut.epoch);
-            // Blocks that were overwritten from one cut to the next are carried once, and those of
-            // volumes that were deleted or cut off meanwhile not at all.
-            self.0.pool.unreserve(published.promised.saturating_sub(round.kept_promises));
+            let zeros = round.cuts.publish(cut.epoch);
             round.carried = 0;
             round.count += 1;
             round.last_error = None;
@@ -500,8 +504,8 @@ impl Cache {
             st.index.published = cut.epoch;
             st.buckets.publish(cut.epoch);
             st.limbo.published(cut.epoch);
-            st.zeros_of_cuts -= published.zeros;
-            st.dead_zeros += published.zeros;
+            st.zeros_of_cuts -= zeros;
+            st.dead_zeros += zeros;
             if cut.epoch >= round.turn {
                 round.turns += 1;
                 round.turn = st.buckets.epoch();

@@ -98,12 +98,12 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
         {
             let _alone = cache.0.round_lock.acquire(1).await;
             let cut = cache.choose_cut().await.unwrap();
-            let round = cache.0.pool.begin_round().await.unwrap();
+            let round = cache.begin_round(&cut).unwrap();
             cache.carry(&round, &cut).await.unwrap();
             let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
             cache.pool().before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
             cache.finish(&round, &cut).await.unwrap_err();
-            round.abort().await;
+            assert!(round.abort().await.is_none(), "it was published");
             cache.pool().before_commit(None);
         }
         // Room for the next cut is promised meanwhile.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
-use pool::Step;
+use pool::{Reservation, Step};
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub value: Vec<u8>,
     /// Whether anything can be made durable.
     pub health: Health,
+    /// Room in the pool for what is dirty in the open epoch: for exactly as many blocks.
+    pub promised: Reservation,
 }
 
 /// So many bad blocks are named.
@@ -80,29 +82,44 @@ const BAD_NAMED: usize = 256;
 
 impl State {
     /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
-    /// journal. Returns how many blocks ceased to be dirty in the open epoch.
-    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
-        self.enter(Some(room), volume, range, new)
+    /// journal. The open epoch has no more dirty blocks then than before.
+    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+        self.enter(Some(room), None, volume, range, new)
+    }
+
+    /// The same where blocks become dirty. Each of them takes its room in the pool out of
+    /// `promised`.
+    pub fn change_dirty(
+        &mut self,
+        (room, promised): (&mut Room, &mut Reservation),
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<()> {
+        self.enter(Some(room), Some(promised), volume, range, new)
     }
 
     /// The same without telling the journal: what the pool has is entered, or goes.
-    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
-        self.enter(None, volume, range, new)
+    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+        self.enter(None, None, volume, range, new)
     }
 
     fn enter(
         &mut self,
         room: Option<&mut Room>,
+        promised: Option<&mut Reservation>,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         new: &[Extent],
-    ) -> Step<u64> {
+    ) -> Step<()> {
         // What ceases to be needed may be overwritten when the records of this change are durable.
         let journal = self.journal.pushed() + if room.is_none() { 0 } else { new.len().max(1) as u64 };
-        let before = self.buckets.dirty_blocks().0;
         self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)?;
-        let added: u64 = if room.is_none() { 0 } else { new.iter().map(data_blocks).sum() };
-        let after = self.buckets.dirty_blocks().0;
+        let (dirty, held) = (self.buckets.dirty_blocks().0, self.promised.blocks());
+        match promised {
+            Some(promised) if dirty > held => self.promised.merge(promised.split(dirty - held)),
+            _ => drop(self.promised.split(held - dirty)),
+        }
         if let Some(room) = room {
             self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
             self.promotions.spoil(volume, lba, end);
@@ -117,7 +134,7 @@ impl State {
                 self.journal.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
             }
         }
-        Ok(before + added - after)
+        Ok(())
     }
 
     /// Tells the journal of evicted buckets.
@@ -149,12 +166,5 @@ impl State {
         if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {
             self.bad.push((volume, lba));
         }
-    }
-}
-
-fn data_blocks(e: &Extent) -> u64 {
-    match &e.body {
-        Body::Data { crcs, .. } => crcs.len() as u64,
-        Body::Staged { .. } | Body::Zeros { .. } => 0,
     }
 }

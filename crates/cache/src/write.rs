@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::checksum::block_crcs;
 use base::{BLOCK, BucketGen, CacheAddr, Instant, Lba, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
-use pool::{ErrorKind, PoolError, Result};
+use pool::{ErrorKind, PoolError, Reservation, Result};
 use queue::Class;
 use smallvec::SmallVec;
 
@@ -61,35 +61,25 @@ impl Cache {
     pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, cover: Cover) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         let held = self.admit(volume, blocks).await?;
-        self.promise(blocks).await?;
-        let outcome = self.write_promised((volume, lba), data, cover, held).await;
-        match outcome {
-            Ok(over) => {
-                self.0.pool.unreserve(over);
-                self.after_write();
-                Ok(())
-            }
-            Err(e) => {
-                self.0.pool.unreserve(blocks);
-                Err(e)
-            }
-        }
+        let mut promised = self.promise(blocks).await?;
+        self.write_promised((volume, lba), data, cover, (held, &mut promised)).await?;
+        self.after_write();
+        Ok(())
     }
 
-    /// Returns how many dirty blocks were overwritten: so much of the promise is not needed.
     async fn write_promised(
         &self,
         (volume, lba): (VolumeId, Lba),
         data: Slice,
         cover: Cover,
-        (held, mut room): (Held, Room),
-    ) -> Result<u64> {
+        ((held, mut room), promised): ((Held, Room), &mut Reservation),
+    ) -> Result<()> {
         let mut held = Some(held);
         for attempt in 1.. {
             let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
             held.take();
             let outcome = match self.write_taken(&taken, &data, Class::Foreground).await {
-                Ok(()) => Ok(self.enter(&mut room, (volume, lba), &taken, &data, cover).await),
+                Ok(()) => Ok(self.enter((&mut room, &mut *promised), (volume, lba), &taken, &data, cover).await),
                 Err(e) => {
                     let mut st = self.state_mut();
                     taken.iter().for_each(|t| st.buckets.condemn(t.addr));
@@ -282,18 +272,18 @@ impl Cache {
     /// Enters what was written into the index.
     async fn enter(
         &self,
-        room: &mut Room,
+        (room, promised): (&mut Room, &mut Reservation),
         (volume, lba): (VolumeId, Lba),
         taken: &[Taken],
         data: &Slice,
         cover: Cover,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let crcs: Crcs = block_crcs(data).collect();
         self.resident(Class::Foreground, |st| {
             // The epoch of the moment in which it becomes visible.
             let written = Some(st.buckets.epoch());
             let new = extents((volume, lba), taken, &crcs, cover, written);
-            st.change(room, volume, (lba, lba.plus(crcs.len() as u64)), &new)
+            st.change_dirty((room, promised), volume, (lba, lba.plus(crcs.len() as u64)), &new)
         })
         .await
     }
@@ -314,28 +304,28 @@ impl Cache {
                     };
                     let written = Some(st.buckets.epoch());
                     let zeros = Extent { volume, lba: at, written, body: Body::Zeros { len: upto.0 - at.0 } };
-                    Ok((upto, st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?))
+                    st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?;
+                    Ok(upto)
                 })
                 .await?;
             drop(room);
-            self.0.pool.unreserve(upto.1);
-            at = upto.0;
+            at = upto;
             self.after_write();
             self.0.rt.yield_now().await;
         }
         Ok(())
     }
 
-    /// Gets the pool's word that it can hold `blocks` more; what is dirty is published first if that may help.
-    async fn promise(&self, blocks: u64) -> Result<()> {
-        for attempt in 0.. {
+    /// Reserves room in the pool for `blocks` blocks. If there is none, what is dirty is published
+    /// first, which may help.
+    async fn promise(&self, blocks: u64) -> Result<Reservation> {
+        for _ in 0..2 {
             match self.0.pool.reserve(blocks) {
-                Ok(()) => return Ok(()),
-                Err(e) if attempt == 2 => return Err(e),
+                Ok(promised) => return Ok(promised),
                 Err(_) => Box::pin(self.publish_all()).await?,
             }
         }
-        Ok(())
+        self.0.pool.reserve(blocks)
     }
 }
 

@@ -109,7 +109,7 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
         // So that there is a promise to be kept.
-        pool.reserve(1).expect("room");
+        let _promised = pool.reserve(1).expect("room");
         let blocks = fill(&pool).await;
         for ended in [true, false] {
             pool.commit().await.expect("commit");
@@ -180,7 +180,7 @@ fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
             }
         };
         assert_eq!(error.kind, ErrorKind::Io, "{error}");
-        assert_eq!(pool.reserve(1 << 30).map_err(|e| e.kind), Err(ErrorKind::Io));
+        assert_eq!(pool.reserve(1 << 30).err().map(|e| e.kind), Some(crate::ErrorKind::Io));
     });
 }
 
@@ -191,7 +191,7 @@ fn a_round_passes_it_over_too() {
         let pool = open(&rt, files).await;
         let data = pool.bufs().zeroed(10 * BLOCK);
         let crcs: Vec<_> = data.chunks(BLOCK).map(base::crc32c).collect();
-        let round = pool.begin_round().await.expect("round");
+        let round = pool.begin_round(&mut pool.reserve(10).expect("room")).expect("round");
         round.write(VolumeId(1), Lba(1000), [data.freeze()].into_iter().collect(), &crcs).await.expect("another group");
         assert_one_is_passed_over(&pool);
         round.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
@@ -225,7 +225,7 @@ fn what_volumes_have_is_counted_as_it_changes() {
             counted(&pool, 140 + staged, staged);
         }
         let staging = pool.find_staging(VolumeId(1), base::Epoch(1)).expect("staging");
-        let round = pool.begin_round().await.expect("round");
+        let round = pool.begin_round(&mut pool.reserve(0).expect("room")).expect("round");
         round.adopt(staging, VolumeId(1), Lba(200), Lba(220)).await.expect("adopt");
         round.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
         rt.sleep(Duration::from_secs(1)).await;

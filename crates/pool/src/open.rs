@@ -61,6 +61,7 @@ use crate::catch_up::PageCopy;
 use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::geometry::Geometry;
+use crate::reservation::Ledger;
 use crate::settings::Settings;
 use crate::slots::{After, Slots};
 use crate::standing::{Permit, Standing};
@@ -526,7 +527,7 @@ fn assemble(
         maybe_empty: BTreeSet::new(),
         open: Txn::new(open),
         round: None,
-        reserved: 0,
+        reserved: Ledger::default(),
         published: crate::round::Published { epoch: best.published, taken_at: best.published_at },
         cache_uuid: best.cache_uuid,
         cache_mark: best.cache_uuid.map(|uuid| CacheMark {

@@ -4,6 +4,7 @@
 
 use crate::Pool;
 use crate::error::Result;
+use crate::reservation::Reservation;
 use crate::state::State;
 use crate::txn::Volume;
 
@@ -54,26 +55,19 @@ impl Held {
 }
 
 impl Pool {
-    /// Promises space for `blocks` blocks that will be written by rounds.
-    pub fn reserve(&self, blocks: u64) -> Result<()> {
-        let mut st = self.state_mut();
-        let want = st.reserved + blocks;
-        if blocks > 0 && !st.can_hold(want) {
+    /// Sets room aside for `blocks` blocks that write-back will write.
+    pub fn reserve(&self, blocks: u64) -> Result<Reservation> {
+        let st = self.state();
+        if blocks > 0 && !st.can_hold(st.reserved.blocks() + blocks) {
             return Err(st.no_room("the pool is full"));
         }
-        st.reserved = want;
-        Ok(())
+        Ok(st.reserved.reserve(blocks))
     }
 
-    /// Takes over a promise that was given before the pool was opened: it was kept free then, so nobody asks whether there is room.
-    pub fn take_over(&self, blocks: u64) {
-        self.state_mut().reserved += blocks;
-    }
-
-    /// Takes back a promise.
-    pub fn unreserve(&self, blocks: u64) {
-        let mut st = self.state_mut();
-        st.reserved = st.reserved.saturating_sub(blocks);
+    /// Sets room aside that had been set aside before the pool was opened. Direct writes left it
+    /// free then, so nothing is checked.
+    pub fn take_over(&self, blocks: u64) -> Reservation {
+        self.state().reserved.reserve(blocks)
     }
 }
 
@@ -99,6 +93,7 @@ impl State {
 
     /// True if a direct write of `blocks` leaves what was promised.
     pub fn leaves_promised(&self, blocks: u64) -> bool {
-        self.reserved == 0 && self.stagings.is_empty() || self.can_hold(self.reserved + blocks)
+        let reserved = self.reserved.blocks();
+        reserved == 0 && self.stagings.is_empty() || self.can_hold(reserved + blocks)
     }
 }

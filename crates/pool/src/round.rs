@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use crate::alloc::Alloc;
 use crate::error::{ErrorKind, PoolError, Result, Step};
 use crate::extents::{Run, push_run};
+use crate::reservation::Reservation;
 use crate::standing::Permit;
 use crate::state::State;
 use crate::txn::Merged;
@@ -44,6 +45,8 @@ pub(crate) struct RoundTxn {
     pub cursor: Option<(GroupId, u32)>,
     /// A group that it has begun to write to, until that was noted.
     pub joined: Option<GroupId>,
+    /// Room for the blocks that it has yet to write.
+    pub room: Reservation,
 }
 
 /// The cut of a cache that the pool's image is.
@@ -86,8 +89,9 @@ impl Pool {
         }
     }
 
-    /// Opens the round; there is one at a time.
-    pub async fn begin_round(&self) -> Result<Round> {
+    /// Opens the round; there is one at a time. It takes all of `room`, and writes no more blocks
+    /// than that.
+    pub fn begin_round(&self, room: &mut Reservation) -> Result<Round> {
         let mut st = self.state_mut();
         st.standing.permit()?;
         if st.round.is_some() {
@@ -101,6 +105,7 @@ impl Pool {
             groups: Default::default(),
             cursor: None,
             joined: None,
+            room: room.split_all(),
         });
         Ok(Round(Rc::new(self.clone())))
     }
@@ -128,10 +133,9 @@ impl Round {
             Ok(()) => self.enter(|st| map(st, volume, lba, &runs, crcs)).await,
             Err(e) => Err(e),
         };
-        let mut st = self.0.state_mut();
-        match outcome {
-            Ok(()) => st.reserved = st.reserved.saturating_sub(crcs.len() as u64),
-            Err(_) => runs.iter().for_each(|r| st.unalloc(r.addr, r.len)),
+        if outcome.is_err() {
+            let mut st = self.0.state_mut();
+            runs.iter().for_each(|r| st.unalloc(r.addr, r.len));
         }
         outcome
     }
@@ -320,9 +324,10 @@ impl Round {
         }
     }
 
-    /// Gives everything back: nothing of it was ever there. Does nothing after it was published.
-    pub async fn abort(self) {
-        let Some(round) = self.0.state_mut().round.take() else { return };
+    /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
+    /// and nothing is done, after it was published.
+    pub async fn abort(self) -> Option<Reservation> {
+        let mut round = self.0.state_mut().round.take()?;
         {
             let mut st = self.0.state_mut();
             for id in round.volumes.keys() {
@@ -341,13 +346,14 @@ impl Round {
                 let mut st = self.0.state_mut();
                 for r in part {
                     if st.group(st.geometry.split(r.addr).0).record.kind == GroupKind::Data {
-                        st.reserved += u64::from(r.len);
+                        round.room.restore(u64::from(r.len));
                     }
                     st.unalloc(r.addr, r.len);
                 }
             }
             self.0.rt().yield_now().await;
         }
+        Some(round.room)
     }
 }
 
@@ -487,6 +493,7 @@ fn map(st: &mut State, volume: VolumeId, lba: Lba, runs: &[Run], crcs: &[Crc]) -
         push_run(&mut txn.allocs, *run, geometry.group_blocks);
         at += u64::from(run.len);
     }
+    txn.room.spend(at);
     freed.into_iter().for_each(|r| push_run(&mut txn.frees, r, geometry.group_blocks));
     Ok(Entered::Done)
 }

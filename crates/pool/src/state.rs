@@ -13,6 +13,7 @@ use crate::device::{Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
 use crate::extents::Run;
 use crate::geometry::Geometry;
+use crate::reservation::Ledger;
 use crate::standing::Standing;
 use crate::txn::{LiveTree, Txn, Volume};
 
@@ -82,8 +83,8 @@ pub(crate) struct State {
     pub open: Txn,
     /// The open round of write-back.
     pub round: Option<crate::round::RoundTxn>,
-    /// Blocks promised to rounds.
-    pub reserved: u64,
+    /// Room that is set aside for write-back.
+    pub reserved: Ledger,
     /// Blocks that volumes have.
     pub held: crate::promises::Held,
     /// The last published cut, and the one that the running commit publishes.

@@ -184,7 +184,7 @@ impl Pool {
             copies: st.copies,
             capacity_bytes: (used_groups + st.formable()) * group_bytes,
             used_bytes: st.used_blocks() * BLOCK_U64,
-            promised_bytes: st.reserved * BLOCK_U64,
+            promised_bytes: st.reserved.blocks() * BLOCK_U64,
             generation: st.committed.0,
             devices: devices.collect(),
         };

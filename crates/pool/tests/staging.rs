@@ -7,7 +7,7 @@ use std::future::Future;
 
 use base::{BLOCK, BLOCK_U64, Duration, Epoch, Lba, SliceList, VolumeId, crc32c};
 use pool::check::{CheckOptions, Report, Severity, Subject};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Settings};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Round, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
@@ -134,6 +134,11 @@ async fn content(pool: &Pool, id: VolumeId, blocks: u64) -> Vec<(u8, u64)> {
     runs(&pool.read(id, Lba(0), blocks).await.expect("read"))
 }
 
+/// A round that adopts, and writes nothing.
+fn begin(pool: &Pool) -> pool::Result<Round> {
+    pool.begin_round(&mut pool.reserve(0)?)
+}
+
 #[test]
 fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
     let bench = Bench::new(1);
@@ -144,8 +149,7 @@ fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
         put(&pool, s, 30, 10, 3).await;
         put(&pool, s, 200, 7, 5).await;
         // From the cache: 35 to 50. Not adopted, because it was discarded: 204 to 207.
-        pool.reserve(15).expect("room");
-        let round = pool.begin_round().await.expect("round");
+        let round = pool.begin_round(&mut pool.reserve(15).expect("room")).expect("round");
         let mut data = pool.bufs().take(15 * BLOCK);
         data.fill(4);
         let data = data.freeze();
@@ -181,7 +185,7 @@ fn many_small_and_a_few_large_extents_are_adopted() {
         stage(&pool, v, 1000, 2900, 7).await;
         let s = pool.find_staging(v, ONE).expect("there");
         let was = content(&pool, s, BLOCKS).await;
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         round.adopt(s, v, Lba(0), Lba(BLOCKS)).await.expect("adopt");
         round.publish(ONE, base::Instant(0)).await.expect("publish");
         let now = content(&pool, v, BLOCKS).await;
@@ -214,7 +218,7 @@ fn an_aborted_round_leaves_everything_as_it_was() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 50, 100, 2).await;
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         round.adopt(s, v, Lba(60), Lba(120)).await.expect("adopt");
         assert_eq!(try_put(&pool, s, 0, 5, 8).await.expect_err("too late").kind, ErrorKind::NotFound);
         assert_eq!(pool.discard(s, Lba(0), Lba(90)).await.expect_err("too late").kind, ErrorKind::NotFound);
@@ -229,7 +233,7 @@ fn an_aborted_round_leaves_everything_as_it_was() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = pool.find_staging(v, ONE).expect("it outlives the pool's being closed");
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         round.adopt(s, v, Lba(0), Lba(500)).await.expect("adopt");
         round.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 151).await, [(8, 5), (1, 45), (2, 100), (0, 1)]);
@@ -251,7 +255,7 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
             pool.commit().await.expect("commit");
             let r = rt.clone();
             drop(rt.spawn(async move {
-                let round = pool.begin_round().await.expect("round");
+                let round = begin(&pool).expect("round");
                 round.adopt(s, v, Lba(0), Lba(700)).await.expect("adopt");
                 round.publish(ONE, base::Instant(0)).await.expect("publish");
                 rest(&r, &pool).await;
@@ -295,7 +299,7 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 50, 100, 2).await;
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
         let refuse = || -> std::pin::Pin<Box<dyn Future<Output = pool::Result<Option<pool::CacheMark>>>>> {
             Box::pin(async { Err(PoolError::new(ErrorKind::Io, "not now")) })
@@ -304,7 +308,7 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
         assert!(round.publish(ONE, base::Instant(0)).await.is_err());
         assert!(pool.find_staging(v, ONE).is_none());
         pool.before_commit(None);
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         assert_eq!(round.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind), Err(ErrorKind::NotFound));
         round.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 130).await, [(1, 50), (2, 70), (0, 10)]);
@@ -335,7 +339,7 @@ fn a_full_pool_refuses_the_write_and_can_still_publish() {
         };
         assert_eq!(refused.kind, ErrorKind::NoSpace, "{refused}");
         assert!(staged.len() > 50, "{}", staged.len());
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         for lba in &staged {
             round.adopt(s, v, Lba(*lba), Lba(lba + 16)).await.expect("adopt");
         }
@@ -361,7 +365,7 @@ fn a_deleted_volume_takes_its_staging_volumes_with_it() {
             let s = stage(&pool, v, 50, 100, 2).await;
             let later = pool.staging(v, Epoch(2)).await.expect("staging");
             put(&pool, later, 0, 10, 3).await;
-            let round = pool.begin_round().await.expect("round");
+            let round = begin(&pool).expect("round");
             if during_round {
                 round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
             }
@@ -393,7 +397,7 @@ fn a_pool_that_lost_a_device_has_its_staging_volumes() {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 140, 30, 3).await;
         assert_eq!(content(&pool, s, 170).await, [(0, 50), (2, 90), (3, 30)]);
-        let round = pool.begin_round().await.expect("round");
+        let round = begin(&pool).expect("round");
         round.adopt(s, v, Lba(0), Lba(200)).await.expect("adopt");
         round.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 171).await, [(1, 50), (2, 90), (3, 30), (0, 1)]);

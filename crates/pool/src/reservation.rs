@@ -1,0 +1,161 @@
+//! Reservations: room for data that was set aside before it is needed.
+//!
+//! A [`Ledger`] knows how many blocks are set aside altogether. Each of them belongs to one
+//! [`Reservation`], which is a value: it can be split, merged with another one and spent. What is
+//! left of it when it is dropped returns to the ledger. So the ledger cannot drift from what its
+//! holders have.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How many blocks are set aside; clones are the same.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Ledger(Rc<Cell<u64>>);
+
+impl Ledger {
+    /// All blocks that are set aside.
+    pub fn blocks(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Sets `blocks` blocks aside. The caller has made sure that there is room for them.
+    pub fn reserve(&self, blocks: u64) -> Reservation {
+        self.0.set(self.0.get() + blocks);
+        Reservation { ledger: self.clone(), blocks }
+    }
+
+    fn take(&self, blocks: u64) {
+        let left = self.0.get().checked_sub(blocks);
+        self.0.set(left.unwrap_or_else(|| unreachable!("{blocks} blocks were not set aside")));
+    }
+}
+
+/// Blocks of the pool that are set aside for the one that holds this. What is left when it is
+/// dropped may be taken by others.
+#[must_use = "the room is given back when this is dropped"]
+#[derive(Debug)]
+pub struct Reservation {
+    ledger: Ledger,
+    blocks: u64,
+}
+
+impl Reservation {
+    /// How many blocks it holds.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Takes `blocks` blocks out of it. It must hold as many.
+    pub fn split(&mut self, blocks: u64) -> Reservation {
+        self.reduce(blocks);
+        Reservation { ledger: self.ledger.clone(), blocks }
+    }
+
+    /// Takes everything out of it.
+    pub fn split_all(&mut self) -> Reservation {
+        self.split(self.blocks)
+    }
+
+    /// Adds what another one of the same pool holds.
+    pub fn merge(&mut self, mut other: Reservation) {
+        assert!(Rc::ptr_eq(&self.ledger.0, &other.ledger.0), "reservations of two pools");
+        self.blocks += std::mem::take(&mut other.blocks);
+    }
+
+    /// Blocks that were allocated now hold the room that was set aside for them.
+    pub(crate) fn spend(&mut self, blocks: u64) {
+        self.reduce(blocks);
+        self.ledger.take(blocks);
+    }
+
+    /// Blocks that were allocated from it are free again, and set aside as before.
+    pub(crate) fn restore(&mut self, blocks: u64) {
+        self.merge(self.ledger.reserve(blocks));
+    }
+
+    /// The room stays set aside for as long as the pool is open: another program needs it, after
+    /// the next open.
+    pub fn keep(mut self) {
+        self.blocks = 0;
+    }
+
+    fn reduce(&mut self, blocks: u64) {
+        let left = self.blocks.checked_sub(blocks);
+        self.blocks = left.unwrap_or_else(|| unreachable!("{blocks} blocks of a reservation of {}", self.blocks));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.ledger.take(self.blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The model is a list of numbers. The ledger is their sum, and what was kept.
+        #[test]
+        fn the_ledger_is_the_sum_of_what_is_held(steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200)) {
+            let ledger = Ledger::default();
+            let (mut held, mut model, mut kept): (Vec<Reservation>, Vec<u64>, u64) = (Vec::new(), Vec::new(), 0);
+            for (what, at, blocks) in steps {
+                let at = at % held.len().max(1);
+                match what {
+                    0 => {
+                        held.push(ledger.reserve(blocks));
+                        model.push(blocks);
+                    }
+                    _ if held.is_empty() => {}
+                    1 => {
+                        let blocks = blocks.min(model[at]);
+                        held.push(ledger.clone().reserve(0));
+                        model.push(blocks);
+                        let part = held[at].split(blocks);
+                        model[at] -= blocks;
+                        held.last_mut().expect("it was pushed").merge(part);
+                    }
+                    2 => {
+                        let (other, n) = (held.swap_remove(at), model.swap_remove(at));
+                        match held.first_mut() {
+                            Some(first) => {
+                                first.merge(other);
+                                model[0] += n;
+                            }
+                            None => drop(other),
+                        }
+                    }
+                    3 => {
+                        let blocks = blocks.min(model[at]);
+                        held[at].spend(blocks);
+                        model[at] -= blocks;
+                    }
+                    4 => {
+                        held[at].restore(blocks);
+                        model[at] += blocks;
+                    }
+                    5 => {
+                        held.swap_remove(at).keep();
+                        kept += model.swap_remove(at);
+                    }
+                    _ => {
+                        drop(held.swap_remove(at));
+                        model.swap_remove(at);
+                    }
+                }
+                prop_assert_eq!(ledger.blocks(), model.iter().sum::<u64>() + kept);
+                prop_assert!(held.iter().map(Reservation::blocks).eq(model.iter().copied()));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "4 blocks of a reservation of 3")]
+    fn more_than_it_holds_is_never_taken() {
+        let _ = Ledger::default().reserve(3).split(4);
+    }
+}
