@@ -8,7 +8,7 @@ use base::VolumeId;
 use sim::Fault;
 
 use super::*;
-use crate::check::tests::{Lab, fill, settings};
+use crate::check::tests::{Asked, Lab, fill, settings};
 
 const MANY: u64 = 300;
 
@@ -103,11 +103,10 @@ fn a_round_that_ran_already_is_nobodys_answer() {
         fill(&cache, a, 0, 500, 1).await;
         let refused = Rc::new(Cell::new(false));
         let told = refused.clone();
-        cache.pool().before_commit(Some(Rc::new(move || {
+        let _asked = Asked::link(cache.pool(), move || {
             let first = !told.replace(true);
-            let why = pool::PoolError::new(pool::ErrorKind::NoSpace, "not now");
-            Box::pin(async move { if first { Err(why) } else { Ok(None) } })
-        })));
+            if first { Err(pool::PoolError::new(pool::ErrorKind::NoSpace, "not now")) } else { Ok(None) }
+        });
         let c = cache.clone();
         let first = cache.0.rt.spawn(async move { c.publish_all().await });
         while !refused.get() {

@@ -5,14 +5,22 @@
 //! pool's. Such a volume has nothing dirty here; switching to these modes sees to that. A cache that has failed is not asked any more by such volumes
 //! ([`crate::distrust`]).
 
+use std::rc::Rc;
+
 use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
-use pool::{CacheMark, ErrorKind, PoolError, Result};
+use pool::{CacheMark, ErrorKind, Journal, JournalDurable, PoolError, Result};
 use queue::Class;
 
-use crate::Cache;
 use crate::promote::MAX_BLOCKS;
 use crate::reclaim::nodes_for;
+use crate::{Cache, Inner};
 use format::cache::journal::blocks_for;
+
+impl Journal for Inner {
+    fn make_durable(self: Rc<Self>) -> JournalDurable {
+        Box::pin(async move { Cache(self).records_durable().await })
+    }
+}
 
 impl Cache {
     /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.

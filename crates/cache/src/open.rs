@@ -4,13 +4,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use base::{Epoch, Generation, Lba};
 use btree::{Store, Tree};
 use format::page::page_digest;
-use pool::{ErrorKind, Pool, PoolError, Result};
+use pool::{ErrorKind, Link, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::sync::{Event, Semaphore};
 use rt::{FileId, Rt};
@@ -219,7 +219,7 @@ impl Cache {
         match outcome {
             Ok(()) => Ok(cache),
             Err(e) => {
-                pool.before_commit(None);
+                pool.link_journal(Link::None);
                 cache.stop();
                 Err(e)
             }
@@ -271,12 +271,8 @@ impl Cache {
         spawn(Box::pin(async move { c.collector().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.admitter().await }));
-        // The pool is held by the cache, not the other way round: of two that hold each other none would ever be freed.
-        let c = Rc::downgrade(&self.0);
-        self.0.pool.before_commit(Some(Rc::new(move || {
-            let c = c.upgrade().map(Cache);
-            Box::pin(async move { if let Some(c) = c { c.records_durable().await } else { Ok(None) } })
-        })));
+        let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;
+        self.0.pool.link_journal(Link::Live(journal));
     }
 
     /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may ask for anything meanwhile.
@@ -297,7 +293,7 @@ impl Cache {
         }
         // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
         self.0.aside.set(true);
-        self.0.pool.before_commit(None);
+        self.0.pool.link_journal(Link::None);
         self.0.pool.set_cache_uuid(None).await
     }
 
@@ -324,16 +320,8 @@ impl Cache {
         self.stop();
         let _alone = self.0.round_lock.acquire(1).await;
         self.0.device.close();
-        if self.is_aside() {
-            self.0.pool.before_commit(None);
-        } else {
-            // The journal stays as it is. Commits are told so, also when this cache is not in memory any more.
-            let last = self.last_word();
-            self.0.pool.before_commit(Some(Rc::new(move || {
-                let last = last.clone();
-                Box::pin(async move { last })
-            })));
-        }
+        let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
+        self.0.pool.link_journal(link);
         outcome
     }
 

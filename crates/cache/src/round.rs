@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
 use btree::Cursor;
-use pool::{ErrorKind, PoolError, Result, Round};
+use pool::{ErrorKind, Pass, PoolError, Result};
 use queue::Class;
 use rt::sync::either;
 use smallvec::SmallVec;
@@ -230,18 +230,18 @@ impl Cache {
     }
 
     /// Begins to write into the pool, within the room of the cut and of those before it.
-    fn begin_round(&self, cut: &Cut) -> Result<Round> {
+    fn begin_round(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().promised.split(0);
         let cuts = &mut self.0.round.borrow_mut().cuts;
         cuts.take_room(cut.epoch, &mut room);
-        let round = self.0.pool.begin_round(&mut room);
+        let round = self.0.pool.begin_pass(&mut room);
         if round.is_err() {
             cuts.put_room(cut.epoch, room);
         }
         round
     }
 
-    async fn abort_round(&self, round: Round, cut: &Cut) {
+    async fn abort_round(&self, round: Pass, cut: &Cut) {
         if let Some(room) = round.abort().await {
             self.0.round.borrow_mut().cuts.put_room(cut.epoch, room);
         }
@@ -258,7 +258,7 @@ impl Cache {
         handed_over.max(Some(self.state().index.published)) >= Some(epoch)
     }
 
-    async fn carry(&self, round: &Round, cut: &Cut) -> Result<()> {
+    async fn carry(&self, round: &Pass, cut: &Cut) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
         let mut pending: Option<Run> = None;
         let mut tasks = std::collections::VecDeque::new();
@@ -356,7 +356,7 @@ impl Cache {
     }
 
     /// Reads one run from the cache and writes it into the round.
-    async fn carry_run(&self, round: &Round, mut run: Run, cut: &Cut) -> Result<()> {
+    async fn carry_run(&self, round: &Pass, mut run: Run, cut: &Cut) -> Result<()> {
         // Of a cut that an earlier try left, some may be behind the volume's end by now. The size changes between rounds only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
         if run.lba.0 + run.blocks > end {
@@ -422,7 +422,7 @@ impl Cache {
     /// Writes blocks into the round. Of a volume that was deleted meanwhile nothing is needed.
     async fn write_in(
         &self,
-        round: &Round,
+        round: &Pass,
         (volume, lba): (VolumeId, Lba),
         data: SliceList,
         crcs: &[base::Crc],
@@ -431,7 +431,7 @@ impl Cache {
     }
 
     /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
-    async fn carry_bad(&self, part: Extent, round: &Round, cut: Epoch) -> Result<()> {
+    async fn carry_bad(&self, part: Extent, round: &Pass, cut: Epoch) -> Result<()> {
         for i in 0..part.len() {
             let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
@@ -483,7 +483,7 @@ impl Cache {
         Ok(())
     }
 
-    async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
+    async fn finish(&self, round: &Pass, cut: &Cut) -> Result<()> {
         let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
         self.0.round.borrow_mut().cuts.hand_over();

@@ -1,11 +1,9 @@
 //! Rounds that take long, in simulation.
 
-use std::rc::Rc;
-
 use base::{Duration, Lba};
-use pool::{ErrorKind, Pool, PoolError};
+use pool::{ErrorKind, Link, Pool, PoolError};
 
-use crate::check::tests::{Lab, fill, settings};
+use crate::check::tests::{Asked, Lab, fill, settings};
 use crate::{Cache, Settings};
 
 #[test]
@@ -100,11 +98,10 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
             let cut = cache.choose_cut().await.unwrap();
             let round = cache.begin_round(&cut).unwrap();
             cache.carry(&round, &cut).await.unwrap();
-            let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
-            cache.pool().before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+            cache.pool().link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
             cache.finish(&round, &cut).await.unwrap_err();
             assert!(round.abort().await.is_none(), "it was published");
-            cache.pool().before_commit(None);
+            cache.pool().link_journal(Link::None);
         }
         // Room for the next cut is promised meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
@@ -129,14 +126,14 @@ fn a_cache_that_fails_while_its_last_round_is_published_goes_aside() {
             let a = pool.find_volume("a").unwrap().id;
             fill(&cache, a, 0, 100, 1).await;
             let c = cache.clone();
-            pool.before_commit(Some(Rc::new(move || {
+            let _asked = Asked::link(&pool, move || {
                 c.fail(&PoolError::new(ErrorKind::Io, "broken"));
-                Box::pin(async move { if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) } })
-            })));
+                if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
+            });
             let outcome = cache.round().await;
             assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
             if later {
-                pool.before_commit(None);
+                pool.link_journal(Link::None);
                 pool.commit().await.unwrap();
                 rt.sleep(Duration::from_secs(3)).await;
             }

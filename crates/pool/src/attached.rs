@@ -1,60 +1,162 @@
-//! The cache that is attached to the pool, as its superblock says.
+//! The cache in front of the pool, as the pool knows it: the contract between the two.
+//!
+//! 1. **Commits wait for the cache's journal.** Before a commit is durable, the journal has to have
+//!    all that the cache said of it: keys that were dropped for direct writes, and the intent of
+//!    staged writes. [`Journal`] says who makes that durable, and [`Link`] whether there is anyone:
+//!    a live cache, one that is closed and has left its last word, or none.
+//! 2. **Each superblock has a [`CacheMark`]**: an entry of the journal that must be found at the
+//!    next open, and whether the clean keys of the cache count.
+//! 3. **A cut is published by a commit**: the superblock says up to which epoch the pool has
+//!    everything ([`Published`]), and so which keys of the cache are clean.
+//! 4. **Room for what is dirty** in the cache is a [`Reservation`](crate::Reservation) that the
+//!    cache holds. A write-back pass takes it over and spends it.
+//!
+//! The flows are in [`writeback`](crate::writeback): passes, and the staging volumes of writes that
+//! go past the cache.
 
-use crate::Pool;
-use crate::error::Result;
+mod journal;
 
-impl Pool {
+use base::Epoch;
+
+pub use journal::{Journal, JournalDurable, Link};
+
+/// What the next superblock says of a cache. An entry of its journal that is durable, with all
+/// before it: were it not to be found at the next open, it was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheMark {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// The entry's sequence number.
+    pub entry: u64,
+    /// The cache does not know all that the pool was told: its clean keys do not count, until
+    /// [`Pool::clean_keys_dropped`](crate::Pool::clean_keys_dropped).
+    pub clean_void: bool,
+}
+
+/// The cut of a cache that the pool's image is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Published {
+    pub epoch: Epoch,
+    /// In seconds of Unix time; 0: not known.
+    pub taken_at: u32,
+}
+
+/// The pool's side of the contract.
+pub(crate) struct Attached {
+    uuid: Option<[u8; 16]>,
+    /// What the cache's journal has, as far as commits know.
+    mark: Option<CacheMark>,
+    /// The last published cut, and the one that the running commit publishes.
+    published: Published,
+    publishing: Option<Published>,
+    link: Link,
+}
+
+impl Attached {
+    /// As the superblock says; the cache itself has yet to come.
+    pub fn new(mark: Option<CacheMark>, published: Published) -> Attached {
+        Attached { uuid: mark.map(|m| m.uuid), mark, published, publishing: None, link: Link::None }
+    }
+
     /// The cache that is attached: it may hold what the pool does not.
-    pub fn cache_uuid(&self) -> Option<[u8; 16]> {
-        self.state().cache_uuid
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        self.uuid
     }
 
-    /// An entry of its journal that must be there; 0: not known.
-    pub fn cache_journal(&self) -> u64 {
-        self.state().cache_journal()
+    /// What superblocks say of it.
+    pub fn mark(&self) -> Option<CacheMark> {
+        self.mark.filter(|m| Some(m.uuid) == self.uuid)
     }
 
-    /// True if clean keys of it do not count: it had failed, and the pool went on.
-    pub fn clean_void(&self) -> bool {
-        self.state().clean_void()
+    /// Attaches a cache, or none; true if that is another one than before.
+    pub fn set_uuid(&mut self, uuid: Option<[u8; 16]>) -> bool {
+        let other = self.uuid != uuid;
+        self.uuid = uuid;
+        if other {
+            self.mark = None;
+        }
+        other
     }
 
-    /// The attached cache has dropped all of its clean keys, durably: those that it takes from now on count. The next commit says so.
-    pub fn clean_keys_dropped(&self) {
-        let mut st = self.state_mut();
-        if let Some(mark) = &mut st.cache_mark {
+    /// What the cache has said of its journal.
+    pub fn set_mark(&mut self, mark: CacheMark) {
+        self.mark = Some(mark);
+    }
+
+    /// The clean keys of the cache count again.
+    pub fn trust_clean_keys(&mut self) {
+        if let Some(mark) = &mut self.mark {
             mark.clean_void = false;
         }
-        st.open.superblock = true;
     }
 
-    /// Attaches a cache, or detaches it; durable when it returns.
-    pub async fn set_cache_uuid(&self, uuid: Option<[u8; 16]>) -> Result<()> {
-        let now = self.unix_time(self.rt().now());
-        if uuid.is_some() {
-            self.state_mut().published.taken_at = now;
-        }
-        self.replace_cache(uuid);
-        self.commit().await
+    /// Who makes the cache's journal durable.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
-    /// Whatever was written past another cache than this counts no more.
-    fn replace_cache(&self, uuid: Option<[u8; 16]>) {
-        let ended = {
-            let mut st = self.state_mut();
-            let other = st.cache_uuid != uuid;
-            st.cache_uuid = uuid;
-            if other {
-                st.cache_mark = None;
-            }
-            st.open.superblock = true;
-            st.end_stagings(|_| other)
-        };
-        self.reap_each(ended);
+    pub fn set_link(&mut self, link: Link) {
+        self.link = link;
     }
 
-    /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
-    pub fn drop_cache(&self) {
-        self.replace_cache(None);
+    /// The last published cut.
+    pub fn published(&self) -> Published {
+        self.published
+    }
+
+    /// A cache was attached now, with nothing in it.
+    pub fn set_taken_at(&mut self, unix_time: u32) {
+        self.published.taken_at = unix_time;
+    }
+
+    /// The cut that the next superblock says: that of the running commit, if it publishes one.
+    pub fn next_published(&self) -> Published {
+        self.publishing.unwrap_or(self.published)
+    }
+
+    /// A commit begins that publishes this.
+    pub fn begin_publishing(&mut self, cut: Option<Published>) {
+        self.publishing = cut;
+    }
+
+    /// The commit is durable.
+    pub fn end_publishing(&mut self) {
+        self.published = self.next_published();
+        self.publishing = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: CacheMark = CacheMark { uuid: [1; 16], entry: 7, clean_void: true };
+
+    fn cut(epoch: u32) -> Published {
+        Published { epoch: Epoch(epoch), taken_at: 0 }
+    }
+
+    #[test]
+    fn a_cut_is_published_when_its_commit_is_durable() {
+        let mut attached = Attached::new(Some(MARK), cut(3));
+        attached.begin_publishing(Some(cut(4)));
+        assert_eq!((attached.published(), attached.next_published()), (cut(3), cut(4)));
+        attached.end_publishing();
+        assert_eq!(attached.published(), cut(4));
+        attached.begin_publishing(None);
+        attached.end_publishing();
+        assert_eq!(attached.published(), cut(4));
+    }
+
+    #[test]
+    fn the_mark_is_of_the_attached_cache_only() {
+        let mut attached = Attached::new(Some(MARK), cut(0));
+        attached.trust_clean_keys();
+        assert_eq!(attached.mark(), Some(CacheMark { clean_void: false, ..MARK }));
+        assert!(!attached.set_uuid(Some([1; 16])) && attached.mark().is_some());
+        assert!(attached.set_uuid(Some([2; 16])) && attached.mark().is_none());
+        // A commit that began before has asked the other cache.
+        attached.set_mark(MARK);
+        assert_eq!(attached.mark(), None);
     }
 }

@@ -3,16 +3,19 @@
 //! In this order, each step standing on what the steps before have found:
 //!
 //! 1. superblocks of all devices ([`source`]), volume and group tables, bitmaps ([`tables`])
-//! 2. every volume's mapping ([`volumes`]): each node ([`walk`]) and each extent claims its blocks ([`space`])
-//! 3. every group's checksum tree ([`groups`]): each block that a volume has must have a checksum for that volume's block; if asked for,
-//!    all data is read and verified too
+//! 2. every volume's mapping ([`volumes`]): each node ([`walk`]) and each extent claims its blocks
+//!    ([`space`])
+//! 3. every group's checksum tree ([`groups`]): each block that a volume has must have a checksum
+//!    for that volume's block; if asked for, all data is read and verified too
 //! 4. what is allocated and was claimed by nobody has leaked
 //!
-//! Memory: the group records, two bits a block, some 50 bytes for each block in a staging volume, and a bounded number of nodes and data blocks.
+//! Memory: the group records, two bits a block, some 50 bytes for each block in a staging volume,
+//! and a bounded number of nodes and data blocks.
 //!
-//! Legal, because a crash leaves it and nothing depends on it: the slot of a page or superblock that is written next may hold anything;
-//! groups that are not used for data may keep the checksum tree they had; checksum records may speak of free blocks; volumes may have blocks
-//! behind their end (a note tells of them).
+//! Legal, because a crash leaves it and nothing depends on it: the slot of a page or superblock
+//! that is written next may hold anything; groups that are not used for data may keep the checksum
+//! tree they had; checksum records may speak of free blocks; volumes may have blocks behind their
+//! end (a note tells of them).
 
 mod groups;
 pub mod report;
@@ -31,8 +34,8 @@ use rustc_hash::FxHashMap;
 
 pub use report::{Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Staged, Subject};
 
+use crate::devices::DeviceFile;
 use crate::error::Result;
-use crate::open::DeviceFile;
 use source::Source;
 use space::Space;
 pub(crate) use walk::Walk;
@@ -83,7 +86,8 @@ pub(crate) struct Checker<'a> {
     pub space: Space,
     log: Log,
     options: CheckOptions,
-    /// False if something could not be read that may refer to blocks: what has leaked cannot be known then.
+    /// False if something could not be read that may refer to blocks: what has leaked cannot be
+    /// known then.
     whole: bool,
     /// True if no volume can be missing.
     all_volumes: bool,
@@ -168,7 +172,8 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Verifies the pool on `files`, offline. Refuses what is no pool at all, as opening it would; everything else is in the report.
+/// Verifies the pool on `files`, offline. Refuses what is no pool at all, as opening it would;
+/// everything else is in the report.
 pub async fn check(
     rt: &Rt,
     files: Vec<DeviceFile>,

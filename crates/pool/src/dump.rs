@@ -1,7 +1,8 @@
-//! Shows any structure of a pool as data that can be written as JSON. Offline, like [`crate::check`], and as read-only.
+//! Shows any structure of a pool as data that can be written as JSON. Offline, like
+//! [`crate::check`], and as read-only.
 //!
-//! Structures are handed out one by one, so that a dump of any size needs little memory. What is damaged in all copies is said to be
-//! unreadable, and the dump goes on.
+//! Structures are handed out one by one, so that a dump of any size needs little memory. What is
+//! damaged in all copies is said to be unreadable, and the dump goes on.
 
 mod item;
 
@@ -16,9 +17,9 @@ use rt::Rt;
 pub use item::{DeviceItem, Item, RootItem, SuperblockItem, crc_text, hex, node, root};
 
 use crate::check::{Checker, Walk};
+use crate::devices::DeviceFile;
 use crate::error::{ErrorKind, PoolError, Result};
-use crate::open::DeviceFile;
-use crate::txn::{checksum_tree_id, mapping_tree_id};
+use crate::forest::{checksum_tree_id, mapping_tree_id};
 
 /// What to show.
 #[derive(Clone, PartialEq, Eq, Debug)]

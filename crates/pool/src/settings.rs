@@ -1,6 +1,9 @@
 //! Settings: plain data, separate from the parts that use them.
 
 use base::Duration;
+use format::superblock::MAX_NAME;
+
+use crate::error::{ErrorKind, PoolError, Result};
 
 /// How a pool behaves while it is open.
 #[derive(Clone, Debug)]
@@ -13,7 +16,8 @@ pub struct Settings {
     pub cached_nodes: usize,
     /// Block groups whose bitmaps are kept in memory.
     pub loaded_groups: usize,
-    /// Unix time at the runtime's time zero, in seconds; 0: not known. For what people are told, never to decide by.
+    /// Unix time at the runtime's time zero, in seconds; 0: not known. For what people are told,
+    /// never to decide by.
     pub unix_time_at_zero: u64,
     /// Limits of each device's queue.
     pub device: queue::Limits,
@@ -39,6 +43,17 @@ pub struct CreateOptions {
     pub name: String,
     /// Copies of every block, 1 to 3; never more than there are devices.
     pub copies: u8,
-    /// Bytes in a block group; chosen by the pool's size if absent. A multiple of 256 KiB, 1 MiB to 1 GiB.
+    /// Bytes in a block group; chosen by the pool's size if absent. A multiple of 256 KiB, 1 MiB to
+    /// 1 GiB.
     pub group_bytes: Option<u64>,
+}
+
+/// Checks a name for a pool or a volume.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
+    let ok = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(|c| c.is_control() || c == '/');
+    if ok {
+        return Ok(());
+    }
+    let text = format!("{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, no '/'");
+    Err(PoolError::new(ErrorKind::Invalid, text))
 }

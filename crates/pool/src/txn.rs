@@ -1,181 +1,226 @@
-//! A transaction: what it changed, and the trees as they were when it was frozen.
+//! A transaction: what it has changed, until its commit has written it.
 //!
-//! What an open transaction has allocated is in memory only, so a crash leaves free space; what it frees stays allocated until its commit
-//! is durable. Freezing is O(1): the list of what changed is taken, and the next generation opens. A tree that the next generation
-//! edits while the frozen one is being written first leaves a snapshot behind ([`LiveTree::begin_edit`]).
+//! There are two kinds, and both may be open at once. The *direct* one has what is written straight
+//! to the pool; the next one opens when it is frozen. A *write-back pass* edits private clones of
+//! trees, and joins the direct one when it is published: as it is, so that this does not take
+//! longer the more it has changed.
+//!
+//! What an open transaction has allocated is in memory only, so a crash leaves free space. What it
+//! frees stays allocated until its commit is durable.
+//!
+//! **Generations.** Commits use every other number. A tree joins a pass with the number before the
+//! open transaction's, and the pass's edits of it have that one. So they are newer than all that
+//! the tree has, older than all that direct transactions will change in it, and no node of a pass
+//! is taken for one of a direct transaction.
 
-use std::collections::BTreeSet;
+mod metrics;
+mod progress;
+mod requests;
+mod tables;
+
+use std::collections::BTreeMap;
 
 use base::{Generation, GroupId, VolumeId};
-use btree::{Changes, Freed, Tree};
-use format::node::RootPtr;
-use format::page::{VolumeRecord, VolumeState};
+use btree::{Changes, Freed};
 
-use crate::extents::Run;
+use crate::attached::Published;
+use crate::error::{ErrorKind, PoolError};
+use crate::space::{Reservation, Run};
 
-/// The id of a volume's mapping tree.
-pub(crate) fn mapping_tree_id(volume: VolumeId) -> u64 {
-    1 << 32 | u64::from(volume.0)
+pub(crate) use metrics::CommitMetrics;
+pub(crate) use progress::{Generations, Progress};
+pub(crate) use requests::Requests;
+pub(crate) use tables::{TablePage, Tables};
+
+/// Which of the two transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Direct,
+    Pass,
 }
 
-/// The id of a group's checksum tree.
-pub(crate) fn checksum_tree_id(group: GroupId) -> u64 {
-    2 << 32 | u64::from(group.0)
+/// A volume in a transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined {
+    /// Of the transaction's edits of its mapping.
+    pub generation: Generation,
+    /// By how many blocks a pass has made it grow. Direct edits change its record at once.
+    pub grown: i64,
+}
+
+/// Blocks that a transaction has allocated and freed, and the blocks of nodes that it has replaced.
+#[derive(Default)]
+struct Lists {
+    allocs: Vec<Run>,
+    frees: Vec<Run>,
+    freed_nodes: Freed,
 }
 
 /// What a transaction has changed.
 pub(crate) struct Txn {
-    /// In its trees, and its generation.
-    pub nodes: Changes,
-    /// Blocks that are referred to now.
-    pub allocs: Vec<Run>,
-    /// Blocks that are not referred to any more.
-    pub frees: Vec<Run>,
+    kind: Kind,
+    nodes: Changes,
+    lists: Lists,
     /// Volumes whose record or mapping changed.
-    pub volumes: BTreeSet<VolumeId>,
-    /// Groups whose checksums changed.
-    pub checksums: BTreeSet<GroupId>,
-    /// Groups that were taken into use or given up.
-    pub groups: BTreeSet<GroupId>,
+    volumes: BTreeMap<VolumeId, Joined>,
+    /// Groups whose checksums changed, or will: those that a pass allocates from.
+    sums: BTreeMap<GroupId, Generation>,
     /// Something else has to be made durable: the device table, the pool's own record.
-    pub superblock: bool,
-    /// It publishes a round: this cut.
-    pub published: Option<crate::round::Published>,
-    /// And what that round changed, as it is: taking it over must not take longer the more it is.
-    pub rounds: Vec<Merged>,
-}
-
-/// What a round that was merged has changed.
-pub(crate) struct Merged {
-    pub allocs: Vec<Run>,
-    pub frees: Vec<Run>,
-    pub freed_nodes: Freed,
+    superblock: bool,
+    /// The cut that a pass which has joined it publishes.
+    published: Option<Published>,
+    /// What passes have changed that have joined it.
+    merged: Vec<Lists>,
+    /// Room for the blocks that a pass has yet to write.
+    room: Option<Reservation>,
 }
 
 impl Txn {
-    pub fn new(generation: Generation) -> Txn {
+    fn new(kind: Kind, generation: Generation, room: Option<Reservation>) -> Txn {
         Txn {
+            kind,
             nodes: Changes::new(generation),
-            allocs: Vec::new(),
-            frees: Vec::new(),
-            volumes: BTreeSet::new(),
-            checksums: BTreeSet::new(),
-            groups: BTreeSet::new(),
+            lists: Lists::default(),
+            volumes: BTreeMap::new(),
+            sums: BTreeMap::new(),
             superblock: false,
             published: None,
-            rounds: Vec::new(),
+            merged: Vec::new(),
+            room,
         }
     }
 
-    /// Its number.
+    /// A direct transaction.
+    pub fn direct(generation: Generation) -> Txn {
+        Txn::new(Kind::Direct, generation, None)
+    }
+
+    /// A write-back pass that writes within `room`.
+    pub fn pass(room: Reservation) -> Txn {
+        Txn::new(Kind::Pass, Generation(0), Some(room))
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The number of a direct transaction.
     pub fn generation(&self) -> Generation {
         self.nodes.generation()
     }
 
+    /// Nodes that it has changed and that have no address yet.
+    pub fn dirty_nodes(&self) -> u64 {
+        self.nodes.dirty() as u64
+    }
+
     /// True if a commit would change nothing that anyone can tell.
     pub fn is_clean(&self) -> bool {
-        self.volumes.is_empty() && self.checksums.is_empty() && self.frees.is_empty() && !self.superblock
-    }
-}
-
-/// A tree that is edited while an older state of it is being written.
-pub(crate) struct LiveTree {
-    pub tree: Tree,
-    edited: Generation,
-    frozen: Option<Tree>,
-}
-
-impl LiveTree {
-    pub fn open(id: u64, root: Option<RootPtr>) -> LiveTree {
-        LiveTree { tree: Tree::open(id, root), edited: Generation(0), frozen: None }
+        self.volumes.is_empty() && self.sums.is_empty() && self.lists.frees.is_empty() && !self.superblock
     }
 
-    /// The generation of the last edit.
-    pub fn edited(&self) -> Generation {
-        self.edited
+    /// True if its commit frees something.
+    pub fn frees_anything(&self) -> bool {
+        !self.lists.frees.is_empty() || !self.merged.is_empty()
     }
 
-    /// To be called before every edit in generation `open`: keeps the state that `committing` froze. True if it did.
-    pub fn begin_edit(&mut self, open: Generation, committing: Option<Generation>) -> bool {
-        let keep = self.edited != open && Some(self.edited) == committing;
-        if keep {
-            self.frozen = Some(self.tree.clone());
-        }
-        self.edited = open;
-        keep
+    /// Its commit has to write the superblocks, whatever else it has.
+    pub fn need_superblock(&mut self) {
+        self.superblock = true;
     }
 
-    /// The tree as it was when `generation` was frozen; it was edited in it.
-    pub fn take_frozen(&mut self, generation: Generation) -> Tree {
-        let frozen = self.frozen.take();
-        frozen.unwrap_or_else(|| {
-            debug_assert!(self.edited <= generation);
-            self.tree.clone()
-        })
+    /// The cut that it publishes.
+    pub fn published(&self) -> Option<Published> {
+        self.published
     }
 
-    /// The frozen state is not needed any more.
-    pub fn forget_frozen(&mut self) {
-        self.frozen = None;
-    }
-}
-
-/// A volume in memory.
-pub(crate) struct Volume {
-    pub record: VolumeRecord,
-    pub mapping: LiveTree,
-    /// Its place in the volume table.
-    pub place: u32,
-    /// Deleted, all of it: the place is to be emptied.
-    pub gone: bool,
-    /// No commit has it yet; if the next one fails, whoever made it is told that it does not exist.
-    pub creating: bool,
-    /// The open round's own version of the mapping.
-    pub round: Option<Tree>,
-    frozen: Option<(VolumeRecord, bool)>,
-}
-
-impl Volume {
-    pub fn new(record: VolumeRecord, place: u32) -> Volume {
-        let mapping = LiveTree::open(mapping_tree_id(record.id), record.mapping);
-        Volume { record, mapping, place, gone: false, creating: false, round: None, frozen: None }
+    /// A volume that it edits.
+    pub fn volume(&self, id: VolumeId) -> Option<Joined> {
+        self.volumes.get(&id).copied()
     }
 
-    /// True unless it was deleted.
-    pub fn is_live(&self) -> bool {
-        !self.gone && self.record.state == VolumeState::Live
+    /// All volumes that it edits.
+    pub fn volumes(&self) -> Vec<(VolumeId, Joined)> {
+        self.volumes.iter().map(|(&id, &joined)| (id, joined)).collect()
     }
 
-    /// True if it has its name: neither deleted nor a staging volume.
-    pub fn is_named(&self) -> bool {
-        self.is_live() && self.record.staged.is_none()
+    /// It edits a volume, from now on in this generation.
+    pub fn join_volume(&mut self, id: VolumeId, generation: Generation) {
+        self.volumes.entry(id).or_insert(Joined { generation, grown: 0 });
     }
 
-    /// True if it is a volume for its users: one with a name, that a commit has. Until then it may be given up, and nothing may be in it.
-    pub fn is_served(&self) -> bool {
-        self.is_named() && !self.creating
+    /// A volume has more blocks than before, or less, in a pass.
+    pub fn grow(&mut self, id: VolumeId, blocks: i64) {
+        let Some(joined) = self.volumes.get_mut(&id) else { unreachable!("{id:?} has not joined") };
+        joined.grown += blocks;
     }
 
-    /// True of a staging volume whose cut is being carried: what would change it comes too late for that cut.
-    pub fn is_being_adopted(&self) -> bool {
-        self.record.staged.is_some() && self.round.is_some()
+    /// The generation of its edits of a group's checksums.
+    pub fn sums(&self, id: GroupId) -> Option<Generation> {
+        self.sums.get(&id).copied()
     }
 
-    /// As [`LiveTree::begin_edit`], for the record and the mapping.
-    pub fn begin_edit(&mut self, open: Generation, committing: Option<Generation>) {
-        if self.mapping.begin_edit(open, committing) {
-            self.frozen = Some((self.record.clone(), self.gone));
+    /// All groups whose checksums it edits.
+    pub fn groups(&self) -> Vec<(GroupId, Generation)> {
+        self.sums.iter().map(|(&id, &generation)| (id, generation)).collect()
+    }
+
+    /// It edits the checksums of a group, from now on in this generation.
+    pub fn join_sums(&mut self, id: GroupId, generation: Generation) {
+        self.sums.entry(id).or_insert(generation);
+    }
+
+    /// To edit a tree that has joined with this generation.
+    pub fn changes(&mut self, generation: Generation) -> &mut Changes {
+        self.nodes.at(generation)
+    }
+
+    /// Blocks are referred to from now on.
+    pub fn note_alloc(&mut self, run: Run, group_blocks: u32) {
+        crate::space::push_run(&mut self.lists.allocs, run, group_blocks);
+    }
+
+    /// Blocks are not referred to any more.
+    pub fn note_free(&mut self, run: Run, group_blocks: u32) {
+        crate::space::push_run(&mut self.lists.frees, run, group_blocks);
+    }
+
+    /// Blocks that a pass has entered hold their room themselves.
+    pub fn spend(&mut self, blocks: u64) {
+        if let Some(room) = &mut self.room {
+            room.spend(blocks);
         }
     }
 
-    /// Record, deletion and mapping as of the freeze of `generation`.
-    pub fn take_frozen(&mut self, generation: Generation) -> (VolumeRecord, bool, Tree) {
-        let (record, gone) = self.frozen.take().unwrap_or_else(|| (self.record.clone(), self.gone));
-        (record, gone, self.mapping.take_frozen(generation))
+    /// A pass that is published becomes part of this transaction, which publishes `cut`. The trees
+    /// have changed hands already. What is left of its room is given back: nothing of the cut is
+    /// missing.
+    pub fn merge(&mut self, mut pass: Txn, cut: Published) {
+        pass.lists.freed_nodes = pass.nodes.take_freed();
+        self.merged.push(pass.lists);
+        self.published = Some(cut);
+        self.superblock = true;
     }
 
-    pub fn forget_frozen(&mut self) {
-        self.frozen = None;
-        self.mapping.forget_frozen();
+    /// A pass that is given up: what it has allocated, and the room that it has left.
+    pub fn into_allocs(self) -> (Vec<Run>, Option<Reservation>) {
+        (self.lists.allocs, self.room)
     }
+
+    /// What it has allocated, and the passes with it.
+    pub fn allocs(&self) -> impl Iterator<Item = &Vec<Run>> {
+        self.merged.iter().chain([&self.lists]).map(|lists| &lists.allocs)
+    }
+
+    /// Takes what it has freed, and the passes with it.
+    pub fn take_frees(&mut self) -> impl Iterator<Item = (Vec<Run>, Freed)> {
+        self.lists.freed_nodes = self.nodes.take_freed();
+        let all = std::iter::once(&mut self.lists).chain(&mut self.merged);
+        all.map(|l| (std::mem::take(&mut l.frees), std::mem::take(&mut l.freed_nodes)))
+    }
+}
+
+/// For a step of a pass that has been published or given up.
+pub(crate) fn not_open() -> PoolError {
+    PoolError::new(ErrorKind::Invalid, "the write-back pass is not open any more")
 }

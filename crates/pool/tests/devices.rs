@@ -67,7 +67,8 @@ impl Bench {
         });
     }
 
-    /// As [`Bench::alone`], but the superblock never reached `behind`, as when power fails while the pool is opened.
+    /// As [`Bench::alone`], but the superblock never reached `behind`, as when power fails while
+    /// the pool is opened.
     fn torn(&self, disks: &[usize], behind: usize) {
         let snapshot = self.world.snapshot_disk(self.files[behind].file);
         self.alone(disks, None);
@@ -313,7 +314,8 @@ fn newest_slot(bench: &Bench, disk: usize) -> u64 {
     (1u64..=4).map(|slot| slot << 16).max_by_key(sequence).expect("four slots")
 }
 
-/// Opens the first `disks` disks: the warnings, if the volume holds `1` everywhere. One commit earlier it was empty.
+/// Opens the first `disks` disks: the warnings, if the volume holds `1` everywhere. One commit
+/// earlier it was empty.
 fn look(bench: &Bench, disks: usize) -> Result<Vec<String>, PoolError> {
     let id = bench.volume;
     bench.run(move |rt, files| async move {
@@ -352,7 +354,8 @@ fn a_newest_superblock_that_may_be_lost_is_told() {
     assert!(look(&bench, 2).expect("open").iter().any(|w| w.contains("superblock slot")));
 }
 
-/// Unreadable is not absent: the commit before is not taken for the newest, whose freed blocks may be in use.
+/// Unreadable is not absent: the commit before is not taken for the newest, whose freed blocks may
+/// be in use.
 #[test]
 fn an_unreadable_superblock_is_not_an_older_one() {
     let lose = |bench: &Bench, disk: usize, fault: fn(u64) -> Fault| {
@@ -390,11 +393,13 @@ fn an_unreadable_superblock_is_not_an_older_one() {
     look(&bench, 1).expect("open");
 }
 
-/// A table page's version that a crash has torn is written over at once: sectors of a later one could make it whole again.
+/// A table page's version that a crash has torn is written over at once: sectors of a later one
+/// could make it whole again.
 #[test]
 fn a_torn_table_page_is_not_left_in_its_slot() {
     let bench = Bench::new(78);
-    // The volume table's first page; the volume's record is in its newer version. Which that is, the first sector of each slot says.
+    // The volume table's first page; the volume's record is in its newer version. Which that is,
+    // the first sector of each slot says.
     let slot = |slot: u64| MIB + slot * BLOCK as u64;
     let generation = |disk: usize, at: u64| {
         let bytes = bench.world.contents(bench.files[disk].file, at + 16, 8);

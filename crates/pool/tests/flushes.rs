@@ -1,8 +1,8 @@
-//! Flushes that fail and lose what they covered, as `fsync` does on Linux: once, and every later one succeeds.
-//! And what a kill leaves in volatile caches.
+//! Flushes that fail and lose what they covered, as `fsync` does on Linux: once, and every later
+//! one succeeds. And what a kill leaves in volatile caches.
 //!
-//! After each of these the next start has everything that was flushed before; a block is as it was flushed or
-//! as it was written later, never an error; and the offline check finds nothing.
+//! After each of these the next start has everything that was flushed before; a block is as it was
+//! flushed or as it was written later, never an error; and the offline check finds nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -38,7 +38,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A pool of `copies` copies on `disks` disks, with a volume of which all blocks hold `1`, flushed.
+    /// A pool of `copies` copies on `disks` disks, with a volume of which all blocks hold `1`,
+    /// flushed.
     fn new(seed: u64, disks: usize, copies: u8) -> Bench {
         let world = World::new(seed);
         let disk = |i| {
@@ -81,7 +82,8 @@ impl Bench {
         }
     }
 
-    /// The pool opens, and every block is one of `values`; then the offline check, of the data too, finds nothing.
+    /// The pool opens, and every block is one of `values`; then the offline check, of the data too,
+    /// finds nothing.
     fn expect(&self, values: &'static [u8]) {
         let id = self.volume;
         self.run(|rt, files| async move {
@@ -99,7 +101,8 @@ impl Bench {
             pool::check::check(&rt, files, &options, &mut |_| ()).await.expect("a pool")
         });
         let problems = report.expect("alive").problems;
-        // A superblock that a crash has torn on one device stands there until its slot is written again.
+        // A superblock that a crash has torn on one device stands there until its slot is written
+        // again.
         assert!(problems.iter().all(|p| p.severity != Severity::Error), "{problems:?}");
     }
 }
@@ -115,8 +118,8 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Res
     pool.write(id, Lba(lba), &data.freeze()).await
 }
 
-/// FLUSH A begins a commit, FLUSH B asks for another while it runs; the devices' flushes of A's fail once, and
-/// lose something.
+/// FLUSH A begins a commit, FLUSH B asks for another while it runs; the devices' flushes of A's
+/// fail once, and lose something.
 #[test]
 fn a_flush_that_failed_ends_commits_for_good() {
     for seed in 0..40 {
@@ -154,7 +157,8 @@ fn a_flush_that_failed_ends_commits_for_good() {
     }
 }
 
-/// As above where one device of two fails: it is dropped, the flushes succeed, and nothing of them is lost.
+/// As above where one device of two fails: it is dropped, the flushes succeed, and nothing of them
+/// is lost.
 #[test]
 fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
     for seed in 0..20 {
@@ -180,8 +184,8 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
     }
 }
 
-/// Two of three devices fail their flushes: with three copies the third has everything; with two there are
-/// groups that both of them have, and then neither is dropped for the other's sake.
+/// Two of three devices fail their flushes: with three copies the third has everything; with two
+/// there are groups that both of them have, and then neither is dropped for the other's sake.
 #[test]
 fn devices_that_fail_together_are_judged_together() {
     for (copies, state) in [(3, "degraded"), (2, "failed")] {
@@ -209,7 +213,8 @@ fn devices_that_fail_together_are_judged_together() {
     }
 }
 
-/// A device that cannot flush at open is left out, if by what it says another one is up to date; else the open is refused.
+/// A device that cannot flush at open is left out, if by what it says another one is up to date;
+/// else the open is refused.
 #[test]
 fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
     // Opens `disks`; the first flush of `bad` fails.
@@ -244,10 +249,10 @@ fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
     assert_eq!(opens(&bench, &[0, 1], None).expect("it is well again"), ["online", "stale"]);
 }
 
-/// A kill while a superblock is on its way, another life, and a cut of power in the middle of that. The
-/// superblock that the second life has found stood in a volatile cache, perhaps; what is written on the
-/// grounds of it, here the slot of a table page that could not be read at first, must not be on the medium
-/// without it.
+/// A kill while a superblock is on its way, another life, and a cut of power in the middle of that.
+/// The superblock that the second life has found stood in a volatile cache, perhaps; what is
+/// written on the grounds of it, here the slot of a table page that could not be read at first,
+/// must not be on the medium without it.
 #[test]
 fn what_is_found_after_a_kill_is_made_durable_before_it_is_acted_on() {
     for seed in 0..60 {

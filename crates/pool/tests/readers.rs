@@ -1,4 +1,5 @@
-//! What a read is about is not given to others before it has ended, whatever is committed meanwhile.
+//! What a read is about is not given to others before it has ended, whatever is committed
+//! meanwhile.
 
 use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
 use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};

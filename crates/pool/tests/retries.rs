@@ -1,5 +1,5 @@
-//! What the pool does again after an error, and what it must not: with devices that answer so while they may
-//! have done it.
+//! What the pool does again after an error, and what it must not: with devices that answer so while
+//! they may have done it.
 
 use std::future::Future;
 
@@ -63,8 +63,8 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64) {
     pool.write(id, Lba(lba), &data.freeze()).await.expect("write");
 }
 
-/// A durable write that failed may have lost more than itself: a superblock that was refused drops its device,
-/// for whatever reason.
+/// A durable write that failed may have lost more than itself: a superblock that was refused drops
+/// its device, for whatever reason.
 #[test]
 fn a_superblock_that_was_refused_drops_the_device() {
     for done in [Done::Yes, Done::No] {
@@ -93,8 +93,9 @@ fn a_superblock_that_was_refused_drops_the_device() {
     }
 }
 
-/// Where no device is left that has everything, nothing is written any more after a superblock that was
-/// refused, which may stand on a device nonetheless. The next start takes it, or the one before.
+/// Where no device is left that has everything, nothing is written any more after a superblock that
+/// was refused, which may stand on a device nonetheless. The next start takes it, or the one
+/// before.
 #[test]
 fn nothing_is_written_after_a_superblock_that_was_refused() {
     for done in [Done::Yes, Done::No] {
@@ -132,7 +133,8 @@ fn nothing_is_written_after_a_superblock_that_was_refused() {
     }
 }
 
-/// A volume whose creation was reported as failed does not come to be when the commit is tried again.
+/// A volume whose creation was reported as failed does not come to be when the commit is tried
+/// again.
 #[test]
 fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
     let bench = Bench::new(7);
@@ -157,7 +159,8 @@ fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
     });
 }
 
-/// A flush for which there is no space has lost what it cannot say: that device is dropped, and the pool goes on.
+/// A flush for which there is no space has lost what it cannot say: that device is dropped, and the
+/// pool goes on.
 #[test]
 fn a_flush_without_space_drops_the_device_and_not_the_pool() {
     let bench = Bench::new(2);
@@ -202,7 +205,8 @@ fn a_heal_without_space_drops_nothing() {
     });
 }
 
-/// No page of tables and bitmaps gets to `disk`, for want of space: commits fail, and can be tried again.
+/// No page of tables and bitmaps gets to `disk`, for want of space: commits fail, and can be tried
+/// again.
 fn no_pages(rules: &Rules, disk: FileId) {
     rules.set(move |op| match op {
         Op::Write { offset, .. } if writes_to(op, disk) && (MIB..2 * MIB).contains(offset) => {
@@ -255,7 +259,8 @@ fn an_error_that_passes_does_not_end_the_freeing() {
     });
 }
 
-/// Nobody finds a volume that may still be given up: what was written to it then would never be freed.
+/// Nobody finds a volume that may still be given up: what was written to it then would never be
+/// freed.
 #[test]
 fn a_volume_is_found_when_it_is_durable() {
     let bench = Bench::new(6);

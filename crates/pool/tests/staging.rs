@@ -1,13 +1,14 @@
-//! Staging volumes: what a round takes over from them, what becomes of the rest, and what a crash leaves.
+//! Staging volumes: what a pass takes over from them, what becomes of the rest, and what a crash
+//! leaves.
 //!
-//! Every test ends with the offline check, of the data too: nothing leaked, nothing is referred to twice, and the blocks in use are exactly those that the
-//! volumes have.
+//! Every test ends with the offline check, of the data too: nothing leaked, nothing is referred to
+//! twice, and the blocks in use are exactly those that the volumes have.
 
 use std::future::Future;
 
 use base::{BLOCK, BLOCK_U64, Duration, Epoch, Lba, SliceList, VolumeId, crc32c};
 use pool::check::{CheckOptions, Report, Severity, Subject};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Round, Settings};
+use pool::{CreateOptions, DeviceFile, ErrorKind, Pass, Pool, PoolError, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
@@ -25,7 +26,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A pool of two copies on two disks that names a cache, with a volume whose first 100 blocks hold `1`.
+    /// A pool of two copies on two disks that names a cache, with a volume whose first 100 blocks
+    /// hold `1`.
     fn new(seed: u64) -> Bench {
         let world = World::new(seed);
         let disk = |i| {
@@ -73,7 +75,8 @@ impl Bench {
         report
     }
 
-    /// Volumes and staging volumes have this many blocks, of which so many are there; and nothing else is in use when the pool has come to rest.
+    /// Volumes and staging volumes have this many blocks, of which so many are there; and nothing
+    /// else is in use when the pool has come to rest.
     fn expect_blocks(&self, blocks: u64, stagings: u64) {
         let used = self.run(|rt, files| async move {
             let pool = open(&rt, files).await;
@@ -134,9 +137,9 @@ async fn content(pool: &Pool, id: VolumeId, blocks: u64) -> Vec<(u8, u64)> {
     runs(&pool.read(id, Lba(0), blocks).await.expect("read"))
 }
 
-/// A round that adopts, and writes nothing.
-fn begin(pool: &Pool) -> pool::Result<Round> {
-    pool.begin_round(&mut pool.reserve(0)?)
+/// A pass that adopts, and writes nothing.
+fn begin(pool: &Pool) -> pool::Result<Pass> {
+    pool.begin_pass(&mut pool.reserve(0)?)
 }
 
 #[test]
@@ -149,17 +152,17 @@ fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
         put(&pool, s, 30, 10, 3).await;
         put(&pool, s, 200, 7, 5).await;
         // From the cache: 35 to 50. Not adopted, because it was discarded: 204 to 207.
-        let round = pool.begin_round(&mut pool.reserve(15).expect("room")).expect("round");
+        let pass = pool.begin_pass(&mut pool.reserve(15).expect("room")).expect("pass");
         let mut data = pool.bufs().take(15 * BLOCK);
         data.fill(4);
         let data = data.freeze();
         let crcs: Vec<_> = data.chunks_exact(BLOCK).map(crc32c).collect();
-        round.write(v, Lba(35), SliceList::from_iter([data]), &crcs).await.expect("write");
-        round.adopt(s, v, Lba(0), Lba(35)).await.expect("adopt");
-        round.adopt(s, v, Lba(50), Lba(204)).await.expect("adopt");
+        pass.write(v, Lba(35), SliceList::from_iter([data]), &crcs).await.expect("write");
+        pass.adopt(s, v, Lba(0), Lba(35)).await.expect("adopt");
+        pass.adopt(s, v, Lba(50), Lba(204)).await.expect("adopt");
         assert_eq!(content(&pool, v, 250).await, [(1, 100), (0, 150)], "not yet");
         assert_eq!(content(&pool, s, 61).await, [(0, 20), (2, 10), (3, 10), (2, 20), (0, 1)]);
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         let after = [(1, 20), (2, 10), (3, 5), (4, 15), (2, 10), (1, 40), (0, 100), (5, 4), (0, 46)];
         assert_eq!(content(&pool, v, 250).await, after);
         assert_eq!(runs(&pool.read_staged(v, ONE, Lba(0), 250).await.expect("read")), after);
@@ -185,9 +188,9 @@ fn many_small_and_a_few_large_extents_are_adopted() {
         stage(&pool, v, 1000, 2900, 7).await;
         let s = pool.find_staging(v, ONE).expect("there");
         let was = content(&pool, s, BLOCKS).await;
-        let round = begin(&pool).expect("round");
-        round.adopt(s, v, Lba(0), Lba(BLOCKS)).await.expect("adopt");
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        let pass = begin(&pool).expect("pass");
+        pass.adopt(s, v, Lba(0), Lba(BLOCKS)).await.expect("adopt");
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         let now = content(&pool, v, BLOCKS).await;
         let at = |runs: &[(u8, u64)], mut block: u64| {
             runs.iter()
@@ -212,18 +215,18 @@ fn many_small_and_a_few_large_extents_are_adopted() {
 }
 
 #[test]
-fn an_aborted_round_leaves_everything_as_it_was() {
+fn an_aborted_pass_leaves_everything_as_it_was() {
     let bench = Bench::new(3);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 50, 100, 2).await;
-        let round = begin(&pool).expect("round");
-        round.adopt(s, v, Lba(60), Lba(120)).await.expect("adopt");
+        let pass = begin(&pool).expect("pass");
+        pass.adopt(s, v, Lba(60), Lba(120)).await.expect("adopt");
         assert_eq!(try_put(&pool, s, 0, 5, 8).await.expect_err("too late").kind, ErrorKind::NotFound);
         assert_eq!(pool.discard(s, Lba(0), Lba(90)).await.expect_err("too late").kind, ErrorKind::NotFound);
-        assert_eq!(round.adopt(v, s, Lba(0), Lba(9)).await.map_err(|e| e.kind), Err(ErrorKind::Invalid));
-        round.abort().await;
+        assert_eq!(pass.adopt(v, s, Lba(0), Lba(9)).await.map_err(|e| e.kind), Err(ErrorKind::Invalid));
+        drop(pass.abort().await);
         assert_eq!(content(&pool, v, 200).await, [(1, 100), (0, 100)]);
         assert_eq!(content(&pool, s, 200).await, [(0, 50), (2, 100), (0, 50)]);
         put(&pool, s, 0, 5, 8).await;
@@ -233,9 +236,9 @@ fn an_aborted_round_leaves_everything_as_it_was() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = pool.find_staging(v, ONE).expect("it outlives the pool's being closed");
-        let round = begin(&pool).expect("round");
-        round.adopt(s, v, Lba(0), Lba(500)).await.expect("adopt");
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        let pass = begin(&pool).expect("pass");
+        pass.adopt(s, v, Lba(0), Lba(500)).await.expect("adopt");
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 151).await, [(8, 5), (1, 45), (2, 100), (0, 1)]);
         pool.close().await.expect("close");
     });
@@ -255,9 +258,9 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
             pool.commit().await.expect("commit");
             let r = rt.clone();
             drop(rt.spawn(async move {
-                let round = begin(&pool).expect("round");
-                round.adopt(s, v, Lba(0), Lba(700)).await.expect("adopt");
-                round.publish(ONE, base::Instant(0)).await.expect("publish");
+                let pass = begin(&pool).expect("pass");
+                pass.adopt(s, v, Lba(0), Lba(700)).await.expect("adopt");
+                pass.publish(ONE, base::Instant(0)).await.expect("publish");
                 rest(&r, &pool).await;
             }));
             rt.sleep(Duration::from_micros(cut * 20)).await;
@@ -299,18 +302,15 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 50, 100, 2).await;
-        let round = begin(&pool).expect("round");
-        round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
-        let refuse = || -> std::pin::Pin<Box<dyn Future<Output = pool::Result<Option<pool::CacheMark>>>>> {
-            Box::pin(async { Err(PoolError::new(ErrorKind::Io, "not now")) })
-        };
-        pool.before_commit(Some(std::rc::Rc::new(refuse)));
-        assert!(round.publish(ONE, base::Instant(0)).await.is_err());
+        let pass = begin(&pool).expect("pass");
+        pass.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
+        pool.link_journal(pool::Link::Closed(Err(PoolError::new(ErrorKind::Io, "not now"))));
+        assert!(pass.publish(ONE, base::Instant(0)).await.is_err());
         assert!(pool.find_staging(v, ONE).is_none());
-        pool.before_commit(None);
-        let round = begin(&pool).expect("round");
-        assert_eq!(round.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind), Err(ErrorKind::NotFound));
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        pool.link_journal(pool::Link::None);
+        let pass = begin(&pool).expect("pass");
+        assert_eq!(pass.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 130).await, [(1, 50), (2, 70), (0, 10)]);
         pool.close().await.expect("close");
     });
@@ -339,11 +339,11 @@ fn a_full_pool_refuses_the_write_and_can_still_publish() {
         };
         assert_eq!(refused.kind, ErrorKind::NoSpace, "{refused}");
         assert!(staged.len() > 50, "{}", staged.len());
-        let round = begin(&pool).expect("round");
+        let pass = begin(&pool).expect("pass");
         for lba in &staged {
-            round.adopt(s, v, Lba(*lba), Lba(lba + 16)).await.expect("adopt");
+            pass.adopt(s, v, Lba(*lba), Lba(lba + 16)).await.expect("adopt");
         }
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         for lba in &staged {
             assert_eq!(runs(&pool.read(v, Lba(*lba), 16).await.expect("read")), [(2, 16)]);
         }
@@ -357,7 +357,7 @@ fn a_full_pool_refuses_the_write_and_can_still_publish() {
 
 #[test]
 fn a_deleted_volume_takes_its_staging_volumes_with_it() {
-    for during_round in [false, true] {
+    for during_pass in [false, true] {
         let bench = Bench::new(6);
         let v = bench.volume;
         bench.run(|rt, files| async move {
@@ -365,17 +365,17 @@ fn a_deleted_volume_takes_its_staging_volumes_with_it() {
             let s = stage(&pool, v, 50, 100, 2).await;
             let later = pool.staging(v, Epoch(2)).await.expect("staging");
             put(&pool, later, 0, 10, 3).await;
-            let round = begin(&pool).expect("round");
-            if during_round {
-                round.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
+            let pass = begin(&pool).expect("pass");
+            if during_pass {
+                pass.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
             }
             pool.delete_volume(v).await.expect("delete");
             assert!(pool.stagings().is_empty());
             assert_eq!(pool.staging(v, Epoch(2)).await.expect_err("gone").kind, ErrorKind::NotFound);
-            let late = round.adopt(s, v, Lba(120), Lba(150)).await;
+            let late = pass.adopt(s, v, Lba(120), Lba(150)).await;
             assert_eq!(late.map_err(|e| e.kind), Err(ErrorKind::NotFound));
             rest(&rt, &pool).await;
-            round.publish(ONE, base::Instant(0)).await.expect("publish");
+            pass.publish(ONE, base::Instant(0)).await.expect("publish");
             rest(&rt, &pool).await;
             pool.close().await.expect("close");
         });
@@ -397,9 +397,9 @@ fn a_pool_that_lost_a_device_has_its_staging_volumes() {
         let pool = open(&rt, files).await;
         let s = stage(&pool, v, 140, 30, 3).await;
         assert_eq!(content(&pool, s, 170).await, [(0, 50), (2, 90), (3, 30)]);
-        let round = begin(&pool).expect("round");
-        round.adopt(s, v, Lba(0), Lba(200)).await.expect("adopt");
-        round.publish(ONE, base::Instant(0)).await.expect("publish");
+        let pass = begin(&pool).expect("pass");
+        pass.adopt(s, v, Lba(0), Lba(200)).await.expect("adopt");
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 171).await, [(1, 50), (2, 90), (3, 30), (0, 1)]);
         rest(&rt, &pool).await;
         pool.close().await.expect("close");

@@ -1,11 +1,10 @@
 //! A detach that fails at the very end, when the pool is to say that it has no cache: the cache is closed by then, and nobody may ask anything of it.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Lba, Slice, VolumeId};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, ErrorKind, Pool, PoolError};
+use pool::{DeviceFile, ErrorKind, Link, Pool, PoolError};
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 use volume::{Volume, Volumes};
@@ -111,12 +110,11 @@ async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
         let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
         if uuid == [3; 16] {
             write(&a, 0, MIB, 1).await;
-            let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
-            pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+            pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
             volumes.attach(cache.clone()).await.expect_err("its commit fails");
             cache.abandon().await;
             assert!(pool.cache_uuid().is_none() && volumes.cache().is_none());
-            pool.before_commit(None);
+            pool.link_journal(Link::None);
         } else {
             volumes.attach(cache.clone()).await.expect("attach");
             assert!(volumes.cache().is_some());

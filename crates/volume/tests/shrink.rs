@@ -1,12 +1,11 @@
 //! A shrink that fails half way, or that meets cuts which no pass has carried yet, and a volume
 //! that grows after it: what was cut off does not come back, neither at once nor later.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Slice};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, ErrorKind, Pool, PoolError};
+use pool::{CacheMode, DeviceFile, ErrorKind, Link, Pool, PoolError};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 use volume::{Volume, Volumes};
@@ -42,10 +41,9 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
-    pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+    pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
     volumes.resize("a", MIB).await.expect_err("its commit fails");
-    pool.before_commit(None);
+    pool.link_journal(Link::None);
     volumes.resize("a", MIB).await.expect("it has that size");
     volumes.set_mode("a", mode).await.expect("the mode");
     volumes.resize("a", 2 * MIB).await.expect("grow");
@@ -66,8 +64,7 @@ async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration)
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    let refused = || PoolError::new(ErrorKind::NoSpace, "not now");
-    pool.before_commit(Some(Rc::new(move || Box::pin(async move { Err(refused()) }))));
+    pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
     let resize = |to: u64| {
         let volumes = volumes.clone();
         rt.spawn(async move { volumes.resize("a", to).await })
@@ -79,7 +76,7 @@ async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration)
     rt.sleep(later).await;
     a.write(MIB, blocks(9, 1).cut(0, 512)).await.expect("write");
     grow.await.expect("alive").expect_err("its commit fails too");
-    pool.before_commit(None);
+    pool.link_journal(Link::None);
     holds(&a, MIB - 512, MIB, 1).await;
     holds(&a, MIB, MIB + 512, 9).await;
     holds(&a, MIB + 512, MIB + 1024, 1).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
 use format::cache::index::{encode_data, encode_zeros, index_key};
 use format::node::{NodePage, NodePtr, NodeRef, decode};
-use pool::{DeviceFile, Pool};
+use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool, Result};
 use rt::{FileId, Op, Order};
 use sim::{DiskModel, Fault, World};
 
@@ -42,6 +42,24 @@ pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64,
     let mut buf = cache.pool().bufs().take(blocks as usize * BLOCK);
     buf.chunks_exact_mut(BLOCK).enumerate().for_each(|(i, b)| b.fill(byte.wrapping_add(i as u8)));
     cache.write(volume, Lba(lba), &buf.freeze()).await.expect("write");
+}
+
+/// Asked by each commit of the pool in place of a cache, for as long as it is held.
+pub(crate) struct Asked<F>(F);
+
+impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
+    pub fn link(pool: &Pool, answer: F) -> Rc<dyn Journal> {
+        let asked: Rc<dyn Journal> = Rc::new(Asked(answer));
+        pool.link_journal(Link::Live(Rc::downgrade(&asked)));
+        asked
+    }
+}
+
+impl<F: Fn() -> Result<Option<CacheMark>>> Journal for Asked<F> {
+    fn make_durable(self: Rc<Self>) -> JournalDurable {
+        let answer = (self.0)();
+        Box::pin(async move { answer })
+    }
 }
 
 impl Lab {

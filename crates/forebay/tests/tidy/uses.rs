@@ -53,6 +53,23 @@ impl Graph {
         (largest.iter().map(|&i| self.files[i].as_str()).collect(), arrows)
     }
 
+    /// The arrows to a folder that comes later in `order`, and the files that are in no folder of it.
+    pub fn upward(&self, order: &[&str]) -> Vec<String> {
+        let folder = |i: usize| self.files[i].split('/').next().unwrap_or_default().trim_end_matches(".rs");
+        let rank = |i: usize| order.iter().position(|f| *f == folder(i));
+        let mut found = Vec::new();
+        for (i, arrows) in self.arrows.iter().enumerate() {
+            let Some(own) = rank(i) else {
+                found.push(format!("{} is in no folder of the order", self.files[i]));
+                continue;
+            };
+            for j in arrows.iter().filter(|j| rank(**j).is_some_and(|r| r > own)) {
+                found.push(format!("{} -> {}", self.files[i], self.files[*j]));
+            }
+        }
+        found
+    }
+
     /// The files that can be reached from `start` by one arrow or more.
     fn reach(&self, start: usize) -> BTreeSet<usize> {
         let mut seen = BTreeSet::new();
@@ -534,6 +551,14 @@ fn arrows_lead_to_the_file_of_an_item() {
         ("d.rs", "fn f<'a>(x: &'a str) { let q = ['\"', '\\'']; super::c::f(); r#\"crate::a\"#; }"),
     ]);
     assert_eq!(found, ["a lib", "a/inner b", "b a", "b a/inner", "c b", "d c"]);
+}
+
+#[test]
+fn arrows_to_a_later_folder_are_upward() {
+    let sources = [("a/c.rs", "use crate::b::X;"), ("b.rs", "use crate::a::c::Y;"), ("d.rs", "")];
+    let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let found = Graph::new(&sources).upward(&["a", "b"]);
+    assert_eq!(found, ["a/c.rs -> b.rs", "d.rs is in no folder of the order"]);
 }
 
 #[test]

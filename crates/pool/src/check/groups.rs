@@ -1,4 +1,5 @@
-//! The groups' checksum trees: every block of a volume has a checksum, for exactly that volume's block; and the data itself.
+//! The groups' checksum trees: every block of a volume has a checksum, for exactly that volume's
+//! block; and the data itself.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
@@ -10,13 +11,14 @@ use super::space::owner_hash;
 use super::volumes::place_of;
 use super::walk::Walk;
 use super::{Checker, Phase};
-use crate::txn::{checksum_tree_id, mapping_tree_id};
+use crate::forest::{checksum_tree_id, mapping_tree_id};
 
 /// Groups whose owners are compared block by block if their sums differ; there are hardly ever any.
 const COMPARED: usize = 16;
 const LOST: &str = "its content is lost; restore it from a backup";
 
-/// Blocks of a group next to each other that belong to consecutive blocks of a volume, with their checksums.
+/// Blocks of a group next to each other that belong to consecutive blocks of a volume, with their
+/// checksums.
 struct Piece {
     offset: u32,
     volume: u32,
@@ -25,7 +27,8 @@ struct Piece {
 }
 
 impl Checker<'_> {
-    /// Walks all checksum trees, those of groups that are not used for data any more too: their nodes are kept for the next use.
+    /// Walks all checksum trees, those of groups that are not used for data any more too: their
+    /// nodes are kept for the next use.
     pub(crate) async fn checksums(&mut self, volumes: &[VolumeRecord]) {
         let total = self.space.groups.len() as u64;
         let mut differing = Vec::new();

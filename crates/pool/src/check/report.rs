@@ -205,7 +205,8 @@ pub struct Image {
     pub staged: Option<Rc<Staged>>,
 }
 
-/// The checksums of the blocks in staging volumes, by the volume they are for, the epoch, and the block.
+/// The checksums of the blocks in staging volumes, by the volume they are for, the epoch, and the
+/// block.
 pub type Staged = FxHashMap<(VolumeId, Epoch, u64), Crc>;
 
 impl Report {

@@ -1,7 +1,7 @@
 //! The devices of a pool, to be read and never written: what check and dump stand on.
 //!
-//! Nothing in here can write: of a device's queue only reads are reachable. That is why it does not go through [`crate::Pool`], which heals
-//! what it reads.
+//! Nothing in here can write: of a device's queue only reads are reachable. That is why it does not
+//! go through [`crate::Pool`], which heals what it reads.
 
 use std::rc::Rc;
 
@@ -12,11 +12,11 @@ use queue::{Class, Limits};
 use rt::Rt;
 
 use super::report::{DeviceReport, Log, Slot, Subject};
-use crate::device::{Disk, PoolDevice};
+use crate::devices::slots::{Copy as SlotCopy, Slots};
+use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::error::{ErrorKind, PoolError, Result};
-use crate::geometry::Geometry;
-use crate::open::{DeviceFile, Found, doubt, judge, newest};
-use crate::slots::{Copy as SlotCopy, Slots};
+use crate::open::{Found, doubt, judge, newest};
+use crate::space::Geometry;
 
 /// Readable devices and the newest superblock.
 pub(crate) struct Source {
@@ -30,7 +30,8 @@ pub(crate) struct Source {
 pub(crate) type Copy = (usize, std::result::Result<Buf, IoError>);
 
 impl Source {
-    /// Reads all superblocks, tells `log` what is wrong with them, and puts the devices in their places. Refuses what makes no pool.
+    /// Reads all superblocks, tells `log` what is wrong with them, and puts the devices in their
+    /// places. Refuses what makes no pool.
     pub async fn open(rt: &Rt, files: Vec<DeviceFile>, log: &mut Log) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
         let several = files.len() > 1;
         let mut found = Vec::new();
@@ -85,8 +86,8 @@ impl Source {
         let reports = devices
             .iter()
             .map(|d| {
-                let slots = slots_of.iter().find(|s| s.0 == d.path).map(|s| s.1.clone()).unwrap_or_default();
-                DeviceReport { path: d.path.clone(), state: d.state(), slots }
+                let slots = slots_of.iter().find(|s| s.0 == d.path()).map(|s| s.1.clone()).unwrap_or_default();
+                DeviceReport { path: d.path().to_owned(), state: d.state(), slots }
             })
             .collect();
         Ok((Rc::new(Source { rt: rt.clone(), geometry, best, devices }), reports))
@@ -97,7 +98,7 @@ impl Source {
     }
 
     pub fn close(&self) {
-        self.devices.iter().filter_map(|d| d.queue.as_ref()).for_each(Disk::close);
+        self.devices.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
     }
 
     /// Rows of the devices that may be read.
@@ -115,13 +116,13 @@ impl Source {
 
     /// Chunks that a device offers.
     pub fn chunks(&self, device: u16) -> u64 {
-        self.devices.get(usize::from(device)).map_or(0, |d| d.record.chunks)
+        self.devices.get(usize::from(device)).map_or(0, |d| d.record().chunks)
     }
 
     /// What users call a device.
     pub fn name(&self, device: usize) -> String {
         match self.devices.get(device) {
-            Some(d) if !d.path.is_empty() => d.path.clone(),
+            Some(d) if !d.path().is_empty() => d.path().to_owned(),
             _ => format!("device {device}"),
         }
     }
@@ -133,8 +134,8 @@ impl Source {
         read.unreadable.first().map_or(Ok(read.buf), |(_, e)| Err(*e))
     }
 
-    /// Reads `blocks` blocks from each of `devices` at once; of a device that cannot read all of them, block by block. What cannot be read is
-    /// `None`.
+    /// Reads `blocks` blocks from each of `devices` at once; of a device that cannot read all of
+    /// them, block by block. What cannot be read is `None`.
     pub async fn read_each(
         self: &Rc<Self>,
         devices: &[usize],

@@ -1,14 +1,16 @@
-//! Which blocks are allocated and which are referred to: two bits a block, and per group a fingerprint of who owns its blocks.
+//! Which blocks are allocated and which are referred to: two bits a block, and per group a
+//! fingerprint of who owns its blocks.
 //!
-//! Owners are recorded twice, from both sides: a volume's extents say which pool blocks it has, in the order of the volume; a group's
-//! checksum records say whose its blocks are, in the order of the group. To compare the two without holding either, each side is summed up:
-//! over all blocks of a group, a hash of (block, volume, volume's block). Equal sums mean equal owners.
+//! Owners are recorded twice, from both sides: a volume's extents say which pool blocks it has, in
+//! the order of the volume; a group's checksum records say whose its blocks are, in the order of
+//! the group. To compare the two without holding either, each side is summed up: over all blocks of
+//! a group, a hash of (block, volume, volume's block). Equal sums mean equal owners.
 
 use base::prng::mix64;
 use base::{Bitmap, PoolAddr};
 use format::page::{GroupKind, GroupRecord};
 
-use crate::geometry::Geometry;
+use crate::space::Geometry;
 
 /// What is known of a block group.
 pub(crate) struct GroupSpace {
@@ -48,7 +50,8 @@ impl Space {
         Space { geometry, groups }
     }
 
-    /// The group of `[addr, addr + len)` and the first block inside it, if they are in one group of `kind`.
+    /// The group of `[addr, addr + len)` and the first block inside it, if they are in one group of
+    /// `kind`.
     pub fn locate(&self, addr: PoolAddr, len: u32, kind: GroupKind) -> Option<(usize, u32)> {
         if !self.geometry.contains(addr) {
             return None;
@@ -71,7 +74,8 @@ impl Space {
         Claim { free, shared: len - new }
     }
 
-    /// The number of blocks of a group that are allocated and not referred to, and the first of them.
+    /// The number of blocks of a group that are allocated and not referred to, and the first of
+    /// them.
     pub fn leaked(&self, group: usize) -> Option<(u32, u32)> {
         let g = &self.groups[group];
         let bits = g.allocated.as_ref()?;

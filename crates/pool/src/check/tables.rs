@@ -72,7 +72,8 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log) -> Tables {
     tables
 }
 
-/// The newest version of a page that is not newer than the superblock; copies that differ from it are reported.
+/// The newest version of a page that is not newer than the superblock; copies that differ from it
+/// are reported.
 fn choose(
     src: &Source,
     kind: PageKind,
@@ -136,7 +137,8 @@ fn take_in(kind: PageKind, page: u32, payload: &[u8], tables: &mut Tables, log: 
         .is_ok()
 }
 
-/// Checks group records against each other and the devices; those that make no sense count as free. False if there were any.
+/// Checks group records against each other and the devices; those that make no sense count as free.
+/// False if there were any.
 pub(crate) fn check_groups(src: &Source, groups: &mut [GroupRecord], log: &mut Log) -> bool {
     let devices = src.best.devices.len();
     let mut taken: Vec<Bitmap> = (0..devices).map(|d| Bitmap::new(src.chunks(d as u16) as usize)).collect();

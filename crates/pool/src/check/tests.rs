@@ -8,7 +8,7 @@ use rt::{FileId, Op, Order};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::geometry::Geometry;
+use crate::space::Geometry;
 use crate::{CreateOptions, ErrorKind, Pool, PoolError, Settings};
 
 const MIB: u64 = 1 << 20;
@@ -21,7 +21,8 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Two volumes on `disks` disks with `copies` copies; some of what was written is overwritten, discarded, deleted.
+    /// Two volumes on `disks` disks with `copies` copies; some of what was written is overwritten,
+    /// discarded, deleted.
     pub fn new(disks: usize, copies: u8) -> Lab {
         let world = World::new(7);
         let disks: Vec<_> = (0..disks).map(|_| world.add_disk(DiskModel::nvme(SIZE))).collect();
@@ -119,12 +120,12 @@ impl Lab {
 
     /// Where the first block of the volume "b" is.
     fn first_of_b(&self) -> PoolAddr {
-        let root = self.state(|st| st.volumes.values().find(|v| v.record.name == "b").map(|v| v.record.clone()));
+        let root = self.state(|st| st.forest.volumes().find(|v| v.record().name == "b").map(|v| v.record().clone()));
         let record = root.expect("it is there");
         let ptr = record.mapping.expect("not empty").ptr;
         let (d, offset) = self.places(ptr.addr)[0];
         let bytes = self.world.contents(self.disks[d], offset, BLOCK);
-        let tree = crate::txn::mapping_tree_id(record.id);
+        let tree = crate::forest::mapping_tree_id(record.id);
         let node = format::node::decode(&bytes, &format::node::NodeRef { ptr, level: 0, tree }).expect("a leaf");
         format::records::Extent::decode(&node.key(0), node.value(0)).expect("an extent").addr
     }
@@ -186,7 +187,7 @@ fn a_crashed_pool_is_clean() {
 #[test]
 fn superblocks() {
     let lab = Lab::new(2, 2);
-    let sequence = lab.state(|st| st.sequence);
+    let sequence = lab.state(|st| st.txns.sequence());
     let slot = |sequence| format::superblock::Superblock::offset_of(sequence);
     let lose = |device, sequence| [0, BLOCK_U64].into_iter().for_each(|copy| lab.rot(device, slot(sequence) + copy));
     lose(0, sequence + 1);
@@ -210,7 +211,10 @@ fn superblocks() {
 fn table_pages() {
     for page in [0u32, 2] {
         let lab = Lab::new(2, 2);
-        let offset = lab.state(move |st| st.geometry.page_offset(u64::from(page), st.table_pages[page as usize].slot));
+        let committed = move |st: &crate::state::State| {
+            st.space.geometry().page_offset(u64::from(page), 1 - st.tables.next_slot(page))
+        };
+        let offset = lab.state(committed);
         lab.rot(1, offset);
         let r = lab.check();
         assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Table, Some("disk1"))]);
@@ -221,14 +225,17 @@ fn table_pages() {
     }
 }
 
-/// A data group in use, its first bitmap page's offset (both slots) and that page's identity and generation.
+/// A data group in use, its first bitmap page's offset (both slots) and that page's identity and
+/// generation.
 fn a_bitmap(lab: &Lab, kind: GroupKind) -> (GroupId, Geometry, PageId, base::Generation) {
     lab.state(move |st| {
-        let used = |g: &crate::state::Group| g.record.kind == kind && g.record.used > 0 && g.record.used < 200;
-        let group = GroupId(st.groups.iter().position(used).expect("a group that is partly used") as u32);
-        let page = st.geometry.bitmap_page(group, 0);
-        let id = PageId { pool_uuid: st.uuid, kind: PageKind::Bitmap, page, slot: 0 };
-        (group, st.geometry, id, st.group(group).record.bitmap_generations[0])
+        let geometry = st.space.geometry();
+        let records = st.space.records(0, geometry.group_capacity as usize);
+        let used = |g: &format::page::GroupRecord| g.kind == kind && g.used > 0 && g.used < 200;
+        let group = GroupId(records.iter().position(used).expect("a group that is partly used") as u32);
+        let page = geometry.bitmap_page(group, 0);
+        let id = PageId { pool_uuid: st.identity.uuid, kind: PageKind::Bitmap, page, slot: 0 };
+        (group, geometry, id, st.space.bitmap_generations(group)[0])
     })
 }
 
@@ -295,7 +302,7 @@ fn leaks_and_references_to_free_blocks() {
 #[test]
 fn nodes() {
     let lab = Lab::new(2, 2);
-    let root = lab.state(|st| st.volumes.values().next().and_then(|v| v.record.mapping)).expect("not empty");
+    let root = lab.state(|st| st.forest.volumes().next().and_then(|v| v.record().mapping)).expect("not empty");
     let copies = lab.places(root.ptr.addr);
     assert_eq!(copies.len(), 2);
     lab.rot(copies[0].0, copies[0].1);
@@ -323,7 +330,8 @@ fn data() {
     assert!(r.problems[0].place.starts_with("block 2 of volume 2"), "{}", r.problems[0]);
 }
 
-/// Rewrites the root leaf of the mapping of "b" on all disks, and everything above it, so that all checksums are right.
+/// Rewrites the root leaf of the mapping of "b" on all disks, and everything above it, so that all
+/// checksums are right.
 fn craft_mapping(lab: &Lab, change: impl Fn(&mut format::records::Extent) + 'static) {
     let files = lab.files();
     lab.boot(move |rt| async move {
@@ -333,14 +341,9 @@ fn craft_mapping(lab: &Lab, change: impl Fn(&mut format::records::Extent) + 'sta
         pool.allocated(b, Lba(0), Lba(1 << 20), 100).await.expect("resident");
         {
             let mut st = pool.state_mut();
-            st.edit_volume(b).expect("there");
-            let crate::state::State { store, volumes, open, .. } = &mut *st;
-            let tree = &mut volumes.get_mut(&b).expect("there").mapping.tree;
-            let found = tree.get_le(store, &format::records::mapping_key(Lba(0)), format::records::Extent::decode);
-            let mut extent = found.ok().flatten().flatten().expect("resident");
-            change(&mut extent);
-            let key = format::records::mapping_key(extent.lba);
-            store.edit(tree, &mut open.nodes, &key, &key).expect("resident").insert(&key, &extent.value());
+            let st = &mut *st;
+            let g = st.txns.generations();
+            st.forest.craft_mapping((st.txns.open_mut(), g), b, &change);
         }
         pool.close().await.expect("close");
     });
@@ -370,7 +373,7 @@ fn extents_outside_of_data_groups() {
     ];
     for addr in outside {
         let lab = Lab::new(2, 2);
-        let addr = addr(&lab.state(|st| st.geometry));
+        let addr = addr(&lab.state(|st| st.space.geometry()));
         craft_mapping(&lab, move |e| {
             e.lba = Lba(1500);
             e.addr = PoolAddr(addr);

@@ -10,7 +10,7 @@ use super::report::Subject;
 use super::space::owner_hash;
 use super::walk::Walk;
 use super::{Checker, Phase};
-use crate::txn::mapping_tree_id;
+use crate::forest::mapping_tree_id;
 
 impl Checker<'_> {
     /// Checks all volumes and walks their mappings.

@@ -1,8 +1,9 @@
 //! Walks a tree leaf by leaf, in the order of its keys, reading every node on every copy.
 //!
-//! Each node is checked by itself ([`btree::Walk`]), against the keys its parent gives it, and against the space: it must stand in
-//! a metadata group, be allocated, and be referred to once. A node that is referred to twice is not entered a second time, so that a walk
-//! ends whatever the bytes say.
+//! Each node is checked by itself ([`btree::Walk`]), against the keys its parent gives it, and
+//! against the space: it must stand in a metadata group, be allocated, and be referred to once. A
+//! node that is referred to twice is not entered a second time, so that a walk ends whatever the
+//! bytes say.
 
 use base::{BLOCK, PoolAddr};
 use btree::{Nodes, Wanted};

@@ -1,4 +1,5 @@
-//! Reads an image by the offsets of docs/format.md alone, without any code of the pool: what is written there is what is on the disk.
+//! Reads an image by the offsets of docs/format.md alone, without any code of the pool: what is
+//! written there is what is on the disk.
 
 use crate::image;
 
@@ -60,7 +61,8 @@ impl Disk {
         (Disk { bytes, data_start, group_blocks, volume_pages, group_pages, generation, row }, digest)
     }
 
-    /// The block of a page for which `counts` is true of its generation, the newest if there are two.
+    /// The block of a page for which `counts` is true of its generation, the newest if there are
+    /// two.
     fn page(&self, number_of_page: usize, kind: u8, counts: impl Fn(usize) -> bool) -> &[u8] {
         let slots = (0..2).map(|slot| &self.bytes[MIB + number_of_page * 8192 + slot * BLOCK..][..BLOCK]);
         let good = slots.filter(|b| &b[..4] == b"FBPG" && is_sealed(b) && counts(number(b, 16, 8)));

@@ -1,7 +1,8 @@
 //! Golden images: what is in them, and the text they are kept as.
 //!
-//! An image is one text file a device. Its first line is `size BYTES`; every other line is a block that is not all zeros: its offset,
-//! then its bytes from the start, as hexadecimal digits or as `hh*n`, n times the byte hh.
+//! An image is one text file a device. Its first line is `size BYTES`; every other line is a block
+//! that is not all zeros: its offset, then its bytes from the start, as hexadecimal digits or as
+//! `hh*n`, n times the byte hh.
 
 use base::{BLOCK, BLOCK_U64, Lba, SliceList};
 use pool::{CreateOptions, DeviceFile, Pool, Settings};

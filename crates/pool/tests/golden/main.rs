@@ -1,7 +1,8 @@
 //! Images of every released version of the format must open, hold what was written and check clean.
 //!
-//! Images are in `vN/`; `cargo run -p pool --example golden -- DIRECTORY` makes those of the version that is built. A committed image never
-//! changes: a new version gets a directory of its own.
+//! Images are in `vN/`; `cargo run -p pool --example golden -- DIRECTORY` makes those of the
+//! version that is built. A committed image never changes: a new version gets a directory of its
+//! own.
 
 mod by_hand;
 mod image;

@@ -1,0 +1,221 @@
+//! What can be asked of an open pool.
+
+use base::{BLOCK_U64, Histogram};
+use queue::{Class, KindStats};
+
+use super::volumes::VolumeInfo;
+use crate::devices::DeviceErrors;
+use crate::pool::Pool;
+
+/// Freed runs that a look at the pool makes available; the others are seen by the next.
+const STATUS_DRAINS: usize = 256;
+
+/// Everything `forebay status` shows of a pool.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Status {
+    /// The pool.
+    pub pool: PoolStatus,
+    /// Its live volumes.
+    pub volumes: Vec<VolumeInfo>,
+    /// Its commits.
+    pub commit: CommitStatus,
+    /// Device I/O by class.
+    pub io: std::collections::BTreeMap<&'static str, ClassStatus>,
+    /// Memory.
+    pub memory: MemoryStatus,
+}
+
+/// The pool and its devices.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: String,
+    /// `online`, `degraded` or `failed`.
+    pub state: &'static str,
+    /// Why it takes no more writes, and what to do, if it has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Copies of every block.
+    pub copies: u8,
+    /// Bytes that data and metadata may take together, one copy counted.
+    pub capacity_bytes: u64,
+    /// Bytes taken, one copy counted.
+    pub used_bytes: u64,
+    /// Bytes of dirty blocks of a cache for which room is kept.
+    pub promised_bytes: u64,
+    /// The last commit.
+    pub generation: u64,
+    /// Its devices.
+    pub devices: Vec<DeviceStatus>,
+}
+
+/// A device.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct DeviceStatus {
+    /// Where it is; empty if it is missing.
+    pub path: String,
+    /// Its uuid.
+    pub id: String,
+    /// `online`, `failed`, `stale` or `missing`.
+    pub state: &'static str,
+    /// Errors since the pool was opened.
+    pub errors: DeviceErrors,
+}
+
+/// Commits since the pool was opened.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct CommitStatus {
+    /// How many.
+    pub count: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Nodes written.
+    pub nodes: u64,
+    /// The freeze, in microseconds.
+    pub critical_section_us: Quantiles,
+    /// The whole, in milliseconds.
+    pub duration_ms: Quantiles,
+    /// Updates of block groups.
+    pub block_group_updates: GroupUpdates,
+}
+
+/// Updates of block groups by commits.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct GroupUpdates {
+    /// Written.
+    pub written: u64,
+    /// Not written, because nothing had changed.
+    pub skipped: u64,
+}
+
+/// A summary of a histogram.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: f64,
+    /// 99 of 100 are below.
+    pub p99: f64,
+    /// 999 of 1000 are below.
+    pub p999: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Quantiles {
+    /// Of a histogram, in units of `unit_ns` nanoseconds.
+    pub fn of(h: &Histogram, unit_ns: f64) -> Quantiles {
+        let at = |q| h.quantile_ns(q) as f64 / unit_ns;
+        Quantiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: h.max_ns() as f64 / unit_ns }
+    }
+}
+
+/// I/O of one class.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ClassStatus {
+    /// Reads.
+    pub read: KindStatus,
+    /// Writes.
+    pub write: KindStatus,
+    /// Flushes.
+    pub flush: KindStatus,
+    /// Requests that became part of a neighbour's.
+    pub merged: u64,
+}
+
+/// I/O of one kind.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct KindStatus {
+    /// Requests.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// From submission to completion, in microseconds.
+    pub latency_us: Quantiles,
+}
+
+/// Memory in use.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct MemoryStatus {
+    /// Clean nodes.
+    pub cached_nodes: usize,
+    /// Nodes changed since the last commit.
+    pub dirty_nodes: usize,
+    /// Look-ups of nodes that found them in memory.
+    pub node_hits: u64,
+    /// Look-ups that did not.
+    pub node_misses: u64,
+    /// Bytes of buffers in use.
+    pub buffer_bytes: usize,
+}
+
+impl KindStatus {
+    /// Of the counters of a kind.
+    pub fn of(k: &KindStats) -> KindStatus {
+        KindStatus { count: k.count, bytes: k.bytes, latency_us: Quantiles::of(&k.latency, 1e3) }
+    }
+}
+
+impl Pool {
+    /// The pool as it is now.
+    pub fn status(&self) -> Status {
+        // What no read is about any more is free, though nothing needed it yet.
+        self.state_mut().space.drain(STATUS_DRAINS);
+        let st = self.state();
+        let degraded = st.devices.degraded();
+        let devices = st.devices.iter().map(|d| DeviceStatus {
+            path: d.path().to_owned(),
+            id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
+            state: d.state(),
+            errors: d.errors(),
+        });
+        let pool = PoolStatus {
+            name: st.identity.name.clone(),
+            uuid: uuid::Uuid::from_bytes(st.identity.uuid).to_string(),
+            state: match (st.standing.ended(), degraded) {
+                (Some(_), _) => "failed",
+                (None, true) => "degraded",
+                (None, false) => "online",
+            },
+            trouble: st.standing.ended().map(ToString::to_string),
+            copies: st.identity.copies,
+            capacity_bytes: st.space.capacity_bytes(&st.devices),
+            used_bytes: st.space.used_blocks() * BLOCK_U64,
+            promised_bytes: st.space.reserved() * BLOCK_U64,
+            generation: st.txns.committed().0,
+            devices: devices.collect(),
+        };
+        let cache = st.forest.store().stats();
+        let memory = MemoryStatus {
+            cached_nodes: st.forest.store().resident(),
+            dirty_nodes: st.txns.open().dirty_nodes() as usize,
+            node_hits: cache.hits,
+            node_misses: cache.misses,
+            buffer_bytes: self.rt().bufs().outstanding(),
+        };
+        let mut sum = st.devices.stats();
+        let io = Class::ALL.into_iter().map(|class| {
+            let c = sum.of(class);
+            let status = ClassStatus {
+                read: KindStatus::of(&c.read),
+                write: KindStatus::of(&c.write),
+                flush: KindStatus::of(&c.flush),
+                merged: c.merged,
+            };
+            (class.name(), status)
+        });
+        let m = self.metrics_mut();
+        let commit = CommitStatus {
+            count: m.count,
+            failed: m.failed,
+            nodes: m.nodes,
+            critical_section_us: Quantiles::of(&m.critical_section, 1e3),
+            duration_ms: Quantiles::of(&m.duration, 1e6),
+            block_group_updates: GroupUpdates { written: m.group_updates_written, skipped: m.group_updates_skipped },
+        };
+        let io = io.collect();
+        drop(m);
+        Status { pool, volumes: self.volumes(), commit, io, memory }
+    }
+}

@@ -1,0 +1,245 @@
+//! Volumes: create, list, resize, delete.
+
+use base::{BLOCK_U64, Duration, Generation, Lba, Slice, VolumeId};
+use format::MAX_VOLUME_BYTES;
+use format::page::{CacheMode, VolumeRecord, VolumeState};
+
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::forest::{Volume, no_such_volume};
+use crate::io::END_OF_SPACE;
+use crate::pool::Pool;
+use crate::settings::check_name;
+
+/// How long freeing what a deleted volume holds pauses after an error.
+const REAP_AGAIN: Duration = Duration::from_secs(1);
+
+/// A volume as its users see it.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct VolumeInfo {
+    /// Its number.
+    #[serde(skip)]
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Bytes it takes of the pool, one copy counted.
+    pub allocated_bytes: u64,
+    /// Bytes in a logical sector.
+    pub sector_bytes: u32,
+    /// What a cache does for it, where there is one.
+    pub cache_mode: CacheMode,
+}
+
+fn info(v: &Volume) -> VolumeInfo {
+    let r = v.record();
+    VolumeInfo {
+        id: r.id,
+        name: r.name.clone(),
+        size_bytes: r.size_bytes,
+        allocated_bytes: r.allocated_blocks * BLOCK_U64,
+        sector_bytes: r.sector,
+        cache_mode: r.cache_mode,
+    }
+}
+
+fn check_size(size: u64, sector: u32) -> Result<()> {
+    if size == 0 || size > MAX_VOLUME_BYTES || size % u64::from(sector) != 0 {
+        let text = format!(
+            "a volume cannot have {size} bytes: more than 0, at most 1 PiB, a multiple of its {sector}-byte sector"
+        );
+        return Err(PoolError::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
+impl Pool {
+    /// The live volumes, in the order of their numbers.
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        self.state().forest.volumes().filter(|v| v.is_served()).map(info).collect()
+    }
+
+    /// A live volume by name.
+    pub fn find_volume(&self, name: &str) -> Option<VolumeInfo> {
+        self.state().forest.volumes().find(|v| v.is_served() && v.record().name == name).map(info)
+    }
+
+    /// A live volume by number.
+    pub fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
+        self.state().forest.served(id).map(info)
+    }
+
+    /// The size of a live volume in bytes.
+    pub fn volume_size(&self, id: VolumeId) -> Option<u64> {
+        self.state().forest.served(id).map(|v| v.record().size_bytes)
+    }
+
+    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
+    pub async fn create_volume(&self, name: &str, size: u64, sector: u32) -> Result<VolumeId> {
+        check_name("volume", name)?;
+        if sector != 512 && sector != 4096 {
+            return Err(PoolError::new(
+                ErrorKind::Invalid,
+                format!("a sector of {sector} bytes: only 512 and 4096 are known"),
+            ));
+        }
+        check_size(size, sector)?;
+        let id = {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            if st.forest.volumes().any(|v| v.is_named() && v.record().name == name) {
+                return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
+            }
+            let vacancy = st.forest.vacancy();
+            let Some(place) = vacancy.first else {
+                let text = format!("the volume table is full: {} volumes", vacancy.places);
+                return Err(PoolError::new(ErrorKind::NoSpace, text));
+            };
+            let record = VolumeRecord {
+                id: VolumeId(st.forest.next_volume()),
+                state: VolumeState::Live,
+                sector,
+                size_bytes: size,
+                allocated_blocks: 0,
+                cache_mode: CacheMode::default(),
+                mapping: None,
+                name: name.to_owned(),
+                staged: None,
+            };
+            st.add_volume(Volume::new(record, place, true))?
+        };
+        self.commit().await?;
+        Ok(id)
+    }
+
+    /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads
+    /// as zeros if the volume grows again; for that, where the new end is inside a block, `last` is
+    /// that block with zeros behind the end. The caller keeps others from writing behind the end.
+    pub async fn resize_volume(&self, id: VolumeId, size: u64, last: Option<Slice>) -> Result<()> {
+        let old = {
+            let st = self.state();
+            let record = st.forest.served(id).ok_or_else(|| no_such_volume(id))?.record();
+            check_size(size, record.sector)?;
+            record.size_bytes
+        };
+        if size >= old {
+            // A crash after an earlier shrink may have left something behind the end.
+            self.discard(id, Lba(old.div_ceil(BLOCK_U64)), END_OF_SPACE).await?;
+        }
+        match last {
+            Some(block) => self.write_step(id, Lba(size / BLOCK_U64), block, Some(size)).await?,
+            None => self.state_mut().change_volume(id, |record| record.size_bytes = size)?,
+        }
+        self.commit().await?;
+        if size < old {
+            // Only now: had the power failed before, the volume would have its old size, and its
+            // content.
+            self.trim_behind_end(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what a cache does for a volume; durable when it returns.
+    pub async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
+        self.state_mut().change_volume(id, |record| record.cache_mode = mode)?;
+        self.commit().await
+    }
+
+    /// The newest commit that has changed, or will change, what a volume holds. What was read from
+    /// it is durable in the pool when that is.
+    pub fn edited(&self, id: VolumeId) -> Generation {
+        self.state().forest.edited(id)
+    }
+
+    /// Deletes a volume, and its staging volumes: it is gone, durably, when this returns; its
+    /// blocks are freed in the background.
+    pub async fn delete_volume(&self, id: VolumeId) -> Result<()> {
+        let mut ended = {
+            let mut st = self.state_mut();
+            if st.forest.served(id).is_none() {
+                return Err(no_such_volume(id));
+            }
+            st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
+            st.end_stagings(|volume, _| volume == id)
+        };
+        let outcome = self.commit().await;
+        // Also if the commit fails: it is tried again, and then the volume is deleted.
+        ended.push(id);
+        self.reap_each(ended);
+        outcome
+    }
+
+    /// Frees, in the background, what a deletion or a shrink before the pool was last closed, or
+    /// lost power, had not freed yet.
+    pub(crate) fn reap_all(&self) {
+        let deleting: Vec<VolumeId> =
+            self.state().forest.volumes().filter(|v| v.is_there() && !v.is_live()).map(|v| v.record().id).collect();
+        self.reap_each(deleting);
+        let live: Vec<VolumeId> = self.volumes().iter().map(|v| v.id).collect();
+        let pool = self.clone();
+        self.rt().detach(async move {
+            for id in live {
+                // Deleted meanwhile: another task frees all of it.
+                let Err(e) = pool.trim_behind_end(id).await else { continue };
+                if e.kind != ErrorKind::NotFound && !pool.is_closed() {
+                    tracing::warn!(volume = id.0, "freeing what a shrink cut off stopped: {e}");
+                }
+            }
+        });
+    }
+
+    /// Frees, in the background, what these deleted volumes hold.
+    pub(crate) fn reap_each(&self, ids: Vec<VolumeId>) {
+        ids.into_iter().for_each(|id| self.reap(id));
+    }
+
+    fn reap(&self, id: VolumeId) {
+        let pool = self.clone();
+        self.rt().detach(async move {
+            let mut told = false;
+            loop {
+                pool.left_by_pass(id).await;
+                let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
+                    Ok(()) => pool.forget_volume(id).await,
+                    // All is freed, but the commit of that failed.
+                    Err(e) if e.kind == ErrorKind::NotFound => pool.commit().await,
+                    Err(e) => Err(e),
+                };
+                let Err(e) = outcome else { return };
+                if pool.is_closed() {
+                    return;
+                }
+                if pool.permit().is_err() {
+                    let text = "freeing a deleted volume stopped, it goes on when the pool is opened again";
+                    tracing::warn!(volume = id.0, "{text}: {e}");
+                    return;
+                }
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(volume = id.0, "freeing a deleted volume is tried again and again: {e}");
+                }
+                pool.rt().sleep(REAP_AGAIN).await;
+            }
+        });
+    }
+
+    /// Waits until no pass has its own version of the volume's mapping, which would take the place
+    /// of what is edited now.
+    async fn left_by_pass(&self, id: VolumeId) {
+        loop {
+            let ended = self.pass_ended().wait();
+            let joined = self.state().forest.volume(id).is_some_and(|v| v.mapping().is_in_pass());
+            if !joined || self.is_closed() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// The place in the table is empty with the next commit. Nothing waits for that of a staging
+    /// volume.
+    async fn forget_volume(&self, id: VolumeId) -> Result<()> {
+        let staged = self.state_mut().forget_volume(id)?;
+        self.after_change();
+        if staged { Ok(()) } else { self.commit().await }
+    }
+}

@@ -1,0 +1,43 @@
+//! Who makes the cache's journal durable before a commit is.
+
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+
+use super::CacheMark;
+use crate::error::Result;
+
+/// What a journal has, once it is durable; `None`: the superblock goes on saying what it said.
+pub type JournalDurable = Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>;
+
+/// A cache that has a journal.
+pub trait Journal {
+    /// Makes everything durable that a commit of the pool must not get ahead of. An error is the
+    /// commit's: nothing of it is durable then.
+    fn make_durable(self: Rc<Self>) -> JournalDurable;
+}
+
+/// The cache that commits ask.
+#[derive(Clone, Default)]
+pub enum Link {
+    /// None: the pool alone has everything.
+    #[default]
+    None,
+    /// A cache that is open. The cache holds the pool, so the pool does not hold the cache.
+    Live(Weak<dyn Journal>),
+    /// A cache that is closed: its journal stays as it is, and this is its last word.
+    Closed(Result<Option<CacheMark>>),
+}
+
+impl Link {
+    /// What the journal has when it is durable.
+    pub async fn make_durable(self) -> Result<Option<CacheMark>> {
+        match self {
+            Link::None => Ok(None),
+            Link::Live(journal) => match journal.upgrade() {
+                Some(journal) => journal.make_durable().await,
+                None => Ok(None),
+            },
+            Link::Closed(last) => last,
+        }
+    }
+}

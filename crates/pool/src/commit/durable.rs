@@ -1,0 +1,110 @@
+//! The last two steps of a commit: all devices are flushed, then the superblocks are written,
+//! durably.
+//!
+//! Both end with a device saying that something is durable. If it says that this failed, everything
+//! written to it since its last good flush counts as lost: also what the next transaction has
+//! written meanwhile, which nobody could write again. (A durable write is a write and a flush;
+//! which of the two has failed is not told.) So there is no second try of either step. The devices
+//! that failed are left out, all together, if the others have everything without them; else the
+//! pool's [standing](crate::devices::standing) ends.
+//!
+//! A superblock that was reported as failed may stand on a device nonetheless. It names what every
+//! device had flushed, and nothing that it frees is used before all have it, so the next start may
+//! take it or the one before.
+
+use base::{BLOCK, Buf, Generation, IoError, SliceList};
+use format::superblock::{SLOT_COPIES, Superblock};
+use queue::Class;
+
+use crate::devices::Outcomes;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::pool::Pool;
+use crate::transfer::Written;
+
+/// Every device in use has flushed all that was written: a superblock may name it.
+pub(crate) struct Flushed(());
+
+/// Every device in use has the superblock: what the commit has freed may be used.
+pub(crate) struct Durable(());
+
+impl Pool {
+    /// Flushes all devices in use.
+    pub(crate) async fn flush_devices(&self, _: Written) -> Result<Flushed> {
+        let permit = self.permit()?;
+        let devices = self.state().devices.live_rows();
+        let tasks: Vec<_> = devices
+            .into_iter()
+            .filter_map(|d| {
+                let device = self.disk(d)?;
+                Some((d, self.rt().spawn(async move { device.flush(permit, Class::Commit).await })))
+            })
+            .collect();
+        let mut outcomes = Vec::with_capacity(tasks.len());
+        for (d, t) in tasks {
+            outcomes.push((d, t.await.unwrap_or(Err(IoError::CANCELED))));
+        }
+        self.leave_out(outcomes, "flush")?;
+        Ok(Flushed(()))
+    }
+
+    /// Writes the superblock of `generation` to every device in use. If one is dropped over it,
+    /// once more to the others, so that none that counts says it was still in use.
+    pub(crate) async fn write_superblocks(&self, _: Flushed, generation: Generation, digest: u64) -> Result<Durable> {
+        loop {
+            let permit = self.permit()?;
+            let (devices, blocks, offset) = {
+                let mut st = self.state_mut();
+                let sequence = st.txns.next_sequence();
+                let devices = st.devices.live_rows();
+                let blocks: Vec<Buf> = devices
+                    .iter()
+                    .map(|&d| {
+                        let mut slot = self.rt().bufs().take(SLOT_COPIES * BLOCK);
+                        st.superblock_for(d, generation, digest).encode_slot(&mut slot);
+                        slot
+                    })
+                    .collect();
+                (devices, blocks, Superblock::offset_of(sequence))
+            };
+            let before = devices.len();
+            let tasks: Vec<_> = devices
+                .into_iter()
+                .zip(blocks)
+                .filter_map(|(d, block)| {
+                    let device = self.disk(d)?;
+                    let data = SliceList::from_iter([block.freeze()]);
+                    let write = async move { device.write_durable(permit, Class::Commit, offset, data).await };
+                    Some((d, self.rt().spawn(write)))
+                })
+                .collect();
+            let mut outcomes = Vec::with_capacity(tasks.len());
+            for (d, t) in tasks {
+                outcomes.push((d, t.await.unwrap_or(Err(IoError::CANCELED))));
+            }
+            self.leave_out(outcomes, "superblock write")?;
+            if self.state().devices.live_rows().len() == before {
+                return Ok(Durable(()));
+            }
+        }
+    }
+
+    /// Drops the devices that could not make durable what was written to them, or ends the pool's
+    /// standing. Want of space is a failure as any other: what had to be written, the device may
+    /// have forgotten.
+    fn leave_out(&self, outcomes: Outcomes, what: &str) -> Result<()> {
+        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+        let mut st = self.state_mut();
+        let failed = st.devices.note_write_errors(outcomes, what);
+        let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
+        if any_good && st.fail_devices(&rows) {
+            return Ok(());
+        }
+        let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();
+        let text = format!(
+            "{}; what was not durable before may be lost there, and the pool cannot do without it. See to the \
+             device, then restart forebay: everything flushed before is there",
+            if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
+        );
+        Err(st.standing.end(PoolError::new(ErrorKind::Io, text)))
+    }
+}

@@ -1,0 +1,404 @@
+//! Commit: makes a transaction durable, in the background.
+//!
+//! 1. *Freeze*, in O(1): the open transaction is taken, the next one opens. This is all that others
+//!    wait for.
+//! 2. The changed nodes of its trees get addresses and are written; nothing refers to them yet, so
+//!    their order is of no matter.
+//! 3. Bitmaps take in what was allocated and freed; pages whose content changed are written to
+//!    their other slot, on every device, while the nodes may still be on their way.
+//! 4. When all that is written, all devices are flushed; then the superblocks are written and
+//!    flushed. From now on this state is the pool.
+//! 5. What it freed may be used again as soon as no read is about it any more, and all that waited
+//!    are told.
+//!
+//! A commit that fails before the flush keeps its frozen transaction and is tried again, as a
+//! whole, at the next request; until then nothing of it counts. The flush and the superblocks
+//! ([`durable`](super::durable)) have no second try: they succeed, if need be without a device, or
+//! the pool's [standing](crate::devices::standing) ends. So does it with a free of a block that is
+//! not allocated; that is found before the bitmaps are changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{Buf, Generation, GroupId, SliceList};
+use btree::{NodePtr, Tree};
+use format::node::RootPtr;
+use format::page::VOLUMES_PER_PAGE;
+use queue::Class;
+
+use super::durable::Durable;
+use super::task::Committer;
+use crate::devices::standing::Permit;
+use crate::error::Result;
+use crate::forest::FrozenVolume;
+use crate::pool::Pool;
+use crate::space::{PageChange, Place, Planned, Run, push_run};
+use crate::transfer::{NodeWriter, Writes};
+use crate::txn::{Kind, Txn};
+
+/// Trees or pages that are dealt with before other tasks get a turn.
+const SLICE: usize = 64;
+/// And runs, or blocks of replaced nodes.
+const RUNS: usize = 256;
+
+/// A frozen transaction on its way to the devices. What has been done is kept, so that a second try
+/// goes on from there.
+pub(super) struct Frozen {
+    txn: Txn,
+    generation: Generation,
+    /// Groups that were taken into use or given up.
+    groups: BTreeSet<GroupId>,
+    volumes: Vec<FrozenVolume>,
+    sums: Vec<(GroupId, Tree)>,
+    captured: bool,
+    /// Blocks of nodes that this commit has written.
+    node_blocks: Vec<Run>,
+    /// Allocations and frees are in the bitmaps.
+    applied: bool,
+    /// What it frees, gathered.
+    frees: Vec<Vec<Run>>,
+    /// Bitmap pages as they were before, as far as they were touched.
+    before: BTreeMap<Place, Vec<u64>>,
+    touched_groups: BTreeSet<GroupId>,
+    /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not
+    /// the committed one.
+    bitmap_pages: Vec<Place>,
+    table_pages: BTreeSet<u32>,
+}
+
+impl Frozen {
+    fn new(txn: Txn, groups: BTreeSet<GroupId>) -> Frozen {
+        Frozen {
+            generation: txn.generation(),
+            txn,
+            groups,
+            volumes: Vec::new(),
+            sums: Vec::new(),
+            captured: false,
+            node_blocks: Vec::new(),
+            applied: false,
+            frees: Vec::new(),
+            before: BTreeMap::new(),
+            touched_groups: BTreeSet::new(),
+            bitmap_pages: Vec::new(),
+            table_pages: BTreeSet::new(),
+        }
+    }
+
+    /// What is allocated (true), then what is freed, in slices.
+    fn changes(&self) -> impl Iterator<Item = (&[Run], bool)> {
+        let allocs = self.txn.allocs().chain([&self.node_blocks]);
+        let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
+        allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
+    }
+}
+
+impl Committer {
+    /// Runs one commit, or the rest of one that failed.
+    pub async fn run(&mut self) -> Result<()> {
+        let pool = self.pool().clone();
+        let permit = pool.permit()?;
+        let started = pool.rt().now();
+        let mut frozen = match self.take_failed() {
+            Some(frozen) => frozen,
+            None => pool.freeze(permit),
+        };
+        match pool.write_frozen(&mut frozen).await {
+            Ok(durable) => {
+                pool.complete(durable, frozen);
+                let took = pool.rt().now().since(started);
+                {
+                    let mut m = pool.metrics_mut();
+                    m.count += 1;
+                    m.duration.record(took);
+                }
+                pool.requests().tell_ended();
+                pool.tidy_up().await;
+                Ok(())
+            }
+            Err(e) => {
+                pool.metrics_mut().failed += 1;
+                self.keep_failed(frozen);
+                pool.state_mut().give_up_creations();
+                // The clock tries it again.
+                pool.requests().tell_dirtied();
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Pool {
+    fn freeze(&self, _: Permit) -> Frozen {
+        let from = self.rt().precise_now();
+        let frozen = {
+            let mut st = self.state_mut();
+            let txn = st.txns.freeze();
+            st.attached.begin_publishing(txn.published());
+            Frozen::new(txn, st.space.take_changed())
+        };
+        let took = self.rt().precise_now().since(from);
+        self.metrics_mut().critical_section.record(took);
+        frozen
+    }
+
+    async fn write_frozen(&self, frozen: &mut Frozen) -> Result<Durable> {
+        let mut writes = Writes::new();
+        let link = self.state().attached.link().clone();
+        let pool = self.clone();
+        let marked = async move {
+            // If nothing is said of a cache, what was said of it before stays.
+            if let Some(mark) = link.make_durable().await? {
+                pool.state_mut().attached.set_mark(mark);
+            }
+            Ok(())
+        };
+        writes.add(self.rt().spawn(marked)).await;
+        let sent = self.send_frozen(frozen, &mut writes).await;
+        // Also after a failure: writes under way must end before anything is tried again.
+        let written = writes.finish().await;
+        let flushed = self.flush_devices(sent.and(written)?).await?;
+        let digest = self.state().tables.digest_with(&frozen.table_pages, frozen.generation);
+        self.write_superblocks(flushed, frozen.generation, digest).await
+    }
+
+    /// Steps 2 and 3, up to all writes being under way.
+    async fn send_frozen(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<()> {
+        self.capture(frozen).await;
+        let roots = self.write_nodes(frozen, writes).await?;
+        self.apply(frozen).await?;
+        self.enter_roots(frozen, &roots);
+        self.plan_pages(frozen).await;
+        self.write_pages(frozen, writes).await;
+        Ok(())
+    }
+
+    /// Takes the trees as they were at the freeze; from here on edits of the open transaction need
+    /// not keep them.
+    async fn capture(&self, frozen: &mut Frozen) {
+        if frozen.captured {
+            return;
+        }
+        let g = frozen.generation;
+        for part in frozen.txn.volumes().chunks(SLICE) {
+            {
+                let mut st = self.state_mut();
+                frozen.volumes.extend(part.iter().filter_map(|&(id, _)| st.forest.take_frozen_volume(id, g)));
+            }
+            self.breathe(part.len()).await;
+        }
+        for part in frozen.txn.groups().chunks(SLICE) {
+            {
+                let mut st = self.state_mut();
+                frozen.sums.extend(part.iter().map(|&(id, _)| (id, st.forest.take_frozen_sums(id, g))));
+            }
+            self.breathe(part.len()).await;
+        }
+        frozen.captured = true;
+    }
+
+    /// Gives others a turn after a whole slice of work.
+    async fn breathe(&self, done: usize) {
+        if done >= SLICE {
+            self.rt().yield_now().await;
+        }
+    }
+
+    /// Sends the changed nodes of all trees; returns the new roots, in the order of
+    /// `frozen.volumes`, then of `frozen.sums`.
+    async fn write_nodes(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<Vec<Option<RootPtr>>> {
+        let trees = frozen.volumes.iter().map(|v| &v.mapping).chain(frozen.sums.iter().map(|c| &c.1));
+        let mut roots = Vec::with_capacity(frozen.volumes.len() + frozen.sums.len());
+        let mut writer = NodeWriter::new(self, Kind::Direct, &mut frozen.node_blocks, writes);
+        let mut outcome = Ok(());
+        for tree in trees {
+            match writer.tree(tree, frozen.generation).await {
+                Ok(root) => roots.push(root),
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+        writer.finish().await;
+        outcome.map(|()| roots)
+    }
+
+    /// Enters allocations and frees into the durable bitmaps: all of them, or none.
+    async fn apply(&self, frozen: &mut Frozen) -> Result<()> {
+        if frozen.applied {
+            return Ok(());
+        }
+        self.gather_frees(frozen).await;
+        let mut groups: BTreeSet<GroupId> = BTreeSet::new();
+        let geometry = self.state().space.geometry();
+        for (part, _) in frozen.changes() {
+            groups.extend(part.iter().map(|r| geometry.split(r.addr).0));
+            self.breathe(part.len()).await;
+        }
+        for &id in &groups {
+            self.load_maps(id).await?;
+        }
+        let mut planned = Planned::default();
+        for (part, set) in frozen.changes() {
+            for &run in part {
+                let mut st = self.state_mut();
+                st.space.plan(&mut planned, run, set).map_err(|e| st.standing.end(e))?;
+            }
+            self.breathe(part.len()).await;
+        }
+        while planned.len() > 0 {
+            let left = planned.len();
+            {
+                let mut st = self.state_mut();
+                for _ in 0..SLICE {
+                    let Some((place, bits)) = planned.pop() else { break };
+                    frozen.before.insert(place, st.space.install(place, &bits));
+                }
+            }
+            self.breathe(left).await;
+        }
+        frozen.touched_groups = groups;
+        frozen.applied = true;
+        Ok(())
+    }
+
+    /// Gathers what is freed: data, and the blocks of replaced nodes.
+    async fn gather_frees(&self, frozen: &mut Frozen) {
+        let blocks = self.state().space.geometry().group_blocks;
+        for (mut frees, nodes) in frozen.txn.take_frees() {
+            let mut nodes = nodes.resolve();
+            loop {
+                let mut done = 0;
+                {
+                    let mut st = self.state_mut();
+                    for NodePtr { addr, .. } in nodes.by_ref().take(RUNS) {
+                        st.forest.store_mut().forget(addr);
+                        push_run(&mut frees, Run { addr, len: 1 }, blocks);
+                        done += 1;
+                    }
+                }
+                if done < RUNS {
+                    break;
+                }
+                self.rt().yield_now().await;
+            }
+            if !frees.is_empty() {
+                frozen.frees.push(frees);
+            }
+        }
+    }
+
+    /// Puts the new roots into the records that the table pages will say.
+    fn enter_roots(&self, frozen: &mut Frozen, roots: &[Option<RootPtr>]) {
+        let mut st = self.state_mut();
+        let (volume_roots, sum_roots) = roots.split_at(frozen.volumes.len());
+        for (v, root) in frozen.volumes.iter().zip(volume_roots) {
+            let place = st.forest.enter_root(v, *root);
+            frozen.table_pages.extend(place.map(|place| place / VOLUMES_PER_PAGE));
+        }
+        for ((id, _), root) in frozen.sums.iter().zip(sum_roots) {
+            st.space.set_checksums(*id, *root);
+            frozen.touched_groups.insert(*id);
+        }
+    }
+
+    /// Decides which pages have to be written.
+    async fn plan_pages(&self, frozen: &mut Frozen) {
+        let (mut written, mut skipped) = (0, 0);
+        while !frozen.before.is_empty() {
+            let pages = frozen.before.len();
+            {
+                let mut st = self.state_mut();
+                for _ in 0..SLICE {
+                    let Some((place, before)) = frozen.before.pop_first() else { break };
+                    match st.space.note_page(place, &before, frozen.generation) {
+                        PageChange::Same => {
+                            skipped += 1;
+                            continue;
+                        }
+                        PageChange::Cleared => {}
+                        PageChange::Changed => frozen.bitmap_pages.push(place),
+                    }
+                    written += 1;
+                    frozen.table_pages.insert(st.space.page_of(place.0));
+                }
+            }
+            self.breathe(pages).await;
+        }
+        let mut st = self.state_mut();
+        for &id in frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0)) {
+            frozen.table_pages.insert(st.space.page_of(id));
+        }
+        for id in std::mem::take(&mut frozen.touched_groups) {
+            if frozen.table_pages.contains(&st.space.page_of(id)) { written += 1 } else { skipped += 1 }
+        }
+        frozen.table_pages.extend(st.tables.take_forced());
+        let mut m = self.metrics_mut();
+        m.group_updates_written += written;
+        m.group_updates_skipped += skipped;
+    }
+
+    /// Sends the planned pages, each into the slot that is not the committed one, to every device.
+    async fn write_pages(&self, frozen: &Frozen, writes: &mut Writes) {
+        let generation = frozen.generation;
+        for part in frozen.bitmap_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                let encode = |&place| st.encode_bitmap_page(place, generation, self.rt().bufs());
+                part.iter().filter_map(encode).collect()
+            };
+            self.write_everywhere(blocks, writes).await;
+        }
+        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
+        for part in table_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                part.iter().map(|&page| st.encode_table_page(page, generation, self.rt().bufs())).collect()
+            };
+            self.write_everywhere(blocks, writes).await;
+        }
+    }
+
+    /// Sends blocks to the same offsets of all live devices.
+    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
+        let devices = self.state().devices.live_rows();
+        for (offset, block) in blocks {
+            let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
+            let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
+            writes.add(self.rt().spawn(async move { pool.write_places(&places, data, Class::Commit).await })).await;
+        }
+    }
+
+    /// The commit is durable: lets go of what it held.
+    fn complete(&self, _: Durable, frozen: Frozen) {
+        let mut st = self.state_mut();
+        st.tables.complete(&frozen.table_pages, frozen.generation);
+        frozen.bitmap_pages.iter().for_each(|&place| st.space.flip_slot(place));
+        frozen.volumes.iter().for_each(|v| st.forest.settle_volume(v));
+        frozen.sums.iter().for_each(|(id, tree)| st.forest.settle_sums(*id, tree));
+        st.txns.complete(frozen.generation);
+        st.attached.end_publishing();
+        st.space.free_after_reads(frozen.frees);
+    }
+
+    /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop
+    /// idle bitmaps.
+    async fn tidy_up(&self) {
+        while self.state_mut().space.drain(4 * SLICE) {
+            self.rt().yield_now().await;
+        }
+        let mut left = self.state().space.loaded();
+        loop {
+            {
+                let mut st = self.state_mut();
+                let st = &mut *st;
+                st.space.dissolve_empty(&mut st.devices, SLICE);
+                left = left.saturating_sub(SLICE);
+                if !st.space.unload_idle(self.settings().loaded_groups, SLICE) || left == 0 {
+                    return;
+                }
+            }
+            self.rt().yield_now().await;
+        }
+    }
+}

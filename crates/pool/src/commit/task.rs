@@ -1,0 +1,155 @@
+//! Who asks for commits, and the tasks that run them. One commit at a time; all who ask while one
+//! runs share the next.
+
+use base::Generation;
+
+use super::run::Frozen;
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::pool::Pool;
+
+/// Runs the commits of a pool, one after another.
+pub(crate) struct Committer {
+    pool: Pool,
+    /// A commit that failed and has to be tried again.
+    failed: Option<Frozen>,
+}
+
+impl Committer {
+    pub fn new(pool: &Pool) -> Committer {
+        Committer { pool: pool.clone(), failed: None }
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(super) fn take_failed(&mut self) -> Option<Frozen> {
+        self.pool.requests().set_retry(false);
+        self.failed.take()
+    }
+
+    pub(super) fn keep_failed(&mut self, frozen: Frozen) {
+        self.pool.requests().set_retry(true);
+        self.failed = Some(frozen);
+    }
+
+    /// Begins to run commits in the background: when one is asked for, and when something has been
+    /// dirty for the interval.
+    pub fn start(self) {
+        let pool = self.pool.clone();
+        let rt = pool.rt().clone();
+        drop(rt.spawn(async move { self.serve().await }));
+        drop(rt.spawn(async move { pool.clock().await }));
+    }
+
+    async fn serve(mut self) {
+        let pool = self.pool.clone();
+        let requests = pool.requests();
+        loop {
+            let asked = requests.asked();
+            if pool.is_closed() {
+                return;
+            }
+            if !requests.take() {
+                asked.await;
+                continue;
+            }
+            if pool.has_nothing_to_commit() {
+                requests.tell_ended();
+                continue;
+            }
+            if let Err(e) = self.run().await {
+                if pool.permit().is_ok() {
+                    tracing::error!("a commit failed, it is tried again with the next: {e}");
+                }
+                requests.note_failure(e);
+            }
+            requests.tell_ended();
+        }
+    }
+}
+
+impl Pool {
+    /// Makes everything that completed before durable. All that ask at the same time share a
+    /// commit.
+    pub async fn commit(&self) -> Result<()> {
+        let (target, failures) = {
+            let st = self.state();
+            st.standing.permit()?;
+            let Some(target) = st.next_commit() else { return Ok(()) };
+            (target, self.requests().failures())
+        };
+        loop {
+            let ended = self.requests().ended();
+            if self.committed() >= target {
+                return Ok(());
+            }
+            self.permit()?;
+            if let Some(e) = self.requests().error_since(failures) {
+                return Err(e);
+            }
+            if self.is_closed() {
+                return Err(PoolError::new(ErrorKind::Io, "the pool is closed"));
+            }
+            self.requests().ask();
+            ended.await;
+        }
+    }
+
+    /// The commit that is durable.
+    pub fn committed(&self) -> Generation {
+        self.state().txns.committed()
+    }
+
+    /// Waits for the end of the next commit, well or not.
+    pub fn commit_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.requests().ended()
+    }
+
+    /// Commits and ends the background tasks. The pool must not be used afterwards.
+    pub async fn close(&self) -> Result<()> {
+        let outcome = self.commit().await;
+        self.set_closed();
+        outcome
+    }
+
+    fn has_nothing_to_commit(&self) -> bool {
+        self.state().txns.open().is_clean() && !self.requests().retry()
+    }
+
+    /// The task that asks for a commit when something has been dirty for the interval.
+    async fn clock(self) {
+        loop {
+            let dirtied = self.requests().dirtied();
+            if self.is_closed() {
+                return;
+            }
+            if self.has_nothing_to_commit() {
+                dirtied.await;
+                continue;
+            }
+            self.rt().sleep(self.settings().commit_interval).await;
+            if self.permit().is_err() {
+                return;
+            }
+            self.requests().ask();
+            // The request is taken up before the next look.
+            self.rt().settled().await;
+        }
+    }
+
+    /// To be called after a change: wakes the clock, and asks for a commit when much is dirty.
+    pub(crate) fn after_change(&self) {
+        let (any, much) = {
+            let st = self.state();
+            let open = st.txns.open();
+            (!open.is_clean(), open.dirty_nodes() >= self.settings().dirty_nodes)
+        };
+        if any {
+            self.requests().tell_dirtied();
+        }
+        if much {
+            self.requests().ask();
+        }
+    }
+}

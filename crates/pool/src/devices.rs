@@ -1,0 +1,202 @@
+//! The devices of a pool: which of them are in use, what went wrong on them, and which of their
+//! chunks are free.
+
+mod device;
+mod disk;
+pub(crate) mod slots;
+pub(crate) mod standing;
+
+use base::IoError;
+use format::page::Chunk;
+use format::superblock::DeviceRecord;
+use queue::DeviceStats;
+use smallvec::SmallVec;
+
+pub use device::DeviceErrors;
+pub(crate) use device::PoolDevice;
+pub use disk::DeviceFile;
+pub(crate) use disk::Disk;
+
+/// How a request to a device ended, by the device's row.
+pub(crate) type Outcomes = Vec<(usize, Result<(), IoError>)>;
+
+/// The rows of the device table.
+pub(crate) struct Devices(Vec<PoolDevice>);
+
+impl Devices {
+    pub fn new(rows: Vec<PoolDevice>) -> Devices {
+        Devices(rows)
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &PoolDevice> {
+        self.0.iter()
+    }
+
+    /// The rows as superblocks say them.
+    pub fn records(&self) -> Vec<DeviceRecord> {
+        self.0.iter().map(|d| d.record().clone()).collect()
+    }
+
+    /// The queue of a device that is in use.
+    pub fn live(&self, row: usize) -> Option<&Disk> {
+        self.0.get(row).and_then(PoolDevice::live)
+    }
+
+    pub fn is_live(&self, row: usize) -> bool {
+        self.live(row).is_some()
+    }
+
+    /// The rows of the devices that are in use.
+    pub fn live_rows(&self) -> Vec<usize> {
+        (0..self.0.len()).filter(|&row| self.is_live(row)).collect()
+    }
+
+    /// True if a device is missing or failed.
+    pub fn degraded(&self) -> bool {
+        self.0.iter().any(|d| d.live().is_none())
+    }
+
+    /// These devices are out of use, from the superblock of `sequence` on.
+    pub fn drop_from_use(&mut self, rows: impl IntoIterator<Item = usize>, sequence: u64) {
+        for row in rows {
+            let d = &mut self.0[row];
+            d.fail(sequence);
+            d.say("failed");
+            tracing::error!(
+                device = %d.path(),
+                "device dropped from the pool: the pool goes on without it, with less redundancy"
+            );
+        }
+    }
+
+    /// To count an error.
+    pub fn errors_mut(&mut self, row: usize) -> &mut DeviceErrors {
+        self.0[row].errors_mut()
+    }
+
+    /// A read from the device failed.
+    pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError) {
+        let d = &mut self.0[row];
+        d.errors_mut().read += 1;
+        let n = d.errors().read;
+        if worth_telling(n) {
+            tracing::warn!(device = %d.path(), offset, "read failed, the {n}. there: {e}");
+        }
+    }
+
+    /// A block of the device is not what was written.
+    pub fn note_bad_block(&mut self, row: usize, offset: u64) {
+        let d = &mut self.0[row];
+        d.errors_mut().checksum += 1;
+        let n = d.errors().checksum;
+        if worth_telling(n) {
+            tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. there");
+        }
+    }
+
+    /// Counts and logs the failures among `outcomes` of devices that are in use; returns these
+    /// devices, and what to say of them.
+    pub fn note_write_errors(&mut self, outcomes: Outcomes, what: &str) -> Vec<(usize, IoError, String)> {
+        let mut failed = Vec::new();
+        for (row, outcome) in outcomes {
+            let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
+            let d = &mut self.0[row];
+            d.errors_mut().write += 1;
+            tracing::error!(device = %d.path(), "{what} failed: {e}");
+            failed.push((row, e, format!("{what} to {}", d.path())));
+        }
+        failed
+    }
+
+    /// The device of the first outcome that is a want of space, and the error. Space may come back,
+    /// so that is no reason to drop the device.
+    pub fn without_space(&mut self, outcomes: &Outcomes) -> Option<(String, IoError)> {
+        let full = |(row, outcome): &(usize, Result<(), IoError>)| {
+            let e = outcome.as_ref().err().filter(|e| e.is_no_space() && self.is_live(*row))?;
+            Some((*row, *e))
+        };
+        let (row, e) = outcomes.iter().find_map(full)?;
+        self.0[row].errors_mut().write += 1;
+        Some((self.0[row].path().to_owned(), e))
+    }
+
+    /// Takes one chunk of each of `copies` devices, those with the most free chunks, devices that
+    /// are in use first. `None` if there are not so many, or none of them is in use.
+    pub fn take_chunks(&mut self, copies: usize) -> Option<Vec<Chunk>> {
+        let mut order: Vec<usize> = (0..self.0.len()).filter(|&d| self.0[d].free_chunks() > 0).collect();
+        let missing = |d: usize| !self.is_live(d);
+        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.0[d].free_chunks()), d));
+        if order.len() < copies || missing(order[0]) {
+            return None;
+        }
+        let take = |&d: &usize| {
+            let chunk = self.0[d].take_any_chunk();
+            let chunk = chunk.unwrap_or_else(|| unreachable!("device {d} has a free chunk"));
+            Chunk { device: d as u16, chunk }
+        };
+        Some(order[..copies].iter().map(take).collect())
+    }
+
+    pub fn give_chunks(&mut self, chunks: Vec<Chunk>) {
+        for c in chunks {
+            self.0[usize::from(c.device)].give_chunk(c.chunk);
+        }
+    }
+
+    /// How many groups of `copies` chunks the free chunks make at least, and at most `most`: each
+    /// group takes chunks of different devices, one of them of a device in use, and others of such
+    /// as long as there are ([`Devices::take_chunks`]).
+    pub fn formable(&self, copies: u64, most: u64) -> u64 {
+        let free = |live| self.0.iter().filter(move |d| d.live().is_some() == live).map(PoolDevice::free_chunks);
+        let whole = groups_of(free(true), copies, most);
+        // The other free chunks are on fewer than `copies` devices. They make groups with chunks of
+        // missing devices, for when those are replaced.
+        let mut rest: SmallVec<[u64; 4]> = free(true).filter_map(|n| n.checked_sub(whole)).collect();
+        rest.sort_unstable_by(|a, b| b.cmp(a));
+        let partial = |live: u64| match rest.get(live as usize - 1) {
+            Some(&n) => groups_of(free(false), copies - live, n),
+            None => 0,
+        };
+        let partial = (1..copies).rev().map(partial).find(|&n| n > 0);
+        (whole + partial.unwrap_or(0)).min(most)
+    }
+
+    /// The counters of all queues together.
+    pub fn stats(&self) -> DeviceStats {
+        let mut sum = DeviceStats::default();
+        for disk in self.0.iter().filter_map(PoolDevice::disk) {
+            sum.merge(&disk.stats());
+        }
+        sum
+    }
+
+    pub fn close(&self) {
+        self.0.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
+    }
+}
+
+/// The first few of many like events, then ever fewer, so that a bad device does not fill the log.
+/// All of them are counted.
+fn worth_telling(n: u64) -> bool {
+    n <= 8 || n.is_power_of_two()
+}
+
+/// The most groups, up to `most`, of which each takes a chunk of `each` different devices that have
+/// `free` chunks.
+fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u64 {
+    let fits = |n: u64| free.clone().map(|f| f.min(n)).sum::<u64>() >= each * n;
+    let (mut lo, mut hi) = (0, most);
+    while lo < hi {
+        let mid = (lo + hi).div_ceil(2);
+        if fits(mid) { lo = mid } else { hi = mid - 1 }
+    }
+    lo
+}
+
+#[cfg(test)]
+#[path = "devices/tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,113 @@
+//! A device of the pool: its queue, its row of the device table, its error counters, and its
+//! chunks.
+
+use base::Bitmap;
+use format::superblock::{DeviceRecord, DeviceState};
+
+use super::disk::Disk;
+
+/// Errors seen on a device since the pool was opened.
+#[derive(Clone, Copy, Default, Debug, serde::Serialize)]
+pub struct DeviceErrors {
+    /// Reads that failed.
+    pub read: u64,
+    /// Writes and flushes that failed.
+    pub write: u64,
+    /// Blocks whose content was not what was written.
+    pub checksum: u64,
+    /// Blocks that were rewritten from a good copy.
+    pub healed: u64,
+}
+
+/// One row of the device table.
+pub(crate) struct PoolDevice {
+    record: DeviceRecord,
+    /// What the user calls it; empty if it is missing.
+    path: String,
+    /// Absent if the device is missing.
+    disk: Option<Disk>,
+    errors: DeviceErrors,
+    /// Why it is not in use, in words.
+    trouble: Option<&'static str>,
+    /// Chunks in use.
+    chunks: Bitmap,
+    free_chunks: u64,
+}
+
+impl PoolDevice {
+    pub fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
+        let free_chunks = record.chunks;
+        let chunks = Bitmap::new(record.chunks as usize);
+        PoolDevice { record, path, disk, errors: DeviceErrors::default(), trouble: None, chunks, free_chunks }
+    }
+
+    /// Its row of the device table.
+    pub fn record(&self) -> &DeviceRecord {
+        &self.record
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn errors(&self) -> DeviceErrors {
+        self.errors
+    }
+
+    /// To count an error.
+    pub fn errors_mut(&mut self) -> &mut DeviceErrors {
+        &mut self.errors
+    }
+
+    /// The queue, if the device is there.
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// The queue, if the device is there and up to date.
+    pub fn live(&self) -> Option<&Disk> {
+        self.disk.as_ref().filter(|_| self.record.state == DeviceState::Online)
+    }
+
+    /// It is not used, because of this.
+    pub fn say(&mut self, trouble: &'static str) {
+        self.trouble = Some(trouble);
+    }
+
+    /// From the superblock of `sequence` on it is a failed device.
+    pub fn fail(&mut self, sequence: u64) {
+        self.record.state = DeviceState::Failed;
+        self.record.failed_at = sequence;
+    }
+
+    /// Takes a chunk; false if it does not exist or is taken.
+    pub fn take_chunk(&mut self, chunk: u32) -> bool {
+        let fits = u64::from(chunk) < self.record.chunks;
+        let took = fits && self.chunks.assign(chunk as usize, 1, true) == 1;
+        self.free_chunks -= u64::from(took);
+        took
+    }
+
+    /// Takes any free chunk.
+    pub fn take_any_chunk(&mut self) -> Option<u32> {
+        let chunk = self.chunks.find(0, false)? as u32;
+        self.take_chunk(chunk).then_some(chunk)
+    }
+
+    pub fn give_chunk(&mut self, chunk: u32) {
+        self.free_chunks += self.chunks.assign(chunk as usize, 1, false) as u64;
+    }
+
+    pub fn free_chunks(&self) -> u64 {
+        self.free_chunks
+    }
+
+    /// What users see.
+    pub fn state(&self) -> &'static str {
+        match (&self.disk, self.record.state) {
+            (Some(_), DeviceState::Online) => "online",
+            (Some(_), DeviceState::Failed) => self.trouble.unwrap_or("failed"),
+            (None, _) => self.trouble.unwrap_or("missing"),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+use format::superblock::DeviceState;
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn row(chunks: u64, state: DeviceState) -> PoolDevice {
+    let record = DeviceRecord { uuid: [7; 16], chunks, state, failed_at: 0 };
+    // A closed world: no request is made to these disks.
+    let world = sim::World::new(1);
+    let file = world.add_disk(sim::DiskModel::nvme(1 << 20));
+    let rt = rt::Rt::new(world.backend(), rt::Order::Seeded(1), 4);
+    let file = DeviceFile { path: "disk".into(), file, size_bytes: 1 << 20 };
+    PoolDevice::new(record, "disk".into(), Some(file.disk(&rt, queue::Limits::default())))
+}
+
+/// How many groups can be formed, by forming them.
+fn formed(mut free: Vec<(u64, bool)>, copies: usize) -> u64 {
+    let mut groups = 0;
+    loop {
+        let mut order: Vec<usize> = (0..free.len()).filter(|&d| free[d].0 > 0).collect();
+        order.sort_by_key(|&d| (!free[d].1, std::cmp::Reverse(free[d].0), d));
+        if order.len() < copies || !free[order[0]].1 {
+            return groups;
+        }
+        order[..copies].iter().for_each(|&d| free[d].0 -= 1);
+        groups += 1;
+    }
+}
+
+proptest! {
+    /// The model is a number of free chunks a device. No chunk is handed out twice, and as many
+    /// groups can be formed as was said, at least.
+    #[test]
+    fn chunks_are_taken_once_and_given_back(
+        rows in prop::collection::vec((0u64..12, any::<bool>()), 1..5),
+        copies in 1usize..4,
+        given in prop::collection::vec(any::<bool>(), 60),
+    ) {
+        let state = |online| if online { DeviceState::Online } else { DeviceState::Failed };
+        let mut devices = Devices::new(rows.iter().map(|&(n, online)| row(n, state(online))).collect());
+        let said = devices.formable(copies as u64, 1000);
+        prop_assert!(said <= formed(rows.clone(), copies));
+        let mut held: Vec<Vec<Chunk>> = Vec::new();
+        let mut taken = std::collections::BTreeSet::new();
+        let mut n = 0;
+        while let Some(chunks) = devices.take_chunks(copies) {
+            n += 1;
+            let mut used: Vec<u16> = chunks.iter().map(|c| c.device).collect();
+            used.dedup();
+            prop_assert_eq!(used.len(), copies);
+            for c in &chunks {
+                prop_assert!(taken.insert((c.device, c.chunk)), "chunk {:?} was taken twice", (c.device, c.chunk));
+            }
+            held.push(chunks);
+        }
+        prop_assert!(n >= said, "{n} groups, {said} were promised");
+        for (chunks, give) in held.into_iter().zip(given) {
+            if give {
+                chunks.iter().for_each(|c| assert!(taken.remove(&(c.device, c.chunk))));
+                devices.give_chunks(chunks);
+            }
+        }
+        let free: u64 = devices.iter().map(PoolDevice::free_chunks).sum();
+        prop_assert_eq!(free, rows.iter().map(|r| r.0).sum::<u64>() - taken.len() as u64);
+    }
+}

@@ -1,0 +1,353 @@
+//! The forest: the mapping tree of each volume, the checksum tree of each data group, and the
+//! volumes themselves. Plain data; every function is one synchronous step over resident nodes.
+
+mod checksums;
+mod edit;
+mod mapping;
+mod tree;
+mod volume;
+
+use std::collections::BTreeMap;
+
+use base::{Crc, Epoch, Generation, GroupId, Lba, VolumeId};
+use btree::{Fault, Store, Tree};
+use format::node::RootPtr;
+use format::page::{GroupRecord, VolumeRecord, VolumeState};
+use format::records::{Extent, checksum_key};
+use smallvec::SmallVec;
+
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::space::Geometry;
+use crate::txn::{Generations, Kind, Txn};
+
+pub(crate) use edit::{Change, Edited};
+pub(crate) use tree::{LiveTree, checksum_tree_id, mapping_tree_id};
+pub(crate) use volume::{FrozenVolume, Held, Volume};
+
+/// The transaction that a volume is edited in, and the generations of now.
+pub(crate) type Edit<'a> = (&'a mut Txn, Generations);
+
+/// Volumes and trees.
+pub(crate) struct Forest {
+    geometry: Geometry,
+    store: Store,
+    volumes: BTreeMap<VolumeId, Volume>,
+    /// Those that are staging volumes, and not deleted.
+    stagings: BTreeMap<(VolumeId, Epoch), VolumeId>,
+    /// The volume table as committed, by place.
+    places: Vec<Option<VolumeRecord>>,
+    next_volume: u32,
+    held: Held,
+    /// The checksum tree of each group.
+    sums: Vec<LiveTree>,
+}
+
+/// The number of volumes that the table has room for, and a place that is free.
+pub(crate) struct Vacancy {
+    pub places: usize,
+    pub free: usize,
+    pub first: Option<u32>,
+}
+
+pub(crate) fn no_such_volume(id: VolumeId) -> PoolError {
+    PoolError::new(ErrorKind::NotFound, format!("there is no volume with the id {id}"))
+}
+
+impl Forest {
+    /// As the tables say. Error: they contradict themselves.
+    pub fn new(
+        geometry: Geometry,
+        cached_nodes: usize,
+        (places, next_volume): (Vec<Option<VolumeRecord>>, u32),
+        groups: &[GroupRecord],
+    ) -> Result<Forest> {
+        let damaged = |text: String| PoolError::new(ErrorKind::Damaged, text);
+        let (mut volumes, mut stagings) = (BTreeMap::new(), BTreeMap::new());
+        for (place, record) in places.iter().enumerate() {
+            let Some(r) = record else { continue };
+            if volumes.insert(r.id, Volume::new(r.clone(), place as u32, false)).is_some() {
+                return Err(damaged(format!("two volumes have the number {}", r.id)));
+            }
+            if let Some((volume, epoch)) = r.staged.filter(|_| r.state == VolumeState::Live)
+                && stagings.insert((volume, epoch), r.id).is_some()
+            {
+                return Err(damaged(format!("volume {volume} has two staging volumes for epoch {epoch}")));
+            }
+        }
+        let sums = |(i, r): (usize, &GroupRecord)| LiveTree::open(checksum_tree_id(GroupId(i as u32)), r.checksums);
+        Ok(Forest {
+            geometry,
+            store: Store::new(cached_nodes),
+            held: Held::by(volumes.values()),
+            volumes,
+            stagings,
+            places,
+            next_volume,
+            sums: groups.iter().enumerate().map(sums).collect(),
+        })
+    }
+
+    /// The clean nodes.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values()
+    }
+
+    pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
+        self.volumes.get(&id)
+    }
+
+    /// A volume that its users see.
+    pub fn served(&self, id: VolumeId) -> Option<&Volume> {
+        self.volumes.get(&id).filter(|v| v.is_served())
+    }
+
+    /// The number of the next volume.
+    pub fn next_volume(&self) -> u32 {
+        self.next_volume
+    }
+
+    /// The volume table as committed, from a place on.
+    pub fn places(&self, first: usize, count: usize) -> &[Option<VolumeRecord>] {
+        &self.places[first..first + count]
+    }
+
+    /// Blocks that volumes have.
+    pub fn held(&self) -> Held {
+        debug_assert_eq!(self.held, Held::by(self.volumes.values()), "what volumes have was not counted");
+        self.held
+    }
+
+    /// The staging volume of a volume for an epoch.
+    pub fn staging(&self, volume: VolumeId, epoch: Epoch) -> Option<VolumeId> {
+        self.stagings.get(&(volume, epoch)).copied()
+    }
+
+    /// All staging volumes: volume, epoch, and the number of the staging volume.
+    pub fn stagings(&self) -> impl Iterator<Item = (VolumeId, Epoch, VolumeId)> {
+        self.stagings.iter().map(|(&(volume, epoch), &id)| (volume, epoch, id))
+    }
+
+    /// What is free in the volume table.
+    pub fn vacancy(&self) -> Vacancy {
+        let mut taken = vec![false; self.places.len()];
+        for v in self.volumes.values() {
+            taken[v.place as usize] = true;
+        }
+        Vacancy {
+            places: taken.len(),
+            free: taken.iter().filter(|t| !**t).count(),
+            first: taken.iter().position(|t| !t).map(|p| p as u32),
+        }
+    }
+
+    /// Enters a new volume, which has the next number; it becomes durable with the transaction.
+    pub fn add(&mut self, edit: Edit<'_>, v: Volume) -> Result<VolumeId> {
+        let (id, staged) = (v.record.id, v.record.staged);
+        let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume) else {
+            return Err(PoolError::new(ErrorKind::NoSpace, "there are no more numbers for volumes"));
+        };
+        self.next_volume = next;
+        assert_eq!(v.record.allocated_blocks, 0, "a new volume has nothing");
+        self.volumes.insert(id, v);
+        if let Some(staged) = staged {
+            self.stagings.insert(staged, id);
+        }
+        self.change(edit, id, |_| ())?;
+        Ok(id)
+    }
+
+    /// Changes the record of a volume in the direct transaction.
+    pub fn change(&mut self, (txn, g): Edit<'_>, id: VolumeId, f: impl FnOnce(&mut VolumeRecord)) -> Result<()> {
+        let v = self.volumes.get_mut(&id).filter(|v| !v.gone).ok_or_else(|| no_such_volume(id))?;
+        v.begin_edit(g);
+        txn.join_volume(id, g.open);
+        self.held.change(v, |v| f(&mut v.record));
+        Ok(())
+    }
+
+    /// A deleted volume has nothing any more: its place is empty with the transaction. Returns
+    /// whether it was a staging volume.
+    pub fn forget(&mut self, edit: Edit<'_>, id: VolumeId) -> Result<bool> {
+        self.change(edit, id, |_| ())?;
+        let Some(v) = self.volumes.get_mut(&id) else { unreachable!("it was just changed") };
+        self.held.change(v, |v| v.gone = true);
+        Ok(v.record.staged.is_some())
+    }
+
+    /// A commit has failed, and with it every creation that waits for one: a client that is told so
+    /// must not find the volume later.
+    pub fn give_up_creations(&mut self, (txn, g): Edit<'_>) {
+        let waiting: Vec<VolumeId> = self.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
+        for id in waiting {
+            if self.forget((txn, g), id).is_ok()
+                && let Some(v) = self.volumes.get_mut(&id)
+            {
+                v.creating = false;
+            }
+        }
+    }
+
+    /// Marks staging volumes deleted, those that `f` says; their blocks have yet to be freed.
+    pub fn end_stagings(&mut self, (txn, g): Edit<'_>, f: impl Fn(VolumeId, Epoch) -> bool) -> Vec<VolumeId> {
+        let ended: Vec<_> = self.stagings().filter(|&(volume, epoch, _)| f(volume, epoch)).collect();
+        for &(volume, epoch, id) in &ended {
+            self.stagings.remove(&(volume, epoch));
+            let _ = self.change((txn, g), id, |record| record.state = VolumeState::Deleting);
+        }
+        ended.into_iter().map(|(.., id)| id).collect()
+    }
+
+    /// The extents of a live volume that overlap `range`, at most `max`, in order, whole as they
+    /// stand.
+    pub fn extents(&self, id: VolumeId, range: (Lba, Lba), max: usize) -> Step<SmallVec<[Extent; 4]>> {
+        let v = self.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
+        mapping::overlapping(v.mapping.tree(), &self.store, &self.geometry, range, max)
+    }
+
+    /// Appends the checksums of blocks of a group to `out`; false if one is missing or is of
+    /// another block than `lba` and those after it of `owner`.
+    pub fn checksums(
+        &self,
+        group: GroupId,
+        blocks: (u32, u32),
+        (owner, lba): (VolumeId, Lba),
+        out: &mut impl Extend<Crc>,
+    ) -> std::result::Result<bool, Fault> {
+        checksums::lookup(self.sums[group.0 as usize].tree(), &self.store, blocks, owner, lba, out)
+    }
+
+    /// The newest transaction that has changed, or will change, what a volume holds.
+    pub fn edited(&self, id: VolumeId) -> Generation {
+        self.volumes.get(&id).map_or(Generation(0), |v| v.mapping.edited())
+    }
+
+    /// True if direct transactions that are not durable yet have not changed a group's checksums.
+    pub fn is_quiet(&self, id: GroupId, g: Generations) -> bool {
+        self.sums[id.0 as usize].edited() <= g.committed
+    }
+
+    /// A pass begins to edit the checksums of a group.
+    pub fn join_sums(&mut self, pass: &mut Txn, g: Generations, id: GroupId) {
+        self.sums[id.0 as usize].join_pass();
+        pass.join_sums(id, g.of_pass());
+    }
+
+    /// Sees that what a write of `range` needs of a volume's mapping is resident.
+    pub fn ready_mapping(&mut self, id: VolumeId, range: (Lba, Lba)) -> std::result::Result<(), Fault> {
+        if let Some(v) = self.volumes.get(&id) {
+            let tree = v.mapping.of(Kind::Pass).unwrap_or(v.mapping.tree());
+            self.store.ready([mapping::range(tree, range)])?;
+        }
+        Ok(())
+    }
+
+    /// Nodes of the pass's checksums of a group that are not resident, at most `max`; `None`: the
+    /// pass does not have the group.
+    pub fn missing_sums(&self, id: GroupId, max: usize) -> Option<Vec<Fault>> {
+        let tree = self.sums[id.0 as usize].of(Kind::Pass)?;
+        let (from, to) = (checksum_key(0), checksum_key(self.geometry.group_blocks));
+        Some(tree.missing(&self.store, &from, &to, max))
+    }
+
+    /// A transaction's version of a volume's mapping.
+    pub fn mapping_of(&self, kind: Kind, id: VolumeId) -> Option<&Tree> {
+        self.volumes.get(&id)?.mapping.of(kind)
+    }
+
+    /// A transaction's version of a group's checksums.
+    pub fn sums_of(&self, kind: Kind, id: GroupId) -> Option<&Tree> {
+        self.sums[id.0 as usize].of(kind)
+    }
+
+    /// The nodes of the pass's mapping of a volume have their addresses.
+    pub fn settle_pass_mapping(&mut self, id: VolumeId, written: &Tree) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.mapping.settle_pass(written);
+        }
+    }
+
+    /// The nodes of the pass's checksums of a group have their addresses.
+    pub fn settle_pass_sums(&mut self, id: GroupId, written: &Tree) {
+        self.sums[id.0 as usize].settle_pass(written);
+    }
+
+    /// The trees of a pass take the place of the live ones, in the direct transaction.
+    pub fn publish_pass(&mut self, (txn, g): Edit<'_>, pass: &Txn) {
+        for (id, joined) in pass.volumes() {
+            let Some(v) = self.volumes.get_mut(&id) else { continue };
+            v.begin_edit(g);
+            if v.mapping.publish_pass() {
+                let blocks = v.record.allocated_blocks.saturating_add_signed(joined.grown);
+                self.held.change(v, |v| v.record.allocated_blocks = blocks);
+            }
+            txn.join_volume(id, g.open);
+        }
+        for (id, _) in pass.groups() {
+            let sums = &mut self.sums[id.0 as usize];
+            sums.begin_edit(g);
+            sums.publish_pass();
+            txn.join_sums(id, g.open);
+        }
+    }
+
+    /// A pass is given up.
+    pub fn leave_pass(&mut self, pass: &Txn) {
+        for (id, _) in pass.volumes() {
+            if let Some(v) = self.volumes.get_mut(&id) {
+                v.mapping.leave_pass();
+            }
+        }
+        for (id, _) in pass.groups() {
+            self.sums[id.0 as usize].leave_pass();
+        }
+    }
+
+    /// A volume as of the freeze of `generation`. From now on edits need not keep it.
+    pub fn take_frozen_volume(&mut self, id: VolumeId, generation: Generation) -> Option<FrozenVolume> {
+        self.volumes.get_mut(&id).map(|v| v.take_frozen(generation))
+    }
+
+    /// The same of a group's checksums.
+    pub fn take_frozen_sums(&mut self, id: GroupId, generation: Generation) -> Tree {
+        self.sums[id.0 as usize].take_frozen(generation)
+    }
+
+    /// A commit has written a volume's mapping. Returns the volume's place in the table.
+    pub fn enter_root(&mut self, frozen: &FrozenVolume, root: Option<RootPtr>) -> Option<u32> {
+        let v = self.volumes.get(&frozen.id)?;
+        // A volume whose creation was reported as failed, in the first try of this commit, must not
+        // come to be by the second.
+        let cancelled = v.gone && root.is_none();
+        let record = VolumeRecord { mapping: root, ..frozen.record.clone() };
+        self.places[v.place as usize] = (!frozen.gone && !cancelled).then_some(record);
+        Some(v.place)
+    }
+
+    /// The commit that has written a volume is durable.
+    pub fn settle_volume(&mut self, frozen: &FrozenVolume) {
+        if frozen.gone {
+            if let Some(v) = self.volumes.remove(&frozen.id) {
+                self.held.remove(&v);
+            }
+        } else if let Some(v) = self.volumes.get_mut(&frozen.id) {
+            v.settle(&frozen.mapping);
+        }
+    }
+
+    /// The commit that has written a group's checksums is durable.
+    pub fn settle_sums(&mut self, id: GroupId, written: &Tree) {
+        self.sums[id.0 as usize].settle(written);
+    }
+}
+
+#[cfg(test)]
+#[path = "forest/tests.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+//! The one edit of the forest: mapping, checksums, and the lists of the transaction, all or
+//! nothing.
+//!
+//! Direct transactions and write-back passes do the same with their own versions of trees
+//! ([`Kind`]). An edit first finds out what it will do, while nothing is changed yet and nodes may
+//! be missing. Then it makes the ranges ready that it touches, and from there on nothing can fail.
+//!
+//! A pass *adopts* what stands in a staging volume: the mapping changes hands, blocks and checksums
+//! stay where they are. Only what the volume had mapped there before is freed.
+
+use base::{Crc, Lba, PoolAddr, VolumeId};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Forest, checksums, mapping};
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::space::Run;
+use crate::txn::{Generations, Kind, Txn, not_open};
+
+/// Extents that one edit unmaps or adopts.
+const STEP_EXTENTS: usize = 128;
+/// Blocks of the volume that one adoption goes over: so many leaves of its mapping may be touched,
+/// at worst, as these have extents.
+const STEP_BLOCKS: u64 = 2048;
+
+/// What is to be changed.
+#[derive(Clone, Copy)]
+pub(crate) enum Change<'a> {
+    /// Written blocks, with these checksums, become the content of a volume from `lba` on.
+    Map { volume: VolumeId, lba: Lba, runs: &'a [Run], crcs: &'a [Crc] },
+    /// Blocks of a volume read as zeros.
+    Unmap { volume: VolumeId, range: (Lba, Lba) },
+    /// What a staging volume maps becomes what the volume has there, and is not the staging
+    /// volume's any more. What it does not map is not touched.
+    Adopt { staging: VolumeId, volume: VolumeId, range: (Lba, Lba) },
+}
+
+/// The outcome of an edit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Edited {
+    /// It is done up to here.
+    Upto(Lba),
+    /// A volume that the pass needs is in the direct transaction, which has to be committed first.
+    Busy,
+}
+
+impl Change<'_> {
+    fn volume(&self) -> VolumeId {
+        match *self {
+            Change::Map { volume, .. } | Change::Unmap { volume, .. } | Change::Adopt { volume, .. } => volume,
+        }
+    }
+
+    fn staging(&self) -> Option<VolumeId> {
+        if let Change::Adopt { staging, .. } = *self { Some(staging) } else { None }
+    }
+
+    fn runs(&self) -> &[Run] {
+        if let Change::Map { runs, .. } = *self { runs } else { &[] }
+    }
+
+    fn range(&self) -> (Lba, Lba) {
+        match *self {
+            Change::Map { lba, crcs, .. } => (lba, lba.plus(crcs.len() as u64)),
+            Change::Unmap { range, .. } | Change::Adopt { range, .. } => range,
+        }
+    }
+}
+
+/// Blocks of a volume, and what they will be mapped to.
+type Piece = ((Lba, Lba), Option<PoolAddr>);
+
+/// What an edit will do to the mapping of its volume.
+struct Plan {
+    /// Blocks that it touches.
+    range: (Lba, Lba),
+    /// Parts of them, in order, and what they are mapped to.
+    pieces: SmallVec<[Piece; 1]>,
+    upto: Lba,
+}
+
+impl Forest {
+    /// Changes a bounded part of what is asked for, in the transaction `txn`.
+    pub fn edit(&mut self, txn: &mut Txn, g: Generations, change: &Change<'_>) -> Step<Edited> {
+        let (kind, volume, staging) = (txn.kind(), change.volume(), change.staging());
+        if let Some(staging) = staging {
+            self.check_staging(staging, volume)?;
+        }
+        for id in [volume].into_iter().chain(staging) {
+            if !self.join(txn, g, id, change)? {
+                return Ok(Edited::Busy);
+            }
+        }
+        let Some(plan) = self.plan(kind, change)? else { return Ok(Edited::Upto(change.range().1)) };
+        let Forest { store, volumes, sums, geometry, held, .. } = self;
+        let tree_of = |id: VolumeId| volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
+        let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree_of(volume)?, plan.range)];
+        if let Some(staging) = staging {
+            ranges.push(mapping::range(tree_of(staging)?, plan.range));
+        }
+        for run in change.runs() {
+            let (group, offset) = geometry.split(run.addr);
+            let tree = sums[group.0 as usize].of(kind).ok_or_else(not_open)?;
+            ranges.push(checksums::range(tree, offset, run.len));
+        }
+        let mut ready = store.ready(ranges)?;
+        // Nothing below can fail.
+        let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just looked at") };
+        let owner = v.record.owner();
+        if kind == Kind::Direct {
+            v.begin_edit(g);
+            txn.join_volume(volume, g.open);
+        }
+        let generation_of = |txn: &Txn, id| txn.volume(id).map_or(g.open, |joined| joined.generation);
+        let generation = generation_of(txn, volume);
+        let (mut freed, mut moved) = (Vec::new(), Vec::new());
+        let (mut mapped, mut unmapped, mut adopted) = (0u64, 0u64, 0u64);
+        for (i, &(part, addr)) in plan.pieces.iter().enumerate() {
+            if let (Some(run), Change::Map { lba, crcs, .. }) = (change.runs().get(i), change) {
+                let (group, offset) = geometry.split(run.addr);
+                let live = &mut sums[group.0 as usize];
+                if kind == Kind::Direct {
+                    live.begin_edit(g);
+                    txn.join_sums(group, g.open);
+                }
+                let at = (part.0.0 - lba.0) as usize;
+                let changes = txn.changes(txn.sums(group).unwrap_or(g.open));
+                let Some(tree) = live.of_mut(kind) else { unreachable!("it was just looked at") };
+                checksums::record(
+                    &mut ready.edit(tree, changes),
+                    offset,
+                    owner,
+                    part.0,
+                    &crcs[at..at + run.len as usize],
+                );
+                txn.note_alloc(*run, geometry.group_blocks);
+            }
+            if let Some(staging) = staging {
+                let changes = txn.changes(generation_of(txn, staging));
+                let tree = volumes.get_mut(&staging).and_then(|v| v.mapping.of_mut(kind));
+                let Some(tree) = tree else { unreachable!("it was just looked at") };
+                adopted +=
+                    u64::from(mapping::replace(&mut ready.edit(tree, changes), part, None, geometry, &mut moved));
+            }
+            let tree = volumes.get_mut(&volume).and_then(|v| v.mapping.of_mut(kind));
+            let Some(tree) = tree else { unreachable!("it was just looked at") };
+            let mut edit = ready.edit(tree, txn.changes(generation));
+            unmapped += u64::from(mapping::replace(&mut edit, part, addr, geometry, &mut freed));
+            mapped += if addr.is_some() { part.1.0 - part.0.0 } else { 0 };
+        }
+        match kind {
+            Kind::Direct => {
+                let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just edited") };
+                let more = v.record.allocated_blocks.saturating_add(mapped);
+                held.change(v, |v| v.record.allocated_blocks = more.saturating_sub(unmapped));
+            }
+            Kind::Pass => {
+                txn.grow(volume, mapped as i64 - unmapped as i64);
+                staging.into_iter().for_each(|id| txn.grow(id, -(adopted as i64)));
+                txn.spend(change.runs().iter().map(|r| u64::from(r.len)).sum());
+            }
+        }
+        freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
+        Ok(Edited::Upto(plan.upto))
+    }
+
+    fn check_staging(&self, staging: VolumeId, volume: VolumeId) -> Result<()> {
+        let belongs =
+            |of: VolumeId| self.volumes.get(&of).is_none_or(|v| v.record.staged.is_some_and(|s| s.0 == volume));
+        if belongs(staging) {
+            return Ok(());
+        }
+        let text = format!("volume {staging} is no staging volume of volume {volume}");
+        Err(PoolError::new(ErrorKind::Invalid, text))
+    }
+
+    /// Sees that a volume can be edited; a pass gets its own version of the mapping. False: the
+    /// direct transaction has changed it.
+    fn join(&mut self, txn: &mut Txn, g: Generations, id: VolumeId, change: &Change<'_>) -> Result<bool> {
+        let there = self.volumes.get_mut(&id);
+        let v = match txn.kind() {
+            // What a deleted volume holds is unmapped.
+            Kind::Direct => there
+                .filter(|v| v.is_live() || v.is_there() && matches!(change, Change::Unmap { .. }))
+                .filter(|v| !v.is_being_adopted()),
+            Kind::Pass => there.filter(|v| v.is_live()),
+        };
+        let v = v.ok_or_else(|| super::no_such_volume(id))?;
+        if txn.kind() == Kind::Pass {
+            if !v.mapping.is_in_pass() && v.mapping.edited() > g.committed {
+                return Ok(false);
+            }
+            v.mapping.join_pass();
+            txn.join_volume(id, g.of_pass());
+        }
+        Ok(true)
+    }
+
+    /// What is to be done; `None`: nothing. Malformed records are found here.
+    fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<Plan>> {
+        let (lba, end) = change.range();
+        let tree_of = |id: VolumeId| self.volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
+        let look = |id, range, max| mapping::overlapping(tree_of(id)?, &self.store, &self.geometry, range, max);
+        let plan = match *change {
+            Change::Map { runs, .. } => {
+                let mut at = lba;
+                let piece = |run: &Run| {
+                    let from = at;
+                    at = at.plus(u64::from(run.len));
+                    ((from, at), Some(run.addr))
+                };
+                Plan { range: (lba, end), pieces: runs.iter().map(piece).collect(), upto: end }
+            }
+            Change::Unmap { volume, .. } => {
+                let old = look(volume, (lba, end), STEP_EXTENTS)?;
+                let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
+                let range = (first.lba.max(lba), Lba(last.end().min(end.0)));
+                let upto = if old.len() >= STEP_EXTENTS { range.1 } else { end };
+                return Ok(Some(Plan { range, pieces: smallvec![(range, None)], upto }));
+            }
+            Change::Adopt { staging, .. } => {
+                let mut found = look(staging, (lba, end), STEP_EXTENTS)?;
+                let full = found.len() >= STEP_EXTENTS;
+                let Some(first) = found.first().map(|e| e.lba.max(lba)) else { return Ok(None) };
+                let limit = Lba(end.0.min(first.0 + STEP_BLOCKS));
+                found.retain(|e| e.lba < limit);
+                let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else { return Ok(None) };
+                let pieces = found.iter().map(|e| {
+                    let part = (e.lba.max(first), Lba(e.end()).min(upto));
+                    (part, Some(e.addr.plus(part.0.0 - e.lba.0)))
+                });
+                let range = (first, upto);
+                Plan { range, pieces: pieces.collect(), upto: if full || limit < end { upto } else { end } }
+            }
+        };
+        look(change.volume(), plan.range, usize::MAX)?;
+        Ok(Some(plan))
+    }
+}

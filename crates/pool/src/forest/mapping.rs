@@ -1,0 +1,128 @@
+//! A volume's mapping tree: which pool blocks hold which of its blocks. Synchronous steps over
+//! resident nodes.
+
+use std::ops::ControlFlow;
+
+use base::{Lba, PoolAddr};
+use btree::{Editor, Key, Store, Tree};
+use format::records::{Extent, MAX_EXTENT, mapping_key};
+use smallvec::SmallVec;
+
+use crate::error::{ErrorKind, PoolError, Step};
+use crate::space::{Geometry, Run};
+
+fn malformed(tree: &Tree) -> PoolError {
+    PoolError::new(
+        ErrorKind::Damaged,
+        format!("tree {:#x} has a record that is no mapping; run forebay check", tree.id()),
+    )
+}
+
+/// Reads a record and sees that it lies in one group of the pool; `None` if not.
+fn sound(geometry: &Geometry, key: &[u8], value: &[u8]) -> Option<Extent> {
+    let e = Extent::decode(key, value)?;
+    if !geometry.contains(e.addr) {
+        return None;
+    }
+    let (_, block) = geometry.split(e.addr);
+    (block + e.len <= geometry.group_blocks).then_some(e)
+}
+
+/// The last extent that begins at or before `lba`.
+fn floor(tree: &Tree, store: &Store, geometry: &Geometry, lba: Lba) -> Step<Option<Extent>> {
+    match tree.get_le(store, &mapping_key(lba), |k, v| sound(geometry, k, v))? {
+        Some(None) => Err(malformed(tree).into()),
+        found => Ok(found.flatten()),
+    }
+}
+
+/// The extents that overlap `[lba, end)`, in order, at most `max`, whole as they stand.
+pub(crate) fn overlapping(
+    tree: &Tree,
+    store: &Store,
+    geometry: &Geometry,
+    (lba, end): (Lba, Lba),
+    max: usize,
+) -> Step<SmallVec<[Extent; 4]>> {
+    let mut out: SmallVec<[Extent; 4]> = SmallVec::new();
+    if let Some(e) = floor(tree, store, geometry, lba)? {
+        if e.end() > lba.0 {
+            out.push(e);
+        }
+        if e.lba == lba && e.end() >= end.0 {
+            return Ok(out);
+        }
+    }
+    let mut bad = false;
+    tree.scan(store, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| match sound(geometry, k, v) {
+        Some(_) if out.len() >= max => ControlFlow::Break(()),
+        Some(e) => {
+            if out.last().is_none_or(|l| l.lba != e.lba) {
+                out.push(e);
+            }
+            ControlFlow::Continue(())
+        }
+        None => {
+            bad = true;
+            ControlFlow::Break(())
+        }
+    })?;
+    if bad { Err(malformed(tree).into()) } else { Ok(out) }
+}
+
+/// What [`replace`] of `[lba, end)` edits.
+pub(crate) fn range(tree: &Tree, (lba, end): (Lba, Lba)) -> (&Tree, Key, Key) {
+    (tree, Key::new(&mapping_key(lba)), Key::new(&mapping_key(end)))
+}
+
+/// Maps `[lba, end)` to `new`, or to nothing. What it was mapped to is appended to `freed`; returns
+/// the number of those blocks. A malformed record must have been found before ([`overlapping`]).
+pub(crate) fn replace(
+    edit: &mut Editor<'_>,
+    (lba, end): (Lba, Lba),
+    new: Option<PoolAddr>,
+    geometry: &Geometry,
+    freed: &mut Vec<Run>,
+) -> u32 {
+    let old = edit.look(|tree, store| overlapping(tree, store, geometry, (lba, end), usize::MAX));
+    let mut blocks = 0;
+    for e in old.unwrap_or_else(|e| unreachable!("it was looked at before: {e}")) {
+        let cut = e.lba.0.max(lba.0)..e.end().min(end.0);
+        let run = Run { addr: e.addr.plus(cut.start - e.lba.0), len: (cut.end - cut.start) as u32 };
+        blocks += run.len;
+        freed.push(run);
+        if e.lba < lba {
+            let left = Extent { len: (lba.0 - e.lba.0) as u32, ..e };
+            edit.insert(&mapping_key(left.lba), &left.value());
+        } else {
+            edit.remove(&mapping_key(e.lba));
+        }
+        if e.end() > end.0 {
+            let right = Extent { lba: end, addr: e.addr.plus(end.0 - e.lba.0), len: (e.end() - end.0) as u32 };
+            edit.insert(&mapping_key(end), &right.value());
+        }
+    }
+    let Some(addr) = new else { return blocks };
+    let mut extent = Extent { lba, addr, len: (end.0 - lba.0) as u32 };
+    if lba.0 > 0 {
+        // A malformed neighbour is not continued; whoever reads it is told.
+        let before = edit.get_le(&mapping_key(Lba(lba.0 - 1)), |k, v| sound(geometry, k, v)).flatten();
+        if let Some(b) = before.filter(|b| continues(b, &extent, geometry.group_blocks)) {
+            extent = Extent { len: b.len + extent.len, ..b };
+        }
+    }
+    edit.insert(&mapping_key(extent.lba), &extent.value());
+    blocks
+}
+
+/// True if `next` goes on where `before` ends, in the volume and in the same group of the pool.
+fn continues(before: &Extent, next: &Extent, group_blocks: u32) -> bool {
+    before.end() == next.lba.0
+        && before.addr.0 + u64::from(before.len) == next.addr.0
+        && before.addr.0 / u64::from(group_blocks) == next.addr.0 / u64::from(group_blocks)
+        && before.len + next.len <= MAX_EXTENT
+}
+
+#[cfg(test)]
+#[path = "mapping_tests.rs"]
+mod tests;

@@ -1,0 +1,361 @@
+//! The forest against a naive model: a map from blocks to addresses and checksums, for each volume.
+
+use std::collections::BTreeMap;
+
+use base::{BLOCK, PoolAddr};
+use btree::WriteOut;
+use format::page::CacheMode;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::attached::Published;
+use crate::space::Run;
+use crate::txn::Progress;
+
+const GROUP: u32 = 64;
+const GROUPS: u32 = 200;
+const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: GROUPS, volume_pages: 1 };
+const A: VolumeId = VolumeId(1);
+const B: VolumeId = VolumeId(2);
+/// The staging volume of `B`.
+const STAGING: VolumeId = VolumeId(3);
+const BLOCKS: u64 = 120;
+
+/// What a volume maps: address and checksum of each block.
+type Blocks = BTreeMap<u64, (u64, Crc)>;
+
+type Checked = std::result::Result<(), TestCaseError>;
+
+impl Forest {
+    /// Changes the first extent of a volume in ways that no edit does.
+    pub(crate) fn craft_mapping(&mut self, (txn, g): Edit<'_>, id: VolumeId, change: &dyn Fn(&mut Extent)) {
+        self.change((txn, g), id, |_| ()).expect("there");
+        let tree = self.volumes.get_mut(&id).and_then(|v| v.mapping.of_mut(Kind::Direct)).expect("there");
+        let first = format::records::mapping_key(Lba(0));
+        let found = tree.get_le(&self.store, &first, Extent::decode);
+        let mut extent = found.ok().flatten().flatten().expect("resident");
+        change(&mut extent);
+        let key = format::records::mapping_key(extent.lba);
+        self.store.edit(tree, txn.changes(g.open), &key, &key).expect("resident").insert(&key, &extent.value());
+    }
+}
+
+struct Bench {
+    forest: Forest,
+    txns: Progress,
+    live: BTreeMap<VolumeId, Blocks>,
+    /// The clones of the pass.
+    pass: BTreeMap<VolumeId, Blocks>,
+    /// Volumes that a direct transaction has edited which is not durable.
+    edited: Vec<VolumeId>,
+    /// Where the next blocks go: direct writes have even groups, the pass has odd ones.
+    next: [(u32, u32); 2],
+    crc: Crc,
+    /// Nodes that were written.
+    disk: BTreeMap<u64, Vec<u8>>,
+}
+
+fn record(id: VolumeId, staged: Option<(VolumeId, Epoch)>) -> VolumeRecord {
+    VolumeRecord {
+        id,
+        state: VolumeState::Live,
+        sector: 4096,
+        size_bytes: 1 << 30,
+        allocated_blocks: 0,
+        cache_mode: CacheMode::default(),
+        mapping: None,
+        name: if staged.is_some() { String::new() } else { id.0.to_string() },
+        staged,
+    }
+}
+
+fn run_blocks(run: &Run) -> impl Iterator<Item = u64> + use<> {
+    run.addr.0..run.addr.0 + u64::from(run.len)
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut places = vec![Some(record(A, None)), Some(record(B, None))];
+        places.push(Some(record(STAGING, Some((B, Epoch(1))))));
+        let groups = vec![GroupRecord::free(); GROUPS as usize];
+        let forest = Forest::new(GEOMETRY, 64, (places, 4), &groups).expect("sound");
+        Bench {
+            forest,
+            txns: Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1),
+            live: [A, B, STAGING].map(|id| (id, Blocks::new())).into(),
+            pass: BTreeMap::new(),
+            edited: Vec::new(),
+            next: [(0, 0), (1, 0)],
+            crc: 0,
+            disk: BTreeMap::new(),
+        }
+    }
+
+    /// One or two runs of blocks that nothing has used.
+    fn take(&mut self, kind: Kind, blocks: u32) -> Vec<Run> {
+        let next = &mut self.next[usize::from(kind == Kind::Pass)];
+        let (mut runs, mut missing) = (Vec::new(), blocks);
+        while missing > 0 {
+            if next.1 == GROUP {
+                *next = (next.0 + 2, 0);
+            }
+            let len = missing.min(GROUP - next.1);
+            runs.push(Run { addr: GEOMETRY.join(GroupId(next.0), next.1), len });
+            if kind == Kind::Pass {
+                let g = self.txns.generations();
+                self.forest.join_sums(self.txns.txn_mut(kind).expect("open"), g, GroupId(next.0));
+            }
+            next.1 += len;
+            missing -= len;
+        }
+        runs
+    }
+
+    /// Edits until all of the change is made; `None`: the pass has to wait for a commit.
+    fn edit(&mut self, kind: Kind, change: &dyn Fn(Lba) -> Change<'static>, end: Lba) -> Option<()> {
+        let mut at = Lba(0);
+        while at < end {
+            match self.edit_once(kind, &change(at)) {
+                Edited::Upto(upto) => at = upto,
+                Edited::Busy => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn edit_once(&mut self, kind: Kind, change: &Change<'_>) -> Edited {
+        self.try_edit(kind, change).expect("nothing is damaged")
+    }
+
+    fn try_edit(&mut self, kind: Kind, change: &Change<'_>) -> Result<Edited> {
+        let g = self.txns.generations();
+        let txn = self.txns.txn_mut(kind)?;
+        resident(&mut self.forest, &self.disk, |forest| forest.edit(txn, g, change))
+    }
+
+    /// The version of a volume that a transaction of a kind sees. Error: the pass must wait.
+    fn join(&mut self, kind: Kind, id: VolumeId) -> std::result::Result<&mut Blocks, ()> {
+        if kind == Kind::Direct {
+            self.edited.push(id);
+            return Ok(self.live.get_mut(&id).expect("there"));
+        }
+        if !self.pass.contains_key(&id) {
+            if self.edited.contains(&id) {
+                return Err(());
+            }
+            self.pass.insert(id, self.live[&id].clone());
+        }
+        Ok(self.pass.get_mut(&id).expect("there"))
+    }
+
+    fn map(&mut self, kind: Kind, volume: VolumeId, lba: u64, blocks: u32) -> Checked {
+        let late = kind == Kind::Direct && volume == STAGING && self.pass.contains_key(&STAGING);
+        let runs = self.take(kind, blocks);
+        self.crc += 1;
+        let crcs: Vec<Crc> = (0..blocks).map(|i| self.crc << 8 | i).collect();
+        let change = Change::Map { volume, lba: Lba(lba), runs: &runs, crcs: &crcs };
+        if late {
+            prop_assert!(self.try_edit(kind, &change).is_err(), "its cut is being carried");
+            return Ok(());
+        }
+        let edited = self.edit_once(kind, &change);
+        match self.join(kind, volume) {
+            Err(()) => prop_assert_eq!(edited, Edited::Busy),
+            Ok(model) => {
+                prop_assert_eq!(edited, Edited::Upto(Lba(lba + u64::from(blocks))));
+                let addrs = runs.iter().flat_map(run_blocks);
+                model.extend((lba..).zip(addrs.zip(crcs)));
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, kind: Kind, volume: VolumeId, lba: u64, end: u64) -> Checked {
+        if kind == Kind::Direct && volume == STAGING && self.pass.contains_key(&STAGING) {
+            return Ok(());
+        }
+        let change = |at: Lba| Change::Unmap { volume, range: (at.max(Lba(lba)), Lba(end)) };
+        let done = self.edit(kind, &change, Lba(end));
+        if kind == Kind::Direct && self.live[&volume].range(lba..end).next().is_none() {
+            // Nothing is edited.
+            return Ok(());
+        }
+        match self.join(kind, volume) {
+            Err(()) => prop_assert!(done.is_none()),
+            Ok(model) => model.retain(|&b, _| b < lba || b >= end),
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, lba: u64, end: u64) {
+        let change = |at: Lba| Change::Adopt { staging: STAGING, volume: B, range: (at.max(Lba(lba)), Lba(end)) };
+        let done = self.edit(Kind::Pass, &change, Lba(end));
+        let joined = self.join(Kind::Pass, B).is_ok() && self.join(Kind::Pass, STAGING).is_ok();
+        assert_eq!(done.is_some(), joined);
+        if joined {
+            let from = self.pass.get_mut(&STAGING).expect("joined");
+            let moved: Blocks = from.range(lba..end).map(|(&b, &what)| (b, what)).collect();
+            from.retain(|b, _| !moved.contains_key(b));
+            self.pass.get_mut(&B).expect("joined").extend(moved);
+        }
+    }
+
+    fn publish(&mut self) {
+        let Some(pass) = self.txns.take_pass() else { return };
+        // Its nodes are written before.
+        for (id, joined) in pass.volumes() {
+            let tree = self.forest.mapping_of(Kind::Pass, id).expect("joined").clone();
+            self.write_out(&tree, joined.generation);
+            self.forest.settle_pass_mapping(id, &tree);
+        }
+        for (id, generation) in pass.groups() {
+            let tree = self.forest.sums_of(Kind::Pass, id).expect("joined").clone();
+            self.write_out(&tree, generation);
+            self.forest.settle_pass_sums(id, &tree);
+        }
+        let g = self.txns.generations();
+        self.forest.publish_pass((self.txns.open_mut(), g), &pass);
+        self.txns.open_mut().merge(pass, Published { epoch: Epoch(1), taken_at: 0 });
+        for (id, blocks) in std::mem::take(&mut self.pass) {
+            self.live.insert(id, blocks);
+            self.edited.push(id);
+        }
+        // What it wrote stays its own until then; the next one takes other groups.
+        self.next[1] = (self.next[1].0 + 2, 0);
+    }
+
+    fn abort(&mut self) {
+        let Some(pass) = self.txns.take_pass() else { return };
+        self.forest.leave_pass(&pass);
+        self.pass.clear();
+        self.next[1] = (self.next[1].0 + 2, 0);
+    }
+
+    /// Freezes, edits `during` meanwhile, and writes out. What is written is what was there at the
+    /// freeze.
+    fn commit(&mut self, during: impl FnOnce(&mut Bench) -> Checked) -> Checked {
+        let frozen_model = self.live.clone();
+        let txn = self.txns.freeze();
+        during(self)?;
+        let g = txn.generation();
+        let volumes = txn.volumes().into_iter().filter_map(|(id, _)| self.forest.take_frozen_volume(id, g));
+        let volumes: Vec<FrozenVolume> = volumes.collect();
+        let sums: Vec<_> = txn.groups().into_iter().map(|(id, _)| (id, self.forest.take_frozen_sums(id, g))).collect();
+        for v in &volumes {
+            let found = resident(&mut self.forest, &self.disk, |forest| {
+                mapping::overlapping(&v.mapping, &forest.store, &GEOMETRY, ALL, usize::MAX)
+            });
+            let want: Vec<_> = frozen_model[&v.id].iter().map(|(&b, &(addr, _))| (b, addr)).collect();
+            prop_assert_eq!(flat(&found.expect("nothing is damaged")), want);
+            prop_assert_eq!(v.record.allocated_blocks, frozen_model[&v.id].len() as u64);
+            let root = self.write_out(&v.mapping, g);
+            self.forest.enter_root(v, root);
+        }
+        for (_, tree) in &sums {
+            self.write_out(tree, g);
+        }
+        volumes.iter().for_each(|v| self.forest.settle_volume(v));
+        sums.iter().for_each(|(id, tree)| self.forest.settle_sums(*id, tree));
+        self.txns.complete(g);
+        Ok(())
+    }
+
+    /// Gives the nodes of a tree addresses that no block of data has.
+    fn write_out(&mut self, tree: &Tree, generation: Generation) -> Option<RootPtr> {
+        let mut out = WriteOut::new(tree, generation);
+        let mut block = vec![0; BLOCK];
+        loop {
+            let next = PoolAddr(1 << 40 | self.disk.len() as u64);
+            let written = out.next(&mut self.forest.store, &mut || Some(next), &mut block).expect("there is space");
+            match written {
+                Some(addr) => drop(self.disk.insert(addr.0, block.clone())),
+                None => return out.root(),
+            }
+        }
+    }
+
+    /// Every volume reads as the model says.
+    fn compare(&mut self) -> Checked {
+        for (&id, model) in &self.live {
+            let found = resident(&mut self.forest, &self.disk, |forest| forest.extents(id, ALL, usize::MAX));
+            let found = found.expect("nothing is damaged");
+            let want: Vec<_> = model.iter().map(|(&b, &(addr, _))| (b, addr)).collect();
+            prop_assert_eq!(flat(&found), want, "volume {}", id);
+            let record = self.forest.volume(id).expect("there").record().clone();
+            prop_assert_eq!(record.allocated_blocks, model.len() as u64);
+            for (&b, &(addr, crc)) in model {
+                let (group, offset) = GEOMETRY.split(PoolAddr(addr));
+                let mut crcs = Vec::new();
+                let owner = (record.owner(), Lba(b));
+                let there = resident(&mut self.forest, &self.disk, |forest| {
+                    Ok(forest.checksums(group, (offset, 1), owner, &mut crcs)?)
+                });
+                prop_assert!(there.expect("nothing is damaged"), "block {} of volume {} has no checksum", b, id);
+                prop_assert_eq!(crcs, [crc]);
+            }
+        }
+        let sum: usize = self.live.values().map(BTreeMap::len).sum();
+        prop_assert_eq!(self.forest.held(), Held { all: sum as u64, staged: self.live[&STAGING].len() as u64 });
+        Ok(())
+    }
+}
+
+const ALL: (Lba, Lba) = (Lba(0), Lba(BLOCKS * 2));
+
+/// Runs a step until it needs no more nodes.
+fn resident<T>(
+    forest: &mut Forest,
+    disk: &BTreeMap<u64, Vec<u8>>,
+    mut step: impl FnMut(&mut Forest) -> Step<T>,
+) -> Result<T> {
+    loop {
+        match step(forest) {
+            Ok(t) => return Ok(t),
+            Err(btree::Stop::Error(e)) => return Err(e),
+            Err(btree::Stop::Fault(fault)) => {
+                forest.store.admit(&fault, &disk[&fault.ptr.addr.0]).expect("it was written");
+            }
+        }
+    }
+}
+
+fn flat(extents: &[Extent]) -> Vec<(u64, u64)> {
+    extents.iter().flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i))).collect()
+}
+
+proptest! {
+    #[test]
+    fn both_kinds_of_transactions_agree_with_a_map_of_blocks(
+        steps in prop::collection::vec((0u8..12, any::<Index>(), 1u32..40, any::<bool>()), 1..60),
+    ) {
+        let mut bench = Bench::new();
+        let ledger = crate::space::tests::ledger();
+        for (what, at, len, flag) in steps {
+            let lba = at.index(BLOCKS as usize) as u64;
+            let end = lba + u64::from(len);
+            let direct = if flag { A } else { STAGING };
+            if what >= 5 && bench.txns.pass().is_none() {
+                bench.txns.begin_pass(&mut ledger.reserve(10_000)).expect("none is open");
+            }
+            match what {
+                0..=2 => bench.map(Kind::Direct, direct, lba, len)?,
+                3 => bench.unmap(Kind::Direct, direct, lba, end)?,
+                4 => {
+                    bench.edited.clear();
+                    let edit = |bench: &mut Bench| bench.map(Kind::Direct, direct, lba, len);
+                    bench.commit(edit)?;
+                }
+                5..=7 => bench.map(Kind::Pass, B, lba, len)?,
+                8 => bench.unmap(Kind::Pass, B, lba, end)?,
+                9 => bench.adopt(lba, end),
+                10 if flag => bench.publish(),
+                _ if flag => bench.abort(),
+                _ => {}
+            }
+            bench.compare()?;
+        }
+        drop(bench.txns.take_pass());
+        prop_assert_eq!(ledger.blocks(), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! A volume in memory, and how many blocks all of them have.
+
+use base::{Generation, VolumeId};
+use btree::Tree;
+use format::page::{VolumeRecord, VolumeState};
+
+use super::tree::{LiveTree, mapping_tree_id};
+use crate::txn::Generations;
+
+/// A volume in memory.
+pub(crate) struct Volume {
+    pub(super) record: VolumeRecord,
+    pub(super) mapping: LiveTree,
+    /// Its place in the volume table.
+    pub(super) place: u32,
+    /// Deleted, all of it: the place is to be emptied.
+    pub(super) gone: bool,
+    /// No commit has it yet; if the next one fails, its maker is told that it does not exist.
+    pub(super) creating: bool,
+    frozen: Option<(VolumeRecord, bool)>,
+}
+
+impl Volume {
+    pub fn new(record: VolumeRecord, place: u32, creating: bool) -> Volume {
+        let mapping = LiveTree::open(mapping_tree_id(record.id), record.mapping);
+        Volume { record, mapping, place, gone: false, creating, frozen: None }
+    }
+
+    /// What the volume table will say of it.
+    pub fn record(&self) -> &VolumeRecord {
+        &self.record
+    }
+
+    /// Its mapping tree.
+    pub fn mapping(&self) -> &LiveTree {
+        &self.mapping
+    }
+
+    /// True unless it was deleted, and all that it had is freed.
+    pub fn is_there(&self) -> bool {
+        !self.gone
+    }
+
+    /// True unless it was deleted.
+    pub fn is_live(&self) -> bool {
+        !self.gone && self.record.state == VolumeState::Live
+    }
+
+    /// True if it has its name: neither deleted nor a staging volume.
+    pub fn is_named(&self) -> bool {
+        self.is_live() && self.record.staged.is_none()
+    }
+
+    /// True if it is a volume for its users: one with a name, that a commit has. Until then it may
+    /// be given up, and nothing may be in it.
+    pub fn is_served(&self) -> bool {
+        self.is_named() && !self.creating
+    }
+
+    /// True of a staging volume whose cut is being carried: a change comes too late for that cut.
+    pub fn is_being_adopted(&self) -> bool {
+        self.record.staged.is_some() && self.mapping.is_in_pass()
+    }
+
+    /// As [`LiveTree::begin_edit`], for the record and the mapping.
+    pub(super) fn begin_edit(&mut self, g: Generations) {
+        if self.mapping.begin_edit(g) {
+            self.frozen = Some((self.record.clone(), self.gone));
+        }
+    }
+
+    /// Record, deletion and mapping as of the freeze of `generation`.
+    pub(super) fn take_frozen(&mut self, generation: Generation) -> FrozenVolume {
+        let (record, gone) = self.frozen.take().unwrap_or_else(|| (self.record.clone(), self.gone));
+        FrozenVolume { id: record.id, record, gone, mapping: self.mapping.take_frozen(generation) }
+    }
+
+    /// A commit that has written it is durable.
+    pub(super) fn settle(&mut self, written: &Tree) {
+        self.creating = false;
+        self.frozen = None;
+        self.mapping.settle(written);
+    }
+}
+
+/// A volume as of a freeze.
+pub(crate) struct FrozenVolume {
+    pub id: VolumeId,
+    pub record: VolumeRecord,
+    pub gone: bool,
+    pub mapping: Tree,
+}
+
+/// Blocks that volumes have, by what their records say: kept up to date with every change, as each
+/// write asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Held {
+    /// Of all volumes, deleted ones too.
+    pub all: u64,
+    /// Of staging volumes that are not deleted.
+    pub staged: u64,
+}
+
+impl Held {
+    /// What they have together.
+    pub fn by<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Held {
+        let mut held = Held::default();
+        volumes.into_iter().for_each(|v| held.add(v));
+        held
+    }
+
+    fn add(&mut self, v: &Volume) {
+        let blocks = v.record.allocated_blocks;
+        self.all += blocks;
+        if v.is_live() && v.record.staged.is_some() {
+            self.staged += blocks;
+        }
+    }
+
+    /// A volume is gone.
+    pub fn remove(&mut self, v: &Volume) {
+        let one = Held::by([v]);
+        self.all -= one.all;
+        self.staged -= one.staged;
+    }
+
+    /// Changes a volume in a way that may change what it has.
+    pub fn change(&mut self, v: &mut Volume, f: impl FnOnce(&mut Volume)) {
+        self.remove(v);
+        f(v);
+        self.add(v);
+    }
+}

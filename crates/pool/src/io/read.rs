@@ -1,0 +1,200 @@
+//! The way of a read through the pool, in blocks of a volume.
+//!
+//! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
+//! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the
+//! pin goes with the plan.
+
+use base::{BLOCK, Crc, Epoch, Lba, PoolAddr, SliceList, VolumeId};
+use queue::Class;
+use smallvec::SmallVec;
+
+use super::STEP_BLOCKS;
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::pool::Pool;
+use crate::space::Pin;
+use crate::state::State;
+
+/// A part of a read: a hole, or blocks with their checksums.
+struct Piece {
+    len: u32,
+    /// First block, and where in the list of checksums its own begin.
+    place: Option<(PoolAddr, usize)>,
+}
+
+/// What is read: a volume, or the staging volume that it has for an epoch, if it has.
+type Origin = (VolumeId, Option<Epoch>);
+
+/// What is read, and for whom.
+type Asked = (Origin, Class);
+
+struct Plan {
+    pieces: SmallVec<[Piece; 1]>,
+    crcs: SmallVec<[Crc; 8]>,
+    pin: Pin,
+}
+
+impl Pool {
+    /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices
+    /// are in order and whole blocks each.
+    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.read_for(Class::Foreground, volume, lba, blocks).await
+    }
+
+    /// As [`Pool::read`], for requests of this class.
+    pub async fn read_for(&self, class: Class, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.read_from(((volume, None), class), lba, blocks).await
+    }
+
+    /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where
+    /// that has been published meanwhile; which of them is decided together with the look at the
+    /// mapping.
+    pub async fn read_staged(&self, volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.read_from(((volume, Some(epoch)), Class::Foreground), lba, blocks).await
+    }
+
+    async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+        if blocks <= STEP_BLOCKS {
+            return self.read_step(from, lba, blocks).await;
+        }
+        Box::pin(self.read_steps(from, lba, blocks)).await
+    }
+
+    async fn read_steps(&self, asked: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let mut tasks = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
+            let from = lba.plus(at);
+            tasks.push(self.rt().spawn(async move { pool.read_step(asked, from, n).await }));
+            at += n;
+        }
+        let mut all = SliceList::new();
+        for t in tasks {
+            all.extend(t.await.unwrap_or_else(|| Err(PoolError::ended()))?);
+        }
+        Ok(all)
+    }
+
+    async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await?;
+        let mut out = SliceList::new();
+        if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
+            debug_assert_eq!(u64::from(len), blocks);
+            out.push(self.read_verified(addr, &plan.crcs, class, &plan.pin).await?);
+            return Ok(out);
+        }
+        Box::pin(self.read_pieces(&plan, class)).await
+    }
+
+    async fn read_pieces(&self, plan: &Plan, class: Class) -> Result<SliceList> {
+        let mut out = SliceList::new();
+        let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
+        for p in &plan.pieces {
+            tasks.push(p.place.map(|(addr, at)| {
+                let crcs: SmallVec<[Crc; 8]> = SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
+                let (pool, pin) = (self.clone(), plan.pin.clone());
+                self.rt().spawn(async move { pool.read_verified(addr, &crcs, class, &pin).await })
+            }));
+        }
+        for (p, t) in plan.pieces.iter().zip(tasks) {
+            out.push(match t {
+                Some(t) => t.await.unwrap_or_else(|| Err(PoolError::ended()))?,
+                None => self.zero_block(p.len as usize * BLOCK),
+            });
+        }
+        Ok(out)
+    }
+
+    /// Loads the nodes that reads of `[lba, end)` will need.
+    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let n = (end.0 - at.0).min(STEP_BLOCKS);
+            self.resident(Class::Foreground, |st| plan_read(st, (volume, None), at, n)).await?;
+            at = at.plus(n);
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// The checksums that the pool has for the blocks of `[lba, lba + blocks)`; `None` where
+    /// nothing is mapped. No data is read.
+    pub async fn checksums(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Vec<Option<Crc>>> {
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let n = (blocks - at).min(STEP_BLOCKS);
+            let from = lba.plus(at);
+            let plan = self.resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n)).await?;
+            for p in &plan.pieces {
+                match p.place {
+                    Some((_, first)) => {
+                        let crcs = &plan.crcs[first..first + p.len as usize];
+                        out.extend(crcs.iter().copied().map(Some));
+                    }
+                    None => out.extend(std::iter::repeat_n(None, p.len as usize)),
+                }
+            }
+            at += n;
+            self.rt().yield_now().await;
+        }
+        Ok(out)
+    }
+
+    /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order,
+    /// neighbours joined; and up to where they are all of them.
+    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        let extents =
+            self.resident(Class::Foreground, |st| st.forest.extents(volume, (lba, end), max.saturating_add(1))).await?;
+        // One more than was asked for: there may be others behind it, whether it joins its
+        // neighbours or not.
+        let all = extents.len() <= max;
+        let mut out: Vec<(Lba, u64)> = Vec::new();
+        for e in extents.iter().take(max) {
+            let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+            match out.last_mut() {
+                Some((start, len)) if start.0 + *len == from => *len += to - from,
+                _ => out.push((Lba(from), to - from)),
+            }
+        }
+        let upto = match out.last() {
+            Some((start, len)) if !all => start.plus(*len),
+            _ => end,
+        };
+        Ok((out, upto))
+    }
+}
+
+/// Looks up where `[lba, lba + blocks)` is, and its checksums.
+fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) -> Step<Plan> {
+    let staging = staged.and_then(|epoch| st.forest.staging(volume, epoch));
+    let volume = staging.unwrap_or(volume);
+    let end = lba.plus(blocks);
+    let extents = st.forest.extents(volume, (lba, end), usize::MAX)?;
+    let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());
+    let geometry = st.space.geometry();
+    let mut plan = Plan { pieces: SmallVec::new(), crcs: SmallVec::new(), pin: st.space.pin() };
+    let mut at = lba.0;
+    for e in extents {
+        let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+        if from > at {
+            plan.pieces.push(Piece { len: (from - at) as u32, place: None });
+        }
+        let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
+        let (group, offset) = geometry.split(addr);
+        if !st.space.contains(group) {
+            return Err(PoolError::new(ErrorKind::Damaged, format!("{addr:?} is outside of the pool")).into());
+        }
+        let start = plan.crcs.len();
+        if !st.forest.checksums(group, (offset, len), (owner, Lba(from)), &mut plan.crcs)? {
+            let what = format!("block {addr} of the pool has no checksum for volume {volume}; run forebay check");
+            return Err(PoolError::new(ErrorKind::Damaged, what).into());
+        }
+        plan.pieces.push(Piece { len, place: Some((addr, start)) });
+        at = to;
+    }
+    if at < end.0 {
+        plan.pieces.push(Piece { len: (end.0 - at) as u32, place: None });
+    }
+    Ok(plan)
+}

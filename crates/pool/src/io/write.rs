@@ -1,0 +1,113 @@
+//! The way of a write, and of a discard, through the pool, in blocks of a volume.
+//!
+//! *Plan* waits for room and takes blocks ([`room`](super::room)). *Transfer* writes all copies of
+//! them. *Settle* enters them into the trees in one step: what a reader or a commit sees is the old
+//! block or the new one.
+//!
+//! These futures must run to their end (in a task that is not dropped), or the blocks they took
+//! stay taken until the pool is opened again.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, Crc, Lba, Slice, SliceList, VolumeId};
+use queue::Class;
+use smallvec::SmallVec;
+
+use super::{END_OF_SPACE, STEP_BLOCKS};
+use crate::error::Result;
+use crate::forest::Change;
+use crate::pool::Pool;
+use crate::space::Purpose;
+use crate::state::State;
+use crate::txn::Kind;
+
+/// A change that has to wait for the end of a write-back pass looks for it so often.
+const AFTER_PASS: base::Duration = base::Duration::from_millis(10);
+
+impl Pool {
+    /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
+    /// begin when this returns, and durable after the next [`Pool::commit`].
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        assert_eq!(data.len() % BLOCK, 0);
+        let blocks = (data.len() / BLOCK) as u64;
+        let mut at = 0;
+        while at < blocks {
+            let n = (blocks - at).min(STEP_BLOCKS);
+            let part = data.cut(at as usize * BLOCK, n as usize * BLOCK);
+            self.write_step(volume, lba.plus(at), part, None).await?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Writes up to [`STEP_BLOCKS`] blocks; with `size` it also makes that the volume's size, in
+    /// the same step.
+    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, size: Option<u64>) -> Result<()> {
+        self.admit(Purpose::Write).await?;
+        let runs = self.take_blocks(Kind::Direct, (data.len() / BLOCK) as u32).await?;
+        let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
+        let written = self.write_runs(&runs, SliceList::from_iter([data]), Class::Foreground).await;
+        let outcome = match written {
+            Ok(()) => {
+                let change = Change::Map { volume, lba, runs: &runs, crcs: &crcs };
+                let settle = |st: &mut State| {
+                    st.edit_direct(&change)?;
+                    if let Some(size) = size {
+                        st.change_volume(volume, |record| record.size_bytes = size)?;
+                    }
+                    Ok(())
+                };
+                self.resident(Class::Foreground, settle).await
+            }
+            Err(e) => return self.give_back(Kind::Direct, &runs, Err(e)),
+        };
+        let outcome = match outcome {
+            Ok(()) => {
+                self.state_mut().space.end_writing(&runs);
+                Ok(())
+            }
+            failed => self.give_back(Kind::Direct, &runs, failed),
+        };
+        self.after_change();
+        outcome
+    }
+
+    /// Unmaps `[lba, end)` of `volume`, in slices; it reads as zeros then.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            self.admit(Purpose::Free).await?;
+            let change = Change::Unmap { volume, range: (at, end) };
+            at = self.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
+            self.after_change();
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Unmaps what is behind the end of `volume`, in slices; the end is looked up for each, so that
+    /// the volume may grow meanwhile.
+    pub(crate) async fn trim_behind_end(&self, volume: VolumeId) -> Result<()> {
+        let mut at = Lba(0);
+        while at < END_OF_SPACE {
+            self.admit(Purpose::Free).await?;
+            let step = |st: &mut State| {
+                let v = st.forest.volume(volume);
+                // A pass has a clone of the mapping, which will take its place: it would bring back
+                // what is unmapped here.
+                if v.is_some_and(|v| v.mapping().is_in_pass()) {
+                    return Ok(None);
+                }
+                let size = v.map_or(0, |v| v.record().size_bytes);
+                let from = at.max(Lba(size.div_ceil(BLOCK_U64)));
+                st.edit_direct(&Change::Unmap { volume, range: (from, END_OF_SPACE) }).map(Some)
+            };
+            match self.resident(Class::Foreground, step).await? {
+                Some(upto) => at = upto,
+                None => self.rt().sleep(AFTER_PASS).await,
+            }
+            self.after_change();
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+}

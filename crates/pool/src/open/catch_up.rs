@@ -1,0 +1,58 @@
+//! What a crash has left behind catches up, before an open writes anything else.
+//!
+//! A crash between the superblocks of two devices leaves one of them behind: its own superblock is
+//! of the commit before. It has all that the newest one refers to, as that was flushed before. But
+//! by itself it is still as of the commit before, and by itself it must be able to serve, should
+//! the others be lost. The pages that an open writes go where pages of the commit before are. So
+//! the newest superblock comes first, on every device; from then on the commit before is nothing
+//! that anybody may have to go back to.
+//!
+//! A device that is behind may have been opened alone meanwhile, and that may have been cut short
+//! before its first superblock. Then it lacks table pages of the newest commit: it was going on
+//! from the one before, and has written over them. (Over nothing else: the first commit of an open
+//! writes no other pages, no nodes and no data.) They are copied from a device that has them, each
+//! to its own place, which is the one that the older pages are not in.
+//!
+//! | power fails | the device that was behind has |
+//! | --- | --- |
+//! | before its superblock is written | the commit before, whole |
+//! | afterwards | the newest commit, whole |
+
+use base::SliceList;
+use format::superblock::SLOTS;
+use queue::Class;
+
+use super::tables::PageCopy;
+use crate::error::Result;
+use crate::pool::Pool;
+use crate::transfer::Writes;
+
+impl Pool {
+    /// Brings all devices in use to the newest commit, if one is behind; `lacking` is what they do
+    /// not have of its table pages.
+    pub(super) async fn catch_up(&self, lacking: Vec<PageCopy>) -> Result<()> {
+        let (generation, digest) = {
+            let st = self.state();
+            if st.txns.known() == st.txns.committed() {
+                return Ok(());
+            }
+            (st.txns.committed(), st.tables.digest())
+        };
+        let mut writes = Writes::new();
+        for PageCopy { device, offset, block } in lacking {
+            let (pool, data) = (self.clone(), SliceList::from_iter([self.bufs().copy_of(&block).freeze()]));
+            let write = async move { pool.write_lacking(device, offset, data, Class::Commit).await };
+            writes.add(self.rt().spawn(write)).await;
+        }
+        let mut written = writes.finish().await?;
+        // The crash may have torn a superblock on the device that is behind. Each slot is written
+        // once, so that none is damaged any more.
+        for _ in 0..SLOTS {
+            let flushed = self.flush_devices(written).await?;
+            self.write_superblocks(flushed, generation, digest).await?;
+            written = Writes::new().finish().await?;
+        }
+        self.state_mut().txns.all_know();
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Which devices belong together, and which of them may be read. Nothing is written here.
+//!
+//! | found on a device | what happens |
+//! | --- | --- |
+//! | no superblock | refused: foreign |
+//! | a superblock of a newer format | refused: newer |
+//! | another pool's | refused: foreign |
+//! | no other device is in use by both its own superblock and the newest | refused: split brain |
+//! | the newest superblock calls it failed | left out: stale |
+//! | its newest superblock is older than what the newest calls known to all | left out: stale |
+//! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
+//!
+//! The newest superblock has the highest generation, and of those the highest sequence number. A
+//! device whose own is of that commit or a later one was left by power before its superblock was
+//! written: all else was flushed on every device before the first superblock was, so it is up to
+//! date.
+//!
+//! Every device is flushed before it is read. After a kill, what is read may stand in a volatile
+//! cache only; what is written on the grounds of it could get to the medium alone. A device that
+//! cannot flush is as good as missing, unless by what it says the others are stale.
+//!
+//! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A
+//! device in use never becomes so again once a superblock calls it failed, and a commit is complete
+//! when every device in use has its superblock. So if some other device is in use by both, it had
+//! all that this one completed, was there when the newest state went on, and that state contains
+//! it: this one is merely stale, or ahead by a superblock that was never complete. Of devices A and
+//! B (a superblock *says* which are in use; `I` is the incarnation of both before):
+//!
+//! | what happened | A says | B says | newest | the other |
+//! | --- | --- | --- | --- | --- |
+//! | power left B a superblock ahead; all open again | A B, `I` | A B, `I` | B | up to date |
+//! | the same while opening; A opened alone afterwards | A, `I+2` | A B, `I+1` | A | stale |
+//! | B dropped at run time | A, `I` | A B, `I` | A, by sequence | stale |
+//! | B missing when A was opened, once or often | A, `I+2` or more | A B, `I` | A | stale |
+//! | the same, power failed before A's first superblock | A B, `I` | A B, `I` | either | up to date |
+//! | the same, and B was a superblock ahead | A B, `I` | A B, `I` | B | up to date, but for table pages |
+//! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
+//! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
+//! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
+//! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
+//!
+//! An open that calls a device failed that was in use skips an incarnation: the missing device may
+//! hold the first superblock of the next one, from an attempt that power cut short, and must not be
+//! taken for the newest.
+//!
+//! A device in use whose own superblock is not of the newest commit is *behind*. It is brought up
+//! to date before anything else is written: see `catch_up.rs`.
+
+use std::collections::BTreeMap;
+
+use base::IoError;
+use format::superblock::{DeviceState, Superblock};
+use queue::Class;
+use rt::Rt;
+
+use crate::devices::slots::{After, Slots};
+use crate::devices::standing::Permit;
+use crate::devices::{DeviceFile, Disk, PoolDevice};
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::settings::Settings;
+use crate::space::Geometry;
+
+pub(crate) struct Found {
+    pub file: DeviceFile,
+    pub queue: Disk,
+    pub sb: Superblock,
+    pub slots: Slots,
+    /// It could not make durable what it holds.
+    pub unsure: Option<IoError>,
+}
+
+/// The newest superblock of a device.
+fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
+    if let Some(sb) = slots.newest() {
+        return Ok(sb.clone());
+    }
+    Err(match slots.trouble() {
+        Some(t) => PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})")),
+        None => {
+            let text = format!("{path}: not a device of a Forebay pool; see forebay create");
+            PoolError::new(ErrorKind::Foreign, text)
+        }
+    })
+}
+
+pub(super) async fn read_all(
+    rt: &Rt,
+    permit: Permit,
+    files: Vec<DeviceFile>,
+    settings: &Settings,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Found>> {
+    let mut found: Vec<Found> = Vec::new();
+    let several = files.len() > 1;
+    for file in files {
+        let queue = file.disk(rt, settings.device);
+        let unsure = queue.flush(permit, Class::Commit).await.err();
+        let read = Slots::read(rt, &queue, &file.path).await.and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
+        match read {
+            Ok((sb, slots)) => found.push(Found { file, queue, sb, slots, unsure }),
+            // A device whose superblocks are all unreadable is as good as missing, if others are
+            // there.
+            Err(e) if e.kind == ErrorKind::Damaged && several => {
+                warnings.push(format!("{e}; going on as if it were missing"));
+                queue.close();
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+/// Leaves out the devices that could not flush: what they hold may be gone in a moment. Not if by
+/// what they say the others are stale.
+pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> Result<Vec<Found>> {
+    let Some(best) = newest(&found) else { return Ok(found) };
+    let up_to_date = |f: &Found| {
+        let record = best.devices.get(usize::from(f.sb.device));
+        f.sb.generation >= best.previous && record.is_some_and(|d| d.state == DeviceState::Online)
+    };
+    let others = found.iter().any(|f| f.unsure.is_none() && up_to_date(f));
+    let mut sure = Vec::with_capacity(found.len());
+    for f in found {
+        let Some(e) = f.unsure else {
+            sure.push(f);
+            continue;
+        };
+        let what = format!("{}: it could not make durable what it holds: {e}", f.file.path);
+        if !others {
+            let text =
+                format!("{what}; nothing may be written on the grounds of that; see to the device, then start again");
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        warnings.push(format!("{what}; going on as if it were missing"));
+        f.queue.close();
+    }
+    Ok(sure)
+}
+
+/// The superblock that judges all.
+pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
+    found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
+}
+
+/// Whether the state after `best` was never complete. If no device in use shows that, it may be
+/// that none can read its superblock any more: then what it has freed may be in use, and `best` is
+/// nothing to go on from. What looks torn by a loss of power is taken for that, and told.
+pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
+    let in_use =
+        |f: &&Found| best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online);
+    let after: Vec<_> = found.iter().filter(in_use).map(|f| (&f.file.path, f.slots.after(best.sequence))).collect();
+    if after.iter().any(|(_, after)| *after == After::Never) {
+        return Ok(None);
+    }
+    let unknown = after.iter().find_map(|(path, after)| match after {
+        After::Unknown(why) => Some(format!("{path}: superblock {why}")),
+        _ => None,
+    });
+    if let Some(what) = unknown {
+        let text = format!(
+            "{what}. It was read several times, and it may be the newest superblock: the commit before must \
+             not be taken for the newest then. Try again; give all devices of the pool; if the device is \
+             dying, copy it to another one and open that"
+        );
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    let torn = after.iter().find_map(|(path, after)| match after {
+        After::Torn(why) => Some(format!("{path}: superblock {why}")),
+        _ => None,
+    });
+    Ok(torn.map(|what| {
+        format!(
+            "{what}. Power that failed while it was written looks like that, and then nothing is lost; if \
+             the device has damaged both copies of it, the last commit before it is gone"
+        )
+    }))
+}
+
+/// True if what the device of `own` has completed may be unknown to the state of `best`.
+fn went_apart(own: &Superblock, best: &Superblock) -> bool {
+    let online = |sb: &Superblock, row: usize| sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Online);
+    let shared = |row: usize| row != usize::from(own.device) && online(own, row) && online(best, row);
+    own.device != best.device && !(0..best.devices.len()).any(shared)
+}
+
+/// Puts every device of the pool in its place, by the table at the top of this file.
+pub(crate) fn judge(
+    best: &Superblock,
+    geometry: &Geometry,
+    found: Vec<Found>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<PoolDevice>> {
+    let mut rows: BTreeMap<u16, Found> = BTreeMap::new();
+    for f in found {
+        let path = f.file.path.clone();
+        if f.sb.pool_uuid != best.pool_uuid {
+            let name = |sb: &Superblock| format!("{:?} ({})", sb.name, uuid::Uuid::from_bytes(sb.pool_uuid));
+            let text = format!("{path}: belongs to the pool {}, not to {}", name(&f.sb), name(best));
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
+        if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
+            let text = format!("{path}: the pool {:?} does not know this device (any more)", best.name);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        if let Some(other) = rows.get(&f.sb.device) {
+            let text = format!("{path} and {} are the same device of the pool: one is a copy", other.file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        rows.insert(f.sb.device, f);
+    }
+    let mut devices = Vec::with_capacity(best.devices.len());
+    for (i, record) in best.devices.iter().enumerate() {
+        let Some(f) = rows.remove(&(i as u16)) else {
+            let mut d = PoolDevice::new(record.clone(), String::new(), None);
+            if record.state == DeviceState::Online {
+                warnings.push(format!("device {i} of the pool {:?} is missing: the pool is degraded", best.name));
+                d.fail(best.sequence + 1);
+            }
+            devices.push(d);
+            continue;
+        };
+        let path = f.file.path.clone();
+        let need = geometry.chunk_offset(record.chunks as u32, 0);
+        if f.file.size_bytes < need {
+            let text = format!("{path}: has {} bytes, the pool needs {need}; it was truncated", f.file.size_bytes);
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
+        if went_apart(&f.sb, best) {
+            let text = format!(
+                "{path}: this device and the others of the pool {:?} were each written without the other; \
+                 open the pool with one side only, the other must be added anew",
+                best.name
+            );
+            return Err(PoolError::new(ErrorKind::SplitBrain, text));
+        }
+        if record.state == DeviceState::Failed {
+            d.say("stale");
+            warnings.push(format!("{path}: stale, the pool went on without it; it is not used"));
+        } else if f.sb.generation < best.previous {
+            d.say("stale");
+            d.fail(best.sequence + 1);
+            warnings.push(format!("{path}: stale, its superblocks are older than the others allow; it is not used"));
+        }
+        devices.push(d);
+    }
+    Ok(devices)
+}

@@ -1,0 +1,132 @@
+//! The handle of an open pool: its state, and what flows share besides.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use base::{BLOCK, GroupId, Slice};
+use rt::Rt;
+use rt::sync::Event;
+use rustc_hash::FxHashMap;
+
+use crate::devices::Disk;
+use crate::devices::standing::Permit;
+use crate::error::Result;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::txn::{CommitMetrics, Requests};
+
+/// Bytes of the zeros that holes are read from.
+const ZEROS: usize = 1 << 20;
+
+struct Inner {
+    rt: Rt,
+    settings: Settings,
+    state: RefCell<State>,
+    metrics: RefCell<CommitMetrics>,
+    /// Groups whose bitmaps are being read.
+    loading_maps: RefCell<FxHashMap<GroupId, Event>>,
+    zeros: Slice,
+    requests: Requests,
+    /// A write-back pass was published, or given up.
+    pass_ended: Event,
+    closed: Cell<bool>,
+}
+
+/// An open pool; clones are the same pool.
+#[derive(Clone)]
+pub struct Pool(Rc<Inner>);
+
+impl Pool {
+    pub(crate) fn over(rt: &Rt, settings: Settings, state: State) -> Pool {
+        Pool(Rc::new(Inner {
+            rt: rt.clone(),
+            settings,
+            state: RefCell::new(state),
+            metrics: RefCell::new(CommitMetrics::default()),
+            loading_maps: RefCell::new(FxHashMap::default()),
+            zeros: rt.bufs().zeroed(ZEROS).freeze(),
+            requests: Requests::new(),
+            pass_ended: Event::new(),
+            closed: Cell::new(false),
+        }))
+    }
+
+    /// The runtime that it is on.
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    /// The pool's uuid.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.state().identity.uuid
+    }
+
+    /// The buffers of the shard.
+    pub fn bufs(&self) -> &base::BufPool {
+        self.0.rt.bufs()
+    }
+
+    /// The time as of the last turn of the runtime.
+    pub fn now(&self) -> base::Instant {
+        self.0.rt.now()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn state(&self) -> Ref<'_, State> {
+        self.0.state.borrow()
+    }
+
+    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
+        self.0.state.borrow_mut()
+    }
+
+    pub(crate) fn metrics_mut(&self) -> RefMut<'_, CommitMetrics> {
+        self.0.metrics.borrow_mut()
+    }
+
+    pub(crate) fn loading_maps(&self) -> RefMut<'_, FxHashMap<GroupId, Event>> {
+        self.0.loading_maps.borrow_mut()
+    }
+
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.0.requests
+    }
+
+    /// Rung when a write-back pass was published or given up.
+    pub(crate) fn pass_ended(&self) -> &Event {
+        &self.0.pass_ended
+    }
+
+    /// The door of every step that writes.
+    pub(crate) fn permit(&self) -> Result<Permit> {
+        self.state().standing.permit()
+    }
+
+    /// The queue of a device that is in use.
+    pub(crate) fn disk(&self, row: usize) -> Option<Disk> {
+        self.state().devices.live(row).cloned()
+    }
+
+    /// True once [`Pool::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
+    }
+
+    /// From now on background tasks end.
+    pub(crate) fn set_closed(&self) {
+        self.0.closed.set(true);
+        self.0.requests.wake_all();
+        self.0.pass_ended.notify();
+        self.state().devices.close();
+    }
+
+    /// A view of `len` zero bytes, at most as many as one step reads, which takes no memory of its
+    /// own.
+    pub fn zero_block(&self, len: usize) -> Slice {
+        assert!(len <= ZEROS && len % BLOCK == 0);
+        self.0.zeros.cut(0, len)
+    }
+}

@@ -1,0 +1,287 @@
+//! Where blocks are: block groups, their bitmaps, which blocks are free, and what is promised of
+//! them.
+//!
+//! A block is *busy* from its allocation until the commit that frees it is durable and no read is
+//! about it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only
+//! ([`bitmaps`]). So what an open transaction has allocated is known in memory alone, and a crash
+//! leaves free space.
+
+mod alloc;
+mod bitmaps;
+pub mod geometry;
+mod limbo;
+mod reservation;
+mod room;
+pub(crate) mod run;
+
+use std::collections::BTreeSet;
+
+use base::{Generation, GroupId};
+use format::node::RootPtr;
+use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+
+use crate::devices::Devices;
+use crate::error::{ErrorKind, PoolError};
+
+pub(crate) use alloc::Alloc;
+pub(crate) use bitmaps::{Maps, PageChange, Place, Planned};
+pub(crate) use geometry::Geometry;
+pub(crate) use limbo::Pin;
+pub use reservation::Reservation;
+pub(crate) use room::{Demand, Purpose};
+pub(crate) use run::{Run, push_run};
+
+use limbo::Limbo;
+use reservation::Ledger;
+
+struct Group {
+    /// Kind and chunks as of now; the rest as of the last commit.
+    record: GroupRecord,
+    /// Blocks that may not be allocated.
+    busy: u32,
+    maps: Option<Box<Maps>>,
+    /// Its bitmaps could not be read: it is not in the index of free space.
+    unreadable: bool,
+    /// Runs that direct writes have taken and not entered yet. A write-back pass may not begin to
+    /// edit its checksums, because these writes will.
+    writing: u32,
+    /// The open write-back pass allocates from it, and nothing else does.
+    of_pass: bool,
+}
+
+/// Block groups, and the blocks in them.
+pub(crate) struct Space {
+    geometry: Geometry,
+    copies: u8,
+    groups: Vec<Group>,
+    unused: BTreeSet<GroupId>,
+    /// Groups with free blocks, by kind, in the order of the logarithm of their number.
+    by_free: [BTreeSet<(u32, GroupId)>; 2],
+    /// Free blocks, by kind.
+    free: [u64; 2],
+    /// Where the next allocation looks: by kind, and for the write-back pass.
+    cursors: [Option<(GroupId, u32)>; 3],
+    /// Groups whose bitmaps are in memory, and where the search for idle ones goes on.
+    loaded: BTreeSet<GroupId>,
+    unload_hand: GroupId,
+    /// Groups that may have become empty.
+    maybe_empty: BTreeSet<GroupId>,
+    /// Groups that were taken into use or given up since the last freeze.
+    changed: BTreeSet<GroupId>,
+    limbo: Limbo,
+    reserved: Ledger,
+}
+
+fn kind_index(kind: GroupKind) -> usize {
+    match kind {
+        GroupKind::Data => 0,
+        GroupKind::Metadata => 1,
+        GroupKind::Free => unreachable!("a free group has no place among the used ones"),
+    }
+}
+
+/// The logarithm of a number of free blocks.
+fn class_of(free: u32) -> u32 {
+    u32::BITS - free.leading_zeros()
+}
+
+impl Space {
+    /// As the records of all groups say.
+    pub fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Space {
+        let group = |record: GroupRecord| Group {
+            busy: record.used,
+            record,
+            maps: None,
+            unreadable: false,
+            writing: 0,
+            of_pass: false,
+        };
+        let mut space = Space {
+            geometry,
+            copies,
+            groups: records.into_iter().map(group).collect(),
+            unused: BTreeSet::new(),
+            by_free: [BTreeSet::new(), BTreeSet::new()],
+            free: [0; 2],
+            cursors: [None; 3],
+            loaded: BTreeSet::new(),
+            unload_hand: GroupId(0),
+            maybe_empty: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            limbo: Limbo::default(),
+            reserved: Ledger::default(),
+        };
+        for id in (0..space.groups.len() as u32).map(GroupId) {
+            let record = &space.group(id).record;
+            let (kind, used) = (record.kind, record.used);
+            if kind == GroupKind::Free {
+                space.unused.insert(id);
+                continue;
+            }
+            space.index_group(id);
+            if used == 0 {
+                space.maybe_empty.insert(id);
+            }
+        }
+        space
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn group(&self, id: GroupId) -> &Group {
+        &self.groups[id.0 as usize]
+    }
+
+    fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        &mut self.groups[id.0 as usize]
+    }
+
+    fn free_blocks(&self, id: GroupId) -> u32 {
+        self.geometry.group_blocks - self.group(id).busy
+    }
+
+    fn used_groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(|g| g.record.kind != GroupKind::Free)
+    }
+
+    /// True if there is a group of this number.
+    pub fn contains(&self, id: GroupId) -> bool {
+        (id.0 as usize) < self.groups.len()
+    }
+
+    /// What a run of blocks is used for.
+    pub fn kind_of(&self, run: Run) -> GroupKind {
+        self.group(self.geometry.split(run.addr).0).record.kind
+    }
+
+    /// Where the copies of a group are.
+    pub fn chunks(&self, id: GroupId) -> &[Chunk] {
+        self.groups.get(id.0 as usize).map_or(&[], |g| &g.record.chunks)
+    }
+
+    /// True if every group in use that has a chunk on a device in `lost` has one elsewhere.
+    pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
+        let is_lost = |c: &Chunk| lost.contains(&usize::from(c.device));
+        let stays = |c: &Chunk| !is_lost(c) && devices.is_live(usize::from(c.device));
+        self.used_groups().all(|g| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
+    }
+
+    /// The table page with a group's record.
+    pub fn page_of(&self, id: GroupId) -> u32 {
+        self.geometry.page_of_group(id)
+    }
+
+    /// The records of the groups from `first` on, at most `count`.
+    pub fn records(&self, first: usize, count: usize) -> Vec<GroupRecord> {
+        self.groups.iter().skip(first).take(count).map(|g| g.record.clone()).collect()
+    }
+
+    /// A commit has written a group's checksum tree.
+    pub fn set_checksums(&mut self, id: GroupId, root: Option<RootPtr>) {
+        self.group_mut(id).record.checksums = root;
+    }
+
+    /// Groups that were taken into use or given up since this was asked last.
+    pub fn take_changed(&mut self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Blocks in use or not yet free for others.
+    pub fn used_blocks(&self) -> u64 {
+        self.used_groups().map(|g| u64::from(g.busy)).sum()
+    }
+
+    /// Bytes of the groups in use, and of those that could be.
+    pub fn capacity_bytes(&self, devices: &Devices) -> u64 {
+        let used = (self.groups.len() - self.unused.len()) as u64;
+        (used + self.formable(devices)) * self.geometry.group_bytes()
+    }
+
+    /// Why nothing could be allocated: no group has room, or some may have and their bitmaps cannot
+    /// be read.
+    pub fn no_room(&self, what: &str) -> PoolError {
+        match self.groups.iter().filter(|g| g.unreadable).count() {
+            0 => PoolError::new(ErrorKind::NoSpace, format!("{what}; discard something or add space")),
+            n => {
+                let text = format!(
+                    "{what} but where the bitmaps cannot be read, which are those of {n} block groups; \
+                     see to the pool's devices, then restart forebay"
+                );
+                PoolError::new(ErrorKind::Io, text)
+            }
+        }
+    }
+
+    /// Changes a used group's number of busy blocks and keeps the index of free space exact.
+    fn set_busy(&mut self, id: GroupId, busy: u32) {
+        let blocks = self.geometry.group_blocks;
+        let g = &mut self.groups[id.0 as usize];
+        let k = kind_index(g.record.kind);
+        let (old, new) = (blocks - g.busy, blocks - busy);
+        g.busy = busy;
+        self.free[k] = self.free[k] + u64::from(new) - u64::from(old);
+        if class_of(old) != class_of(new) {
+            self.by_free[k].remove(&(class_of(old), id));
+            if new > 0 {
+                self.by_free[k].insert((class_of(new), id));
+            }
+        }
+    }
+
+    /// Enters a group that is in use into the index of free space.
+    fn index_group(&mut self, id: GroupId) {
+        let k = kind_index(self.group(id).record.kind);
+        let free = self.free_blocks(id);
+        self.free[k] += u64::from(free);
+        if free > 0 {
+            self.by_free[k].insert((class_of(free), id));
+        }
+    }
+
+    /// Takes it out again.
+    fn unindex_group(&mut self, id: GroupId) {
+        let k = kind_index(self.group(id).record.kind);
+        let free = self.free_blocks(id);
+        self.free[k] -= u64::from(free);
+        self.by_free[k].remove(&(class_of(free), id));
+        self.leave(id);
+    }
+
+    /// No cursor is in this group any more.
+    fn leave(&mut self, id: GroupId) {
+        for cursor in &mut self.cursors {
+            *cursor = cursor.filter(|c| c.0 != id);
+        }
+    }
+
+    /// The newest slots of a group's bitmap pages were written in these generations.
+    pub fn bitmap_generations(&self, id: GroupId) -> [Generation; MAX_BITMAP_PAGES] {
+        self.group(id).record.bitmap_generations
+    }
+
+    /// A direct write has taken a run.
+    pub fn begin_writing(&mut self, run: Run) {
+        let (id, _) = self.geometry.split(run.addr);
+        self.group_mut(id).writing += 1;
+    }
+
+    /// It was entered, or given back.
+    pub fn end_writing(&mut self, runs: &[Run]) {
+        for run in runs {
+            let (id, _) = self.geometry.split(run.addr);
+            self.group_mut(id).writing -= 1;
+        }
+    }
+
+    /// The write-back pass lets go of a group. It may be empty.
+    pub fn leave_pass(&mut self, id: GroupId) {
+        self.group_mut(id).of_pass = false;
+        self.maybe_empty.insert(id);
+    }
+}
+
+#[cfg(test)]
+#[path = "space/tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,154 @@
+//! Allocation: next fit in an open group a kind, groups made from chunks as they are needed.
+
+use base::{Bitmap, GroupId};
+use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+
+use super::bitmaps::Maps;
+use super::{Run, Space, kind_index};
+use crate::devices::Devices;
+
+/// Freed runs that an allocation makes available in passing, and those when its group is full.
+const DRAIN: usize = 32;
+const DRAIN_MORE: usize = 64 * DRAIN;
+/// The cursor of the write-back pass.
+const PASS: usize = 2;
+
+/// The outcome of an allocation.
+pub(crate) enum Alloc {
+    /// These blocks are the caller's.
+    Got(Run),
+    /// The maps of this group have to be loaded first.
+    NeedMaps(GroupId),
+    /// From now on the write-back pass allocates from this group.
+    Joined(GroupId),
+    /// There is nothing.
+    Full,
+}
+
+impl Space {
+    /// Takes up to `want` contiguous blocks of `kind`. A data group is only formed where metadata
+    /// finds room for `dirty_nodes` nodes afterwards.
+    pub fn alloc(&mut self, devices: &mut Devices, kind: GroupKind, want: u32, dirty_nodes: u64) -> Alloc {
+        self.drain(DRAIN);
+        let k = kind_index(kind);
+        loop {
+            if let Some(found) = self.take_at_cursor(k, want) {
+                return found;
+            }
+            self.drain(DRAIN_MORE);
+            let emptiest = self.emptiest(k, |space, id| !space.group(id).of_pass);
+            let next = match emptiest.filter(|&id| self.is_roomy(id)) {
+                Some(id) => Some(id),
+                None if kind == GroupKind::Metadata || self.data_may_form(devices, dirty_nodes) => {
+                    self.form_group(devices, kind).or(emptiest)
+                }
+                None => emptiest,
+            };
+            let Some(id) = next else { return Alloc::Full };
+            self.cursors[k] = Some((id, 0));
+        }
+    }
+
+    /// As [`Space::alloc`], of data for the write-back pass: from groups that it has, or of which
+    /// direct writes have taken nothing and whose checksums are `quiet`.
+    pub fn alloc_for_pass(&mut self, devices: &mut Devices, want: u32, quiet: impl Fn(GroupId) -> bool) -> Alloc {
+        self.drain(2 * DRAIN);
+        loop {
+            if let Some(found) = self.take_at_cursor(PASS, want) {
+                return found;
+            }
+            let best = self.emptiest(kind_index(GroupKind::Data), |space, id| {
+                let g = space.group(id);
+                g.of_pass || g.writing == 0 && quiet(id)
+            });
+            let roomy = best.filter(|&id| self.is_roomy(id));
+            let next = roomy.or_else(|| self.form_group(devices, GroupKind::Data)).or(best);
+            let Some(id) = next else { return Alloc::Full };
+            self.leave(id);
+            self.cursors[PASS] = Some((id, 0));
+            if !std::mem::replace(&mut self.group_mut(id).of_pass, true) {
+                return Alloc::Joined(id);
+            }
+        }
+    }
+
+    /// The write-back pass has ended.
+    pub fn end_pass(&mut self) {
+        self.cursors[PASS] = None;
+    }
+
+    fn take_at_cursor(&mut self, cursor: usize, want: u32) -> Option<Alloc> {
+        let (id, at) = self.cursors[cursor]?;
+        let Some(maps) = &mut self.groups[id.0 as usize].maps else { return Some(Alloc::NeedMaps(id)) };
+        let Some((start, len)) = maps.busy.find_free_run(at as usize, want as usize) else {
+            self.cursors[cursor] = None;
+            return None;
+        };
+        maps.busy.assign(start, len, true);
+        let busy = self.group(id).busy + len as u32;
+        self.set_busy(id, busy);
+        self.cursors[cursor] = Some((id, (start + len) as u32));
+        Some(Alloc::Got(Run { addr: self.geometry.join(id, start as u32), len: len as u32 }))
+    }
+
+    /// The group of a kind with the most free blocks, roughly, of those that `usable` lets pass.
+    fn emptiest(&self, k: usize, usable: impl Fn(&Space, GroupId) -> bool) -> Option<GroupId> {
+        self.by_free[k].iter().rev().map(|&(_, id)| id).find(|&id| usable(self, id))
+    }
+
+    /// A group that is mostly full scatters what is written: a new one is better.
+    fn is_roomy(&self, id: GroupId) -> bool {
+        self.free_blocks(id) >= self.geometry.group_blocks / 4
+    }
+
+    /// Takes an unused group into use.
+    fn form_group(&mut self, devices: &mut Devices, kind: GroupKind) -> Option<GroupId> {
+        let id = *self.unused.first()?;
+        let chunks = devices.take_chunks(usize::from(self.copies))?;
+        self.unused.remove(&id);
+        let bits = self.geometry.group_blocks as usize;
+        let g = self.group_mut(id);
+        assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
+        g.record = GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
+        g.busy = 0;
+        let maps = Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] };
+        self.set_maps(id, Some(Box::new(maps)));
+        self.changed.insert(id);
+        self.index_group(id);
+        Some(id)
+    }
+
+    /// Gives up groups in which nothing is allocated, neither now nor by the last commit, looking
+    /// at up to `max` that may have become empty.
+    pub fn dissolve_empty(&mut self, devices: &mut Devices, max: usize) {
+        for _ in 0..max {
+            let Some(id) = self.maybe_empty.pop_first() else { return };
+            let g = self.group(id);
+            let used = g.busy > 0 || g.record.used > 0;
+            // The write-back pass looks at a group that it has again when it ends.
+            if g.record.kind != GroupKind::Free && !used && !g.unreadable && !g.of_pass {
+                self.dissolve_group(devices, id);
+            }
+        }
+    }
+
+    /// True if [`Space::dissolve_empty`] has something to look at.
+    pub fn may_dissolve(&self) -> bool {
+        !self.maybe_empty.is_empty()
+    }
+
+    fn dissolve_group(&mut self, devices: &mut Devices, id: GroupId) {
+        self.unindex_group(id);
+        let g = self.group_mut(id);
+        let chunks = std::mem::take(&mut g.record.chunks);
+        g.record = GroupRecord { checksums: g.record.checksums, ..GroupRecord::free() };
+        self.set_maps(id, None);
+        devices.give_chunks(chunks);
+        self.changed.insert(id);
+        self.unused.insert(id);
+    }
+}
+
+#[cfg(test)]
+#[path = "alloc_tests.rs"]
+mod tests;

@@ -1,0 +1,220 @@
+//! Bitmaps of groups: loading, planning what a commit makes of them, and their pages.
+//!
+//! A commit plans on copies of pages and installs them when all of it fits. A free of a block that
+//! is not allocated is found while it is planned, so nothing is changed in part.
+
+use std::collections::BTreeMap;
+
+use base::{BLOCK, Bitmap, Buf, BufPool, Generation, GroupId};
+use format::page::{BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
+
+use super::{Run, Space};
+use crate::error::{ErrorKind, PoolError, Result};
+
+const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
+
+/// The bitmaps of a group that is loaded.
+pub(crate) struct Maps {
+    /// Blocks that may not be allocated: `durable`, and those that open transactions took or have
+    /// not given back yet.
+    pub busy: Bitmap,
+    /// What the last commit wrote, or the running one is about to.
+    pub durable: Bitmap,
+    /// The slot (0 or 1) that holds the committed version of each page.
+    pub slots: [u8; MAX_BITMAP_PAGES],
+}
+
+/// A bitmap page of a group.
+pub(crate) type Place = (GroupId, u32);
+
+/// Pages as a commit will make them.
+#[derive(Default)]
+pub(crate) struct Planned(BTreeMap<Place, Bitmap>);
+
+impl Planned {
+    /// How many pages it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn pop(&mut self) -> Option<(Place, Bitmap)> {
+        self.0.pop_first()
+    }
+}
+
+/// What became of a bitmap page by a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageChange {
+    /// It says the same as before.
+    Same,
+    /// It has no bit any more. Such a page is not written: the group's record says so.
+    Cleared,
+    /// It has to be written.
+    Changed,
+}
+
+impl Space {
+    /// True if the bitmaps of a group are in memory.
+    pub fn has_maps(&self, id: GroupId) -> bool {
+        self.group(id).maps.is_some()
+    }
+
+    /// How many groups have their bitmaps in memory.
+    pub fn loaded(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// A group's bitmaps were read. If they could not be, nothing is allocated from the group.
+    pub fn enter_maps(&mut self, id: GroupId, maps: Result<Maps>) -> Result<()> {
+        let want = self.group(id).record.used;
+        let maps = maps.and_then(|maps| match maps.durable.count() as u32 {
+            used if used == want => Ok(maps),
+            used => {
+                let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {want}");
+                Err(PoolError::new(ErrorKind::Damaged, what))
+            }
+        });
+        self.set_unreadable(id, maps.is_err());
+        self.set_maps(id, Some(Box::new(maps?)));
+        Ok(())
+    }
+
+    /// Brings a group's bitmaps into memory, or drops them.
+    pub(super) fn set_maps(&mut self, id: GroupId, maps: Option<Box<Maps>>) {
+        if maps.is_some() {
+            self.loaded.insert(id);
+        } else {
+            self.loaded.remove(&id);
+        }
+        self.group_mut(id).maps = maps;
+    }
+
+    /// Nothing is allocated from a group whose bitmaps cannot be read, unless they can be when a
+    /// commit needs them.
+    fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
+        if self.group(id).unreadable == unreadable {
+            return;
+        }
+        self.group_mut(id).unreadable = unreadable;
+        if unreadable {
+            self.unindex_group(id);
+        } else {
+            self.index_group(id);
+        }
+    }
+
+    /// Drops the bitmaps of groups in which nothing is going on, as long as more than `keep` are in
+    /// memory, looking at up to `tries` of them in turn. True if there may be more to drop.
+    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> bool {
+        for _ in 0..tries {
+            if self.loaded.len() <= keep {
+                return false;
+            }
+            let next = self.loaded.range(self.unload_hand..).next().or_else(|| self.loaded.first()).copied();
+            let Some(id) = next else { return false };
+            self.unload_hand = GroupId(id.0 + 1);
+            let open = self.cursors.iter().flatten().any(|c| c.0 == id);
+            let idle = self.group(id).maps.as_ref().is_some_and(|m| m.busy == m.durable);
+            if idle && !open {
+                self.set_maps(id, None);
+            }
+        }
+        true
+    }
+
+    fn maps(&self, id: GroupId) -> &Maps {
+        match &self.group(id).maps {
+            Some(maps) => maps,
+            None => unreachable!("{id:?}: its maps were loaded for this commit"),
+        }
+    }
+
+    /// Sets or clears a run in what the bitmap pages will be; the bitmaps themselves stay as they
+    /// are.
+    pub fn plan(&self, planned: &mut Planned, run: Run, set: bool) -> Result<()> {
+        let (id, block) = self.geometry.split(run.addr);
+        let (mut at, end, mut changed) = (block, block + run.len, 0);
+        while at < end {
+            let page = at / BITS_PER_PAGE;
+            let (first, upto) = (page * BITS_PER_PAGE, end.min((page + 1) * BITS_PER_PAGE));
+            let bits = planned.0.entry((id, page)).or_insert_with(|| {
+                let mut bits = Bitmap::new(self.geometry.bits_of_page(page) as usize);
+                bits.set_words(0, page_words(self.maps(id), page));
+                bits
+            });
+            changed += bits.assign((at - first) as usize, (upto - at) as usize, set);
+            at = upto;
+        }
+        if changed == run.len as usize {
+            return Ok(());
+        }
+        // Allocated blocks were free by our own bitmap; freed ones stood in a tree from a device.
+        assert!(!set, "{run:?} was allocated already");
+        let text = format!(
+            "blocks from {} on are referred to, and free by the bitmap: the pool is damaged; \
+             stop forebay and run forebay check",
+            run.addr
+        );
+        Err(PoolError::new(ErrorKind::Damaged, text))
+    }
+
+    /// Makes a page what was planned; returns what it was.
+    pub fn install(&mut self, (id, page): Place, bits: &Bitmap) -> Vec<u64> {
+        let before = page_words(self.maps(id), page).to_vec();
+        if let Some(maps) = &mut self.group_mut(id).maps {
+            maps.durable.set_words(page as usize * WORDS_PER_PAGE, bits.words());
+        }
+        before
+    }
+
+    /// After [`Space::install`]: enters the page's new generation and the group's new count into
+    /// its record, if the page is not what it was `before`.
+    pub fn note_page(&mut self, (id, page): Place, before: &[u64], generation: Generation) -> PageChange {
+        let g = &mut self.groups[id.0 as usize];
+        let Some(maps) = &g.maps else { return PageChange::Same };
+        let words = page_words(maps, page);
+        if words == before {
+            return PageChange::Same;
+        }
+        // A page without a bit names no generation and is not written; so an empty group names no
+        // page at all. When it is given up and taken again, the slot that is written first holds
+        // nothing that counts.
+        let clear = words.iter().all(|&w| w == 0);
+        g.record.bitmap_generations[page as usize] = if clear { Generation(0) } else { generation };
+        g.record.used = maps.durable.count() as u32;
+        if g.record.used == 0 {
+            self.maybe_empty.insert(id);
+        }
+        if clear { PageChange::Cleared } else { PageChange::Changed }
+    }
+
+    /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
+    pub fn encode_bitmap_page(
+        &self,
+        (id, page): Place,
+        pool_uuid: [u8; 16],
+        generation: Generation,
+        bufs: &BufPool,
+    ) -> Option<(u64, Buf)> {
+        let maps = self.group(id).maps.as_ref()?;
+        let mut block = bufs.zeroed(BLOCK);
+        encode_bitmap(page_words(maps, page), payload_mut(&mut block));
+        let number = self.geometry.bitmap_page(id, page);
+        let slot = 1 - maps.slots[page as usize];
+        seal_page(&PageId { pool_uuid, kind: PageKind::Bitmap, page: number, slot }, generation, &mut block);
+        Some((self.geometry.page_offset(number, slot), block))
+    }
+
+    /// A commit that has written a page is durable.
+    pub fn flip_slot(&mut self, (id, page): Place) {
+        if let Some(maps) = &mut self.group_mut(id).maps {
+            let slot = &mut maps.slots[page as usize];
+            *slot = 1 - *slot;
+        }
+    }
+}
+
+fn page_words(maps: &Maps, page: u32) -> &[u64] {
+    let words = &maps.durable.words()[page as usize * WORDS_PER_PAGE..];
+    &words[..words.len().min(WORDS_PER_PAGE)]
+}

@@ -1,0 +1,114 @@
+//! Room: what may begin, so that everything that has begun finds the blocks that it needs.
+//!
+//! Metadata must always find room for what is dirty, or nothing could be committed, not even what
+//! frees space. So data may only take a new group, and a change may only begin, if enough stays for
+//! all dirty nodes and a reserve.
+//!
+//! What write-back will write is [reserved](super::reservation) before the block is dirty, and
+//! direct writes take only what is left. So a write-back pass finds room, for its blocks and for
+//! the nodes that publishing them will change, whatever happens meanwhile.
+
+use super::Space;
+use super::reservation::Reservation;
+use crate::devices::Devices;
+
+/// Nodes that one change of trees may add at most: two trees, a path and splits in each, several
+/// records.
+const NODES_PER_CHANGE: u64 = 48;
+
+/// A leaf of a tree holds so many records at least, but for a few.
+const RECORDS_PER_LEAF: u64 = 40;
+
+/// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst:
+/// they came in large requests.
+const STAGED_PER_LEAF: u64 = 4;
+
+/// How a change is admitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It takes space.
+    Write,
+    /// It gives space back, and may use the reserve.
+    Free,
+}
+
+/// What metadata has to find room for.
+#[derive(Clone, Copy)]
+pub(crate) struct Demand {
+    /// Nodes that have no address yet.
+    pub dirty_nodes: u64,
+    /// Blocks that all volumes have.
+    pub blocks: u64,
+    /// Of these, blocks of staging volumes that are not deleted.
+    pub staged: u64,
+    /// There are such staging volumes, with blocks or without.
+    pub any_staging: bool,
+}
+
+impl Space {
+    /// How many more groups the free chunks make, at least.
+    pub fn formable(&self, devices: &Devices) -> u64 {
+        devices.formable(u64::from(self.copies), self.unused.len() as u64)
+    }
+
+    fn group_blocks(&self) -> u64 {
+        u64::from(self.geometry.group_blocks)
+    }
+
+    fn reserve_blocks(&self) -> u64 {
+        (self.group_blocks() / 8).max(64)
+    }
+
+    /// Blocks that metadata can still take.
+    fn metadata_room(&self, devices: &Devices) -> u64 {
+        self.free[1] + self.formable(devices) * self.group_blocks()
+    }
+
+    /// True if a change of the trees may go ahead: all its nodes will find room at commit.
+    pub fn admits(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
+        let reserve = if purpose == Purpose::Write { self.reserve_blocks() } else { 0 };
+        self.metadata_room(devices) >= dirty_nodes + NODES_PER_CHANGE + reserve
+    }
+
+    /// True if a data group may be formed.
+    pub(super) fn data_may_form(&self, devices: &Devices, dirty_nodes: u64) -> bool {
+        let after = self.metadata_room(devices).checked_sub(self.group_blocks());
+        let need = 2 * (dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
+        self.formable(devices) > 0 && after.is_some_and(|room| room >= need)
+    }
+
+    /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
+    fn can_hold(&self, devices: &Devices, reserved: u64, demand: &Demand) -> bool {
+        // The leaves of two trees, each changed once, and those above them.
+        let by_blocks = reserved + demand.staged / STAGED_PER_LEAF;
+        let leaves = by_blocks.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
+        let nodes = 2 * (leaves + leaves / 32) + 64;
+        let busy = demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks();
+        let groups = nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
+        // One group is left to metadata.
+        let data = self.free[0] + self.formable(devices).saturating_sub(1) * self.group_blocks();
+        data.checked_sub(groups * self.group_blocks()).is_some_and(|room| room >= reserved)
+    }
+
+    /// True if a direct write of `blocks` leaves what is reserved.
+    pub fn leaves_reserved(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
+        let reserved = self.reserved.blocks();
+        reserved == 0 && !demand.any_staging || self.can_hold(devices, reserved + blocks, demand)
+    }
+
+    /// Reserves `blocks` blocks, if there is room for them.
+    pub fn reserve(&self, devices: &Devices, blocks: u64, demand: &Demand) -> Option<Reservation> {
+        let fits = blocks == 0 || self.can_hold(devices, self.reserved.blocks() + blocks, demand);
+        fits.then(|| self.reserved.reserve(blocks))
+    }
+
+    /// Reserves `blocks` blocks that were left free for this.
+    pub fn take_over(&self, blocks: u64) -> Reservation {
+        self.reserved.reserve(blocks)
+    }
+
+    /// Blocks that are reserved.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.blocks()
+    }
+}

@@ -1,0 +1,209 @@
+use std::collections::BTreeSet;
+
+use base::PoolAddr;
+use format::superblock::DeviceState;
+use proptest::prelude::*;
+
+use super::*;
+use crate::devices::tests::row;
+
+const GROUP: u32 = 256;
+const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 12, volume_pages: 1 };
+
+/// Room without limit, to test what spends it.
+pub(crate) fn ledger() -> Ledger {
+    Ledger::default()
+}
+
+/// The model: every block that may not be allocated, and why.
+#[derive(Default)]
+struct Model {
+    /// Runs of the direct transaction and of metadata, with their kind, and those of the pass.
+    held: Vec<(Run, GroupKind)>,
+    of_pass: Vec<Run>,
+    /// Blocks that are freed and may not be reused yet.
+    waiting: Vec<Run>,
+}
+
+fn blocks(run: Run) -> impl Iterator<Item = u64> {
+    run.addr.0..run.addr.0 + u64::from(run.len)
+}
+
+impl Model {
+    fn busy(&self) -> BTreeSet<u64> {
+        let held = self.held.iter().map(|h| h.0).chain(self.of_pass.iter().copied());
+        held.chain(self.waiting.iter().copied()).flat_map(blocks).collect()
+    }
+
+    fn groups_of_pass(&self) -> BTreeSet<u64> {
+        self.of_pass.iter().map(|r| r.addr.0 / u64::from(GROUP)).collect()
+    }
+}
+
+/// The space agrees with the model, and its sums with its bitmaps.
+fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCaseError> {
+    let busy = model.busy();
+    prop_assert_eq!(space.used_blocks(), busy.len() as u64);
+    let (mut free, mut index) = ([0u64; 2], [BTreeSet::new(), BTreeSet::new()]);
+    for (id, g) in (0..).map(GroupId).zip(&space.groups) {
+        if g.record.kind == GroupKind::Free {
+            prop_assert!(space.unused.contains(&id) && g.record.chunks.is_empty());
+            continue;
+        }
+        let maps = g.maps.as_ref().expect("no group was unloaded");
+        for block in 0..GROUP {
+            let addr = GEOMETRY.join(id, block).0;
+            prop_assert_eq!(maps.busy.get(block as usize), busy.contains(&addr), "block {}", addr);
+        }
+        let left = GROUP - g.busy;
+        free[kind_index(g.record.kind)] += u64::from(left);
+        if left > 0 {
+            index[kind_index(g.record.kind)].insert((class_of(left), id));
+        }
+    }
+    prop_assert_eq!(space.free, free);
+    prop_assert_eq!(&space.by_free, &index);
+    let chunks: u64 = devices.iter().map(|d| d.record().chunks - d.free_chunks()).sum();
+    prop_assert_eq!(chunks, space.used_groups().count() as u64);
+    Ok(())
+}
+
+/// What was allocated is free, of the right kind, and the pass's own.
+fn check_got(space: &Space, model: &Model, run: Run, kind: GroupKind, pass: bool) -> Result<(), TestCaseError> {
+    let busy = model.busy();
+    prop_assert!(run.len > 0 && blocks(run).all(|b| !busy.contains(&b)), "{run:?} was taken already");
+    let (id, block) = GEOMETRY.split(run.addr);
+    prop_assert!(block + run.len <= GROUP, "{run:?} is in two groups");
+    prop_assert_eq!(space.kind_of(run), kind);
+    let of_pass = model.groups_of_pass().contains(&u64::from(id.0));
+    prop_assert!(pass || !of_pass, "{run:?} is in a group of the pass");
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_block_is_given_out_twice(
+        steps in prop::collection::vec((0u8..10, 1u32..120, any::<prop::sample::Index>(), any::<bool>()), 1..160),
+    ) {
+        let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
+        let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
+        let mut model = Model::default();
+        for (what, want, at, flag) in steps {
+            match what {
+                0..=2 => {
+                    let kind = if flag { GroupKind::Data } else { GroupKind::Metadata };
+                    match space.alloc(&mut devices, kind, want, 0) {
+                        Alloc::Got(run) => {
+                            model.waiting.clear();
+                            model.waiting.extend(waiting(&space));
+                            check_got(&space, &model, run, kind, false)?;
+                            model.held.push((run, kind));
+                        }
+                        Alloc::Full if kind == GroupKind::Metadata => {
+                            prop_assert_eq!((space.free[1], space.formable(&devices)), (0, 0));
+                        }
+                        Alloc::Full => {}
+                        Alloc::NeedMaps(_) | Alloc::Joined(_) => prop_assert!(false, "all maps are loaded"),
+                    }
+                }
+                3 | 4 => loop {
+                    let quiet = |id: GroupId| flag || id.0 % 2 == 0;
+                    match space.alloc_for_pass(&mut devices, want, quiet) {
+                        Alloc::Joined(id) => prop_assert!(flag || id.0 % 2 == 0 || space.group(id).busy == 0),
+                        Alloc::Got(run) => {
+                            model.waiting.clear();
+                            model.waiting.extend(waiting(&space));
+                            check_got(&space, &model, run, GroupKind::Data, true)?;
+                            model.of_pass.push(run);
+                            break;
+                        }
+                        Alloc::Full => break,
+                        Alloc::NeedMaps(_) => prop_assert!(false, "all maps are loaded"),
+                    }
+                },
+                // It was taken in vain.
+                5 if !model.held.is_empty() => {
+                    let (run, _) = model.held.swap_remove(at.index(model.held.len()));
+                    space.release(run);
+                }
+                // A commit has freed it; with `flag` a read is about it.
+                6 if !model.held.is_empty() => {
+                    let (run, _) = model.held.swap_remove(at.index(model.held.len()));
+                    let pin = flag.then(|| space.pin());
+                    space.free_after_reads(vec![vec![run]]);
+                    PINS.with_borrow_mut(|pins| pins.extend(pin));
+                }
+                // Reads end, and what they kept becomes free.
+                7 => {
+                    PINS.with_borrow_mut(Vec::clear);
+                    while space.drain(3) {}
+                    prop_assert!(!space.has_limbo());
+                }
+                8 => space.dissolve_empty(&mut devices, 2),
+                9 => {
+                    let groups: BTreeSet<GroupId> = (0..12).map(GroupId).filter(|&id| space.group(id).of_pass).collect();
+                    groups.into_iter().for_each(|id| space.leave_pass(id));
+                    space.end_pass();
+                    model.held.extend(model.of_pass.drain(..).map(|run| (run, GroupKind::Data)));
+                }
+                _ => {}
+            }
+            model.waiting.clear();
+            model.waiting.extend(waiting(&space));
+            compare(&space, &model, &devices)?;
+        }
+        PINS.with_borrow_mut(Vec::clear);
+    }
+}
+
+thread_local! {
+    /// The pins of reads under way.
+    static PINS: std::cell::RefCell<Vec<Pin>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// What is in limbo: an allocation frees some of it in passing.
+fn waiting(space: &Space) -> Vec<Run> {
+    space.limbo.runs().collect()
+}
+
+#[test]
+fn freed_blocks_wait_for_reads_in_the_order_of_commits() {
+    let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
+    let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
+    let mut take = |space: &mut Space| match space.alloc(&mut devices, GroupKind::Data, 10, 0) {
+        Alloc::Got(run) => run,
+        _ => unreachable!("there is room"),
+    };
+    let (a, b) = (take(&mut space), take(&mut space));
+    let read = space.pin();
+    space.free_after_reads(vec![vec![a]]);
+    space.free_after_reads(vec![vec![b]]);
+    assert!(!space.drain(100));
+    assert_eq!(space.used_blocks(), 20, "the second waits for the first");
+    drop(read);
+    assert!(!space.drain(100));
+    assert_eq!((space.used_blocks(), space.has_limbo()), (0, false));
+    assert_eq!(a.addr, PoolAddr(0));
+}
+
+/// A free of a block that is not allocated is found before anything is changed.
+#[test]
+fn a_plan_that_does_not_fit_changes_nothing() {
+    let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
+    let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
+    let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, 0) else { unreachable!("there is room") };
+    let mut planned = Planned::default();
+    space.plan(&mut planned, run, true).expect("it is free by the durable bitmap");
+    let free = Run { addr: run.addr.plus(10), len: 1 };
+    assert_eq!(space.plan(&mut planned, free, false).expect_err("it is not allocated").kind, ErrorKind::Damaged);
+    let (place, bits) = planned.pop().expect("one page");
+    let before = space.install(place, &bits);
+    assert_eq!(space.note_page(place, &before, Generation(7)), PageChange::Changed);
+    assert_eq!(space.bitmap_generations(place.0)[0], Generation(7));
+    let mut planned = Planned::default();
+    space.plan(&mut planned, run, false).expect("it is allocated");
+    let (place, bits) = planned.pop().expect("one page");
+    let before = space.install(place, &bits);
+    assert_eq!(space.note_page(place, &before, Generation(9)), PageChange::Cleared);
+    assert_eq!(space.bitmap_generations(place.0)[0], Generation(0));
+}

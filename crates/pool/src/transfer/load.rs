@@ -1,0 +1,157 @@
+//! Loading what is not resident: nodes of trees, bitmaps of groups.
+
+use std::ops::DerefMut;
+
+use base::{BLOCK, Generation, GroupId, Slice};
+use btree::{Fault, Loader, NodeError, Store};
+use format::page::{PageId, PageKind, decode_bitmap, open_page};
+use queue::Class;
+use rt::sync::Event;
+
+use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::pool::Pool;
+use crate::space::{Maps, Pin};
+use crate::state::State;
+
+/// How the pool's nodes are loaded, by requests of a class.
+pub(crate) struct Nodes<'p>(pub &'p Pool, pub Class);
+
+impl Loader for Nodes<'_> {
+    type State = State;
+    type Error = PoolError;
+    type Pin = Pin;
+
+    fn state(&mut self) -> impl DerefMut<Target = State> {
+        self.0.state_mut()
+    }
+
+    fn store(st: &mut State) -> &mut Store {
+        st.forest.store_mut()
+    }
+
+    fn pin(st: &State) -> Pin {
+        st.space.pin()
+    }
+
+    async fn read(&mut self, fault: &Fault, pin: &Pin) -> Result<Slice> {
+        if !self.0.state().space.geometry().contains(fault.ptr.addr) {
+            return Err(damaged(fault, "its address is outside of the pool"));
+        }
+        self.0.read_verified(fault.ptr.addr, &[fault.ptr.crc], self.1, pin).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
+    }
+}
+
+impl Pool {
+    /// Runs a synchronous step over resident nodes until it needs no more.
+    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+        btree::resident(&mut Nodes(self, class), step).await
+    }
+
+    /// Brings a group's bitmaps into memory.
+    pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
+        loop {
+            let running = self.loading_maps().get(&id).map(Event::wait);
+            match running {
+                Some(wait) => wait.await,
+                None if self.state().space.has_maps(id) => return Ok(()),
+                None => break,
+            }
+        }
+        let event = Event::new();
+        self.loading_maps().insert(id, event.clone());
+        let outcome = self.read_maps(id).await;
+        self.loading_maps().remove(&id);
+        event.notify();
+        self.state_mut().space.enter_maps(id, outcome)
+    }
+
+    /// As [`Pool::load_maps`], to take blocks from the group: if they cannot be read, blocks of
+    /// other groups are taken from now on.
+    pub(crate) async fn load_maps_to_take(&self, id: GroupId) {
+        if let Err(e) = self.load_maps(id).await {
+            tracing::error!(
+                group = id.0,
+                "nothing is taken from a block group any more, its bitmap cannot be read: {e}"
+            );
+        }
+    }
+
+    /// Reads a group's bitmap pages: of each, the slot with exactly the generation that the group's
+    /// record names.
+    async fn read_maps(&self, id: GroupId) -> Result<Maps> {
+        let (geometry, uuid, generations) = {
+            let st = self.state();
+            (st.space.geometry(), st.identity.uuid, st.space.bitmap_generations(id))
+        };
+        let bits = geometry.group_blocks as usize;
+        let mut durable = base::Bitmap::new(bits);
+        let mut slots = [0; format::page::MAX_BITMAP_PAGES];
+        let words_per_page = format::page::BITS_PER_PAGE as usize / 64;
+        for i in 0..geometry.pages_per_group() {
+            let want = generations[i as usize];
+            if want == Generation(0) {
+                continue;
+            }
+            let page = PageId { pool_uuid: uuid, kind: PageKind::Bitmap, page: geometry.bitmap_page(id, i), slot: 0 };
+            let (slot, words) = self.read_bitmap_page(&page, want, geometry.bits_of_page(i) as usize).await?;
+            slots[i as usize] = slot;
+            durable.set_words(i as usize * words_per_page, &words);
+        }
+        Ok(Maps { busy: durable.clone(), durable, slots })
+    }
+
+    async fn read_bitmap_page(&self, page: &PageId, want: Generation, bits: usize) -> Result<(u8, Vec<u64>)> {
+        let offset = self.state().space.geometry().page_offset(page.page, 0);
+        let devices = self.state().devices.count();
+        let mut found = None;
+        let mut bad = Vec::new();
+        for d in 0..devices {
+            let Some(device) = self.disk(d) else { continue };
+            // Each by itself: the slot that does not count may be unreadable.
+            for slot in 0..2u8 {
+                let at = offset + u64::from(slot) * base::BLOCK_U64;
+                let (outcome, block) = device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
+                if outcome.is_err() {
+                    self.state_mut().devices.errors_mut(d).read += 1;
+                    continue;
+                }
+                let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else { continue };
+                if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
+                    found = Some((slot, words, block.freeze()));
+                    break;
+                }
+            }
+            if found.is_some() {
+                break;
+            }
+            self.state_mut().devices.errors_mut(d).checksum += 1;
+            bad.push(d);
+        }
+        let Some((slot, words, block)) = found else {
+            let what = format!("bitmap page {}: no device has its generation {want}", page.page);
+            return Err(PoolError::new(ErrorKind::Damaged, what));
+        };
+        // The committed version is put where it belongs on the devices that lost it. The page is
+        // not written otherwise meanwhile, because a commit loads the maps first.
+        for d in bad {
+            let at = offset + u64::from(slot) * base::BLOCK_U64;
+            let (Some(device), Ok(permit)) = (self.disk(d), self.permit()) else { continue };
+            let data = base::SliceList::from_iter([block.clone()]);
+            if device.write(permit, Class::Commit, at, data).await.is_ok() {
+                self.state_mut().devices.errors_mut(d).healed += 1;
+            }
+        }
+        Ok((slot, words))
+    }
+}
+
+fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
+    PoolError::new(
+        ErrorKind::Damaged,
+        format!("tree {:#x}: the node at block {}: {why}; run forebay check", fault.tree, fault.ptr.addr),
+    )
+}

@@ -1,0 +1,257 @@
+//! Reading and writing the copies of pool blocks: verified, healed, and without those devices that
+//! fail.
+
+use std::rc::Rc;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Buf, Crc, IoError, PoolAddr, Slice, SliceList, crc32c};
+use queue::Class;
+
+use crate::devices::standing::Permit;
+use crate::devices::{Disk, Outcomes};
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::pool::Pool;
+use crate::space::{Pin, Run};
+
+/// How often a failed write is tried again before its device is dropped.
+const WRITE_RETRIES: u32 = 2;
+
+impl Pool {
+    /// Reads `crcs.len()` blocks from `addr` on, inside one group, and verifies each against its
+    /// checksum. Blocks that are bad in one copy are taken from another and rewritten. `pin` keeps
+    /// the blocks from being given to others meanwhile.
+    pub(crate) async fn read_verified(&self, addr: PoolAddr, crcs: &[Crc], class: Class, pin: &Pin) -> Result<Slice> {
+        let copies = self.state().copies_of(addr);
+        let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
+        let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
+        let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;
+        if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
+            return Ok(buf.freeze());
+        }
+        let bad = match outcome {
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
+            Err(e) => {
+                self.state_mut().devices.note_read_error(first, offset, e);
+                vec![true; crcs.len()]
+            }
+        };
+        Box::pin(self.repair(addr, crcs, class, pin, buf, bad, &copies)).await
+    }
+
+    /// The slow path of a read: finds a good version of every block marked `bad` and rewrites the
+    /// copies that are not.
+    #[allow(clippy::too_many_arguments, reason = "the state of one read, handed over once")]
+    async fn repair(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+        pin: &Pin,
+        mut buf: Buf,
+        bad: Vec<bool>,
+        copies: &[(usize, u64)],
+    ) -> Result<Slice> {
+        let mut heals: Vec<(usize, u64, usize)> = Vec::new();
+        for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
+            let mut good = None;
+            let mut broken = Vec::new();
+            for &(d, start) in copies {
+                let Some(device) = self.disk(d) else { continue };
+                let offset = start + (i * BLOCK) as u64;
+                let (outcome, block) = device.read(class, offset, self.rt().bufs().take(BLOCK)).await;
+                match outcome {
+                    Ok(()) if crc32c(&block) == crcs[i] => {
+                        if good.is_none() {
+                            good = Some(block);
+                        }
+                        break;
+                    }
+                    Ok(()) => {
+                        self.state_mut().devices.note_bad_block(d, offset);
+                        broken.push((d, offset));
+                    }
+                    Err(e) => {
+                        self.state_mut().devices.note_read_error(d, offset, e);
+                        broken.push((d, offset));
+                    }
+                }
+            }
+            let Some(good) = good else {
+                return Err(PoolError::new(
+                    ErrorKind::Io,
+                    format!("block {} of the pool: no good copy ({} tried)", addr.0 + i as u64, broken.len()),
+                ));
+            };
+            buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
+            heals.extend(broken.into_iter().map(|(d, offset)| (d, offset, i)));
+        }
+        let whole = buf.freeze();
+        if !heals.is_empty() {
+            let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
+            drop(self.rt().spawn(async move {
+                for (d, offset, i) in heals {
+                    pool.heal(d, offset, data.cut(i * BLOCK, BLOCK)).await;
+                }
+                drop(pin);
+            }));
+        }
+        Ok(whole)
+    }
+
+    async fn heal(&self, d: usize, offset: u64, good: Slice) {
+        let (Some(device), Ok(permit)) = (self.disk(d), self.permit()) else { return };
+        let data = SliceList::from_iter([good]);
+        match self.write_one(permit, (d, &device), offset, &data, Class::Foreground).await {
+            Ok(()) => self.state_mut().devices.errors_mut(d).healed += 1,
+            Err(e) => {
+                tracing::error!(offset, "a bad block could not be rewritten: {e}");
+                let mut st = self.state_mut();
+                st.devices.errors_mut(d).write += 1;
+                // Space may come back.
+                if !e.is_no_space() {
+                    st.fail_devices(&[d]);
+                }
+            }
+        }
+    }
+
+    /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool
+    /// cannot do without it: then, and if there is no space under a device, the write fails.
+    pub(crate) async fn write_copies(&self, addr: PoolAddr, data: SliceList, class: Class) -> Result<()> {
+        let copies = self.state().copies_of(addr);
+        if copies.is_empty() {
+            return Err(no_copy(addr));
+        }
+        let places: Vec<_> = copies.into_iter().collect();
+        self.write_places(&places, data, class).await
+    }
+
+    /// Writes all copies of `data`, which goes to `runs` in this order.
+    pub(crate) async fn write_runs(&self, runs: &[Run], data: SliceList, class: Class) -> Result<()> {
+        if let [run] = runs {
+            return self.write_copies(run.addr, data, class).await;
+        }
+        let mut tasks = Vec::with_capacity(runs.len());
+        let mut at = 0;
+        for run in runs {
+            let len = run.len as usize * BLOCK;
+            let (pool, part, addr) = (self.clone(), slice(&data, at, len), run.addr);
+            at += len;
+            tasks.push(self.rt().spawn(async move { pool.write_copies(addr, part, class).await }));
+        }
+        // All of them, whatever the first says: none may still be in flight when its blocks are
+        // given back.
+        let mut outcome = Ok(());
+        for t in tasks {
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
+        }
+        outcome
+    }
+
+    /// Writes `data` to every place (device, offset in bytes) at once, with the policy of
+    /// [`Pool::write_copies`].
+    pub(crate) async fn write_places(&self, places: &[(usize, u64)], data: SliceList, class: Class) -> Result<()> {
+        let permit = self.permit()?;
+        let data = Rc::new(data);
+        let (&(d0, offset0), others) = match places.split_first() {
+            Some(split) => split,
+            None => return Err(PoolError::new(ErrorKind::Missing, "no device is left to write to")),
+        };
+        let others: Vec<_> = others
+            .iter()
+            .map(|&(d, offset)| {
+                let (pool, data) = (self.clone(), data.clone());
+                (d, self.rt().spawn(async move { pool.write_live(permit, d, offset, &data, class).await }))
+            })
+            .collect();
+        let mut outcomes = vec![(d0, self.write_live(permit, d0, offset0, &data, class).await)];
+        for (d, task) in others {
+            if let Some(outcome) = task.await {
+                outcomes.push((d, outcome));
+            }
+        }
+        self.judge(outcomes, false)
+    }
+
+    /// Writes one copy of what other devices have. A device that cannot is dropped, as
+    /// [`Pool::write_copies`] does.
+    pub(crate) async fn write_lacking(&self, d: usize, offset: u64, data: SliceList, class: Class) -> Result<()> {
+        let outcome = self.write_live(self.permit()?, d, offset, &data, class).await;
+        self.judge(vec![(d, outcome)], true)
+    }
+
+    /// What several devices' outcomes of one write mean for the whole: those that failed are
+    /// dropped, all of them, if the pool can do without; else the write has failed, and can be
+    /// tried again. `others`: devices that were not written to have it.
+    fn judge(&self, outcomes: Outcomes, others: bool) -> Result<()> {
+        let mut st = self.state_mut();
+        // Want of space comes first, whatever else went wrong: nothing is dropped for it.
+        if let Some((device, e)) = st.devices.without_space(&outcomes) {
+            return Err(PoolError::from_io(e, format!("no space under {device}; free some there")));
+        }
+        let any_good = others || outcomes.iter().any(|(_, o)| o.is_ok());
+        let mut failed = st.devices.note_write_errors(outcomes, "write");
+        let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
+        if any_good && st.fail_devices(&rows) {
+            return Ok(());
+        }
+        Err(if failed.is_empty() {
+            PoolError::new(ErrorKind::Missing, "write: no device is left")
+        } else {
+            let (_, e, what) = failed.swap_remove(0);
+            PoolError::from_io(e, what)
+        })
+    }
+
+    async fn write_live(
+        &self,
+        permit: Permit,
+        d: usize,
+        offset: u64,
+        data: &SliceList,
+        class: Class,
+    ) -> std::result::Result<(), IoError> {
+        match self.disk(d) {
+            Some(device) => self.write_one(permit, (d, &device), offset, data, class).await,
+            None => Err(IoError::GONE),
+        }
+    }
+
+    async fn write_one(
+        &self,
+        permit: Permit,
+        (d, device): (usize, &Disk),
+        offset: u64,
+        data: &SliceList,
+        class: Class,
+    ) -> std::result::Result<(), IoError> {
+        let mut tries = 0;
+        loop {
+            match device.write(permit, class, offset, data.clone()).await {
+                Err(e) if tries < WRITE_RETRIES && !e.is_no_space() && self.state().devices.is_live(d) => {
+                    tries += 1;
+                    tracing::warn!(offset, "write failed, trying again: {e}");
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+fn no_copy(addr: PoolAddr) -> PoolError {
+    PoolError::new(ErrorKind::Missing, format!("block {addr} of the pool: every device that holds a copy is missing"))
+}
+
+/// `len` bytes of `data` from `from` on.
+fn slice(data: &SliceList, from: usize, len: usize) -> SliceList {
+    let mut out = SliceList::new();
+    let (mut at, end) = (0, from + len);
+    for s in data {
+        let (a, b) = (from.max(at), end.min(at + s.len()));
+        if a < b {
+            out.push(s.cut(a - at, b - a));
+        }
+        at += s.len();
+    }
+    out
+}

@@ -1,0 +1,136 @@
+//! Writing the changed nodes of trees, of a commit or of a write-back pass: gathered into runs of
+//! neighbouring blocks, each run by one request.
+
+use base::{BLOCK, Buf, Generation, PoolAddr, SliceList};
+use btree::{Tree, WriteOut};
+use format::node::RootPtr;
+use format::page::GroupKind;
+use queue::Class;
+
+use super::writes::Writes;
+use crate::error::Result;
+use crate::pool::Pool;
+use crate::space::{Alloc, Run, push_run};
+use crate::txn::Kind;
+
+/// Nodes that are serialised before other tasks get a turn.
+const SLICE: usize = 64;
+/// Nodes written by one request.
+const NODES_PER_WRITE: u64 = 64;
+
+/// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
+pub(crate) struct NodeWriter<'w> {
+    pool: Pool,
+    kind: Kind,
+    run: Option<NodeRun>,
+    /// The blocks that nodes got.
+    blocks: &'w mut Vec<Run>,
+    writes: &'w mut Writes,
+}
+
+/// Blocks taken for nodes, and how many of them have one.
+struct NodeRun {
+    at: Run,
+    filled: u32,
+    buf: Buf,
+}
+
+impl<'w> NodeWriter<'w> {
+    /// For a transaction of this kind. The blocks of its nodes are appended to `blocks`.
+    pub fn new(pool: &Pool, kind: Kind, blocks: &'w mut Vec<Run>, writes: &'w mut Writes) -> NodeWriter<'w> {
+        NodeWriter { pool: pool.clone(), kind, run: None, blocks, writes }
+    }
+
+    /// Writes what `generation` has changed in a tree; returns the root. If it fails,
+    /// [`NodeWriter::finish`] is called all the same.
+    pub async fn tree(&mut self, tree: &Tree, generation: Generation) -> Result<Option<RootPtr>> {
+        let mut out = WriteOut::new(tree, generation);
+        while self.slice(&mut out).await? {
+            self.pool.rt().yield_now().await;
+        }
+        Ok(out.root())
+    }
+
+    /// Serialises up to a slice of nodes; false after the last.
+    async fn slice(&mut self, out: &mut WriteOut) -> Result<bool> {
+        for _ in 0..SLICE {
+            if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
+                self.send().await;
+                let at = self.take_run().await?;
+                let buf = self.pool.rt().bufs().take(at.len as usize * BLOCK);
+                self.run = Some(NodeRun { at, filled: 0, buf });
+            }
+            let Some(run) = &mut self.run else { unreachable!("it was just made") };
+            let next = run.at.addr.plus(u64::from(run.filled));
+            let from = run.filled as usize * BLOCK;
+            let place = &mut run.buf[from..from + BLOCK];
+            let written = out.next(self.pool.state_mut().forest.store_mut(), &mut || Some(next), place);
+            match written {
+                Ok(None) => return Ok(false),
+                Ok(Some(addr)) if addr == next => {
+                    run.filled += 1;
+                    if self.kind == Kind::Direct {
+                        self.pool.state_mut().txns.nodes_placed(1);
+                    }
+                }
+                Ok(Some(addr)) => {
+                    // It has its address from an earlier try.
+                    let again = self.pool.rt().bufs().copy_of(place);
+                    self.write(addr, again).await;
+                }
+                Err(btree::OutOfSpace) => unreachable!("an address was offered"),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes blocks for the next nodes.
+    async fn take_run(&self) -> Result<Run> {
+        loop {
+            let want = match self.kind {
+                Kind::Direct => self.pool.state().txns.nodes_left().clamp(1, NODES_PER_WRITE),
+                Kind::Pass => NODES_PER_WRITE,
+            };
+            let got = self.pool.state_mut().alloc(GroupKind::Metadata, want as u32);
+            match got {
+                Alloc::Got(run) => return Ok(run),
+                Alloc::NeedMaps(id) => self.pool.load_maps_to_take(id).await,
+                Alloc::Joined(_) | Alloc::Full => {
+                    return Err(self.pool.state().space.no_room("no room for metadata in the pool"));
+                }
+            }
+        }
+    }
+
+    /// Writes what the current run holds and gives back the blocks that got no node.
+    async fn send(&mut self) {
+        let Some(NodeRun { at, filled, mut buf }) = self.run.take() else { return };
+        let group_blocks = {
+            let mut st = self.pool.state_mut();
+            if filled < at.len {
+                st.space.release(Run { addr: at.addr.plus(u64::from(filled)), len: at.len - filled });
+            }
+            st.space.geometry().group_blocks
+        };
+        if filled == 0 {
+            return;
+        }
+        if self.kind == Kind::Direct {
+            self.pool.metrics_mut().nodes += u64::from(filled);
+        }
+        push_run(self.blocks, Run { addr: at.addr, len: filled }, group_blocks);
+        buf.truncate(filled as usize * BLOCK);
+        self.write(at.addr, buf).await;
+    }
+
+    async fn write(&mut self, addr: PoolAddr, buf: Buf) {
+        let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
+        let task = self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await });
+        self.writes.add(task).await;
+    }
+
+    /// Sends what is gathered, without waiting for it.
+    pub async fn finish(mut self) {
+        self.send().await;
+    }
+}

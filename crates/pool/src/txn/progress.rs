@@ -1,0 +1,152 @@
+//! How far commits are: which transactions are open, which one is being committed, which one is
+//! durable.
+
+use base::Generation;
+
+use super::{Kind, Txn, not_open};
+use crate::error::{ErrorKind, PoolError, Result};
+use crate::space::Reservation;
+
+/// The numbers that an edit goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Generations {
+    /// Of the open direct transaction.
+    pub open: Generation,
+    /// Of the one that is being committed.
+    pub committing: Option<Generation>,
+    /// Of the durable one.
+    pub committed: Generation,
+}
+
+impl Generations {
+    /// Of the trees that join a write-back pass now.
+    pub fn of_pass(&self) -> Generation {
+        Generation(self.open.0 - 1)
+    }
+}
+
+/// The open transactions, and the generations of commits.
+pub(crate) struct Progress {
+    open: Txn,
+    /// The open write-back pass.
+    pass: Option<Txn>,
+    committing: Option<Generation>,
+    /// Nodes of the running commit that have no address yet.
+    nodes_left: u64,
+    committed: Generation,
+    /// The newest generation that the superblocks of all devices in use say. A crash may have left
+    /// some without the committed one.
+    known: Generation,
+    /// Of the newest superblock.
+    sequence: u64,
+}
+
+impl Progress {
+    /// After an open: `open` is the first generation of this incarnation.
+    pub fn new(committed: Generation, known: Generation, open: Generation, sequence: u64) -> Progress {
+        let open = Txn::direct(open);
+        Progress { open, pass: None, committing: None, nodes_left: 0, committed, known, sequence }
+    }
+
+    pub fn generations(&self) -> Generations {
+        Generations { open: self.open.generation(), committing: self.committing, committed: self.committed }
+    }
+
+    /// The open direct transaction.
+    pub fn open(&self) -> &Txn {
+        &self.open
+    }
+
+    pub fn open_mut(&mut self) -> &mut Txn {
+        &mut self.open
+    }
+
+    /// The open write-back pass.
+    pub fn pass(&self) -> Option<&Txn> {
+        self.pass.as_ref()
+    }
+
+    /// A transaction of a kind. Error: there is no open pass.
+    pub fn txn_mut(&mut self, kind: Kind) -> Result<&mut Txn> {
+        match kind {
+            Kind::Direct => Ok(&mut self.open),
+            Kind::Pass => self.pass.as_mut().ok_or_else(not_open),
+        }
+    }
+
+    /// Opens a pass, which takes all of `room`. There is one at a time.
+    pub fn begin_pass(&mut self, room: &mut Reservation) -> Result<()> {
+        if self.pass.is_some() {
+            return Err(PoolError::new(ErrorKind::Invalid, "a write-back pass is open already"));
+        }
+        self.pass = Some(Txn::pass(room.split_all()));
+        Ok(())
+    }
+
+    /// Ends the pass.
+    pub fn take_pass(&mut self) -> Option<Txn> {
+        self.pass.take()
+    }
+
+    /// Nodes that have no address yet, of direct transactions.
+    pub fn dirty_nodes(&self) -> u64 {
+        self.open.dirty_nodes() + self.nodes_left
+    }
+
+    /// Ends the open transaction, and opens the next one. O(1).
+    pub fn freeze(&mut self) -> Txn {
+        let generation = self.open.generation();
+        self.committing = Some(generation);
+        self.nodes_left = self.open.dirty_nodes();
+        std::mem::replace(&mut self.open, Txn::direct(Generation(generation.0 + 2)))
+    }
+
+    /// The transaction that is being committed.
+    pub fn committing(&self) -> Option<Generation> {
+        self.committing
+    }
+
+    /// Nodes of the running commit that have no address yet.
+    pub fn nodes_left(&self) -> u64 {
+        self.nodes_left
+    }
+
+    /// So many nodes of the running commit have their addresses.
+    pub fn nodes_placed(&mut self, nodes: u64) {
+        self.nodes_left = self.nodes_left.saturating_sub(nodes);
+    }
+
+    /// The running commit is durable.
+    pub fn complete(&mut self, generation: Generation) {
+        self.committed = generation;
+        self.known = generation;
+        self.committing = None;
+        self.nodes_left = 0;
+    }
+
+    /// The durable transaction.
+    pub fn committed(&self) -> Generation {
+        self.committed
+    }
+
+    /// The newest commit that all superblocks say.
+    pub fn known(&self) -> Generation {
+        self.known
+    }
+
+    /// All devices in use have the superblock of the committed transaction.
+    pub fn all_know(&mut self) {
+        self.known = self.committed;
+    }
+
+    /// Of the newest superblock.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Of the next superblock.
+    pub fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}

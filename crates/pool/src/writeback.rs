@@ -1,0 +1,11 @@
+//! What exists for write-back: passes, which carry a cut of the cache into the pool, and the
+//! staging volumes of writes that went past the cache. The contract with the cache is in
+//! [`attached`](crate::attached).
+
+mod cache;
+mod pass;
+mod staging;
+mod warm;
+
+pub use pass::Pass;
+pub use staging::Staging;

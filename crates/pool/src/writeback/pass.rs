@@ -1,0 +1,206 @@
+//! Write-back passes: a second transaction, open beside the direct one and published at once.
+//!
+//! A pass writes into free space and edits private clones of trees: of the mapping trees of its
+//! volumes, and of the checksum trees of the groups that it allocates from. Nothing else edits
+//! those meanwhile: direct writes take no block of its groups (nor does it take groups of which
+//! they have taken some), its volumes write back, and what a shrink left of them is freed when it
+//! has ended. Readers and direct commits see the published trees. So a direct commit contains
+//! nothing of the pass, and a crash leaves nothing of it but free space.
+//!
+//! To publish it, its nodes are written first; then, in one step, its trees take the place of the
+//! published ones and its lists join the open transaction, whose commit makes all of it durable,
+//! together with the epoch, in one superblock.
+//!
+//! **Space** is reserved ahead ([`Pool::reserve`]): direct writes may take what is left. A pass
+//! writes within the reservation that it was given.
+//!
+//! **Adoption** takes over what stands in a staging volume ([`Pass::adopt`]). A crash or an abort
+//! leaves the staging volume as it was. What is left in it, because it was not asked for, is freed
+//! as any deleted volume's.
+
+use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, SliceList, VolumeId};
+use btree::Tree;
+use format::page::GroupKind;
+use queue::Class;
+
+use crate::attached::Published;
+use crate::error::Result;
+use crate::forest::{Change, Edited};
+use crate::pool::Pool;
+use crate::space::Reservation;
+use crate::transfer::{NodeWriter, Writes};
+use crate::txn::{Kind, not_open};
+
+/// Runs that are given back before other tasks get a turn.
+const SLICE: usize = 64;
+
+/// An open write-back pass; clones are the same.
+#[derive(Clone)]
+pub struct Pass(Pool);
+
+/// A tree that a pass edits.
+#[derive(Clone, Copy)]
+enum TreeOf {
+    /// The mapping of a volume.
+    Volume(VolumeId),
+    /// The checksums of a group.
+    Group(GroupId),
+}
+
+impl Pool {
+    /// Opens the write-back pass; there is one at a time. It takes all of `room`, and writes no
+    /// more blocks than that.
+    pub fn begin_pass(&self, room: &mut Reservation) -> Result<Pass> {
+        let mut st = self.state_mut();
+        st.standing.permit()?;
+        st.txns.begin_pass(room)?;
+        Ok(Pass(self.clone()))
+    }
+
+    /// Commits the direct transaction, whatever is in it.
+    pub(crate) async fn commit_direct(&self) -> Result<()> {
+        self.state_mut().txns.open_mut().need_superblock();
+        self.commit().await
+    }
+}
+
+impl Pass {
+    pub(super) fn pool(&self) -> &Pool {
+        &self.0
+    }
+
+    /// Writes whole blocks, of these checksums, into free space; they become the content of the
+    /// volume from `lba` on when the pass is published.
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: SliceList, crcs: &[Crc]) -> Result<()> {
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        assert_eq!(bytes, crcs.len() * BLOCK);
+        let runs = self.0.take_blocks(Kind::Pass, crcs.len() as u32).await?;
+        let outcome = match self.0.write_runs(&runs, data, Class::Commit).await {
+            Ok(()) => self.edit(&Change::Map { volume, lba, runs: &runs, crcs }).await.map(drop),
+            Err(e) => Err(e),
+        };
+        if outcome.is_err() {
+            return self.0.give_back(Kind::Pass, &runs, outcome);
+        }
+        outcome
+    }
+
+    /// Unmaps `[lba, end)` when the pass is published.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.edit_all((lba, end), |range| Change::Unmap { volume, range }).await
+    }
+
+    /// What `staging` maps in `[lba, end)` becomes what `volume` has there, and is not `staging`'s
+    /// any more, when the pass is published. What it does not map is not touched.
+    /// [`NotFound`](crate::ErrorKind::NotFound): the volume was deleted, or an earlier pass has
+    /// published this already.
+    pub async fn adopt(&self, staging: VolumeId, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.edit_all((lba, end), |range| Change::Adopt { staging, volume, range }).await
+    }
+
+    /// Makes a change of a range, part by part.
+    async fn edit_all(&self, (lba, end): (Lba, Lba), change: impl Fn((Lba, Lba)) -> Change<'static>) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            at = self.edit(&change((at, end))).await?;
+            self.0.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Makes a part of a change; returns how far it came.
+    async fn edit(&self, change: &Change<'_>) -> Result<Lba> {
+        loop {
+            match self.0.resident(Class::Commit, |st| st.edit(Kind::Pass, change)).await? {
+                Edited::Upto(lba) => return Ok(lba),
+                Edited::Busy => self.0.commit_direct().await?,
+            }
+        }
+    }
+
+    /// Makes everything of the pass durable and visible, and `epoch`, cut at `taken_at`, the
+    /// published one, at once. After an error nothing was published, unless it says that the commit
+    /// failed: that is tried again by the pool, and then publishes all of it. Staging volumes of
+    /// `epoch` and those before it end with it.
+    pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
+        let cut = Published { epoch, taken_at: self.0.unix_time(taken_at) };
+        self.write_nodes().await?;
+        let ended = {
+            let mut st = self.0.state_mut();
+            let permit = st.standing.permit()?;
+            st.merge_pass(permit, cut)?;
+            st.end_stagings(|_, of| of <= epoch)
+        };
+        self.0.pass_ended().notify();
+        // Also if the commit fails: what it publishes is what counts from now on.
+        self.0.reap_each(ended);
+        self.0.commit().await
+    }
+
+    /// Writes the nodes of the pass's trees.
+    async fn write_nodes(&self) -> Result<()> {
+        let (volumes, groups) = {
+            let st = self.0.state();
+            let txn = st.txns.pass().ok_or_else(not_open)?;
+            (txn.volumes(), txn.groups())
+        };
+        let volumes = volumes.into_iter().map(|(id, joined)| (TreeOf::Volume(id), joined.generation));
+        let groups = groups.into_iter().map(|(id, generation)| (TreeOf::Group(id), generation));
+        let (mut blocks, mut writes, mut trees) = (Vec::new(), Writes::of_pass(), Vec::new());
+        let mut writer = NodeWriter::new(&self.0, Kind::Pass, &mut blocks, &mut writes);
+        let mut sent = Ok(());
+        for (of, generation) in volumes.chain(groups) {
+            let Some(tree) = self.tree(of) else { continue };
+            sent = writer.tree(&tree, generation).await.map(drop);
+            if sent.is_err() {
+                break;
+            }
+            trees.push((of, tree));
+        }
+        writer.finish().await;
+        // Also after a failure: the blocks are the pass's, and writes under way must end first.
+        let written = writes.finish().await;
+        let mut st = self.0.state_mut();
+        let group_blocks = st.space.geometry().group_blocks;
+        let txn = st.txns.txn_mut(Kind::Pass)?;
+        blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
+        sent.and(written.map(drop))?;
+        for (of, tree) in &trees {
+            match *of {
+                TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
+                TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+            }
+        }
+        Ok(())
+    }
+
+    /// The pass's version of a tree.
+    fn tree(&self, of: TreeOf) -> Option<Tree> {
+        let st = self.0.state();
+        match of {
+            TreeOf::Volume(id) => st.forest.mapping_of(Kind::Pass, id).cloned(),
+            TreeOf::Group(id) => st.forest.sums_of(Kind::Pass, id).cloned(),
+        }
+    }
+
+    /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
+    /// and nothing is done, after it was published.
+    pub async fn abort(self) -> Option<Reservation> {
+        let (allocs, room) = self.0.state_mut().give_up_pass()?;
+        self.0.pass_ended().notify();
+        let mut room = room?;
+        for part in allocs.chunks(SLICE) {
+            {
+                let mut st = self.0.state_mut();
+                for &run in part {
+                    if st.space.kind_of(run) == GroupKind::Data {
+                        room.restore(u64::from(run.len));
+                    }
+                    st.space.release(run);
+                }
+            }
+            self.0.rt().yield_now().await;
+        }
+        Some(room)
+    }
+}
