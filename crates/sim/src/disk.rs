@@ -469,6 +469,7 @@ impl Disk {
     pub fn revive(&mut self) {
         self.dead = false;
         self.fails_flushes = None;
+        self.flaky.heal();
     }
 
     /// Decides which of the versions that were not stable survive.

@@ -63,7 +63,7 @@ pub enum Fault {
     /// The next write or flush is done but reported as failed with EIO.
     FailNextButDo,
     /// The next `times` reads that touch the range fail with EIO; later reads succeed. This
-    /// outlasts boots.
+    /// outlasts boots. It ends early when the disk is [revived](crate::World::revive).
     FailReads {
         /// Bytes from the start of the disk.
         offset: u64,
@@ -186,6 +186,11 @@ impl Flaky {
 
     pub fn add(&mut self, range: (u64, u64), times: u32) {
         self.ranges.push((range, times));
+    }
+
+    /// Ends all requested failures of reads.
+    pub fn heal(&mut self) {
+        self.ranges.clear();
     }
 
     /// Whether a read of readable sectors fails now.

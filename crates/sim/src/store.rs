@@ -78,15 +78,18 @@ enum Survival {
     Prefixes,
     /// All writes below this sequence number, and no others.
     Until(u64),
+    /// All writes from this sequence number on, and none before them.
+    From(u64),
 }
 
 impl Survival {
     fn by_chance(rng: &mut Prng, first_seq: u64, end_seq: u64) -> Survival {
-        match rng.below(6) {
+        match rng.below(7) {
             0 => Survival::All,
             1 => Survival::Nothing,
             2 | 3 => Survival::Sectors([8, 64, 128, 192, 248][rng.below(5) as usize]),
             4 => Survival::Prefixes,
+            5 => Survival::From(rng.range(first_seq, end_seq + 1)),
             _ => Survival::Until(rng.range(first_seq, end_seq + 1)),
         }
     }
@@ -105,6 +108,7 @@ impl Survival {
                 _ => sector.wrapping_sub(first) < (of_write >> 8) % (len + 1),
             },
             Survival::Until(end) => seq < end,
+            Survival::From(first) => seq >= first,
         }
     }
 }

@@ -38,6 +38,8 @@ enum Count {
     Operations,
     /// Writes to a disk.
     Writes(FileId),
+    /// Writes with FUA to a disk.
+    DurableWrites(FileId),
 }
 
 struct State {
@@ -52,14 +54,19 @@ struct State {
     idle: Idle,
     /// Number of operations so far.
     submitted: u64,
-    /// Number of writes so far to each disk.
-    writes: Vec<u64>,
+    /// Number of writes so far to each disk, and how many of them had FUA.
+    writes: Vec<(u64, u64)>,
     /// Tasks that wait until a count reaches a number.
     waiting: Vec<(Count, u64, Waker)>,
     rng: Prng,
     hash: u64,
     trace: bool,
+    /// Calls of `wait` since time moved last.
+    at_once: u64,
 }
+
+/// Calls of `wait` at one moment of virtual time after which a boot counts as one that never ends.
+const MOST_AT_ONCE: u64 = 200_000;
 
 /// Measures the time in which all watched disks were idle.
 #[derive(Default)]
@@ -122,6 +129,7 @@ impl World {
             hash: mix64(seed),
             rng,
             trace: false,
+            at_once: 0,
         })))
     }
 
@@ -187,8 +195,8 @@ impl World {
         true
     }
 
-    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`], and flushes that
-    /// [always](crate::Times::Always) fail. A disk that was dead comes back with its stable
+    /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`],
+    /// [`Fault::FailReads`], and flushes that [always](crate::Times::Always) fail. A disk that was dead comes back with its stable
     /// content, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
@@ -236,6 +244,11 @@ impl World {
     /// Waits until `n` more writes to `disk` were submitted in this boot.
     pub async fn after_writes(&self, disk: FileId, n: u64) {
         self.after(Count::Writes(disk), n).await;
+    }
+
+    /// Waits until `n` more writes with FUA to `disk` were submitted in this boot.
+    pub async fn after_durable_writes(&self, disk: FileId, n: u64) {
+        self.after(Count::DurableWrites(disk), n).await;
     }
 
     async fn after(&self, count: Count, n: u64) {
@@ -383,17 +396,20 @@ impl State {
     fn reached(&self, count: Count) -> u64 {
         match count {
             Count::Operations => self.submitted,
-            Count::Writes(disk) => self.writes.get(disk.0 as usize).copied().unwrap_or(0),
+            Count::Writes(disk) => self.writes.get(disk.0 as usize).map_or(0, |n| n.0),
+            Count::DurableWrites(disk) => self.writes.get(disk.0 as usize).map_or(0, |n| n.1),
         }
     }
 
     /// Counts an operation, and wakes the tasks that wait for it.
     fn count(&mut self, op: &Op) {
         self.submitted += 1;
-        if let Op::Write { file, .. } = op {
-            self.writes.resize(self.disks.len(), 0);
+        if let Op::Write { file, fua, .. } = op {
+            self.writes.resize(self.disks.len(), (0, 0));
             // A write to a file that does not exist fails later.
-            self.writes.get_mut(file.0 as usize).into_iter().for_each(|n| *n += 1);
+            if let Some(n) = self.writes.get_mut(file.0 as usize) {
+                *n = (n.0 + 1, n.1 + u64::from(*fua));
+            }
         }
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|(count, at, waker)| {
@@ -512,7 +528,7 @@ impl State {
     }
 
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) {
-        let first = done.len();
+        let (first, began) = (done.len(), self.now);
         loop {
             let next = self.events.peek().map(|e| e.0.0);
             match (next, until) {
@@ -530,6 +546,8 @@ impl State {
                 self.happen(event, done);
             }
         }
+        self.at_once = if self.now == began { self.at_once + 1 } else { 0 };
+        assert!(self.at_once < MOST_AT_ONCE, "time stands still at {began} ns: a task never rests");
         for c in &done[first..] {
             if self.trace {
                 eprintln!("{:>14} {} < {:?}", self.now, c.id.0, c.result);

@@ -48,6 +48,9 @@ fn size(env: &Env, sector: u64) -> u64 {
     if env.settings.huge && env.one_in(3) {
         return [1 << 30, 1 << 40, 1 << 50][env.below(3) as usize] - env.below(3) * sector;
     }
+    if env.settings.full_size {
+        return env.settings.volume_bytes;
+    }
     let blocks = 1 + env.below(env.settings.volume_bytes / 4096);
     if env.one_in(3) { (blocks * 4096 / sector).saturating_sub(env.below(7)).max(1) * sector } else { blocks * 4096 }
 }

@@ -36,6 +36,7 @@ struct Context {
     /// The volume's least size and number of resizes when it began.
     size: u64,
     resizes: u64,
+    offset: u64,
     end: u64,
     what: &'static str,
     /// It takes space.
@@ -146,7 +147,7 @@ impl Client {
         }
         let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
         let began = env.world.now().0;
-        let context = Context { volume: id, began, size, resizes, end: offset + len, what, takes };
+        let context = Context { volume: id, began, size, resizes, offset, end: offset + len, what, takes };
         match what {
             "read" => self.read(context, front, offset, len).await,
             "flush" => self.flush(context, front).await,
@@ -230,6 +231,9 @@ impl Client {
         if !closed {
             env.model.borrow_mut().end(id, op, outcome.is_ok(), fua);
         }
+        if fua && outcome.is_ok() {
+            env.note_flush();
+        }
         if let Err(e) = outcome {
             self.judge(&context, &e);
         }
@@ -280,7 +284,10 @@ impl Client {
         self.tell(op, &outcome, false);
         env.count("flush", 1);
         match outcome {
-            Ok(()) => env.model.borrow_mut().end_flush(context.volume, from),
+            Ok(()) => {
+                env.model.borrow_mut().end_flush(context.volume, from);
+                env.note_flush();
+            }
             Err(e) => self.judge(&context, &e),
         }
     }
@@ -343,7 +350,10 @@ impl Client {
             }
             Why::Io => {
                 env.count("requests failed", 1);
-                env.errors_allowed()
+                match context.what {
+                    "read" => env.may_be_unreadable(context.volume, context.offset, context.end - context.offset),
+                    _ => env.errors_allowed(),
+                }
             }
             Why::Odd => false,
         };

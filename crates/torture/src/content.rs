@@ -26,9 +26,14 @@ fn encode(sector: &mut [u8], volume: u32, number: u64, write: u64) {
     }
 }
 
-/// Whether a sector is of some volume's content, as its head says.
-pub fn is_data(sector: &[u8]) -> bool {
-    sector[..8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b)) >> 32 == MAGIC
+/// The volume and the sector whose content this is, as its head says; `None` if it is no content.
+pub fn place_of(sector: &[u8]) -> Option<(u32, u64)> {
+    let head = word(sector, 0);
+    (head >> 32 == MAGIC).then(|| (head as u32, word(sector, 1)))
+}
+
+fn word(sector: &[u8], i: usize) -> u64 {
+    sector[i * 8..i * 8 + 8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b))
 }
 
 /// What a sector holds.
@@ -47,7 +52,7 @@ pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
     if sector == ZEROS {
         return Found::Zero;
     }
-    let word = |i: usize| sector[i * 8..i * 8 + 8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b));
+    let word = |i: usize| word(sector, i);
     if word(0) >> 32 != MAGIC {
         return Found::Wrong(format!("no content of any volume: it begins with {:016x} {:016x}", word(0), word(1)));
     }
@@ -75,8 +80,11 @@ mod tests {
         assert_eq!(identify(&bytes[..SECTOR], 7, 100), Found::Zero);
         fill(&mut bytes, 7, 100, 42);
         for i in 0..3 {
-            assert_eq!(identify(&bytes[i * SECTOR..][..SECTOR], 7, 100 + i as u64), Found::Write(42));
+            let sector = &bytes[i * SECTOR..][..SECTOR];
+            assert_eq!(identify(sector, 7, 100 + i as u64), Found::Write(42));
+            assert_eq!(place_of(sector), Some((7, 100 + i as u64)));
         }
+        assert_eq!(place_of(&[0; SECTOR]), None);
         let wrong = |f: Found, text: &str| assert!(matches!(&f, Found::Wrong(t) if t.contains(text)), "{f:?}");
         wrong(identify(&bytes[..SECTOR], 7, 101), "sector 100 of volume 7");
         wrong(identify(&bytes[..SECTOR], 8, 100), "write 42");

@@ -66,6 +66,10 @@ pub struct Failures {
     pub flaky_reads: u32,
     /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at most before a boot; 0 for none.
     pub unreadable: u64,
+    /// They go bad all the time, also while the cache is in use.
+    pub often: bool,
+    /// What a start reads cannot be read, at the first tries or until the boot ends.
+    pub start: bool,
     /// Boots after a crash end early.
     pub hasty: Option<Hasty>,
     /// Hundreds of writers, each of which waits for its flush.
@@ -134,11 +138,6 @@ impl Failures {
             let most = r.range(1, 4);
             f.hasty = Some(Hasty { most });
             hurry(r, &mut settings.boots, most);
-            if r.one_in(2) && cached && !beyond {
-                f.collects = true;
-                f.unreadable = 0;
-                churn(r, settings);
-            }
         }
         // Hundreds of writers before a disk that takes up to 750 ms wait for longer than anybody is patient.
         let fast = settings.devices.iter().all(|d| d.read_latency.1.max(d.write_latency.1) <= STORMY);
@@ -179,45 +178,6 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
                 break;
             }
         }
-    }
-}
-
-/// A small cache under steady writes, flushes and collection, with checkpoints all the time: a kill leaves much in the device's own cache, and the new life
-/// soon needs the buckets that were freed by it.
-fn churn(r: &mut Prng, s: &mut Settings) {
-    let Some(plan) = &mut s.cache else { return };
-    calm(plan);
-    plan.bucket_bytes = 64 << 10;
-    plan.disk.size_bytes = (3 << 20) + r.range(36, 70) * plan.bucket_bytes;
-    if !r.one_in(3) {
-        // The longer a flush takes, the more a kill leaves that is not durable.
-        plan.disk.flush_latency = (Duration::from_millis(20), Duration::from_millis(100));
-    }
-    plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 30_000, 30_000]));
-    plan.settings.dirty_nodes = one_of(r, &[8, 200]);
-    plan.settings.resident_nodes = 16;
-    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 5, 20]));
-    s.changes = Changes::default();
-    s.admin = 0;
-    s.names = 1;
-    s.huge = false;
-    s.volume_bytes = 2 << 20;
-    (s.direct, s.nbd) = (1, 0);
-    s.depth = one_of(r, &[4, 24]);
-    s.hot = 0;
-    s.fua = 24;
-    s.most_blocks = one_of(r, &[1, 2, 8]);
-    s.mix = Mix { write: 12, sectors: one_of(r, &[0, 2]), flush: 6, read: 1, ..Mix::default() };
-    s.boots.truncate(1);
-    let forever = Duration::from_secs(100_000);
-    for _ in 0..8 {
-        let operations = r.range(150, 500);
-        s.boots.push(Boot { ending: Ending::Kill, operations, cut_after: forever, cut_at: None, verify: true });
-        // What a new life writes first goes where recovery found room.
-        let span = one_of(r, &[100, 400, 1500]);
-        let (operation, write) = (Moment::Operation(r.below(span)), Moment::CacheWrite(r.range(1, 5)));
-        let cut_at = Some(if r.one_in(4) { operation } else { write });
-        s.boots.push(Boot { ending: Ending::PowerCut, operations: 400, cut_after: forever, cut_at, verify: true });
     }
 }
 

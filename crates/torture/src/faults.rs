@@ -221,9 +221,9 @@ impl Devices {
             }
             if env.settings.cache.is_some() && env.cache.borrow().is_some() && env.one_in(8) {
                 self.strike_cache();
-                if env.one_in(4) {
-                    self.spoil_cache();
-                }
+            }
+            if env.cache.borrow().is_some() && env.one_in(if env.settings.failures.often { 2 } else { 32 }) {
+                self.spoil_cache();
             }
             let d = env.below(self.files.len() as u64) as usize;
             let file = self.files[d].file;

@@ -27,6 +27,7 @@
 //! `make torture SEEDS=1 SEED=n`; with `--verbose` the log of the engine, with `--trace` every operation at the seam.
 
 mod admin;
+pub mod aims;
 mod cached;
 mod changer;
 mod client;
@@ -38,6 +39,7 @@ mod front;
 mod model;
 mod run;
 pub mod settings;
+mod start;
 mod story;
 mod trouble;
 mod verdict;

@@ -108,6 +108,7 @@ impl Run {
                 if self.attachment.get() == Attachment::Attached {
                     self.devices.spoil_cache();
                 }
+                self.devices.spoil_start();
                 cached::perhaps_lose(&self.env, &self.attachment);
             }
             match self.boot(plan, there) {
@@ -312,7 +313,11 @@ impl Session {
             drop(self.rt.spawn(async move {
                 match (moment, cache) {
                     (Moment::CacheWrite(n), Some(cache)) => e.world.after_writes(cache, n).await,
-                    (Moment::Operation(n) | Moment::CacheWrite(n), _) => e.world.after_operations(n).await,
+                    (Moment::CacheSuperblock(n), Some(cache)) => e.world.after_durable_writes(cache, n).await,
+                    (Moment::Flush(n), _) => e.after_flushes(n).await,
+                    (Moment::Operation(n) | Moment::CacheWrite(n) | Moment::CacheSuperblock(n), _) => {
+                        e.world.after_operations(n).await
+                    }
                 }
                 e.count("boots that ended at an operation", 1);
                 end(&e, &rt, plan.ending).await;
@@ -562,7 +567,7 @@ async fn end(env: &Env, rt: &Rt, ending: Ending) {
     env.model.borrow_mut().look();
     env.note(format!("{ending:?}"));
     if ending == Ending::PowerCut {
-        env.world.power_cut();
+        env.power_cut();
     }
     rt.kill();
     std::future::pending::<()>().await;

@@ -4,6 +4,7 @@
 use base::{Duration, Prng};
 use sim::{DiskModel, FaultRates};
 
+use crate::aims::Aim;
 use crate::failures::Failures;
 
 const MIB: u64 = 1 << 20;
@@ -87,6 +88,10 @@ pub enum Moment {
     Operation(u64),
     /// After so many writes to the cache's device, or as many operations if there is none.
     CacheWrite(u64),
+    /// After so many writes of the cache's superblock: the last one is in flight.
+    CacheSuperblock(u64),
+    /// After so many flushes were answered.
+    Flush(u64),
 }
 
 /// One boot.
@@ -181,6 +186,8 @@ pub struct Settings {
     pub names: usize,
     /// Largest ordinary volume in bytes.
     pub volume_bytes: u64,
+    /// Ordinary volumes have that size.
+    pub full_size: bool,
     /// Some volumes are very large (and sparse).
     pub huge: bool,
     /// Volumes come, go and change size once in so many operations; 0 for never.
@@ -217,6 +224,8 @@ pub struct Settings {
     pub fua: u64,
     /// Operations that fail, and what goes with them.
     pub failures: Failures,
+    /// The one class of fault that it is about.
+    pub aim: Option<Aim>,
 }
 
 pub(crate) fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
@@ -228,6 +237,7 @@ impl Settings {
     pub fn draw(seed: u64) -> Settings {
         let mut settings = Settings::draw_without_failures(seed);
         Failures::draw(&mut settings);
+        Aim::draw(&mut settings);
         settings
     }
 
@@ -274,6 +284,7 @@ impl Settings {
             slots: one_of(r, &[256, 1024, 4096]),
             names: r.range(1, 7) as usize,
             volume_bytes: one_of(r, &[MIB, 2 * MIB, 6 * MIB, 20 * MIB]),
+            full_size: false,
             huge: r.one_in(3),
             admin: if r.one_in(3) { 0 } else { r.range(10, 60) },
             direct,
@@ -293,6 +304,7 @@ impl Settings {
             most_blocks: 16,
             fua: 24,
             failures: Failures::default(),
+            aim: None,
         }
     }
 
@@ -319,12 +331,17 @@ fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
 }
 
 /// Of a generator of its own: runs without a cache are what they were before there was any.
-#[allow(clippy::needless_update, reason = "settings that are not drawn here are the default ones")]
 fn cache_plan(seed: u64) -> Option<CachePlan> {
     let r = &mut Prng::new(base::prng::mix64(seed ^ 0xCAC4_E000));
-    if r.one_in(2) {
-        return None;
-    }
+    // Of a generator of its own: what else is drawn is what it was before there could be several
+    // cuts.
+    let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
+    (!r.one_in(2)).then(|| a_cache(r, cuts))
+}
+
+/// Some cache.
+#[allow(clippy::needless_update, reason = "settings that are not drawn here are the default ones")]
+pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
     let bucket_bytes = one_of(r, &[64 << 10, 64 << 10, 128 << 10, 256 << 10]);
     let journal_bytes = one_of(r, &[MIB, MIB, 2 * MIB]);
     // As few buckets as there may be, and some more; or as much as is written.
@@ -344,9 +361,6 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     }
     let target = one_of(r, &[5, 20, 40, 60]);
     let max = one_of(r, &[1 << 20, 16 << 20, 1 << 30]);
-    // Of a generator of its own: what else is drawn is what it was before there could be several
-    // cuts.
-    let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
     let settings = cache::Settings {
         policy: one_of(r, &cache::Policy::ALL),
         resident_nodes: one_of(r, &[8, 32, 1000]),
@@ -381,7 +395,7 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     use CacheDamage::{Buckets, Dies, Journal, Superblocks, Table};
     let damage =
         if r.one_in(3) { one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table]) } else { CacheDamage::None };
-    Some(CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless })
+    CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless }
 }
 
 /// Of a generator of its own, too.

@@ -2,13 +2,16 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, SECTOR};
+use base::{Duration, SECTOR};
 use rt::{FileId, Rt};
 use sim::{Fault, FaultRates, Times};
 
 use crate::content;
 use crate::failures::{Failing, Whose};
 use crate::faults::Devices;
+
+/// Places of the cache's data that cannot be read, at most.
+const MOST_SPOILT: usize = 16;
 
 impl Devices {
     /// Devices that are needed fail at some operations of this boot, until it ends.
@@ -124,17 +127,21 @@ impl Devices {
         let (Some(cache), true) = (self.cache(), most > 0) else { return };
         let recent = env.world.recent_writes(cache.file);
         for _ in 0..env.below(4 * most + 1) {
+            // Each bad sector takes a bucket out of use, and few are left of a small cache.
+            if env.spoilt.borrow().len() >= MOST_SPOILT {
+                return;
+            }
             let back = 1 + env.below(1 + env.below(recent.len() as u64));
             let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i]) else { continue };
             let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
             // What holds no data of clients is another fault, with another outcome.
-            if !content::is_data(&env.world.contents(cache.file, at, SECTOR)) {
+            let Some((volume, sector)) = content::place_of(&env.world.contents(cache.file, at, SECTOR)) else {
                 continue;
-            }
+            };
             env.note(format!("a sector of the cache's data cannot be read, at {at}"));
             env.count("faults: unreadable data of the cache", 1);
             env.world.inject(cache.file, Fault::ReadError { offset: at, len: SECTOR as u64 });
-            env.spoilt.borrow_mut().insert(at / BLOCK_U64);
+            env.spoilt.borrow_mut().insert((cache.file, at), (volume, sector));
             env.model.borrow_mut().excuse_lag();
         }
     }

@@ -121,7 +121,10 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
             }
             0
         }
-        Err(Failure { why: Why::Io, .. }) if env.errors_allowed() && len > BLOCK_U64 && !env.failures_allowed() => {
+        Err(Failure { why: Why::Io, text }) if !env.may_be_unreadable(id, offset, len) => {
+            env.fail(format!("{len} bytes at {offset} of volume {id} can be had, and are not: {text}"))
+        }
+        Err(Failure { why: Why::Io, .. }) if len > BLOCK_U64 && !env.failures_allowed() => {
             env.model.borrow_mut().drop_read(id, op);
             let mut bad = 0;
             for at in (offset..offset + len).step_by(BLOCK_U64 as usize) {
@@ -130,7 +133,7 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
             }
             bad
         }
-        Err(Failure { why: Why::Io, .. }) if env.errors_allowed() => {
+        Err(Failure { why: Why::Io, .. }) => {
             env.model.borrow_mut().drop_read(id, op);
             env.count("reads failed while comparing", 1);
             1

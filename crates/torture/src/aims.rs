@@ -1,0 +1,196 @@
+//! Runs that are aimed at one class of fault. The ordinary draw reaches these states too rarely.
+//!
+//! About one run in four is aimed. It has a small cache, few clients, many short boots, and nothing
+//! but the one fault, so that it is cheap and hits often.
+//!
+//! | aim | what happens | the mend that it tests |
+//! | --- | --- | --- |
+//! | churn | kill, restart, cut of power at the first writes after it | recovery flushes first |
+//! | start | what a start reads is unreadable, right after a flush | unreadable is not absent |
+//! | beside | many clients read blocks beside bad sectors | a bad sector costs one block |
+//! | crowd | flushes fill the ring while a checkpoint waits for the pool | its room is held |
+//!
+//! All of it comes from a generator of its own.
+
+use base::{Duration, Prng};
+
+use crate::failures::Failures;
+use crate::settings::{
+    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, a_cache, one_of,
+};
+
+/// The class of fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aim {
+    /// Kill, restart, power cut.
+    Churn,
+    /// What a start reads cannot be read.
+    Start,
+    /// Bad sectors beside good blocks.
+    Beside,
+    /// The ring fills up.
+    Crowd,
+}
+
+const FOREVER: Duration = Duration::from_secs(100_000);
+const BUCKET: u64 = 64 << 10;
+
+impl Aim {
+    /// Aims run `settings.seed`, or leaves it as it is.
+    pub fn draw(settings: &mut Settings) {
+        let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xA13E_D000));
+        let aim = match r.below(32) {
+            0..=2 => Aim::Churn,
+            3..=4 => Aim::Start,
+            5 => Aim::Beside,
+            6..=7 => Aim::Crowd,
+            _ => return,
+        };
+        plain(settings);
+        settings.aim = Some(aim);
+        let plan = calm(r);
+        match aim {
+            Aim::Churn => churn(r, settings, plan),
+            Aim::Start => start(r, settings, plan),
+            Aim::Beside => beside(r, settings, plan),
+            Aim::Crowd => crowd(r, settings, plan),
+        }
+    }
+}
+
+/// Nothing befalls the devices, and nothing changes but what is drawn here.
+fn plain(s: &mut Settings) {
+    s.failures = Failures::default();
+    s.damage = Damage::None;
+    s.victims.clear();
+    s.faults = Faults::default();
+    s.changes = Changes::default();
+    s.slow = None;
+    (s.admin, s.names, s.huge, s.full_size) = (0, 1, false, true);
+    (s.direct, s.nbd, s.hot) = (1, 0, 0);
+    s.boots.truncate(1);
+}
+
+/// A small cache that nothing befalls.
+fn calm(r: &mut Prng) -> CachePlan {
+    let mut plan = a_cache(r, &mut Prng::new(0));
+    plan.journal_bytes = 1 << 20;
+    plan.bucket_bytes = BUCKET;
+    plan.damage = CacheDamage::None;
+    (plan.lost, plan.detach) = (0, 0);
+    plan.harmless = sim::FaultRates::default();
+    plan.settings.seal_blocks = 0;
+    plan
+}
+
+fn buckets(plan: &mut CachePlan, n: u64) {
+    plan.disk.size_bytes = (3 << 20) + n * plan.bucket_bytes;
+}
+
+fn micros(least: u64, most: u64) -> (Duration, Duration) {
+    (Duration::from_micros(least), Duration::from_micros(most))
+}
+
+/// A kill while the cache's superblock is written leaves it to the next life, and not durable. What
+/// it has replaced is what that life writes over first. Then power fails.
+fn churn(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
+    let count = r.range(50, 70);
+    buckets(&mut plan, count);
+    plan.disk.flush_latency = micros(1_000, one_of(r, &[2_000, 20_000]));
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 30_000, 30_000]));
+    // Many leaves, each with a few keys: checkpoints all the time.
+    plan.settings.dirty_nodes = 8;
+    plan.settings.resident_nodes = 1000;
+    (plan.settings.dirty_target_percent, plan.settings.dirty_limit_percent) = (60, 95);
+    plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20]));
+    s.failures.collects = r.one_in(3);
+    s.volume_bytes = 3 << 20;
+    s.depth = one_of(r, &[4, 8]);
+    s.fua = 24;
+    s.most_blocks = 1;
+    s.mix = Mix { write: 16, sectors: 1, flush: 2, read: 1, ..Mix::default() };
+    s.boots[0] = boot(Ending::Kill, 1200, None);
+    for _ in 0..6 {
+        // They are written in pairs. The first of a pair counts.
+        let kill = Moment::CacheSuperblock(1 + 2 * r.range(1, 4));
+        s.boots.push(boot(Ending::Kill, 250, Some(kill)));
+        let cut = Moment::CacheWrite(r.range(1, 5));
+        s.boots.push(boot(Ending::PowerCut, 40, Some(cut)));
+    }
+    s.cache = Some(plan);
+}
+
+/// Boots that end right after a flush was answered: the newest entry of the journal is durable, and
+/// nothing says so yet.
+fn start(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
+    let count = r.range(30, 80);
+    buckets(&mut plan, count);
+    plan.settings.journal_interval = Duration::from_secs(1);
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 30_000, 30_000, 30_000]));
+    s.failures.start = true;
+    s.failures.unreadable = one_of(r, &[0, 2, 8]);
+    s.volume_bytes = 1 << 20;
+    s.depth = one_of(r, &[1, 2, 4]);
+    s.fua = one_of(r, &[3, 8, 24]);
+    s.most_blocks = one_of(r, &[1, 4, 16]);
+    s.mix = Mix { write: 8, sectors: one_of(r, &[0, 2]), flush: 2, read: 1, ..Mix::default() };
+    for _ in 0..10 {
+        let ending = if r.one_in(2) { Ending::Kill } else { Ending::PowerCut };
+        s.boots.push(boot(ending, 400, Some(Moment::Flush(r.range(1, 20)))));
+    }
+    // Without a cache each flush is a commit of the pool, whose superblock is all that tells of it.
+    s.cache = if r.one_in(3) { None } else { Some(plan) };
+}
+
+/// Many clients read a small volume, block by block: their requests are merged.
+fn beside(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
+    let count = r.range(24, 60);
+    buckets(&mut plan, count);
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[500, 30_000, 30_000]));
+    plan.settings.congested_read = Duration::ZERO;
+    s.failures.unreadable = one_of(r, &[1, 2]);
+    s.failures.often = true;
+    s.failures.flaky_reads = one_of(r, &[0, 200]);
+    s.volume_bytes = one_of(r, &[128 << 10, 1 << 20]);
+    s.depth = 24;
+    s.fua = 24;
+    s.most_blocks = one_of(r, &[1, 8]);
+    s.mix = Mix { write: 4, read: 16, flush: 1, ..Mix::default() };
+    for b in &mut s.boots {
+        *b = boot(Ending::Kill, 600, None);
+    }
+    for _ in 0..3 {
+        let ending = if r.one_in(3) { Ending::PowerCut } else { Ending::Kill };
+        s.boots.push(boot(ending, 600, None));
+    }
+    s.cache = Some(plan);
+}
+
+/// The cache flushes fast and the pool slowly. Streams go past the cache, so a checkpoint waits for
+/// a commit of the pool; meanwhile each writer fills a block of the ring with every flush.
+fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
+    let count = r.range(100, 240);
+    buckets(&mut plan, count);
+    plan.disk.flush_latency = micros(20, 60);
+    plan.settings.sequential_cutoff = 4096;
+    plan.settings.max_lag = Duration::from_secs(30);
+    plan.settings.journal_interval = Duration::from_millis(20);
+    plan.settings.dirty_nodes = 400;
+    (plan.settings.dirty_target_percent, plan.settings.dirty_limit_percent) = (60, 95);
+    for disk in &mut s.devices {
+        disk.flush_latency = micros(100_000, 400_000);
+    }
+    s.failures.collects = r.one_in(2);
+    s.volume_bytes = 6 << 20;
+    s.slots = 4096;
+    s.depth = one_of(r, &[16, 64]);
+    s.fua = 1;
+    s.most_blocks = 1;
+    s.mix = Mix { write: 40, large: one_of(r, &[1, 4]), read: 1, ..Mix::default() };
+    s.boots[0] = boot(Ending::Kill, 1500, None);
+    s.cache = Some(plan);
+}
+
+fn boot(ending: Ending, operations: u64, cut_at: Option<Moment>) -> Boot {
+    Boot { ending, operations, cut_after: FOREVER, cut_at, verify: true }
+}

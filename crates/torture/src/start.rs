@@ -1,0 +1,92 @@
+//! What a start reads cannot be read: for a try or two, or until the boot ends.
+//!
+//! A start may refuse then, and the next one has all. It must not take what it can read for all
+//! that there is.
+
+use base::BLOCK_U64;
+use format::cache::superblock::{CacheSuperblock, SLOTS as CACHE_SLOTS};
+use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
+use rt::FileId;
+use sim::Fault;
+
+use crate::faults::Devices;
+
+/// Bytes of a device.
+type Range = (u64, u64);
+
+impl Devices {
+    /// Some of it, for the next start.
+    pub fn spoil_start(&self) {
+        let env = &self.env;
+        if !env.settings.failures.start || env.one_in(4) {
+            return;
+        }
+        let cache = self.cache().map(|c| c.file).filter(|_| env.settings.cache.is_some() && !env.one_in(4));
+        let ranges = match (cache, env.below(4)) {
+            (Some(cache), 0) => self.superblocks_of_cache(cache),
+            (Some(cache), 1) => self.marks_of_cache(cache),
+            (Some(cache), _) => self.entries_of_cache(cache),
+            (None, _) => self.superblocks_of_pool(),
+        };
+        let times = [1, 3, 8, u32::MAX, u32::MAX][env.below(5) as usize];
+        for (file, (offset, len)) in &ranges {
+            env.note(format!("{len} bytes at {offset} of {file:?} cannot be read {times} times"));
+            env.world.inject(*file, Fault::FailReads { offset: *offset, len: *len, times });
+            self.failed.borrow_mut().push(*file);
+        }
+        if !ranges.is_empty() {
+            env.count("starts that cannot read what they need", 1);
+            env.device_failed.set(true);
+            env.model.borrow_mut().excuse_lag();
+        }
+    }
+
+    /// The newest superblocks of the pool: on one device, or on all.
+    fn superblocks_of_pool(&self) -> Vec<(FileId, Range)> {
+        let env = &self.env;
+        let newest = |file: FileId| {
+            let slots = (0..SLOTS).map(Superblock::offset_of);
+            let whole = |at: u64| Superblock::decode(&env.world.contents(file, at, base::BLOCK)).ok();
+            slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence).map(|(at, _)| at)
+        };
+        let only = env.one_in(3).then(|| env.below(self.files.len() as u64) as usize);
+        let files = self.files.iter().enumerate().filter(|(i, _)| only.is_none_or(|d| d == *i)).map(|(_, f)| f.file);
+        let copies = SLOT_COPIES as u64 * BLOCK_U64;
+        files.filter_map(|file| Some((file, (newest(file)?, copies)))).collect()
+    }
+
+    /// One or two of the newest of the cache.
+    fn superblocks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+        let newest = 1 + self.env.below(2) as usize;
+        let found = self.cache_superblocks(file);
+        found.into_iter().rev().take(newest).map(|(at, _)| (file, (at, BLOCK_U64))).collect()
+    }
+
+    /// Those that are whole, by number.
+    fn cache_superblocks(&self, file: FileId) -> Vec<(u64, CacheSuperblock)> {
+        let slots = (0..CACHE_SLOTS).map(CacheSuperblock::offset_of);
+        let whole = |at: u64| CacheSuperblock::decode(&self.env.world.contents(file, at, base::BLOCK)).ok();
+        let mut found: Vec<_> = slots.filter_map(|at| Some((at, whole(at)?))).collect();
+        found.sort_by_key(|(_, sb)| sb.sequence);
+        found
+    }
+
+    /// What says how far the journal is durable.
+    fn marks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+        (0..WATERMARK_SLOTS).map(|slot| (file, (Watermark::offset_of(slot), BLOCK_U64))).collect()
+    }
+
+    /// The last entries of the journal, in both their places, or in one.
+    fn entries_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+        let env = &self.env;
+        let Some((_, sb)) = self.cache_superblocks(file).pop() else { return Vec::new() };
+        let (start, ring) = (sb.journal_start * BLOCK_U64, u64::from(sb.journal_blocks) * BLOCK_U64);
+        let mut entries: Vec<Range> = env.world.recent_writes(file);
+        entries.retain(|(at, _)| (start..start + ring).contains(at));
+        let last = 1 + env.below(3) as usize;
+        let places = [vec![0], vec![ring], vec![0, ring], vec![0, ring]][env.below(4) as usize].clone();
+        let struck = entries.iter().rev().take(last);
+        struck.flat_map(|(at, len)| places.iter().map(move |by| (file, (at + by, *len)))).collect()
+    }
+}
