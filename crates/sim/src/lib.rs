@@ -62,6 +62,7 @@
 
 mod disk;
 mod fault;
+mod idle;
 mod model;
 mod store;
 mod table;

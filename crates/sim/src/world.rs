@@ -13,6 +13,7 @@ use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
 use crate::disk::{Disk, Request, Stuck, Work};
 use crate::fault::{Fault, FaultCounts, FaultRates};
+use crate::idle::Idle;
 use crate::model::DiskModel;
 use crate::store::DiskSnapshot;
 use crate::wire::{Wire, WireEvent, WireModel};
@@ -67,43 +68,6 @@ struct State {
 
 /// Calls of `wait` at one moment of virtual time after which a boot counts as one that never ends.
 const MOST_AT_ONCE: u64 = 200_000;
-
-/// Measures the time in which all watched disks were idle.
-#[derive(Default)]
-struct Idle {
-    watched: Vec<u32>,
-    in_flight: u64,
-    since: u64,
-    total: u64,
-}
-
-impl Idle {
-    fn begins(&mut self, disk: u32, now: u64) {
-        if self.watched.contains(&disk) {
-            if self.in_flight == 0 {
-                self.total += now - self.since;
-            }
-            self.in_flight += 1;
-        }
-    }
-
-    fn ends(&mut self, disk: u32, now: u64) {
-        if self.watched.contains(&disk) {
-            self.in_flight -= 1;
-            self.since = now;
-        }
-    }
-
-    /// Records that nothing is in flight any more.
-    fn stop(&mut self, now: u64) {
-        self.total = self.at(now);
-        (self.in_flight, self.since) = (0, now);
-    }
-
-    fn at(&self, now: u64) -> u64 {
-        if self.in_flight == 0 { self.total + (now - self.since) } else { self.total }
-    }
-}
 
 /// A handle on a simulated world. Clones refer to the same world. See the [crate] for how to use
 /// it.
@@ -196,8 +160,8 @@ impl World {
     }
 
     /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`],
-    /// [`Fault::FailReads`], and flushes that [always](crate::Times::Always) fail. A disk that was dead comes back with its stable
-    /// content, and perhaps more.
+    /// [`Fault::FailReads`], and flushes that [always](crate::Times::Always) fail. A disk that was
+    /// dead comes back with its stable content, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();
@@ -219,8 +183,7 @@ impl World {
     /// is in flight.
     pub fn watch_idle(&self, disks: &[FileId]) {
         let mut s = self.0.borrow_mut();
-        s.idle =
-            Idle { watched: disks.iter().map(|d| d.0).collect(), since: s.now, ..Idle::default() };
+        s.idle = Idle::new(disks.iter().map(|d| d.0).collect(), s.now);
     }
 
     /// How long, so far, none of the watched disks had an operation in flight. A task that waited
