@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::{BLOCK, GroupId, Slice};
 use rt::Rt;
-use rt::sync::Event;
+use rt::sync::{Event, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
@@ -24,7 +24,7 @@ struct Inner {
     state: RefCell<State>,
     metrics: RefCell<CommitMetrics>,
     /// Groups whose bitmaps are being read.
-    loading_maps: RefCell<FxHashMap<GroupId, Event>>,
+    loading_maps: RefCell<FxHashMap<GroupId, Shared<Result<()>>>>,
     zeros: Slice,
     requests: Requests,
     /// A write-back pass was published, or given up.
@@ -87,7 +87,7 @@ impl Pool {
         self.0.metrics.borrow_mut()
     }
 
-    pub(crate) fn loading_maps(&self) -> RefMut<'_, FxHashMap<GroupId, Event>> {
+    pub(crate) fn loading_maps(&self) -> RefMut<'_, FxHashMap<GroupId, Shared<Result<()>>>> {
         self.0.loading_maps.borrow_mut()
     }
 

@@ -99,6 +99,52 @@ impl Event {
     }
 }
 
+/// The outcome of work that one task does for all tasks that want it meanwhile. Clones are the same
+/// outcome; the task that works keeps the [`Worker`].
+pub struct Shared<T>(Rc<SharedState<T>>);
+
+struct SharedState<T> {
+    outcome: RefCell<Option<T>>,
+    ended: Event,
+}
+
+/// Tells those who wait how the work has ended; dropped, that it was given up.
+pub struct Worker<T>(Shared<T>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Shared<T> {
+        Shared(self.0.clone())
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// Work that begins now.
+    pub fn begin() -> (Shared<T>, Worker<T>) {
+        let state = SharedState { outcome: RefCell::new(None), ended: Event::new() };
+        let shared = Shared(Rc::new(state));
+        (shared.clone(), Worker(shared))
+    }
+
+    /// Waits for the outcome of work that has not ended; `None` if it was given up.
+    pub async fn wait(self) -> Option<T> {
+        self.0.ended.wait().await;
+        self.0.outcome.borrow().clone()
+    }
+}
+
+impl<T> Worker<T> {
+    /// All who wait get this outcome.
+    pub fn end(self, outcome: T) {
+        *self.0.0.outcome.borrow_mut() = Some(outcome);
+    }
+}
+
+impl<T> Drop for Worker<T> {
+    fn drop(&mut self) {
+        self.0.0.ended.notify();
+    }
+}
+
 /// Waits until the first of two futures ends. The other one is dropped.
 pub async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));

@@ -1,6 +1,8 @@
 //! What allocation finds, and what it does without.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
 use rt::{Order, Rt};
@@ -181,6 +183,40 @@ fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
         };
         assert_eq!(error.kind, ErrorKind::Io, "{error}");
         assert_eq!(pool.reserve(1 << 30).err().map(|e| e.kind), Some(ErrorKind::Io));
+    });
+}
+
+/// Torture's seed 80206728. A commit tried again and again, and was the next to read the bitmap each
+/// time; a write-back pass waited for it for ever, and with it every write.
+#[test]
+fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
+    let (world, files) = bench_with_an_unreadable_bitmap();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let data = pool.state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
+        let id = GroupId(data.expect("a group") as u32);
+        let (tries, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+        let again = {
+            let (pool, tries, done) = (pool.clone(), tries.clone(), done.clone());
+            rt.spawn(async move {
+                while !done.get() && tries.get() < 100 {
+                    pool.load_maps(id).await.expect_err("it cannot be read");
+                    tries.set(tries.get() + 1);
+                }
+            })
+        };
+        let others: Vec<_> = (0..8)
+            .map(|_| {
+                let pool = pool.clone();
+                rt.spawn(async move { pool.load_maps(id).await.expect_err("it cannot be read") })
+            })
+            .collect();
+        for other in others {
+            other.await.expect("ran");
+        }
+        assert!(tries.get() <= 2, "{} tries before all others knew", tries.get());
+        done.set(true);
+        again.await.expect("ran");
     });
 }
 

@@ -6,7 +6,7 @@ use base::{BLOCK, Generation, GroupId, Slice};
 use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind, decode_bitmap, open_page};
 use queue::Class;
-use rt::sync::Event;
+use rt::sync::Shared;
 
 use crate::error::{ErrorKind, PoolError, Result, Step};
 use crate::pool::Pool;
@@ -45,28 +45,44 @@ impl Loader for Nodes<'_> {
     }
 }
 
+/// Bitmaps of this group are being read.
+struct Running<'p>(&'p Pool, GroupId);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.loading_maps().remove(&self.1);
+    }
+}
+
 impl Pool {
     /// Runs a synchronous step over resident nodes until it needs no more.
     pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
-    /// Brings a group's bitmaps into memory.
+    /// Brings a group's bitmaps into memory. All who want them while they are read get the outcome
+    /// of that one read. Were each to try again by itself where they cannot be read, a task that
+    /// tries again and again, as a commit does, could be first every time, and others wait for ever.
     pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
         loop {
-            let running = self.loading_maps().get(&id).map(Event::wait);
+            let running = self.loading_maps().get(&id).cloned();
             match running {
-                Some(wait) => wait.await,
+                Some(load) => {
+                    if let Some(outcome) = load.wait().await {
+                        return outcome;
+                    }
+                }
                 None if self.state().space.has_maps(id) => return Ok(()),
                 None => break,
             }
         }
-        let event = Event::new();
-        self.loading_maps().insert(id, event.clone());
+        let (load, worker) = Shared::begin();
+        self.loading_maps().insert(id, load);
+        let _running = Running(self, id);
         let outcome = self.read_maps(id).await;
-        self.loading_maps().remove(&id);
-        event.notify();
-        self.state_mut().space.enter_maps(id, outcome)
+        let outcome = self.state_mut().space.enter_maps(id, outcome);
+        worker.end(outcome.clone());
+        outcome
     }
 
     /// As [`Pool::load_maps`], to take blocks from the group: if they cannot be read, blocks of
