@@ -4,13 +4,14 @@
 //! how its state is reached between two awaits ([`Loader`]). The loop that runs a step until it needs
 //! nothing more ([`resident`]) and the loading of a node, once for all who want it ([`load`]), are here.
 
+use std::any::Any;
 use std::future::Future;
 use std::ops::DerefMut;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use base::{BLOCK, PoolAddr, Slice};
 use format::node::NodeError;
-use rt::sync::Event;
+use rt::sync::{Shared, Worker};
 use rustc_hash::FxHashMap;
 
 use crate::Fault;
@@ -36,17 +37,11 @@ impl<E> From<Fault> for Stop<E> {
 /// The clean resident nodes of any number of trees, and the loads that are under way.
 pub struct Store {
     pub(crate) nodes: NodeCache,
-    loading: FxHashMap<PoolAddr, Weak<Load>>,
+    loading: FxHashMap<Fault, Shared<Loaded>>,
 }
 
-/// A load that is under way. Those that wait for it are woken when it ends or is dropped.
-struct Load(Event);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.0.notify();
-    }
-}
+/// How a load has ended: an error of whom it was loaded for.
+type Loaded = Result<(), Rc<dyn Any>>;
 
 impl Store {
     /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more while
@@ -80,14 +75,14 @@ impl Store {
         self.nodes.stats()
     }
 
-    /// The load of this block that is under way, or else a new one.
-    fn begin(&mut self, addr: PoolAddr) -> Result<Rc<Load>, impl Future<Output = ()> + use<>> {
-        if let Some(load) = self.loading.get(&addr).and_then(Weak::upgrade) {
-            return Err(load.0.wait());
+    /// A new load of this node; or the one that is under way.
+    fn begin(&mut self, fault: Fault) -> Result<Worker<Loaded>, Shared<Loaded>> {
+        if let Some(load) = self.loading.get(&fault).filter(|load| load.is_running()) {
+            return Err(load.clone());
         }
-        let load = Rc::new(Load(Event::new()));
-        self.loading.insert(addr, Rc::downgrade(&load));
-        Ok(load)
+        let (load, worker) = Shared::begin();
+        self.loading.insert(fault, load);
+        Ok(worker)
     }
 }
 
@@ -96,7 +91,7 @@ pub trait Loader {
     /// What steps look at and change. It has the store in it.
     type State;
     /// What a step or a read may fail with.
-    type Error;
+    type Error: Clone + 'static;
     /// Keeps the blocks that a step saw from being given to others while they are read.
     type Pin;
 
@@ -135,21 +130,27 @@ pub async fn resident<L: Loader, T>(
     }
 }
 
-/// Brings a node into memory. Tasks that want the same node wait for one read; if that fails or is
-/// dropped, they fault again.
+/// Brings a node into memory. Tasks that want the same node wait for one read, and if it fails, all
+/// of them fail: were each to try again, one that never gives up could be first every time. If the
+/// read is dropped, they fault again.
 pub async fn load<L: Loader>(loader: &mut L, fault: &Fault, pin: &L::Pin) -> Result<(), L::Error> {
-    let begun = L::store(&mut loader.state()).begin(fault.ptr.addr);
-    let load = match begun {
-        Ok(load) => load,
-        Err(ended) => {
-            ended.await;
-            return Ok(());
+    let begun = L::store(&mut loader.state()).begin(*fault);
+    let worker = match begun {
+        Ok(worker) => worker,
+        Err(load) => {
+            let failed = load.wait().await.and_then(Result::err);
+            let error = failed.and_then(|e| e.downcast_ref::<L::Error>().cloned());
+            return error.map_or(Ok(()), Err);
         }
     };
     let bytes = loader.read(fault, pin).await;
     let mut state = loader.state();
     let store = L::store(&mut state);
-    store.loading.remove(&fault.ptr.addr);
-    drop(load);
-    store.admit(fault, &bytes?).map_err(|why| L::refused(fault, why))
+    store.loading.remove(fault);
+    let outcome = match bytes {
+        Ok(bytes) => store.admit(fault, &bytes).map_err(|why| L::refused(fault, why)),
+        Err(e) => Err(e),
+    };
+    worker.end(outcome.clone().map_err(|e| Rc::new(e) as Rc<dyn Any>));
+    outcome
 }

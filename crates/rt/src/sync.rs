@@ -105,6 +105,7 @@ pub struct Shared<T>(Rc<SharedState<T>>);
 
 struct SharedState<T> {
     outcome: RefCell<Option<T>>,
+    is_running: Cell<bool>,
     ended: Event,
 }
 
@@ -120,14 +121,24 @@ impl<T> Clone for Shared<T> {
 impl<T: Clone> Shared<T> {
     /// Work that begins now.
     pub fn begin() -> (Shared<T>, Worker<T>) {
-        let state = SharedState { outcome: RefCell::new(None), ended: Event::new() };
-        let shared = Shared(Rc::new(state));
+        let shared = Shared(Rc::new(SharedState {
+            outcome: RefCell::new(None),
+            is_running: Cell::new(true),
+            ended: Event::new(),
+        }));
         (shared.clone(), Worker(shared))
     }
 
-    /// Waits for the outcome of work that has not ended; `None` if it was given up.
+    /// The work has not ended, and was not given up.
+    pub fn is_running(&self) -> bool {
+        self.0.is_running.get()
+    }
+
+    /// Waits for the outcome of the work; `None` if it was given up.
     pub async fn wait(self) -> Option<T> {
-        self.0.ended.wait().await;
+        if self.is_running() {
+            self.0.ended.wait().await;
+        }
         self.0.outcome.borrow().clone()
     }
 }
@@ -141,6 +152,7 @@ impl<T> Worker<T> {
 
 impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
+        self.0.0.is_running.set(false);
         self.0.0.ended.notify();
     }
 }

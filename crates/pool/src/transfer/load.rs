@@ -45,15 +45,6 @@ impl Loader for Nodes<'_> {
     }
 }
 
-/// Bitmaps of this group are being read.
-struct Running<'p>(&'p Pool, GroupId);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.loading_maps().remove(&self.1);
-    }
-}
-
 impl Pool {
     /// Runs a synchronous step over resident nodes until it needs no more.
     pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
@@ -65,7 +56,7 @@ impl Pool {
     /// tries again and again, as a commit does, could be first every time, and others wait for ever.
     pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
         loop {
-            let running = self.loading_maps().get(&id).cloned();
+            let running = self.loading_maps().get(&id).filter(|load| load.is_running()).cloned();
             match running {
                 Some(load) => {
                     if let Some(outcome) = load.wait().await {
@@ -78,9 +69,9 @@ impl Pool {
         }
         let (load, worker) = Shared::begin();
         self.loading_maps().insert(id, load);
-        let _running = Running(self, id);
         let outcome = self.read_maps(id).await;
         let outcome = self.state_mut().space.enter_maps(id, outcome);
+        self.loading_maps().remove(&id);
         worker.end(outcome.clone());
         outcome
     }
