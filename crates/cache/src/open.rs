@@ -262,13 +262,13 @@ impl Cache {
         let c = self.clone();
         spawn(Box::pin(async move { c.checkpointer().await }));
         let c = self.clone();
-        spawn(Box::pin(async move { c.write_back().await }));
+        self.0.rt.detach_background(async move { c.write_back().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.sealer().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
-        spawn(Box::pin(async move { c.collector().await }));
+        self.0.rt.detach_background(async move { c.collector().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.admitter().await }));
         let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;

@@ -38,10 +38,27 @@ const POLLS_PER_TURN: usize = 128;
 #[allow(clippy::disallowed_types, reason = "a Waker must be Send; never contended")]
 type Woken = std::sync::Mutex<VecDeque<usize>>;
 
+/// The largest number of polls of background tasks in a row.
+const BACKGROUND_POLLS: usize = 4;
+
+/// The tasks that were woken.
+#[derive(Default)]
+struct Ready {
+    tasks: Woken,
+    background: Woken,
+}
+
+impl Ready {
+    fn of(&self, background: bool) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
+        lock(if background { &self.background } else { &self.tasks })
+    }
+}
+
 struct TaskWaker {
     task: usize,
     queued: AtomicBool,
-    woken: Arc<Woken>,
+    background: AtomicBool,
+    woken: Arc<Ready>,
 }
 
 impl Wake for TaskWaker {
@@ -50,7 +67,7 @@ impl Wake for TaskWaker {
     }
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
-            lock(&self.woken).push_back(self.task);
+            self.woken.of(self.background.load(Ordering::Relaxed)).push_back(self.task);
         }
     }
 }
@@ -80,10 +97,12 @@ struct State {
     bufs: BufPool,
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<usize>>,
-    woken: Arc<Woken>,
+    woken: Arc<Ready>,
     /// Tasks that were taken from `woken` and run before the rest, so that one lock serves many
     /// tasks. Used only with [`Order::Fifo`].
     ready: RefCell<VecDeque<usize>>,
+    /// The task that is polled is one of the background.
+    in_background: Cell<bool>,
     slots: RefCell<Slots>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
@@ -117,8 +136,9 @@ impl Rt {
             bufs: BufPool::new(64 << 20),
             tasks: RefCell::new(Vec::new()),
             free_tasks: RefCell::new(Vec::new()),
-            woken: Arc::new(Woken::new(VecDeque::new())),
+            woken: Arc::default(),
             ready: RefCell::new(VecDeque::new()),
+            in_background: Cell::new(false),
             slots: RefCell::new(Slots {
                 callbacks: (0..slots).map(|_| None).collect(),
                 free: (0..slots).rev().collect(),
@@ -166,24 +186,37 @@ impl Rt {
         JoinHandle(rx)
     }
 
-    /// Runs `future` as a new task that has no handle.
+    /// Runs `future` as a new task that has no handle. It is one of the background if the task that
+    /// calls this is.
     pub fn detach(&self, future: impl Future<Output = ()> + 'static) {
+        self.start(Box::pin(future), self.0.in_background.get());
+    }
+
+    /// Runs `future` as a new task of the background, as all tasks are that it starts. Such tasks
+    /// run when no other is ready; a few of them do whenever the runtime looks for completions.
+    /// Under [`Order::Seeded`] they are like all others.
+    pub fn detach_background(&self, future: impl Future<Output = ()> + 'static) {
+        self.start(Box::pin(future), true);
+    }
+
+    fn start(&self, body: Body, background: bool) {
         if self.0.dead.get() {
             return;
         }
-        let body: Body = Box::pin(future);
         let mut tasks = self.0.tasks.borrow_mut();
         let task = self.0.free_tasks.borrow_mut().pop().unwrap_or_else(|| {
             let task = tasks.len();
             let wake = Arc::new(TaskWaker {
                 task,
                 queued: AtomicBool::new(false),
+                background: AtomicBool::new(false),
                 woken: self.0.woken.clone(),
             });
             tasks.push(Task { body: None, waker: Some(Waker::from(wake.clone())), wake });
             task
         });
         tasks[task].body = Some(body);
+        tasks[task].wake.background.store(background && !self.0.seeded, Ordering::Relaxed);
         tasks[task].wake.wake_by_ref();
     }
 
@@ -205,7 +238,7 @@ impl Rt {
             if let Some(value) = result.borrow_mut().take() {
                 return Some(value);
             }
-            if polls < POLLS_PER_TURN && self.poll_one() {
+            if polls < POLLS_PER_TURN && self.poll_one(false) {
                 polls += 1;
                 continue;
             }
@@ -218,7 +251,9 @@ impl Rt {
             if settling && !busy {
                 continue;
             }
-            self.turn(busy, &mut done);
+            let background = (0..BACKGROUND_POLLS).take_while(|_| self.poll_one(true)).count();
+            let ready = background > 0 && self.has_ready();
+            self.turn(busy || ready, &mut done);
         }
     }
 
@@ -240,10 +275,19 @@ impl Rt {
         drop((callbacks, backlog));
     }
 
+    fn has_ready(&self) -> bool {
+        let any =
+            [false, true].into_iter().any(|background| !self.0.woken.of(background).is_empty());
+        any || !self.0.ready.borrow().is_empty()
+    }
+
     /// Takes the next ready task.
-    fn next_ready(&self) -> Option<usize> {
+    fn next_ready(&self, background: bool) -> Option<usize> {
+        if background {
+            return self.0.woken.of(true).pop_front();
+        }
         if self.0.seeded {
-            let mut woken = lock(&self.0.woken);
+            let mut woken = self.0.woken.of(false);
             if woken.len() < 2 {
                 return woken.pop_front();
             }
@@ -252,22 +296,25 @@ impl Rt {
         }
         let mut ready = self.0.ready.borrow_mut();
         if ready.is_empty() {
-            std::mem::swap(&mut *ready, &mut *lock(&self.0.woken));
+            std::mem::swap(&mut *ready, &mut *self.0.woken.of(false));
         }
         ready.pop_front()
     }
 
     /// Polls one ready task. Returns false if there is none.
-    fn poll_one(&self) -> bool {
-        let Some(task) = self.next_ready() else { return false };
+    fn poll_one(&self, background: bool) -> bool {
+        let Some(task) = self.next_ready(background) else { return false };
         let (mut body, waker) = {
             let mut tasks = self.0.tasks.borrow_mut();
             let t = &mut tasks[task];
             t.wake.queued.store(false, Ordering::Relaxed);
             let Some(body) = t.body.take() else { return true };
+            // Its own class: the place may have had another task when it was woken.
+            self.0.in_background.set(t.wake.background.load(Ordering::Relaxed));
             (body, t.waker.take().unwrap_or_else(|| Waker::from(t.wake.clone())))
         };
         let poll = body.as_mut().poll(&mut Context::from_waker(&waker));
+        self.0.in_background.set(false);
         let mut tasks = self.0.tasks.borrow_mut();
         tasks[task].waker = Some(waker);
         if poll.is_pending() && !self.0.dead.get() {

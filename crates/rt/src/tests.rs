@@ -1,6 +1,6 @@
 //! Tests of the executor on a backend where only time passes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Duration, Instant};
@@ -157,4 +157,38 @@ fn settled_ends_even_if_a_task_is_always_ready() {
     }));
     let r = rt.clone();
     assert_eq!(rt.block_on(async move { r.settled().await }), Some(()));
+}
+
+#[test]
+fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
+    let rt = rt(Order::Fifo);
+    let polls = Rc::new(Cell::new(0));
+    let (r, counted) = (rt.clone(), polls.clone());
+    rt.detach_background(async move {
+        // What it starts is of the background too.
+        let (r2, counted2) = (r.clone(), counted.clone());
+        r.detach(async move {
+            loop {
+                counted2.set(counted2.get() + 1);
+                r2.yield_now().await;
+            }
+        });
+        loop {
+            counted.set(counted.get() + 1);
+            r.yield_now().await;
+        }
+    });
+    let (r, counted) = (rt.clone(), polls.clone());
+    rt.block_on(async move {
+        for _ in 0..10_000 {
+            r.yield_now().await;
+        }
+        let beside = counted.get();
+        assert!((100..1_000).contains(&beside), "{beside} polls beside 10,000 others");
+        // Others are not held up: what is settled is settled, whatever waits in the background.
+        let before = counted.get();
+        r.settled().await;
+        assert!(counted.get() <= before + 4, "it is told before the background goes on");
+    });
+    rt.kill();
 }
