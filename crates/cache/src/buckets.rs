@@ -18,16 +18,18 @@ use std::collections::VecDeque;
 
 use base::{BucketGen, BucketId, CacheAddr, Epoch};
 
-use crate::facts::STREAMS;
-pub use crate::facts::{Census, Facts, Kind, Stream};
+use crate::buckets::record::STREAMS;
+pub use crate::buckets::record::{Census, Facts, Kind, Stream};
 
-use crate::replacement::{Policy, Replacement};
-use crate::staged::StagedBlocks;
+use crate::buckets::staged::StagedBlocks;
+use crate::policy::replacement::{Policy, Replacement};
 use epochs::{Dirt, Epochs};
 
 mod epochs;
 mod frozen;
+pub(crate) mod record;
 mod replayed;
+mod staged;
 
 /// Where a bucket is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

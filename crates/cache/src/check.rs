@@ -4,7 +4,7 @@
 //!
 //! 1. superblocks, whether the cache is that of its pool, and the bucket table ([`device`])
 //! 2. the index of the checkpoint, each node ([`walk`]) and each key ([`extents`]); then the buckets' counters against what the walk met ([`tally`])
-//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is opened ([`crate::replay`])
+//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is opened ([`crate::lifecycle::replay`])
 //! 4. the index and the counters once more as they are then; keys against the pool's volumes; if asked for, all blocks that keys name are read and verified
 //!
 //! Step 3 and 4 need a checkpoint that is whole, because replay relies on it.
@@ -35,14 +35,14 @@ use rt::Rt;
 
 pub use report::{Counts, Phase, Progress, Report, Standing};
 
-use crate::arrivals::{Arrivals, Committed};
 use crate::buckets::{Buckets, Facts, Kind};
-use crate::index::{INDEX_TREE, Index};
-use crate::nodes::read_node;
-use crate::open::CacheFile;
-use crate::replacement::Policy;
-use crate::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of};
-use crate::table::Layout;
+use crate::device::table::Layout;
+use crate::lifecycle::open::CacheFile;
+use crate::lifecycle::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of};
+use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::replacement::Policy;
+use crate::store::index::{INDEX_TREE, Index};
+use crate::store::nodes::read_node;
 use extents::Pass;
 use tally::Tally;
 
@@ -198,7 +198,7 @@ impl Checker<'_> {
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(crate::replay::replay_from(sb), self.image.cache_journal, epoch).await {
+        match replayer.run(crate::lifecycle::replay::replay_from(sb), self.image.cache_journal, epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;

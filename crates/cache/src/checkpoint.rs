@@ -23,10 +23,10 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::{Facts, Stream};
-use crate::health::Durable;
-use crate::index::node_addr;
-use crate::journal::Place;
-use crate::table::encode_page;
+use crate::device::table::encode_page;
+use crate::health::durable::Durable;
+use crate::store::index::node_addr;
+use crate::store::journal::Place;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -177,7 +177,7 @@ impl Cache {
         self.write_pages(&frozen, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
-            committed.await.unwrap_or_else(|| Err(crate::read::ended()))?;
+            committed.await.unwrap_or_else(|| Err(crate::io::read::ended()))?;
         }
         let durable = self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;

@@ -10,13 +10,13 @@ use pool::{ErrorKind, PoolError, Result};
 use rt::Rt;
 use serde::Serialize;
 
+use crate::buckets::record::Kind;
 use crate::check::walk::{self, IndexNodes};
 use crate::check::{Log, Source};
-use crate::facts::Kind;
-use crate::open::CacheFile;
-use crate::replay::{layout_of, replay_from};
-use crate::ring::read_journal;
-use crate::table::{Layout, choose_slot, read_slots};
+use crate::device::table::{Layout, choose_slot, read_slots};
+use crate::lifecycle::open::CacheFile;
+use crate::lifecycle::replay::{layout_of, replay_from};
+use crate::store::ring::read_journal;
 
 /// What to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,7 +196,7 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
         let slots = read_slots(&src.device, layout, page).await;
         let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
             out(Item::Unreadable { what: format!("page {page} of the bucket table; run forebay check") });
-            bucket += crate::table::buckets_of(layout, page).count() as u32;
+            bucket += crate::device::table::buckets_of(layout, page).count() as u32;
             continue;
         };
         for f in found.facts {

@@ -19,52 +19,22 @@
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
 //! 6. No commit of the pool is durable before the journal has the records of all staged blocks in it, and no checkpoint of the index before the pool has
 //!    committed the staged blocks that it names.
-//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`distrust`]).
+//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`health::failover`]).
 
-mod admin;
-mod admission;
-mod age;
-mod arrivals;
-mod asked;
 mod buckets;
-mod bypass;
 pub mod check;
 mod checkpoint;
-pub mod controller;
-mod create;
-mod cuts;
-mod direct;
-mod distrust;
+mod device;
 pub mod dump;
-mod facts;
-mod flush;
-mod gc;
 mod health;
-mod index;
-mod journal;
-mod limbo;
-mod node_room;
-mod nodes;
-mod open;
-mod parts;
-mod promote;
-mod read;
-mod reclaim;
-pub mod replacement;
-mod replay;
-mod ring;
-mod ring_room;
-mod round;
+mod io;
+mod lifecycle;
+mod policy;
 mod settings;
-mod slots;
-mod staged;
-mod state;
+mod space;
 mod status;
-mod streams;
-mod table;
-pub mod throttle;
-mod watermark;
-mod write;
+mod store;
+mod writeback;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
@@ -75,18 +45,19 @@ use queue::Device;
 use rt::Rt;
 use rt::sync::{Event, Semaphore};
 
-pub use create::{CreateOptions, check_create, create};
-pub use open::CacheFile;
-pub use parts::BlockPart;
-pub use replacement::Policy;
+pub use io::parts::BlockPart;
+pub use lifecycle::create::{CreateOptions, check_create, create};
+pub use lifecycle::open::CacheFile;
+pub use policy::replacement::Policy;
+pub use policy::{controller, replacement, throttle};
 pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;
 
 use checkpoint::Checkpointer;
-use round::RoundState;
-use state::State;
-use streams::Streams;
-use table::Layout;
+use device::table::Layout;
+use policy::streams::Streams;
+use store::state::State;
+use writeback::pass::RoundState;
 
 struct Inner {
     rt: Rt,
@@ -117,20 +88,20 @@ struct Inner {
     round_lock: Semaphore,
     /// When a client asked for something last.
     last_request: Cell<Instant>,
-    replay: Cell<open::Replay>,
-    gc: RefCell<gc::GcStats>,
+    replay: Cell<lifecycle::open::Replay>,
+    gc: RefCell<space::gc::GcStats>,
     gc_lock: Semaphore,
     opened_at: Instant,
-    bypass: bypass::Bypass,
-    admission: admission::Admission,
-    age: age::Age,
+    bypass: io::past::Bypass,
+    admission: space::admission::Admission,
+    age: writeback::age::Age,
     /// Write-back is needed more than it was: its pace is to be looked at.
     pressed: Event,
     /// Held by the write that is taking blocks.
     taking: Semaphore,
     /// The last entry that a watermark calls durable.
     watermark: Cell<u64>,
-    /// Held while the device is asked to make something durable ([`health`]).
+    /// Held while the device is asked to make something durable ([`health::durable`]).
     syncing: Semaphore,
     /// Streams of reads, and of writes.
     read: Streams,

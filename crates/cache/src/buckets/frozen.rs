@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::buckets::Stream;
-    use crate::replacement::Policy;
+    use crate::policy::replacement::Policy;
 
     /// A source of numbers that is the same each time.
     struct Dice(u64);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng};
 
 use super::{Buckets, Facts, Life, Stream};
-use crate::replacement::Policy;
+use crate::policy::replacement::Policy;
 
 const BUCKETS: u32 = 24;
 const BLOCKS: u32 = 8;

@@ -7,8 +7,8 @@ use queue::Class;
 
 use super::Checker;
 use super::extents::place_of;
-use crate::index::{Body, Extent};
-use crate::table::Layout;
+use crate::device::table::Layout;
+use crate::store::index::{Body, Extent};
 
 /// Extents that are read at once.
 const BATCH: usize = 32;

@@ -7,8 +7,8 @@ use pool::check::{Slot, Subject};
 
 use super::{Checker, GIVE_UP, Phase, Standing};
 use crate::buckets::Facts;
-use crate::slots;
-use crate::table::{Layout, choose_slot, open_slot, read_slots};
+use crate::device::slots;
+use crate::device::table::{Layout, choose_slot, open_slot, read_slots};
 
 /// Pages read at once.
 const BATCH: u32 = 32;

@@ -6,8 +6,8 @@ use pool::check::{Image, Subject};
 
 use super::tally::Tally;
 use super::{GIVE_UP, Log};
-use crate::index::{Body, Extent};
-use crate::table::Layout;
+use crate::device::table::Layout;
+use crate::store::index::{Body, Extent};
 
 /// How an extent is called in a report.
 pub(super) fn place_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> String {

@@ -10,10 +10,10 @@ use pool::check::Subject;
 use queue::Class;
 
 use super::{Checker, GIVE_UP, Phase};
-use crate::journal::{Identity, Ring};
-use crate::replay::replay_from;
-use crate::ring::{Copied, Found, read_copy, read_journal};
-use crate::table::Layout;
+use crate::device::table::Layout;
+use crate::lifecycle::replay::replay_from;
+use crate::store::journal::{Identity, Ring};
+use crate::store::ring::{Copied, Found, read_copy, read_journal};
 
 const WHOLE: &str = "nothing is lost: the other copy counts, and the next checkpoint makes both needless";
 /// Blocks of the ring that are looked at at once.

@@ -5,8 +5,8 @@ use pool::check::Subject;
 
 use super::{GIVE_UP, Log};
 use crate::buckets::{Facts, Kind};
-use crate::index::{Body, Extent, node_addr};
-use crate::table::Layout;
+use crate::device::table::Layout;
+use crate::store::index::{Body, Extent, node_addr};
 
 /// What keys name of a bucket.
 #[derive(Clone, Copy, Default)]

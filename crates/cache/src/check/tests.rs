@@ -13,8 +13,8 @@ use rt::{FileId, Op, Order};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::index::{Body, Extent};
-use crate::table::{PageSlots, choose_slot, encode_page};
+use crate::device::table::{PageSlots, choose_slot, encode_page};
+use crate::store::index::{Body, Extent};
 use crate::{Cache, CreateOptions, Settings};
 
 mod bad;

@@ -1,0 +1,4 @@
+//! What happens when the cache device fails.
+
+pub(crate) mod durable;
+mod failover;

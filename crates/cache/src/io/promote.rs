@@ -1,0 +1,381 @@
+//! What was read from the pool, or written straight to it, and is to be kept: entered as clean.
+//!
+//! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils what is under way; and what a commit of the pool has yet to
+//! make durable is kept back until that has happened: were it entered before, a checkpoint might outlive it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Epoch, Generation, Lba, Slice, SliceList, VolumeId};
+use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
+use pool::Result;
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::buckets::Stream;
+use crate::io::write::extents;
+use crate::settings::Promote;
+use crate::space::reclaim::nodes_for;
+use crate::store::index::{Body, Crcs, Extent};
+use crate::store::state::State;
+
+/// No promotion is of more blocks.
+pub(crate) const MAX_BLOCKS: u64 = 256;
+/// Promotions that are being written into buckets at once.
+pub(crate) const AT_ONCE: usize = 32;
+/// Bytes that may wait for a commit of the pool; what comes on top of it is not kept.
+const MAX_WAITING: usize = 16 << 20;
+
+/// Where a promotion begins, and its number.
+pub(crate) type Key = (VolumeId, Lba, u64);
+
+struct Promotion {
+    end: Lba,
+    spoiled: bool,
+    /// The pool's image had everything up to this epoch when it began.
+    published: Epoch,
+}
+
+struct Waiting {
+    key: Key,
+    needs: Generation,
+    data: SliceList,
+    bytes: usize,
+}
+
+/// What is to be kept.
+#[derive(Default)]
+pub(crate) struct Promotions {
+    all: BTreeMap<Key, Promotion>,
+    next: u64,
+    /// In buckets' way.
+    pub running: usize,
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    /// Ranges that a direct write is changing in the pool.
+    direct: Vec<(VolumeId, Lba, Lba)>,
+}
+
+impl Promotions {
+    /// Begins to watch a range; `None` if it is being changed.
+    fn begin(&mut self, volume: VolumeId, (from, end): (Lba, Lba), published: Epoch) -> Option<Key> {
+        if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
+            return None;
+        }
+        self.next += 1;
+        let key = (volume, from, self.next);
+        self.all.insert(key, Promotion { end, spoiled: false, published });
+        Some(key)
+    }
+
+    /// The blocks of `[lba, end)` are changed: what is under way of them is not to be kept.
+    pub fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
+        if self.all.is_empty() {
+            return;
+        }
+        let from = (volume, Lba(lba.0.saturating_sub(MAX_BLOCKS)), 0);
+        for (_, p) in self.all.range_mut(from..(volume, end, 0)) {
+            p.spoiled |= p.end > lba;
+        }
+    }
+
+    /// A direct write begins to change `[lba, end)`.
+    pub fn begin_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
+        self.spoil(volume, lba, end);
+        self.direct.push((volume, lba, end));
+    }
+
+    /// It has ended.
+    pub fn end_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
+        if let Some(i) = self.direct.iter().position(|&d| d == (volume, lba, end)) {
+            self.direct.swap_remove(i);
+        }
+    }
+
+    /// The range of a promotion that is still good.
+    fn good(&self, key: &Key) -> Option<(VolumeId, Lba, Lba)> {
+        self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
+    }
+
+    /// What the pool's image had when a promotion began.
+    fn published(&self, key: &Key) -> Epoch {
+        self.all.get(key).map_or(Epoch(0), |p| p.published)
+    }
+
+    /// The next that waited for a commit up to `committed`.
+    fn take_ready(&mut self, committed: Generation) -> Option<Waiting> {
+        let i = self.waiting.iter().position(|w| w.needs <= committed)?;
+        let w = self.waiting.remove(i)?;
+        self.waiting_bytes -= w.bytes;
+        Some(w)
+    }
+}
+
+impl Cache {
+    /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from now on.
+    pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+        if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
+            return None;
+        }
+        if self.is_hungry() {
+            self.0.hungry.notify();
+            return None;
+        }
+        let mut st = self.state_mut();
+        if st.promotions.running >= AT_ONCE || st.health.has_failed() {
+            return None;
+        }
+        let wanted = match self.0.settings.promote {
+            Promote::Never => false,
+            Promote::First => true,
+            Promote::Second => st.touched.touch(volume, from),
+        };
+        let published = st.index.published;
+        if wanted { st.promotions.begin(volume, (from, from.plus(blocks)), published) } else { None }
+    }
+
+    /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
+    pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+        let published = st.index.published;
+        if st.health.has_failed() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
+    }
+
+    pub(crate) fn end_promotion(&self, key: Key) {
+        self.state_mut().promotions.all.remove(&key);
+    }
+
+    /// Keeps the data of a promotion, now or when the pool has committed it.
+    pub(crate) fn keep(&self, key: Key, data: SliceList) {
+        let needs = self.0.pool.edited(key.0);
+        let bytes = data.iter().map(|s| s.len()).sum();
+        let mut st = self.state_mut();
+        let p = &mut st.promotions;
+        if needs <= self.0.pool.committed() && p.running < AT_ONCE {
+            p.running += 1;
+            drop(st);
+            let cache = self.clone();
+            self.0.rt.detach(async move { cache.promote(key, data).await });
+        } else if p.waiting_bytes + bytes <= MAX_WAITING {
+            p.waiting_bytes += bytes;
+            p.waiting.push_back(Waiting { key, needs, data, bytes });
+        } else {
+            p.all.remove(&key);
+        }
+    }
+
+    async fn promote(&self, key: Key, data: SliceList) {
+        if let Err(e) = self.promote_blocks(&key, data).await {
+            tracing::debug!("what was read was not kept: {e}");
+        }
+        let mut st = self.state_mut();
+        st.promotions.all.remove(&key);
+        st.promotions.running -= 1;
+    }
+
+    async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
+        let good = self.state().promotions.good(key);
+        let Some((volume, from, _)) = good else { return Ok(()) };
+        if self.is_hungry() {
+            self.0.hungry.notify();
+            return Ok(());
+        }
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64)) else {
+            self.0.checkpoint_wanted.notify();
+            return Ok(());
+        };
+        let whole = self.one_piece(data);
+        // As much as there is room for: nobody waits for it.
+        let mut taken = SmallVec::new();
+        let blocks = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32, &mut taken);
+        if blocks == 0 {
+            return Ok(());
+        }
+        let (whole, end) = (whole.cut(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
+        let mut outcome = self.write_taken(&taken, &whole, Class::Promotion).await;
+        if outcome.is_ok() {
+            let crcs: Crcs = block_crcs(&whole).collect();
+            outcome = self
+                .resident(Class::Commit, |st| {
+                    let good = st.promotions.good(key).is_some();
+                    let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+                    // Staged blocks that were published before it began are what was read.
+                    let published = st.promotions.published(key);
+                    let dead = |e: &Extent| match e.body {
+                        Body::Staged { .. } => e.written <= Some(published),
+                        // Of a part that is published, the pool has the whole.
+                        Body::Data { .. } if e.is_part() => e.written <= Some(published),
+                        _ => e.is_stale(&st.buckets),
+                    };
+                    if !good || found.iter().any(|e| !dead(e)) {
+                        return Ok(());
+                    }
+                    let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
+                    // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
+                    if parts {
+                        st.change(&mut room, volume, (from, end), &[])?;
+                    }
+                    let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
+                    st.change_clean(volume, (from, end), &new)?;
+                    st.stats.promoted += crcs.len() as u64;
+                    Ok(())
+                })
+                .await;
+            // Reads alone change the index too.
+            self.after_write();
+        }
+        self.give_up_pins(&taken);
+        outcome
+    }
+
+    fn one_piece(&self, mut data: SliceList) -> Slice {
+        if data.len() == 1
+            && let Some(one) = data.pop()
+        {
+            return one;
+        }
+        let mut whole = self.0.rt.bufs().take(data.iter().map(|s| s.len()).sum());
+        let mut at = 0;
+        for part in &data {
+            whole[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        whole.freeze()
+    }
+
+    /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
+    pub(crate) async fn keeper(&self) {
+        while !self.0.closed.get() && !self.0.pool.is_closed() {
+            let ended = self.0.pool.commit_ended();
+            let committed = self.0.pool.committed();
+            if self.state_mut().release_replaced(committed) {
+                self.0.room.notify();
+                self.0.hungry.notify();
+            }
+            loop {
+                let ready = self.state_mut().promotions.take_ready(committed);
+                let Some(w) = ready else { break };
+                self.state_mut().promotions.running += 1;
+                self.promote(w.key, w.data).await;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// Remembers, by a fixed number of fingerprints, what was read lately.
+pub(crate) struct Touched(Vec<u32>);
+
+impl Touched {
+    pub fn new(entries: usize) -> Touched {
+        Touched(vec![0; entries.next_power_of_two()])
+    }
+
+    /// True if these blocks were read before, as far as is remembered.
+    fn touch(&mut self, volume: VolumeId, lba: Lba) -> bool {
+        let hash = base::prng::mix64(base::prng::mix64(u64::from(volume.0) + 1) ^ lba.0);
+        let (place, print) = (hash as usize & (self.0.len() - 1), (hash >> 32) as u32 | 1);
+        let before = std::mem::replace(&mut self.0[place], print);
+        before == print
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Duration;
+    use pool::Pool;
+
+    use super::*;
+    use crate::Settings;
+    use crate::check::tests::{Lab, settings};
+
+    const V: VolumeId = VolumeId(1);
+
+    #[test]
+    fn writes_spoil_what_they_overlap() {
+        let mut p = Promotions::default();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0)).unwrap();
+        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        p.spoil(V, Lba(19), Lba(20));
+        assert!(p.good(&a).is_none() && p.good(&b).is_some() && p.good(&other).is_some());
+        p.spoil(V, Lba(0), Lba(21));
+        assert!(p.good(&b).is_none() && p.good(&other).is_some());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_being_changed() {
+        let mut p = Promotions::default();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        p.begin_direct(V, Lba(15), Lba(16));
+        assert!(p.good(&a).is_none());
+        assert!(
+            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none() && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
+        );
+        p.end_direct(V, Lba(15), Lba(16));
+        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_some());
+    }
+
+    #[test]
+    fn the_second_touch() {
+        let mut t = Touched::new(1 << 10);
+        assert!(!t.touch(V, Lba(7)));
+        assert!(t.touch(V, Lba(7)));
+        assert!(!t.touch(VolumeId(2), Lba(7)));
+    }
+
+    #[test]
+    fn reads_alone_have_the_index_written() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let settings = Settings { dirty_nodes: 2, ..settings() };
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let before = cache.status().index.checkpoints;
+            for i in 0..400 {
+                // Of the blocks below 1200 the odd ones are not in the cache.
+                cache.read(a, Lba(1 + i * 14 % 1198), 1).await.unwrap();
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            let now = cache.status();
+            assert!(now.promoted > 50, "{}", now.promoted);
+            assert!(now.index.checkpoints > before + 1, "{} checkpoints", now.index.checkpoints);
+            assert!(now.index.changed_nodes < 10, "{} changed nodes", now.index.changed_nodes);
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_kept_after_that() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let keys = |from, end| {
+                let st = &mut *cache.state_mut();
+                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().len()
+            };
+            // Two blocks were read; that of which the cache has no neighbours is forgotten before it is kept.
+            let mut late = Vec::new();
+            for lba in [Lba(1), Lba(3600)] {
+                let key = cache.begin_promotion(a, lba, 1).expect("it is not there");
+                late.push((key, pool.read(a, lba, 1).await.unwrap()));
+            }
+            cache.forget_from(a, Lba(3500)).await.unwrap();
+            for (key, data) in late {
+                cache.keep(key, data);
+            }
+            rt.sleep(Duration::from_secs(1)).await;
+            assert_eq!((keys(1, 2), keys(3500, 1 << 39)), (1, 0));
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,359 @@
+//! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a checkpoint; then it serves.
+//!
+//! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{Epoch, Generation, Lba};
+use btree::{Store, Tree};
+use format::page::page_digest;
+use pool::{ErrorKind, Pool, PoolError, Result};
+use queue::{Class, Device};
+use rt::sync::{Event, Semaphore};
+use rt::{FileId, Rt};
+
+use crate::buckets::Buckets;
+use crate::checkpoint::{Checkpointer, TablePage};
+use crate::device::slots::read_superblock;
+use crate::device::table::read_page;
+use crate::io::promote::Touched;
+use crate::lifecycle::replay::{
+    Replayed, Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of, replay_from,
+};
+use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::streams::Streams;
+use crate::settings::Settings;
+use crate::space::admission::Admission;
+use crate::store::index::{INDEX_TREE, Index};
+use crate::store::journal::{Identity, Journal, Place};
+use crate::store::room::RingRoom;
+use crate::store::state::State;
+use crate::writeback::pass::RoundState;
+use crate::{Cache, Inner};
+
+/// Pages of the bucket table that are read at once.
+const TABLE_READS: usize = 32;
+
+/// A cache's file or block device that the backend has opened.
+#[derive(Clone, Debug)]
+pub struct CacheFile {
+    /// What the user calls it.
+    pub path: String,
+    /// The open file.
+    pub file: FileId,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// What replay found.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Replay {
+    /// Entries and records that were applied.
+    pub entries: u64,
+    /// Records of them.
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Cache {
+    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache, another pool's, of a newer version, too small a device,
+    /// damage that the structures cannot do without.
+    pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
+        let device = Device::new(rt, file.file, queue::Limits::default());
+        let opened = Cache::open_on(rt, file, &device, pool, settings).await;
+        if opened.is_err() {
+            device.close();
+        }
+        opened
+    }
+
+    async fn open_on(rt: &Rt, file: &CacheFile, device: &Device, pool: &Pool, mut settings: Settings) -> Result<Cache> {
+        let began = rt.precise_now();
+        // What a life that was killed has written, the device's own cache may have, and may yet lose. Nothing is believed before it is durable: what is
+        // done next overwrites what it has replaced.
+        device.flush(Class::Commit).await.map_err(|e| {
+            let text = format!(
+                "{}: the cache device cannot be flushed ({e}): what stands on it may yet be lost, so nothing is done with it; try again, or replace it",
+                file.path
+            );
+            PoolError::new(ErrorKind::Io, text)
+        })?;
+        let mut sb = read_superblock(file, device).await?;
+        if sb.pool_uuid != pool.uuid() {
+            let text = format!("{} is the cache of another pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        if pool.cache_uuid() != Some(sb.uuid) {
+            let text = format!("{} is not the cache that is attached to the pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        let layout = layout_of(&sb, file)?;
+        settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
+        let published = pool.published();
+        let epoch = epoch_at(&sb, published);
+        let mut facts = Vec::with_capacity(layout.buckets as usize);
+        let mut pages = Vec::with_capacity(layout.pages() as usize);
+        let mut digest = 0u64;
+        let mut reads = VecDeque::new();
+        let mut next = 0;
+        for page in 0..layout.pages() {
+            while next < layout.pages() && reads.len() < TABLE_READS {
+                let (device, number, uuid, generation) = (device.clone(), next, sb.uuid, sb.generation);
+                reads.push_back(rt.spawn(async move { read_page(&device, (&layout, uuid), number, generation).await }));
+                next += 1;
+            }
+            let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
+            let found = found.await.unwrap_or_else(|| Err(crate::io::read::ended()))?;
+            facts.extend(found.facts.iter().map(|f| facts_now(*f, &sb, published)));
+            digest = digest.wrapping_add(page_digest(page, found.generation));
+            let facts = if found.renew { Vec::new() } else { found.facts };
+            pages.push(TablePage { slot: found.slot, generation: found.generation, facts });
+        }
+        if sb.table_digest != 0 && digest != sb.table_digest {
+            let text = format!(
+                "{}: the cache's bucket table is not that of its newest checkpoint: a page of it is lost in both slots; run forebay check",
+                file.path
+            );
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        let seed = rt.random();
+        let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
+        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, policy, (above, epoch));
+        let staged = dirty_now(sb.staged, &sb, published);
+        buckets.restore_staged(staged.0.saturating_add(staged.1));
+        let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
+        let nodes = Store::new(settings.resident_nodes);
+        let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
+        let mut replayer = Replayer {
+            rt: rt.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            index,
+            buckets,
+            arrivals: Arrivals::new(Committed::Open(pool.clone())),
+        };
+        let replayed = replayer.run(replay_from(&sb), pool.cache_journal(), epoch).await?;
+        let Replayer { index, mut buckets, .. } = replayer;
+        buckets.settle(replayed.epoch);
+        let empty = sb.root.is_none() && replayed.records == 0;
+        sb.incarnation += 1;
+        // An older entry may stand where the journal begins; it is of another incarnation.
+        let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let place = Place { position: 0, sequence: replayed.end.sequence };
+        let (room, checkpoint_wanted) = (Event::new(), Event::new());
+        let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
+        let state = State {
+            index,
+            buckets,
+            journal: Journal::new(layout.ring(), ring_room, identity, place),
+            limbo: Default::default(),
+            promotions: Default::default(),
+            touched: Touched::new(1 << 16),
+            drops_need: 0,
+            announced: 0,
+            staged_in: Default::default(),
+            replaced: Default::default(),
+            dirty_until: Default::default(),
+            dirty_at_open: if empty { Epoch(0) } else { replayed.epoch },
+            stats: Default::default(),
+            // There may be some; and only a round says that all is written back.
+            zeros: u64::from(!empty),
+            zeros_of_cuts: 0,
+            dead_zeros: 0,
+            nodes_left: 0,
+            bad: Vec::new(),
+            value: Vec::new(),
+            health: Default::default(),
+        };
+        let (round, cutoff) = (RoundState::new(&settings), settings.sequential_cutoff);
+        let admission = Admission::new(&settings);
+        let cache = Cache(Rc::new(Inner {
+            rt: rt.clone(),
+            pool: pool.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            settings,
+            state: RefCell::new(state),
+            flushing: Cell::new(false),
+            flushed: Event::new(),
+            room,
+            door: Semaphore::new(1),
+            hungry: Event::new(),
+            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
+            checkpoint_wanted,
+            checkpoint_moved: Event::new(),
+            round: RefCell::new(round),
+            round_wanted: Event::new(),
+            seal_wanted: Event::new(),
+            round_lock: Semaphore::new(1),
+            last_request: Cell::new(rt.now()),
+            replay: Cell::new(Replay::default()),
+            gc: RefCell::default(),
+            gc_lock: Semaphore::new(1),
+            opened_at: rt.now(),
+            bypass: Default::default(),
+            admission,
+            age: Default::default(),
+            pressed: Event::new(),
+            taking: Semaphore::new(1),
+            watermark: Cell::new(replayed.end.sequence - 1),
+            syncing: Semaphore::new(1),
+            read: Streams::new(cutoff),
+            written: Streams::new(cutoff),
+            aside: Cell::new(false),
+            closed: Cell::new(false),
+        }));
+        cache.recover(&replayed, began).await?;
+        let no_round = cache.between_rounds().await;
+        cache.start();
+        let outcome = cache.forget_behind_ends().await;
+        drop(no_round);
+        match outcome {
+            Ok(()) => Ok(cache),
+            Err(e) => {
+                pool.before_commit(None);
+                cache.stop();
+                Err(e)
+            }
+        }
+    }
+
+    /// A crash may have come between a shrink in the pool and here.
+    async fn forget_behind_ends(&self) -> Result<()> {
+        for v in self.0.pool.volumes() {
+            self.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
+        }
+        Ok(())
+    }
+
+    async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
+        let (open, _) = self.state().buckets.dirty_blocks();
+        self.0.pool.take_over(open);
+        self.make_room_for_nodes()?;
+        self.checkpoint_now().await?;
+        if self.0.pool.clean_void() {
+            self.drop_all_clean().await?;
+        }
+        let Replayed { entries, records, dropped, healed, .. } = *replayed;
+        if healed > 0 {
+            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were bad in their first place, and read from the second");
+        }
+        let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
+        tracing::info!(
+            cache = %self.0.path, entries, records, dropped,
+            dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
+        );
+        self.0.replay.set(replay);
+        Ok(())
+    }
+
+    fn start(&self) {
+        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.0.rt.detach(f);
+        let c = self.clone();
+        spawn(Box::pin(async move { c.journal_clock().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.reclaimer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.checkpointer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.write_back().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.sealer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.keeper().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.collector().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.admitter().await }));
+        // The pool is held by the cache, not the other way round: of two that hold each other none would ever be freed.
+        let c = Rc::downgrade(&self.0);
+        self.0.pool.before_commit(Some(Rc::new(move || {
+            let c = c.upgrade().map(Cache);
+            Box::pin(async move { if let Some(c) = c { c.records_durable().await } else { Ok(None) } })
+        })));
+    }
+
+    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may ask for anything meanwhile.
+    pub async fn detach(&self) -> Result<()> {
+        if self.is_aside() {
+            // There is nothing to write back, and the pool says so with its next commit.
+            let _ = self.close().await;
+            return self.0.pool.set_cache_uuid(None).await;
+        }
+        self.publish_all().await?;
+        let (open, cut) = self.state().buckets.unpublished_blocks();
+        if open + cut > 0 {
+            let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
+        }
+        // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
+        self.0.aside.set(true);
+        self.0.pool.before_commit(None);
+        self.0.pool.set_cache_uuid(None).await
+    }
+
+    /// Takes a cache that nobody has used out of the pool, whatever fails: the next commit says so.
+    pub async fn abandon(&self) {
+        self.0.aside.set(true);
+        self.0.pool.drop_cache();
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is given up: {e}");
+        }
+    }
+
+    /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
+    pub async fn close(&self) -> Result<()> {
+        if self.0.closed.get() {
+            // A detach that failed at the pool is tried again: the device takes no requests any more.
+            return Ok(());
+        }
+        let mut outcome = self.settle().await;
+        if outcome.is_err() && self.check_failed().is_ok() {
+            // It may have waited for a commit that failed for a reason that is gone.
+            outcome = self.settle().await;
+        }
+        self.stop();
+        let _alone = self.0.round_lock.acquire(1).await;
+        self.0.device.close();
+        if self.is_aside() {
+            self.0.pool.before_commit(None);
+        } else {
+            // The journal stays as it is. Commits are told so, also when this cache is not in memory any more.
+            let last = self.last_word();
+            self.0.pool.before_commit(Some(Rc::new(move || {
+                let last = last.clone();
+                Box::pin(async move { last })
+            })));
+        }
+        outcome
+    }
+
+    /// Ends the background work.
+    fn stop(&self) {
+        self.0.closed.set(true);
+        self.state().journal.room().wake_all();
+        self.0.hungry.notify();
+        self.0.checkpoint_wanted.notify();
+        self.0.round_wanted.notify();
+        self.0.seal_wanted.notify();
+        self.0.room.notify();
+        self.0.pressed.notify();
+        self.0.admission.wake();
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.flush().await?;
+        self.checkpoint_now().await
+    }
+}

@@ -1,0 +1,189 @@
+//! The door of writers: [`crate::policy::throttle`] decides, this lets them wait.
+//!
+//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many who come at once no more pass than find room.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use base::{Instant, VolumeId};
+use format::cache::journal::blocks_for;
+use pool::Result;
+use rt::sync::{Event, OneShotSender, either, oneshot};
+
+use crate::Cache;
+use crate::buckets::Stream;
+use crate::io::write::most_extents;
+use crate::policy::throttle::{Curve, Line, Load, Next};
+use crate::settings::{LagPolicy, Settings};
+use crate::space::reclaim::nodes_for;
+use crate::store::room::Room;
+
+/// Who waits for room looks again after this time, also if nobody said that there is any.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Writers at the door.
+pub(crate) struct Admission {
+    line: RefCell<Line<OneShotSender<()>>>,
+    held: Cell<u64>,
+    arrived: Event,
+}
+
+impl Admission {
+    pub fn new(settings: &Settings) -> Admission {
+        let line = Line::new(Curve::until(settings.dirty_limit_percent));
+        Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
+    }
+
+    /// Writers wait.
+    pub fn has_line(&self) -> bool {
+        !self.line.borrow().is_empty()
+    }
+
+    /// Writers that wait.
+    pub fn waiting(&self) -> u64 {
+        self.line.borrow().waiting()
+    }
+
+    /// So many blocks were carried to the pool.
+    pub fn carried(&self, blocks: u64) {
+        self.line.borrow_mut().carried(blocks);
+    }
+
+    /// Wakes who waits, for the cache is closed.
+    pub fn wake(&self) {
+        self.arrived.notify();
+    }
+}
+
+/// Room for a request that was let in; given back when it is dropped.
+pub(crate) struct Held {
+    cache: Cache,
+    blocks: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let held = &self.cache.0.admission.held;
+        held.set(held.get() - self.blocks);
+        if self.cache.0.admission.has_line() {
+            self.cache.0.admission.arrived.notify();
+        }
+    }
+}
+
+impl Cache {
+    /// Waits until a write of so many blocks may go on; with room for its records.
+    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
+        self.check_failed()?;
+        let now = self.0.rt.now();
+        self.0.last_request.set(now);
+        let load = self.load(now);
+        let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
+        let held = if passes { self.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await? };
+        self.check_failed()?;
+        let room = self.room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks)).await?;
+        Ok((held, room))
+    }
+
+    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
+        let (tx, rx) = oneshot();
+        self.0.admission.line.borrow_mut().push(volume, blocks, tx);
+        self.0.admission.arrived.notify();
+        self.pressed();
+        match rx.await {
+            Some(()) => Ok(Held { cache: self.clone(), blocks }),
+            None => Err(self.hopeless()),
+        }
+    }
+
+    fn hold(&self, blocks: u64) -> Held {
+        let held = &self.0.admission.held;
+        held.set(held.get() + blocks);
+        Held { cache: self.clone(), blocks }
+    }
+
+    /// Lets writers in.
+    pub(crate) async fn admitter(&self) {
+        let door = &self.0.admission;
+        // Rounds that had ended when there was no room any more.
+        let mut without_room = None;
+        while !self.0.closed.get() && !self.has_failed() {
+            let (arrived, room) = (door.arrived.wait(), self.0.room.wait());
+            let now = self.0.rt.now();
+            let load = self.load(now);
+            let next = door.line.borrow_mut().next(now, &load);
+            if !matches!(next, Next::Room) {
+                without_room = None;
+            }
+            match next {
+                Next::Pass(who, blocks) => {
+                    door.held.set(door.held.get() + blocks);
+                    who.send(());
+                }
+                Next::Nobody => arrived.await,
+                Next::At(when) => {
+                    either(either(self.0.rt.sleep_until(when), room), arrived).await;
+                }
+                Next::Room if self.check_hopeful(*without_room.get_or_insert_with(|| self.rounds())).is_err() => {
+                    // All who wait are told, at once: there will be none for any of them.
+                    drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
+                }
+                Next::Room => {
+                    self.0.hungry.notify();
+                    self.0.round_wanted.notify();
+                    either(either(self.0.rt.sleep(LOOK_AGAIN), room), arrived).await;
+                }
+            }
+        }
+        // Each finds out by itself why.
+        loop {
+            let arrived = door.arrived.wait();
+            let all: Vec<_> = door.line.borrow_mut().drain().collect();
+            for (who, blocks) in all {
+                door.held.set(door.held.get() + blocks);
+                who.send(());
+            }
+            if self.0.closed.get() {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// What can be written before anything has to be published, and the age of the pool's image.
+    pub(crate) fn load(&self, now: Instant) -> Load {
+        let layout = &self.0.layout;
+        let reserve = self.node_reserve();
+        let st = self.state();
+        let census = st.buckets.census();
+        let bucket = u64::from(layout.bucket_blocks);
+        let usable = (census.free + census.clean).saturating_sub(reserve);
+        let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
+        let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
+        let soon = self.0.round.borrow().carried;
+        let age = match self.0.settings.max_lag_policy {
+            LagPolicy::Aim => None,
+            LagPolicy::Strict => {
+                let since = self.0.round.borrow().dirty_since;
+                Some(since.map_or(0.0, |t| now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()))
+            }
+        };
+        Load { room, all, soon, held: self.0.admission.held.get(), age }
+    }
+
+    /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.
+    pub(crate) fn pressure(&self) -> f64 {
+        if self.0.admission.has_line() {
+            return 1.0;
+        }
+        let begin = self.0.admission.line.borrow().curve().begin();
+        let gone = self.load(self.0.rt.now()).gone();
+        ((gone - begin / 3.0) / (begin / 3.0)).clamp(0.0, 1.0)
+    }
+
+    /// True if a write would not have to wait.
+    pub(crate) fn has_much_room(&self) -> bool {
+        let begin = self.0.admission.line.borrow().curve().begin();
+        !self.0.admission.has_line() && self.load(self.0.rt.now()).gone() <= begin
+    }
+}

@@ -1,0 +1,10 @@
+//! The state of a cache in memory: the index, the journal, and what goes with them.
+
+pub(crate) mod index;
+pub(crate) mod journal;
+pub(crate) mod limbo;
+pub(crate) mod nodes;
+pub(crate) mod ring;
+pub(crate) mod room;
+pub(crate) mod state;
+pub(crate) mod watermark;

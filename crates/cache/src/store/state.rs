@@ -1,0 +1,160 @@
+//! The cache's state in memory: plain data, changed between awaits only.
+
+use std::collections::VecDeque;
+
+use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
+use btree::NodePtr;
+use format::cache::journal::Record;
+use pool::Step;
+use rustc_hash::FxHashMap;
+
+use crate::buckets::Buckets;
+use crate::health::durable::Health;
+use crate::io::promote::{Promotions, Touched};
+use crate::store::index::{Body, Extent, Index, node_addr};
+use crate::store::journal::Journal;
+use crate::store::limbo::Limbo;
+use crate::store::room::Room;
+
+/// What clients' requests met.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HitStats {
+    /// Blocks read from the cache.
+    pub hits: u64,
+    /// Blocks read from the pool.
+    pub misses: u64,
+    /// Blocks that went past the cache.
+    pub bypassed: u64,
+    /// Blocks kept after they were read from the pool.
+    pub promoted: u64,
+    /// Writes of some sectors of a block that were kept as such.
+    pub parts: u64,
+    /// Such blocks that a read has completed.
+    pub completed: u64,
+    /// Clean blocks that were bad in the cache and read from the pool instead.
+    pub refetched: u64,
+    /// Dirty blocks that are bad: nobody has them any more.
+    pub lost: u64,
+    /// Buckets evicted.
+    pub evicted: u64,
+}
+
+pub(crate) struct State {
+    pub index: Index,
+    pub buckets: Buckets,
+    pub journal: Journal,
+    pub limbo: Limbo,
+    pub promotions: Promotions,
+    pub touched: Touched,
+    /// Records of the journal that every commit of the pool waits for: those that tell of clean
+    /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
+    /// first can never be durable, the pool says that no clean block counts; nothing takes the
+    /// place of the second.
+    pub drops_need: u64,
+    pub announced: u64,
+    /// The commit of the pool that has the staged blocks of each volume.
+    pub staged_in: FxHashMap<VolumeId, Generation>,
+    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
+    pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
+    /// The epoch of each volume's last write that the pool did not get at once.
+    pub dirty_until: FxHashMap<VolumeId, Epoch>,
+    /// And of all volumes', as the cache was opened.
+    pub dirty_at_open: Epoch,
+    pub stats: HitStats,
+    /// Discards since the last cut, in the cuts, and published since garbage was collected last.
+    pub zeros: u64,
+    pub zeros_of_cuts: u64,
+    pub dead_zeros: u64,
+    /// Nodes that the running checkpoint has yet to write.
+    pub nodes_left: u64,
+    /// Dirty blocks that are bad, as volume and block, the first so many.
+    pub bad: Vec<(VolumeId, Lba)>,
+    /// A value that is being encoded.
+    pub value: Vec<u8>,
+    /// Whether anything can be made durable.
+    pub health: Health,
+}
+
+/// So many bad blocks are named.
+const BAD_NAMED: usize = 256;
+
+impl State {
+    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
+    /// journal. Returns how many blocks ceased to be dirty in the open epoch.
+    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
+        self.enter(Some(room), volume, range, new)
+    }
+
+    /// The same without telling the journal: what the pool has is entered, or goes.
+    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<u64> {
+        self.enter(None, volume, range, new)
+    }
+
+    fn enter(
+        &mut self,
+        room: Option<&mut Room>,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<u64> {
+        // What ceases to be needed may be overwritten when the records of this change are durable.
+        let journal = self.journal.pushed() + if room.is_none() { 0 } else { new.len().max(1) as u64 };
+        let before = self.buckets.dirty_blocks().0;
+        self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)?;
+        let added: u64 = if room.is_none() { 0 } else { new.iter().map(data_blocks).sum() };
+        let after = self.buckets.dirty_blocks().0;
+        if let Some(room) = room {
+            self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
+            self.promotions.spoil(volume, lba, end);
+            if new.iter().any(|e| e.written.is_some()) {
+                self.dirty_until.insert(volume, self.buckets.epoch());
+            }
+            for e in new {
+                e.encode(&mut self.value);
+                self.journal.push(room, &Record::Insert { volume, lba: e.lba, value: &self.value });
+            }
+            if new.is_empty() {
+                self.journal.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
+            }
+        }
+        Ok(before + added - after)
+    }
+
+    /// Tells the journal of evicted buckets.
+    pub fn journal_raised(&mut self, room: &mut Room) {
+        for (bucket, generation) in self.buckets.take_raised() {
+            self.journal.push(room, &Record::Raise { bucket, generation });
+        }
+    }
+
+    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there may be more.
+    pub fn drain_limbo(&mut self, max: usize) -> bool {
+        let journal = self.journal.pushed();
+        for _ in 0..max {
+            let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
+            self.index.store.forget(addr);
+            self.buckets.remove_node(node_addr(addr), journal);
+        }
+        true
+    }
+
+    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the journal was told.
+    pub fn hold_commits(&mut self) {
+        self.drops_need = self.journal.pushed();
+    }
+
+    /// Remembers a dirty block that nobody has any more.
+    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
+        self.stats.lost += 1;
+        if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {
+            self.bad.push((volume, lba));
+        }
+    }
+}
+
+fn data_blocks(e: &Extent) -> u64 {
+    match &e.body {
+        Body::Data { crcs, .. } => crcs.len() as u64,
+        Body::Staged { .. } | Body::Zeros { .. } => 0,
+    }
+}
