@@ -1,6 +1,6 @@
 //! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any more.
 //!
-//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' facts are kept from then on, the journal's next place is noted; the next generation opens.
+//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' records are kept from then on, the journal's next place is noted; the next generation opens.
 //! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
 //! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Buf, Generation, PoolAddr, SliceList};
+use base::{BLOCK, Buf, Generation, PoolAddr, RecordSeq, SliceList};
 use btree::{Freed, NodePtr, Tree, WriteOut};
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
@@ -22,11 +22,12 @@ use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::{Facts, Stream};
+use crate::buckets::census::Stream;
 use crate::device::table::encode_page;
 use crate::health::durable::Durable;
 use crate::store::index::node_addr;
 use crate::store::journal::Place;
+use format::cache::bucket::BucketRecord;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -55,7 +56,7 @@ pub(crate) struct TablePage {
     /// The checkpoint that wrote it.
     pub generation: Generation,
     /// What it says.
-    pub facts: Vec<Facts>,
+    pub records: Vec<BucketRecord>,
 }
 
 struct Frozen {
@@ -63,8 +64,8 @@ struct Frozen {
     generation: Generation,
     freed: Freed,
     place: Place,
-    /// Records before the place.
-    records: u64,
+    /// The last record before the place.
+    last: RecordSeq,
     epochs: (base::Epoch, base::Epoch),
     staged: (u64, u64),
     counted_from: base::Epoch,
@@ -147,7 +148,7 @@ impl Cache {
         });
         let mut st = self.state_mut();
         let st = &mut *st;
-        let (place, records) = st.journal.next_place();
+        let (place, last) = st.journal.next_place();
         st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();
@@ -160,7 +161,7 @@ impl Cache {
             generation: changes.generation(),
             freed: changes.take_freed(),
             place,
-            records,
+            last,
             epochs,
             staged,
             counted_from,
@@ -243,7 +244,7 @@ impl Cache {
 
     /// The pages that say something else than on the device, and what. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it
     /// replaced do not.
-    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<Facts>)> {
+    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<BucketRecord>)> {
         for part in freed.chunks(GIVEN_BACK) {
             {
                 let mut st = self.state_mut();
@@ -256,9 +257,9 @@ impl Cache {
         }
         let mut changed = Vec::new();
         for page in 0..self.0.layout.pages() {
-            let facts = self.state().buckets.frozen_page(page);
-            if facts != self.0.checkpointer.borrow().pages[page as usize].facts {
-                changed.push((page, facts));
+            let records = self.state().buckets.frozen_page(page);
+            if records != self.0.checkpointer.borrow().pages[page as usize].records {
+                changed.push((page, records));
             }
             if page % COMPARED == COMPARED - 1 {
                 self.0.rt.yield_now().await;
@@ -268,15 +269,15 @@ impl Cache {
         changed
     }
 
-    async fn write_pages(&self, frozen: &Frozen, pages: &[(u32, Vec<Facts>)]) -> Result<()> {
+    async fn write_pages(&self, frozen: &Frozen, pages: &[(u32, Vec<BucketRecord>)]) -> Result<()> {
         for part in pages.chunks(SLICE) {
             let mut writes = Vec::with_capacity(part.len());
-            for (page, facts) in part {
+            for (page, records) in part {
                 let (slot, uuid) = {
                     let cp = self.0.checkpointer.borrow();
                     (1 - cp.pages[*page as usize].slot, cp.superblock.uuid)
                 };
-                let block = encode_page((uuid, *page, slot), facts, frozen.generation, self.0.rt.bufs());
+                let block = encode_page((uuid, *page, slot), records, frozen.generation, self.0.rt.bufs());
                 writes.push(self.write_at(self.0.layout.page_offset(*page, slot), block));
             }
             let mut outcome = Ok(());
@@ -294,7 +295,7 @@ impl Cache {
         &self,
         frozen: &Frozen,
         root: Option<RootPtr>,
-        pages: &[(u32, Vec<Facts>)],
+        pages: &[(u32, Vec<BucketRecord>)],
     ) -> Result<Durable> {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
@@ -308,7 +309,7 @@ impl Cache {
             sb.generation = frozen.generation;
             sb.root = root;
             sb.replay_position = frozen.place.position;
-            sb.replay_sequence = frozen.place.sequence;
+            sb.replay_sequence = frozen.place.sequence.0;
             (sb.epoch, sb.cut) = frozen.epochs;
             (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
             sb.table_digest = digest;
@@ -329,20 +330,20 @@ impl Cache {
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
 
-    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<Facts>)>, freed: Vec<NodePtr>) {
+    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<BucketRecord>)>, freed: Vec<NodePtr>) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
-            for (page, facts) in pages {
+            for (page, records) in pages {
                 let at = &mut cp.pages[page as usize];
-                *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, facts };
+                *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, records };
             }
             cp.count += 1;
         }
         let mut st = self.state_mut();
         st.index.tree.settle(&frozen.tree);
-        st.journal.forget_before(proof, frozen.place.sequence, frozen.records);
+        st.journal.forget_before(proof, frozen.place.sequence, frozen.last);
         st.limbo.replaced(freed);
-        let durable = st.journal.durable_records();
+        let durable = st.journal.durable();
         st.buckets.journal_durable(durable);
     }
 
@@ -359,9 +360,9 @@ impl Cache {
             let mut writes = Vec::with_capacity(part.len());
             for &page in part {
                 let cp = self.0.checkpointer.borrow();
-                let TablePage { slot, facts, .. } = &cp.pages[page as usize];
+                let TablePage { slot, records, .. } = &cp.pages[page as usize];
                 let id = (cp.superblock.uuid, page, 1 - slot);
-                let block = encode_page(id, facts, generation, self.0.rt.bufs());
+                let block = encode_page(id, records, generation, self.0.rt.bufs());
                 writes.push(self.write_at(self.0.layout.page_offset(page, 1 - slot), block));
             }
             let mut outcome = Ok(());

@@ -39,7 +39,7 @@ mod writeback;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use base::{CacheAddr, Epoch, Instant};
+use base::{CacheAddr, EntrySeq, Epoch, Instant};
 use pool::Pool;
 use queue::Device;
 use rt::Rt;
@@ -100,7 +100,7 @@ struct Inner {
     /// Held by the write that is taking blocks.
     taking: Semaphore,
     /// The last entry that a watermark calls durable.
-    watermark: Cell<u64>,
+    watermark: Cell<EntrySeq>,
     /// Held while the device is asked to make something durable ([`health::durable`]).
     syncing: Semaphore,
     /// Streams of reads, and of writes.

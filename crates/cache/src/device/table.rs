@@ -1,12 +1,11 @@
 //! Where things are on the cache device, and the table of buckets: pages with two slots each, as in the pool.
 
 use base::{BLOCK, BLOCK_U64, BucketId, Buf, BufPool, CacheAddr, Generation};
-use format::cache::bucket::{BucketKind, BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
+use format::cache::bucket::{BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
 use format::page::{PageId, PageKind, open_page, payload_mut, seal_page};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 
-use crate::buckets::{Facts, Kind};
 use crate::store::journal::Ring;
 
 /// Buckets that are kept ready at least.
@@ -117,30 +116,15 @@ fn page_id(uuid: [u8; 16], page: u32, slot: u8) -> PageId {
     PageId { pool_uuid: uuid, kind: PageKind::Buckets, page: page.into(), slot }
 }
 
-/// The facts of the buckets that one page is about.
+/// The records of the buckets that one page is about.
 pub(crate) fn encode_page(
     (uuid, page, slot): ([u8; 16], u32, u8),
-    facts: &[Facts],
+    records: &[BucketRecord],
     generation: Generation,
     bufs: &BufPool,
 ) -> Buf {
-    let records: Vec<BucketRecord> = facts
-        .iter()
-        .map(|f| BucketRecord {
-            generation: f.generation,
-            kind: match f.kind {
-                Kind::Free => BucketKind::Free,
-                Kind::Data => BucketKind::Data,
-                Kind::Nodes => BucketKind::Nodes,
-            },
-            live: f.live,
-            dirty_open: f.dirty_open,
-            dirty_cut: f.dirty_cut,
-            last_use: 0,
-        })
-        .collect();
     let mut block = bufs.zeroed(BLOCK);
-    encode_buckets(&records, payload_mut(&mut block));
+    encode_buckets(records, payload_mut(&mut block));
     seal_page(&page_id(uuid, page, slot), generation, &mut block);
     block
 }
@@ -149,7 +133,7 @@ pub(crate) fn encode_page(
 pub(crate) struct FoundPage {
     pub slot: u8,
     pub generation: Generation,
-    pub facts: Vec<Facts>,
+    pub records: Vec<BucketRecord>,
     /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be written by the next one, whatever it says.
     pub renew: bool,
 }
@@ -174,11 +158,12 @@ pub(crate) fn open_slot(
     (layout, uuid): (&Layout, [u8; 16]),
     page: u32,
     slot: u8,
-) -> std::result::Result<(Generation, Vec<Facts>), String> {
+) -> std::result::Result<(Generation, Vec<BucketRecord>), String> {
     let block = block.ok_or("it cannot be read")?;
     let (generation, payload) = open_page(&page_id(uuid, page, slot), block).map_err(|e| e.to_string())?;
-    let records = decode_buckets(payload).map_err(|e| e.to_string())?;
-    Ok((generation, records.iter().map(facts_of).zip(buckets_of(layout, page)).map(|(f, _)| f).collect()))
+    let mut records = decode_buckets(payload).map_err(|e| e.to_string())?;
+    records.truncate(buckets_of(layout, page).count());
+    Ok((generation, records))
 }
 
 /// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
@@ -191,13 +176,13 @@ pub(crate) fn choose_slot(
     let mut best: Option<FoundPage> = None;
     let mut renew = false;
     for slot in 0..2u8 {
-        let Ok((generation, facts)) = open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot) else {
+        let Ok((generation, records)) = open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot) else {
             renew = true;
             continue;
         };
         renew |= generation > newest;
         if generation <= newest && best.as_ref().is_none_or(|b| b.generation < generation) {
-            best = Some(FoundPage { slot, generation, facts, renew: false });
+            best = Some(FoundPage { slot, generation, records, renew: false });
         }
     }
     best.map(|b| FoundPage { renew, ..b })
@@ -215,20 +200,6 @@ pub(crate) async fn read_page(
         let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
         PoolError::new(ErrorKind::Damaged, text)
     })
-}
-
-fn facts_of(r: &BucketRecord) -> Facts {
-    Facts {
-        generation: r.generation,
-        kind: match r.kind {
-            BucketKind::Free => Kind::Free,
-            BucketKind::Data => Kind::Data,
-            BucketKind::Nodes => Kind::Nodes,
-        },
-        live: r.live,
-        dirty_open: r.dirty_open,
-        dirty_cut: r.dirty_cut,
-    }
 }
 
 /// The buckets of a page.

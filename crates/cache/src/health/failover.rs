@@ -29,7 +29,7 @@ impl Cache {
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
-            let durable = st.journal.durable_records();
+            let durable = st.journal.durable();
             (durable < st.announced, st.health.has_failed() || durable < st.drops_need)
         };
         if lacks {

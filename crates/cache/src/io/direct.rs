@@ -144,7 +144,7 @@ impl Cache {
     /// What the pool's superblock says of this cache.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
         let uuid = self.0.checkpointer.borrow().superblock.uuid;
-        CacheMark { uuid, entry: self.state().journal.durable(), clean_void }
+        CacheMark { uuid, entry: self.state().journal.durable_entry().0, clean_void }
     }
 
     /// True if the pool has all of a volume.

@@ -1,7 +1,7 @@
 //! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device. Who has written past the cache waits for a commit of
 //! the pool too, side by side.
 
-use base::{IoError, SliceList, VolumeId};
+use base::{IoError, RecordSeq, SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 
@@ -32,12 +32,12 @@ impl Cache {
         }
     }
 
-    /// Waits until the journal's record number `target`, and all before it, is durable, with what
+    /// Waits until the journal's record `target`, and all before it, is durable, with what
     /// these records are about. That takes the device and nothing else: all who wait share one
     /// entry and one flush, and its room is held.
-    pub(crate) async fn durable(&self, target: u64, class: Class) -> Result<()> {
+    pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
         loop {
-            if self.state().journal.durable_records() >= target {
+            if self.state().journal.durable() >= target {
                 return Ok(());
             }
             self.check_failed()?;
@@ -55,7 +55,7 @@ impl Cache {
 
     async fn group_commit(&self, class: Class) -> Result<()> {
         let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
-        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.records)) else { return Ok(()) };
+        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else { return Ok(()) };
         let mut writes = Vec::with_capacity(ready.len());
         for entry in ready {
             for offset in entry.offsets {
@@ -77,7 +77,7 @@ impl Cache {
         let freed = {
             let mut st = self.state_mut();
             st.journal.note_durable(durable, last.0, last.1);
-            let durable = st.journal.durable_records();
+            let durable = st.journal.durable();
             st.buckets.journal_durable(durable)
         };
         if freed {

@@ -24,7 +24,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 use crate::io::promote::AT_ONCE;
 use crate::io::read::{Part, ended, plan};
 use crate::io::write::extents;
@@ -113,9 +113,7 @@ impl Cache {
     }
 
     fn unpin(&self, addr: CacheAddr) {
-        let mut st = self.state_mut();
-        let journal = st.journal.pushed();
-        st.buckets.unpin(addr, journal);
+        self.state_mut().buckets.unpin(addr);
     }
 
     /// Reads a block of which a pinned bucket has some sectors, and the pool the others.

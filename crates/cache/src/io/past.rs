@@ -36,7 +36,7 @@ use std::time::Duration;
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Instant, Lba, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
-use format::cache::journal::{Record, blocks_for};
+use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
 use rt::sync::{Event, within};
@@ -355,14 +355,10 @@ impl Cache {
     /// Enters records into the journal that the pool may not be ahead of; false if they can never be durable.
     pub(crate) fn announce(&self, room: &mut Room, new: &[Extent]) -> bool {
         let mut st = self.state_mut();
-        let st = &mut *st;
         if st.health.has_failed() {
             return false;
         }
-        for e in new {
-            e.encode(&mut st.value);
-            st.journal.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &st.value });
-        }
+        new.iter().for_each(|e| st.push_insert(room, e));
         st.announced = st.journal.pushed();
         true
     }
@@ -437,8 +433,7 @@ impl State {
     }
 
     fn unpin_all(&mut self, addrs: &[CacheAddr]) {
-        let journal = self.journal.pushed();
-        addrs.iter().for_each(|&addr| self.buckets.unpin(addr, journal));
+        addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
     }
 
     /// Lets go of what staged blocks have replaced, where the pool has committed these; true if anything was.

@@ -14,7 +14,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 use crate::io::write::extents;
 use crate::settings::Promote;
 use crate::space::reclaim::nodes_for;

@@ -107,8 +107,7 @@ impl Cache {
             }
             Part::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
-                let journal = self.state().journal.pushed();
-                self.state_mut().buckets.unpin(addr, journal);
+                self.state_mut().buckets.unpin(addr);
                 match data {
                     Ok(data) => {
                         self.state_mut().stats.hits += blocks;

@@ -12,7 +12,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 use crate::io::past::STEP_BLOCKS;
 use crate::space::admission::Held;
 use crate::space::reclaim::nodes_for;
@@ -175,8 +175,8 @@ impl Cache {
 
     fn is_worn(&self, collects: bool) -> bool {
         let (st, census) = (self.state(), self.state().buckets.census());
-        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.zeros + st.zeros_of_cuts > 0;
-        let garbage = st.dead_zeros + st.buckets.stale_blocks() > 0;
+        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.buckets.zeros() != (0, 0);
+        let garbage = st.buckets.garbage() > 0;
         !dirty && st.buckets.pending() == 0 && census.clean == 0 && !(collects && garbage)
     }
 
@@ -231,10 +231,9 @@ impl Cache {
         let mut st = self.state_mut();
         let mut got = 0;
         while got < blocks {
-            let journal = st.journal.pushed();
             // The last buckets are for the index's nodes: without them nothing ever becomes free.
             let spare = stream == Stream::Nodes || st.buckets.free() > reserve || st.buckets.left_open(stream) > 0;
-            let next = if spare { st.buckets.append(stream, blocks - got, journal) } else { None };
+            let next = if spare { st.buckets.append(stream, blocks - got) } else { None };
             let Some((addr, len, generation)) = next else { break };
             taken.push(Taken { addr, len, generation });
             got += len;
@@ -244,10 +243,7 @@ impl Cache {
 
     pub(crate) fn give_up_pins(&self, taken: &[Taken]) {
         let mut st = self.state_mut();
-        let journal = st.journal.pushed();
-        for t in taken {
-            st.buckets.unpin(t.addr, journal);
-        }
+        taken.iter().for_each(|t| st.buckets.unpin(t.addr));
     }
 
     pub(crate) async fn write_taken(&self, taken: &[Taken], data: &Slice, class: Class) -> Result<()> {

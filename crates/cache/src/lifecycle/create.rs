@@ -7,10 +7,10 @@ use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
 
-use crate::buckets::Facts;
 use crate::device::table::{Layout, buckets_of, encode_page};
 use crate::io::write::LEAST_BUCKET;
 use crate::lifecycle::open::CacheFile;
+use format::cache::bucket::BucketRecord;
 
 /// What can be chosen when a cache is made.
 #[derive(Clone, Debug)]
@@ -110,8 +110,8 @@ async fn format_device(
         let mut buf = rt.bufs().zeroed(n as usize * 2 * BLOCK);
         for (i, slots) in buf.chunks_exact_mut(2 * BLOCK).enumerate() {
             let number = page + i as u32;
-            let facts = vec![Facts::default(); buckets_of(layout, number).count()];
-            slots[..BLOCK].copy_from_slice(&encode_page((sb.uuid, number, 0), &facts, FIRST, rt.bufs()));
+            let records = vec![BucketRecord::default(); buckets_of(layout, number).count()];
+            slots[..BLOCK].copy_from_slice(&encode_page((sb.uuid, number, 0), &records, FIRST, rt.bufs()));
         }
         queue.write(Class::Commit, layout.page_offset(page, 0), one(buf.freeze())).await?;
         page += n;

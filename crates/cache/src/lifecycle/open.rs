@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{Epoch, Generation, Lba};
+use base::{EntrySeq, Epoch, Generation, Lba, RecordSeq};
 use btree::{Store, Tree};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
@@ -21,7 +21,7 @@ use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::io::promote::Touched;
 use crate::lifecycle::replay::{
-    Replayed, Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of, replay_from,
+    Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
 };
 use crate::lifecycle::staged::{Arrivals, Committed};
 use crate::policy::streams::Streams;
@@ -97,7 +97,7 @@ impl Cache {
         settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
         let published = pool.published();
         let epoch = epoch_at(&sb, published);
-        let mut facts = Vec::with_capacity(layout.buckets as usize);
+        let mut records = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
         let mut digest = 0u64;
         let mut reads = VecDeque::new();
@@ -110,10 +110,10 @@ impl Cache {
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
             let found = found.await.unwrap_or_else(|| Err(crate::io::read::ended()))?;
-            facts.extend(found.facts.iter().map(|f| facts_now(*f, &sb, published)));
+            records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
-            let facts = if found.renew { Vec::new() } else { found.facts };
-            pages.push(TablePage { slot: found.slot, generation: found.generation, facts });
+            let records = if found.renew { Vec::new() } else { found.records };
+            pages.push(TablePage { slot: found.slot, generation: found.generation, records });
         }
         if sb.table_digest != 0 && digest != sb.table_digest {
             let text = format!(
@@ -124,7 +124,7 @@ impl Cache {
         }
         let seed = rt.random();
         let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
-        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, policy, (above, epoch));
+        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, policy, (above, epoch));
         let staged = dirty_now(sb.staged, &sb, published);
         buckets.restore_staged(staged.0.saturating_add(staged.1));
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
@@ -139,10 +139,12 @@ impl Cache {
             buckets,
             arrivals: Arrivals::new(Committed::Open(pool.clone())),
         };
-        let replayed = replayer.run(replay_from(&sb), pool.cache_journal(), epoch).await?;
+        let replayed = replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
         buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;
+        // There may be discards; and only a pass says that all is written back.
+        buckets.add_zeros(u64::from(!empty));
         sb.incarnation += 1;
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
@@ -156,17 +158,13 @@ impl Cache {
             limbo: Default::default(),
             promotions: Default::default(),
             touched: Touched::new(1 << 16),
-            drops_need: 0,
-            announced: 0,
+            drops_need: RecordSeq(0),
+            announced: RecordSeq(0),
             staged_in: Default::default(),
             replaced: Default::default(),
             dirty_until: Default::default(),
             dirty_at_open: if empty { Epoch(0) } else { replayed.epoch },
             stats: Default::default(),
-            // There may be some; and only a round says that all is written back.
-            zeros: u64::from(!empty),
-            zeros_of_cuts: 0,
-            dead_zeros: 0,
             nodes_left: 0,
             bad: Vec::new(),
             value: Vec::new(),
@@ -204,7 +202,7 @@ impl Cache {
             age: Default::default(),
             pressed: Event::new(),
             taking: Semaphore::new(1),
-            watermark: Cell::new(replayed.end.sequence - 1),
+            watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
             syncing: Semaphore::new(1),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),

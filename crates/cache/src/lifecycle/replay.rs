@@ -11,7 +11,7 @@
 use std::ops::DerefMut;
 
 use base::checksum::block_crcs;
-use base::{BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, VolumeId};
+use base::{BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, Lba, Slice, VolumeId};
 use btree::{Fault, Loader, NodeError, Store};
 use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
@@ -19,7 +19,7 @@ use pool::{ErrorKind, PoolError, Result, Step};
 use queue::{Class, Device};
 use rt::Rt;
 
-use crate::buckets::{Buckets, Facts};
+use crate::buckets::Buckets;
 use crate::device::table::Layout;
 use crate::lifecycle::open::CacheFile;
 use crate::lifecycle::staged::Arrivals;
@@ -27,6 +27,7 @@ use crate::store::index::{Body, Extent, Index};
 use crate::store::journal::{Identity, Place};
 use crate::store::nodes::{damaged, read_node};
 use crate::store::ring::{Found, read_journal};
+use format::cache::bucket::BucketRecord;
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
 pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
@@ -47,7 +48,7 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
 
 /// What a bucket's record says now that the pool's image has everything up to `published`: exactly
 /// what keys above [`counted_above`] name.
-pub(crate) fn facts_now(mut f: Facts, sb: &CacheSuperblock, published: Epoch) -> Facts {
+pub(crate) fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
     (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
     f
 }
@@ -80,7 +81,7 @@ pub(crate) fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
 /// Where replay begins, and whose entries count.
 pub(crate) fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
     let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
-    (of, Place { position: sb.replay_position, sequence: sb.replay_sequence })
+    (of, Place { position: sb.replay_position, sequence: EntrySeq(sb.replay_sequence) })
 }
 
 /// What replay came to.
@@ -111,14 +112,14 @@ pub(crate) struct Replayer {
 
 impl Replayer {
     /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see [`epoch_at`].
-    pub async fn run(&mut self, from: (Identity, Place), known: u64, epoch: Epoch) -> Result<Replayed> {
+    pub async fn run(&mut self, from: (Identity, Place), known: EntrySeq, epoch: Epoch) -> Result<Replayed> {
         let Found { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.arrivals.note_all(records, self.index.published).await?;
         for entry in &entries {
-            let verify = entry.sequence > durable;
+            let verify = entry.sequence > durable.0;
             for record in entry.records() {
                 done.records += 1;
                 done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
@@ -254,7 +255,7 @@ impl Replayer {
     }
 
     async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
-        self.resident(|index, buckets| index.replace(buckets, volume, range, new, 0)).await
+        self.resident(|index, buckets| index.replace(buckets, volume, range, new)).await
     }
 
     /// Runs a synchronous step over resident nodes until it needs no more.

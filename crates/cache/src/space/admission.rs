@@ -11,7 +11,7 @@ use pool::Result;
 use rt::sync::{Event, OneShotSender, either, oneshot};
 
 use crate::Cache;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 use crate::io::write::most_extents;
 use crate::policy::throttle::{Curve, Line, Load, Next};
 use crate::settings::{LagPolicy, Settings};

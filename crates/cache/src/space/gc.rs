@@ -16,10 +16,11 @@ use rt::Rt;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::{Kind, Stream};
+use crate::buckets::census::Stream;
 use crate::io::write::{extents, most_extents};
 use crate::store::index::{Audit, Body, Extent, malformed};
 use crate::store::room::Share;
+use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
 
 /// A look whether a pass is due.
@@ -105,7 +106,7 @@ impl Cache {
             return true;
         }
         let st = self.state();
-        if (st.buckets.stale_blocks() + st.dead_zeros) * 8 > self.0.layout.data_blocks() {
+        if st.buckets.garbage() * 8 > self.0.layout.data_blocks() {
             return true;
         }
         // Nodes are written next to each other and go one by one: their buckets are mostly empty in the end.
@@ -134,7 +135,7 @@ impl Cache {
         {
             let mut st = self.state_mut();
             st.index.audit = Some(Audit::new(st.buckets.count()));
-            st.dead_zeros = 0;
+            st.buckets.forget_dead_zeros();
         }
         let outcome = match self.walk(asked).await {
             Ok(()) => self.compare().await,
@@ -294,8 +295,7 @@ impl Cache {
         }
         self.give_up_pins(&taken);
         let mut st = self.state_mut();
-        let journal = st.journal.pushed();
-        st.buckets.unpin(*addr, journal);
+        st.buckets.unpin(*addr);
         outcome
     }
 
@@ -307,11 +307,11 @@ impl Cache {
                 let st = self.state();
                 let Some(audit) = &st.index.audit else { return Ok(()) };
                 for i in from..buckets.min(from + COMPARED) {
-                    let facts = st.buckets.facts(BucketId(i as u32));
-                    if facts.kind != Kind::Nodes && facts.live != audit.counts[i] {
+                    let record = st.buckets.record(BucketId(i as u32));
+                    if record.kind != BucketKind::Nodes && record.live != audit.counts[i] {
                         self.0.gc.borrow_mut().miscounted += 1;
                         tracing::error!(
-                            cache = %self.0.path, bucket = i, counter = facts.live, keys = audit.counts[i],
+                            cache = %self.0.path, bucket = i, counter = record.live, keys = audit.counts[i],
                             "a bucket's counter is not what the index says; run forebay check"
                         );
                     }

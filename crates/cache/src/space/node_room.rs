@@ -14,7 +14,7 @@
 use pool::{ErrorKind, PoolError, Result};
 
 use crate::Cache;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
@@ -89,17 +89,10 @@ impl Cache {
     /// Makes room for a checkpoint while the cache is being opened: nobody writes the journal, and it cannot tell of evictions before the first one. A clean
     /// bucket may go without: after a crash its blocks fail their checksums and are read from the pool. Fails if that is not enough.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
-        let durable = self.state().journal.durable_records();
+        let durable = self.state().journal.durable();
         self.state_mut().buckets.journal_durable(durable);
-        while self.state().buckets.free() < self.node_reserve() {
-            let mut st = self.state_mut();
-            if st.buckets.evict(durable).is_none() {
-                break;
-            }
-            st.buckets.journal_durable(durable);
-        }
         // The checkpoint that follows says it.
-        drop(self.state_mut().buckets.take_raised());
+        while self.state().buckets.free() < self.node_reserve() && self.state_mut().buckets.evict_unlogged() {}
         if self.lacks_node_room(0) {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: start without it to use the pool's image",

@@ -64,10 +64,8 @@ impl Cache {
                 // Somewhat more than the least, so that it is not short again with the next bucket.
                 let enough = self.free_target() + self.free_target() / 4 + 1;
                 let mut st = self.state_mut();
-                let pushed = st.journal.pushed();
                 while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
-                    // Each is told by one record, in this order.
-                    let Some(id) = st.buckets.evict(pushed + evicted as u64 + 1) else { break };
+                    let Some(id) = st.buckets.evict() else { break };
                     if let Some(audit) = &mut st.index.audit {
                         audit.counts[id.0 as usize] = 0;
                     }
@@ -88,7 +86,7 @@ impl Cache {
                     continue;
                 }
                 let mut st = self.state_mut();
-                let durable = st.journal.durable_records();
+                let durable = st.journal.durable();
                 st.buckets.journal_durable(durable);
                 drop(st);
                 self.0.room.notify();
@@ -276,7 +274,7 @@ impl Cache {
             self.0.checkpoint_wanted.notify();
         }
         // Whoever runs rounds has not noted yet that something is dirty.
-        let any = st.buckets.unpublished_blocks().0 > 0 || st.zeros > 0;
+        let any = st.buckets.unpublished_blocks().0 > 0 || st.buckets.zeros().0 > 0;
         let asleep = self.0.round.borrow().dirty_since.is_none() && any;
         drop(st);
         if asleep || self.much_is_dirty() || self.round_wanted_by_staged() {

@@ -3,7 +3,7 @@
 use sim::Fault;
 
 use super::*;
-use crate::buckets::Stream;
+use crate::buckets::census::Stream;
 use crate::check::tests::{Lab, fill, settings};
 
 #[test]
@@ -15,10 +15,9 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
             // All that writers may have is empty, and waits for entries that are durable.
             let mut st = cache.state_mut();
             let st = &mut *st;
-            let journal = st.journal.durable_records();
             while st.buckets.free() > cache.0.layout.node_reserve() || st.buckets.left_open(Stream::Writes) > 0 {
-                let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX, journal).unwrap();
-                st.buckets.unpin(addr, journal);
+                let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
+                st.buckets.unpin(addr);
             }
             assert!(st.buckets.pending() > 2 * cache.0.layout.free_band());
         }

@@ -295,15 +295,13 @@ impl Index {
         if bad { Err(malformed().into()) } else { Ok(out) }
     }
 
-    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows. `journal`: the
-    /// entry that will say so.
+    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows.
     pub fn replace(
         &mut self,
         buckets: &mut Buckets,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         new: &[Extent],
-        journal: u64,
     ) -> Step<()> {
         let old = self.overlapping(buckets, volume, (lba, end), usize::MAX)?;
         let mut keys = self.edit(&index_key(volume, lba), &index_key(volume, end))?;
@@ -312,7 +310,7 @@ impl Index {
             let written = buckets.counted(gone.written);
             match &gone.body {
                 Body::Data { addr, generation, crcs, .. } => {
-                    buckets.remove(*addr, *generation, crcs.len() as u32, written, journal);
+                    buckets.remove(*addr, *generation, crcs.len() as u32, written);
                 }
                 Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, written),
                 Body::Zeros { .. } => {}

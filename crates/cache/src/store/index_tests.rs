@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use base::{BLOCK, BucketId, Prng};
+use base::{BLOCK, BucketId, Prng, RecordSeq};
 use btree::{Cursor, Stop, WriteOut};
 use rustc_hash::FxHashMap;
 
 use super::*;
-use crate::buckets::{Facts, Kind, Stream};
+use crate::buckets::census::Stream;
 use crate::policy::replacement::Policy;
+use format::cache::bucket::{BucketKind, BucketRecord};
 
 const BUCKETS: u32 = 1200;
 const BLOCKS: u32 = 16;
@@ -30,7 +31,7 @@ struct World {
     disk: FxHashMap<PoolAddr, Vec<u8>>,
     model: BTreeMap<(VolumeId, u64), Block>,
     sealed: Vec<Epoch>,
-    entry: u64,
+    clock: RecordSeq,
     crc: Crc,
     next_node: u64,
     faults: u64,
@@ -46,7 +47,7 @@ impl World {
             disk: FxHashMap::default(),
             model: BTreeMap::new(),
             sealed: Vec::new(),
-            entry: 0,
+            clock: RecordSeq(0),
             crc: 0,
             next_node: 0,
             faults: 0,
@@ -57,7 +58,7 @@ impl World {
     /// All that an edit changes, or a fault may not.
     fn counters(&self) -> impl PartialEq + std::fmt::Debug + use<> {
         let b = &self.buckets;
-        let all: Vec<_> = (0..BUCKETS).map(|id| b.facts(BucketId(id)).live).collect();
+        let all: Vec<_> = (0..BUCKETS).map(|id| b.record(BucketId(id)).live).collect();
         let keys = (self.index.keys, self.index.changes.dirty());
         (all, b.dirty_blocks(), b.stale_blocks(), b.staged_named(), keys)
     }
@@ -79,8 +80,14 @@ impl World {
         unreachable!()
     }
 
+    /// The journal has one record more.
+    fn tick(&mut self) {
+        self.clock.0 += 1;
+        self.buckets.set_clock(self.clock);
+    }
+
     fn step(&mut self) {
-        self.entry += 1;
+        self.tick();
         match self.rng.below(100) {
             0..45 => self.write(),
             45..55 => self.stage(),
@@ -95,8 +102,8 @@ impl World {
             }
             68..71 if !self.sealed.is_empty() => self.publish(),
             71..75 => self.evict(),
-            75..78 => drop(self.buckets.tidy(20, self.entry)),
-            78..85 => drop(self.buckets.journal_durable(self.entry)),
+            75..78 => drop(self.buckets.tidy(20)),
+            78..85 => drop(self.buckets.journal_durable(self.clock)),
             85 => self.collect(),
             86..88 => self.commit(),
             _ => {
@@ -114,8 +121,7 @@ impl World {
     }
 
     fn replace(&mut self, volume: VolumeId, (from, end): (u64, u64), new: &[Extent]) {
-        let entry = self.entry;
-        self.run(|index, buckets| index.replace(buckets, volume, (Lba(from), Lba(end)), new, entry));
+        self.run(|index, buckets| index.replace(buckets, volume, (Lba(from), Lba(end)), new));
         self.model.retain(|&(v, lba), _| v != volume || lba < from || lba >= end);
         for e in new {
             for (i, lba) in (e.lba.0..e.end()).enumerate() {
@@ -143,7 +149,7 @@ impl World {
     fn write(&mut self) {
         let stream = [Stream::Writes, Stream::Writes, Stream::Promoted][self.rng.below(3) as usize];
         let (volume, from, end) = self.range(6);
-        let Some((addr, len, generation)) = self.buckets.append(stream, (end - from) as u32, self.entry) else {
+        let Some((addr, len, generation)) = self.buckets.append(stream, (end - from) as u32) else {
             return;
         };
         let written = (stream == Stream::Writes).then_some(self.buckets.epoch());
@@ -151,7 +157,7 @@ impl World {
         let body = Body::Data { addr, generation, crcs, cover: Cover::ALL };
         let e = Extent { volume, lba: Lba(from), written, body };
         self.replace(volume, (from, e.end()), &[e]);
-        self.buckets.unpin(addr, self.entry);
+        self.buckets.unpin(addr);
     }
 
     fn stage(&mut self) {
@@ -177,12 +183,14 @@ impl World {
         self.sealed.retain(|e| *e > upto);
         self.index.published = upto;
         self.buckets.publish(upto);
-        while self.rng.one_in(2) && self.buckets.tidy(5, self.entry) {}
+        while self.rng.one_in(2) && self.buckets.tidy(5) {}
     }
 
     fn evict(&mut self) {
-        self.buckets.evict(self.entry);
+        self.buckets.evict();
         self.buckets.take_raised();
+        // Its record.
+        self.tick();
     }
 
     /// Drops dead keys and merges leaves, in a part of the index.
@@ -280,8 +288,8 @@ impl World {
             }
         }
         for id in 0..BUCKETS {
-            let Facts { kind, live: all, dirty_open, dirty_cut, .. } = self.buckets.facts(BucketId(id));
-            assert!(kind != Kind::Nodes);
+            let BucketRecord { kind, live: all, dirty_open, dirty_cut, .. } = self.buckets.record(BucketId(id));
+            assert!(kind != BucketKind::Nodes);
             assert_eq!((all, dirty_open, dirty_cut), live[id as usize], "bucket {id}");
         }
         let staged = |b: &&Block| matches!(b, Block::Staged { epoch, .. } if *epoch > self.index.published);

@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use base::{BLOCK_U64, BufPool, Slice};
+use base::{BLOCK_U64, BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
 use crate::health::durable::Durable;
@@ -49,7 +49,7 @@ impl Ring {
 pub(crate) struct Place {
     /// Blocks from the ring's start.
     pub position: u32,
-    pub sequence: u64,
+    pub sequence: EntrySeq,
 }
 
 /// What identifies this journal's entries.
@@ -61,9 +61,9 @@ pub(crate) struct Identity {
 
 /// An entry that is ready to be written.
 pub(crate) struct Ready {
-    pub sequence: u64,
-    /// The number of its last record.
-    pub records: u64,
+    pub sequence: EntrySeq,
+    /// Its last record.
+    pub last: RecordSeq,
     /// Where it is written to.
     pub offsets: [u64; Ring::COPIES],
     pub bytes: Slice,
@@ -85,28 +85,28 @@ pub(crate) struct Journal {
     room: RingRoom,
     identity: Identity,
     /// The entry that takes records now has this sequence.
-    sequence: u64,
+    sequence: EntrySeq,
     current: EntryBuilder,
-    /// Full entries without a place, in order, each with the number of its last record.
-    full: VecDeque<(EntryBuilder, u64)>,
+    /// Full entries without a place, in order, each with its last record.
+    full: VecDeque<(EntryBuilder, RecordSeq)>,
     /// Blocks of these.
     full_blocks: u32,
-    /// Records pushed; how many of them, from the first on, are in entries that were taken out to
-    /// be written; and how many are durable.
-    pushed: u64,
-    placed_records: u64,
-    durable_records: u64,
+    /// The last record that was pushed, the last in an entry that was taken out to be written, and
+    /// the last that is durable, or in a checkpoint.
+    pushed: RecordSeq,
+    placed: RecordSeq,
+    durable: RecordSeq,
     /// Where the next entry goes, and what is taken.
     head: u32,
     taken: VecDeque<Taken>,
     used: u32,
-    durable: u64,
+    durable_entry: EntrySeq,
     pub stats: JournalStats,
 }
 
 /// An entry's part of the ring: its blocks, and those that were passed over before it.
 struct Taken {
-    sequence: u64,
+    sequence: EntrySeq,
     blocks: u32,
     skipped: u32,
 }
@@ -122,13 +122,13 @@ impl Journal {
             current: EntryBuilder::new(),
             full: VecDeque::new(),
             full_blocks: 0,
-            pushed: 0,
-            placed_records: 0,
-            durable_records: 0,
+            pushed: RecordSeq(0),
+            placed: RecordSeq(0),
+            durable: RecordSeq(0),
             head: place.position,
             taken: VecDeque::new(),
             used: 0,
-            durable: place.sequence - 1,
+            durable_entry: EntrySeq(place.sequence.0 - 1),
             stats: JournalStats::default(),
         }
     }
@@ -143,23 +143,23 @@ impl Journal {
         &self.room
     }
 
-    /// Records pushed so far. What has to wait for the next ones waits for larger numbers.
-    pub fn pushed(&self) -> u64 {
+    /// The last record that was pushed. What has to wait for the next ones waits for larger numbers.
+    pub fn pushed(&self) -> RecordSeq {
         self.pushed
     }
 
-    /// So many records, from the first on, are durable, or in a checkpoint.
-    pub fn durable_records(&self) -> u64 {
-        self.durable_records
-    }
-
-    /// The last entry that is durable, with all before it.
-    pub fn durable(&self) -> u64 {
+    /// The last record that is durable, or in a checkpoint, with all before it.
+    pub fn durable(&self) -> RecordSeq {
         self.durable
     }
 
-    /// Adds a record, in room that was held for it.
-    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) {
+    /// The last entry that is durable, with all before it.
+    pub fn durable_entry(&self) -> EntrySeq {
+        self.durable_entry
+    }
+
+    /// Adds a record, in room that was held for it. Returns its number.
+    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) -> RecordSeq {
         let before = self.pending();
         self.stats.records += 1;
         if !self.current.push(record) {
@@ -167,8 +167,9 @@ impl Journal {
             let fits = self.current.push(record);
             assert!(fits, "a record is larger than an entry");
         }
-        self.pushed += 1;
+        self.pushed.0 += 1;
         room.spend(self.pending() - before);
+        self.pushed
     }
 
     /// Closes the entry that takes records, if it has any.
@@ -176,13 +177,13 @@ impl Journal {
         if !self.current.is_empty() {
             self.full_blocks += self.current.blocks();
             self.full.push_back((std::mem::replace(&mut self.current, EntryBuilder::new()), self.pushed));
-            self.sequence += 1;
+            self.sequence.0 += 1;
         }
     }
 
     /// The entry that has, or will have, the last record that was pushed.
-    pub fn newest(&self) -> u64 {
-        if self.current.is_empty() { self.sequence - 1 } else { self.sequence }
+    pub fn newest_entry(&self) -> EntrySeq {
+        if self.current.is_empty() { EntrySeq(self.sequence.0 - 1) } else { self.sequence }
     }
 
     /// Blocks that entries without a place will take.
@@ -212,13 +213,17 @@ impl Journal {
         if left < MAX_ENTRY_BLOCKS { (0, left) } else { (self.head, 0) }
     }
 
-    /// The place of the first entry that was not taken out to be written, and how many records are
-    /// in those before it. A checkpoint of the index as it is now stands for these records and no
-    /// more: replay begins at the place, and applies those that come later, in order. Were what
+    /// The first entry that was not taken out to be written.
+    fn next_entry(&self) -> EntrySeq {
+        EntrySeq(self.sequence.0 - self.full.len() as u64)
+    }
+
+    /// The place of the first entry that was not taken out to be written, and the last record
+    /// before it. A checkpoint of the index as it is now stands for the records up to that one and
+    /// no more: replay begins at the place, and applies those that come later, in order. Were what
     /// they emptied used anew, an older record of them could name it.
-    pub fn next_place(&self) -> (Place, u64) {
-        let sequence = self.sequence - self.full.len() as u64;
-        (Place { position: self.next_position().0, sequence }, self.placed_records)
+    pub fn next_place(&self) -> (Place, RecordSeq) {
+        (Place { position: self.next_position().0, sequence: self.next_entry() }, self.placed)
     }
 
     /// All that was pushed and not taken out yet, as entries with their places. They always find
@@ -226,16 +231,16 @@ impl Journal {
     pub fn take_ready(&mut self, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
-        let mut sequence = self.sequence - self.full.len() as u64;
-        while let Some((entry, records)) = self.full.pop_front() {
+        let mut sequence = self.next_entry();
+        while let Some((entry, last)) = self.full.pop_front() {
             let blocks = entry.blocks();
             let (position, skipped) = self.next_position();
             assert!(self.used + skipped + blocks < self.ring.blocks, "room was held for every record");
             let header = EntryHeader {
                 uuid: self.identity.uuid,
                 incarnation: self.identity.incarnation,
-                sequence,
-                durable: self.durable,
+                sequence: sequence.0,
+                durable: self.durable_entry.0,
             };
             let mut bytes = bufs.zeroed(blocks as usize * base::BLOCK);
             entry.seal(&header, &mut bytes);
@@ -243,34 +248,34 @@ impl Journal {
             self.head = position + blocks;
             self.used += skipped + blocks;
             self.taken.push_back(Taken { sequence, blocks, skipped });
-            self.placed_records = records;
+            self.placed = last;
             self.stats.entries += 1;
             let offsets = self.ring.places(position);
-            ready.push(Ready { sequence, records, offsets, bytes: bytes.freeze() });
-            sequence += 1;
+            ready.push(Ready { sequence, last, offsets, bytes: bytes.freeze() });
+            sequence.0 += 1;
         }
         ready
     }
 
-    /// Everything up to entry `sequence`, and to record `records`, is durable.
-    pub fn note_durable(&mut self, _: Durable, sequence: u64, records: u64) {
-        self.durable = self.durable.max(sequence);
-        self.durable_records = self.durable_records.max(records);
+    /// Everything up to this entry, and to this record, is durable.
+    pub fn note_durable(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
+        self.durable_entry = self.durable_entry.max(entry);
+        self.durable = self.durable.max(record);
         self.stats.commits += 1;
     }
 
-    /// A checkpoint says what entries before `sequence`, with records up to `records`, said: the
+    /// A checkpoint says what entries before this one, with records up to this one, said: the
     /// entries' places are free.
-    pub fn forget_before(&mut self, _: Durable, sequence: u64, records: u64) {
-        self.durable_records = self.durable_records.max(records);
+    pub fn forget_before(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
+        self.durable = self.durable.max(record);
         let mut freed = 0;
-        while self.taken.front().is_some_and(|t| t.sequence < sequence)
+        while self.taken.front().is_some_and(|t| t.sequence < entry)
             && let Some(t) = self.taken.pop_front()
         {
             self.used -= t.blocks + t.skipped;
             freed += t.blocks;
         }
-        self.durable = self.durable.max(sequence - 1);
+        self.durable_entry = self.durable_entry.max(EntrySeq(entry.0 - 1));
         self.room.forgotten(freed);
     }
 }

@@ -1,6 +1,6 @@
 //! The journal as a ring, without a device.
 
-use base::{Epoch, Lba, Prng, VolumeId};
+use base::{BLOCK_U64, Epoch, Lba, Prng, VolumeId};
 use format::cache::index::{MAX_EXTENT_BLOCKS, encode_staged};
 use format::cache::journal::blocks_for;
 use rt::sync::Event;
@@ -11,7 +11,7 @@ use crate::store::room::Share;
 fn journal(blocks: u32) -> Journal {
     let room = RingRoom::new(blocks, Event::new(), Event::new());
     let identity = Identity { uuid: [1; 16], incarnation: 1 };
-    Journal::new(Ring { offset: 0, blocks }, room, identity, Place { position: 0, sequence: 1 })
+    Journal::new(Ring { offset: 0, blocks }, room, identity, Place { position: 0, sequence: EntrySeq(1) })
 }
 
 fn push(journal: &mut Journal, room: &mut Room, blocks: usize) {
@@ -54,9 +54,9 @@ fn what_was_pushed_always_finds_its_place() {
                         for &(_, a, n) in &ring {
                             assert!(from + blocks <= a || a + n <= from, "seed {seed}: written over what counts");
                         }
-                        assert!(ring.last().is_none_or(|r| r.0 + 1 == entry.sequence));
-                        ring.push((entry.sequence, from, blocks));
-                        last = Some((entry.sequence, entry.records));
+                        assert!(ring.last().is_none_or(|r| r.0 + 1 == entry.sequence.0));
+                        ring.push((entry.sequence.0, from, blocks));
+                        last = Some((entry.sequence, entry.last));
                     }
                     if let Some((sequence, records)) = last {
                         assert_eq!(records, journal.pushed());
@@ -67,7 +67,7 @@ fn what_was_pushed_always_finds_its_place() {
                 11 if rng.one_in(3) => {
                     if let Some((place, records)) = frozen.take() {
                         journal.forget_before(Durable::supposed(), place.sequence, records);
-                        ring.retain(|&(sequence, ..)| sequence >= place.sequence);
+                        ring.retain(|&(sequence, ..)| sequence >= place.sequence.0);
                     }
                 }
                 _ => {}
@@ -86,15 +86,15 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     push(&mut journal, &mut room, 1);
     journal.take_ready(&bufs);
     // Full entries, and one that is being filled.
-    let mut pushed = 1;
+    let mut pushed = RecordSeq(1);
     while journal.waiting() < 1 {
         push(&mut journal, &mut room, MAX_EXTENT_BLOCKS);
-        pushed += 1;
+        pushed.0 += 1;
     }
     let (place, records) = journal.next_place();
-    assert_eq!((place.sequence, records), (2, 1));
+    assert_eq!((place.sequence, records), (EntrySeq(2), RecordSeq(1)));
     journal.forget_before(Durable::supposed(), place.sequence, records);
-    assert_eq!((journal.durable(), journal.durable_records()), (1, 1), "{pushed} were pushed");
+    assert_eq!((journal.durable_entry(), journal.durable()), (EntrySeq(1), RecordSeq(1)), "{pushed:?}");
     journal.take_ready(&bufs);
     assert_eq!(journal.next_place().1, pushed);
 }

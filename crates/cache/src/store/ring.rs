@@ -6,7 +6,7 @@
 //! entry, it was cut short by a crash, unless something knows that it was durable: a later entry, the pool's superblock, or the
 //! watermark.
 
-use base::IoError;
+use base::{EntrySeq, IoError};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, blocks_of, decode_entry, sequence_of};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Blocks, Class, Device};
@@ -20,7 +20,7 @@ pub(crate) struct Found {
     /// The block of the ring at which each begins.
     pub positions: Vec<u32>,
     /// The last entry that is known to be durable, by any that knows.
-    pub durable: u64,
+    pub durable: EntrySeq,
     /// Entries of which the first copy is bad.
     pub healed: u64,
     /// Where the next one would be.
@@ -36,7 +36,7 @@ pub(crate) enum Copied {
 }
 
 /// What is in one of an entry's two places, which begins `blocks`.
-fn judge(blocks: &Blocks, of: &Identity, sequence: u64) -> Copied {
+fn judge(blocks: &Blocks, of: &Identity, EntrySeq(sequence): EntrySeq) -> Copied {
     if let Ok(entry) = decode_entry(&blocks.buf, &of.uuid, of.incarnation, sequence) {
         return Copied::Entry(entry);
     }
@@ -49,7 +49,7 @@ fn judge(blocks: &Blocks, of: &Identity, sequence: u64) -> Copied {
 }
 
 /// One of an entry's two copies.
-pub(crate) async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: u64) -> Copied {
+pub(crate) async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: EntrySeq) -> Copied {
     judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn read_journal(
     (device, path): (&Device, &str),
     ring: Ring,
     (of, place): (Identity, Place),
-    known: u64,
+    known: EntrySeq,
 ) -> Result<Found> {
     let known = known.max(read_watermark(device, &of).await);
     let mut found = Found { entries: Vec::new(), positions: Vec::new(), durable: known, healed: 0, end: place };
@@ -100,9 +100,9 @@ pub(crate) async fn read_journal(
         let Some((entry, healed)) = read_entry((device, path), ring, &of, *end).await? else { break };
         found.positions.push(end.position);
         found.healed += u64::from(healed);
-        found.durable = found.durable.max(entry.durable);
+        found.durable = found.durable.max(EntrySeq(entry.durable));
         end.position += entry.blocks();
-        end.sequence += 1;
+        end.sequence.0 += 1;
         found.entries.push(entry);
     }
     let Place { position, sequence } = found.end;
@@ -113,9 +113,9 @@ pub(crate) async fn read_journal(
             let read = device.read_blocks(Class::Commit, offset, blocks).await;
             for at in 0..blocks {
                 let bytes = &read.buf[at * base::BLOCK..];
-                let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
+                let Some(later) = sequence_of(bytes).filter(|&s| s > sequence.0) else { continue };
                 was_durable |=
-                    decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence);
+                    decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence.0);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::{CacheAddr, Epoch, Generation, Lba, VolumeId};
+use base::{CacheAddr, Epoch, Generation, Lba, RecordSeq, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::Step;
@@ -50,8 +50,8 @@ pub(crate) struct State {
     /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
     /// first can never be durable, the pool says that no clean block counts; nothing takes the
     /// place of the second.
-    pub drops_need: u64,
-    pub announced: u64,
+    pub drops_need: RecordSeq,
+    pub announced: RecordSeq,
     /// The commit of the pool that has the staged blocks of each volume.
     pub staged_in: FxHashMap<VolumeId, Generation>,
     /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
@@ -61,10 +61,6 @@ pub(crate) struct State {
     /// And of all volumes', as the cache was opened.
     pub dirty_at_open: Epoch,
     pub stats: HitStats,
-    /// Discards since the last cut, in the cuts, and published since garbage was collected last.
-    pub zeros: u64,
-    pub zeros_of_cuts: u64,
-    pub dead_zeros: u64,
     /// Nodes that the running checkpoint has yet to write.
     pub nodes_left: u64,
     /// Dirty blocks that are bad, as volume and block, the first so many.
@@ -98,42 +94,55 @@ impl State {
         new: &[Extent],
     ) -> Step<u64> {
         // What ceases to be needed may be overwritten when the records of this change are durable.
-        let journal = self.journal.pushed() + if room.is_none() { 0 } else { new.len().max(1) as u64 };
+        let records = if room.is_none() { 0 } else { new.len().max(1) as u64 };
         let before = self.buckets.dirty_blocks().0;
-        self.index.replace(&mut self.buckets, volume, (lba, end), new, journal)?;
+        let pushed = self.journal.pushed();
+        self.buckets.set_clock(RecordSeq(pushed.0 + records));
+        let outcome = self.index.replace(&mut self.buckets, volume, (lba, end), new);
+        self.buckets.set_clock(pushed);
+        outcome?;
         let added: u64 = if room.is_none() { 0 } else { new.iter().map(data_blocks).sum() };
         let after = self.buckets.dirty_blocks().0;
         if let Some(room) = room {
-            self.zeros += new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64;
+            self.buckets.add_zeros(new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64);
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
                 self.dirty_until.insert(volume, self.buckets.epoch());
             }
-            for e in new {
-                e.encode(&mut self.value);
-                self.journal.push(room, &Record::Insert { volume, lba: e.lba, value: &self.value });
-            }
+            new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {
-                self.journal.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
+                self.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
             }
         }
         Ok(before + added - after)
     }
 
+    /// Adds a record to the journal.
+    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) {
+        self.buckets.set_clock(self.journal.push(room, record));
+    }
+
+    /// Adds the record of an extent to the journal.
+    pub fn push_insert(&mut self, room: &mut Room, e: &Extent) {
+        let mut value = std::mem::take(&mut self.value);
+        e.encode(&mut value);
+        self.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &value });
+        self.value = value;
+    }
+
     /// Tells the journal of evicted buckets.
     pub fn journal_raised(&mut self, room: &mut Room) {
         for (bucket, generation) in self.buckets.take_raised() {
-            self.journal.push(room, &Record::Raise { bucket, generation });
+            self.push(room, &Record::Raise { bucket, generation });
         }
     }
 
     /// Gives back blocks of nodes that nobody can be reading, some of them; true if there may be more.
     pub fn drain_limbo(&mut self, max: usize) -> bool {
-        let journal = self.journal.pushed();
         for _ in 0..max {
             let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
             self.index.store.forget(addr);
-            self.buckets.remove_node(node_addr(addr), journal);
+            self.buckets.remove_node(node_addr(addr));
         }
         true
     }

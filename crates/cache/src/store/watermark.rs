@@ -4,7 +4,7 @@
 //! the data of its records, were flushed or are what a crash left. While requests keep coming that is so for a moment only: the next
 //! entry tells. When none comes, the watermark does, once, at the next turn of the journal's clock.
 
-use base::{BLOCK, SliceList};
+use base::{BLOCK, EntrySeq, SliceList};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
@@ -17,14 +17,14 @@ impl Cache {
     pub(crate) async fn write_watermark(&self) -> Result<()> {
         let (identity, durable) = {
             let st = self.state();
-            let durable = st.journal.durable();
-            if st.journal.newest() > durable || durable <= self.0.watermark.get() {
+            let durable = st.journal.durable_entry();
+            if st.journal.newest_entry() > durable || durable <= self.0.watermark.get() {
                 return Ok(());
             }
             (st.journal.identity(), durable)
         };
         self.check_failed()?;
-        let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable };
+        let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable: durable.0 };
         let mut block = self.0.rt.bufs().zeroed(BLOCK);
         mark.encode(&mut block);
         let block = block.freeze();
@@ -41,7 +41,7 @@ impl Cache {
 }
 
 /// The last entry of this journal that a watermark calls durable; 0 if none does.
-pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> u64 {
+pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
     let mut durable = 0;
     for slot in 0..WATERMARK_SLOTS {
         let read = device.read_blocks(Class::Commit, Watermark::offset_of(slot), 1).await;
@@ -49,5 +49,5 @@ pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> u64 {
         let mine = mark.filter(|m| (m.uuid, m.incarnation) == (of.uuid, of.incarnation));
         durable = durable.max(mine.map_or(0, |m| m.durable));
     }
-    durable
+    EntrySeq(durable)
 }

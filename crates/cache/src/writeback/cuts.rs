@@ -48,10 +48,6 @@ pub(crate) struct Cut {
     pub epoch: Epoch,
     pub tree: Tree,
     pub taken_at: Instant,
-    /// Dirty blocks of its epoch alone, for which the pool has promised room.
-    pub promised: u64,
-    /// Discards of its epoch alone.
-    pub zeros: u64,
     /// It was handed to the pool to be published; staging volumes may be gone.
     pub handed_over: bool,
 }
@@ -68,13 +64,6 @@ pub(crate) struct Cuts {
     passing: bool,
     /// No cut is to be taken.
     kept_away: u32,
-}
-
-/// What was published: blocks that were promised, and discards.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Published {
-    pub promised: u64,
-    pub zeros: u64,
 }
 
 impl Cuts {
@@ -110,15 +99,9 @@ impl Cuts {
     }
 
     /// The cut of `epoch` is published, with all before it.
-    pub fn publish(&mut self, epoch: Epoch) -> Published {
-        let mut sum = Published::default();
-        while let Some(cut) = self.sealed.front().filter(|cut| cut.epoch <= epoch) {
-            sum.promised += cut.promised;
-            sum.zeros += cut.zeros;
-            self.sealed.pop_front();
-        }
+    pub fn publish(&mut self, epoch: Epoch) {
+        self.sealed.retain(|cut| cut.epoch > epoch);
         self.carried = self.carried.filter(|&carried| carried > epoch);
-        sum
     }
 }
 
@@ -211,16 +194,13 @@ impl Cache {
     pub(crate) fn take_cut(&self, room: &mut Room) {
         let mut round = self.0.round.borrow_mut();
         let mut st = self.state_mut();
-        let promised = st.buckets.dirty_blocks().0;
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
-        let zeros = std::mem::take(&mut st.zeros);
-        st.zeros_of_cuts += zeros;
-        st.journal.push(room, &Record::Epoch { epoch: open });
+        st.push(room, &Record::Epoch { epoch: open });
         let generation = st.index.changes.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
-        round.cuts.sealed.push_back(Cut { epoch, tree, taken_at, promised, zeros, handed_over: false });
+        round.cuts.sealed.push_back(Cut { epoch, tree, taken_at, handed_over: false });
     }
 
     /// The cut that the next pass carries, taken now if need be.

@@ -190,7 +190,7 @@ impl Cache {
     }
 
     fn zeros_are_due(&self) -> bool {
-        self.state().zeros > 0
+        self.state().buckets.zeros().0 > 0
     }
 
     /// One round, from the cut (or with the cut that an error left) to its publication. To be
@@ -488,20 +488,18 @@ impl Cache {
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
             let mut round = self.0.round.borrow_mut();
-            let published = round.cuts.publish(cut.epoch);
-            // Blocks that were overwritten from one cut to the next are carried once, and those of
-            // volumes that were deleted or cut off meanwhile not at all.
-            self.0.pool.unreserve(published.promised.saturating_sub(round.kept_promises));
+            round.cuts.publish(cut.epoch);
             round.carried = 0;
             round.count += 1;
             round.last_error = None;
             round.failing_since = None;
             let mut st = self.state_mut();
             st.index.published = cut.epoch;
-            st.buckets.publish(cut.epoch);
+            // Blocks that were overwritten from one cut to the next are carried once, and those of
+            // volumes that were deleted or cut off meanwhile not at all.
+            let promised = st.buckets.publish(cut.epoch);
+            self.0.pool.unreserve(promised.saturating_sub(round.kept_promises));
             st.limbo.published(cut.epoch);
-            st.zeros_of_cuts -= published.zeros;
-            st.dead_zeros += published.zeros;
             if cut.epoch >= round.turn {
                 round.turns += 1;
                 round.turn = st.buckets.epoch();
@@ -512,8 +510,7 @@ impl Cache {
         loop {
             let more = {
                 let mut st = self.state_mut();
-                let journal = st.journal.pushed();
-                st.buckets.tidy(256, journal)
+                st.buckets.tidy(256)
             };
             self.0.room.notify();
             if !more {
