@@ -18,6 +18,27 @@
 //! keys may be stale; entries of the journal that nobody was told of may be missing, and blocks that they name; there may be blocks of volumes that were
 //! deleted or shrunk (a note tells of them).
 
+use base::{BucketId, EntrySeq, Epoch, Generation};
+use btree::{Cursor, Store, Tree};
+use format::cache::bucket::{BucketKind, BucketRecord};
+use format::cache::superblock::CacheSuperblock;
+use pool::check::{CheckOptions, Image, Severity, Subject};
+use queue::Class;
+use rt::Rt;
+
+use crate::buckets::Buckets;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::lifecycle::replay::{Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now};
+use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::replacement::Policy;
+use crate::store::index::{INDEX_TREE, Index};
+use crate::store::load::read_node;
+use checker::{Checker, GIVE_UP, Log, Source};
+use extents::Pass;
+use tally::Tally;
+
+pub(crate) mod checker;
 mod data;
 mod device;
 mod extents;
@@ -26,66 +47,12 @@ pub mod report;
 mod tally;
 pub(crate) mod walk;
 
-use base::{BucketId, Buf, EntrySeq, Epoch, Generation};
-use btree::{Cursor, Store, Tree};
-use format::cache::superblock::CacheSuperblock;
-use pool::check::{CheckOptions, Image, Severity, Subject};
-use queue::{Class, Device, Limits};
-use rt::Rt;
-
 pub use report::{Counts, Phase, Progress, Report, Standing};
-
-use crate::buckets::Buckets;
-use crate::device::table::Layout;
-use crate::lifecycle::open::CacheFile;
-use crate::lifecycle::replay::{Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now};
-use crate::lifecycle::staged::{Arrivals, Committed};
-use crate::policy::replacement::Policy;
-use crate::store::index::{INDEX_TREE, Index};
-use crate::store::nodes::read_node;
-use extents::Pass;
-use format::cache::bucket::{BucketKind, BucketRecord};
-use tally::Tally;
-
-pub(crate) type Log = pool::check::Log<Counts>;
 
 /// Nodes that are kept while the replayed index is gone through.
 const NODES: usize = 4096;
 /// Nodes of these that are read ahead.
 const AHEAD: usize = 32;
-/// What to do about a cache that has lost what it cannot do without.
-const GIVE_UP: &str =
-    "what the cache alone holds cannot be had; the pool's image is whole and older: --forget-cache goes on with it";
-
-/// A cache device that is read and never written.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub rt: Rt,
-    pub device: Device,
-    pub path: String,
-}
-
-impl Source {
-    pub fn new(rt: &Rt, file: &CacheFile) -> Source {
-        Source { rt: rt.clone(), device: Device::new(rt, file.file, Limits::default()), path: file.path.clone() }
-    }
-
-    /// Reads a block.
-    pub async fn block(&self, offset: u64) -> std::result::Result<Buf, String> {
-        let read = self.device.read_blocks(Class::Foreground, offset, 1).await;
-        read.error(0).map_or(Ok(read.buf), |e| Err(e.to_string()))
-    }
-}
-
-/// The state of a check.
-struct Checker<'a> {
-    src: Source,
-    log: Log,
-    options: CheckOptions,
-    image: &'a Image,
-    progress: &'a mut dyn FnMut(Progress),
-}
-
 /// Verifies the cache on `file`, in front of the pool that `image` is of, offline.
 pub async fn check(
     rt: &Rt,
@@ -122,10 +89,6 @@ pub async fn check(
 }
 
 impl Checker<'_> {
-    fn progress(&mut self, phase: Phase, done: u64, total: u64) {
-        (self.progress)(Progress { phase, done, total });
-    }
-
     async fn attached(&mut self, sb: &CacheSuperblock, file: &CacheFile) {
         let layout = match layout_of(sb, file) {
             Ok(layout) => layout,

@@ -2,6 +2,7 @@
 //! be unreadable, and the dump goes on.
 
 use base::{CacheAddr, Crc, EntrySeq};
+use format::cache::bucket::BucketKind;
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
@@ -10,13 +11,14 @@ use pool::{ErrorKind, PoolError, Result};
 use rt::Rt;
 use serde::Serialize;
 
-use crate::check::walk::{self, IndexNodes};
-use crate::check::{Log, Source};
-use crate::device::table::{Layout, choose_slot, read_slots};
-use crate::lifecycle::open::CacheFile;
+use crate::check::checker::{Log, Source};
+use crate::check::walk;
+use crate::check::walk::IndexNodes;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::device::table::{choose_slot, read_slots};
 use crate::lifecycle::replay::{layout_of, replay_from};
 use crate::store::ring::read_journal;
-use format::cache::bucket::BucketKind;
 
 /// What to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,9 +5,9 @@ use base::checksum::block_crcs;
 use pool::check::Subject;
 use queue::Class;
 
-use super::Checker;
+use super::checker::Checker;
 use super::extents::place_of;
-use crate::device::table::Layout;
+use crate::device::layout::Layout;
 use crate::store::index::{Body, Extent};
 
 /// Extents that are read at once.

@@ -1,14 +1,16 @@
 //! Superblocks, whose cache it is, and the bucket table.
 
 use format::FormatError;
+use format::cache::bucket::BucketRecord;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::check::{Slot, Subject};
 
-use super::{Checker, GIVE_UP, Phase, Standing};
+use super::checker::{Checker, GIVE_UP};
+use super::report::{Phase, Standing};
+use crate::device::layout::Layout;
 use crate::device::slots;
-use crate::device::table::{Layout, choose_slot, open_slot, read_slots};
-use format::cache::bucket::BucketRecord;
+use crate::device::table::{choose_slot, open_slot, read_slots};
 
 /// Pages read at once.
 const BATCH: u32 = 32;

@@ -4,9 +4,9 @@ use base::{BucketGen, Crc, Epoch, VolumeId};
 use format::cache::index::{Cover, decode_key};
 use pool::check::{Image, Subject};
 
+use super::checker::{GIVE_UP, Log};
 use super::tally::Tally;
-use super::{GIVE_UP, Log};
-use crate::device::table::Layout;
+use crate::device::layout::Layout;
 use crate::store::index::{Body, Extent};
 
 /// How an extent is called in a report.

@@ -9,10 +9,11 @@ use format::cache::superblock::CacheSuperblock;
 use pool::check::Subject;
 use queue::Class;
 
-use super::{Checker, GIVE_UP, Phase};
-use crate::device::table::Layout;
+use super::checker::{Checker, GIVE_UP};
+use super::report::Phase;
+use crate::device::layout::{Layout, Ring};
 use crate::lifecycle::replay::replay_from;
-use crate::store::journal::{Identity, Ring};
+use crate::store::journal::Identity;
 use crate::store::ring::{Copied, Found, read_copy, read_journal};
 
 const WHOLE: &str = "nothing is lost: the other copy counts, and the next checkpoint makes both needless";

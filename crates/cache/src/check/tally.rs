@@ -1,12 +1,12 @@
 //! What a walk over the index meets of each bucket, against what the bucket's record says.
 
 use base::{Bitmap, BucketId, Epoch, PoolAddr};
+use format::cache::bucket::{BucketKind, BucketRecord};
 use pool::check::Subject;
 
-use super::{GIVE_UP, Log};
-use crate::device::table::Layout;
+use super::checker::{GIVE_UP, Log};
+use crate::device::layout::Layout;
 use crate::store::index::{Body, Extent, node_addr};
-use format::cache::bucket::{BucketKind, BucketRecord};
 
 /// What keys name of a bucket.
 #[derive(Clone, Copy, Default)]

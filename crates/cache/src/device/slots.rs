@@ -9,7 +9,7 @@ use format::cache::superblock::{CacheSuperblock, SLOTS};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 
-use crate::lifecycle::open::CacheFile;
+use crate::device::file::CacheFile;
 
 /// What stands in a slot.
 #[derive(Debug)]

@@ -22,7 +22,8 @@ use pool::{CacheMark, ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::store::index::{Body, Extent, malformed};
+use crate::error::malformed;
+use crate::store::index::{Body, Extent};
 
 impl Cache {
     /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.

@@ -1,4 +1,4 @@
 //! What happens when the cache device fails.
 
-pub(crate) mod durable;
+mod durable;
 mod failover;

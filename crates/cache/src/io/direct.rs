@@ -6,13 +6,13 @@
 //! ([`crate::health::failover`]).
 
 use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
+use format::cache::journal::blocks_for;
 use pool::{CacheMark, ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::io::promote::MAX_BLOCKS;
-use crate::space::reclaim::nodes_for;
-use format::cache::journal::blocks_for;
+use crate::store::promotions::MAX_BLOCKS;
+use crate::store::room::nodes_for;
 
 impl Cache {
     /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.
@@ -125,11 +125,11 @@ impl Cache {
     /// commit of the pool waits for it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
         let target = self.state().drops_need.max(self.state().announced);
-        if self.0.aside.get() {
+        if self.0.health.is_aside() {
             return Ok(None);
         }
         let outcome = self.durable(target, Class::Commit).await;
-        if self.0.aside.get() {
+        if self.0.health.is_aside() {
             // Set aside meanwhile: the commit that waits says so too.
             return Ok(None);
         }
@@ -163,7 +163,7 @@ impl Cache {
 
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached and was closed: the pool goes on alone.
     pub fn is_aside(&self) -> bool {
-        self.0.aside.get()
+        self.0.health.is_aside()
     }
 }
 

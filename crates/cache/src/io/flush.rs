@@ -27,7 +27,7 @@ impl Cache {
         let target = self.state().journal.pushed();
         let outcome = self.durable(target, Class::Foreground).await;
         match staged {
-            Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::io::read::ended()))),
+            Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::error::ended()))),
             None => outcome,
         }
     }
@@ -105,7 +105,7 @@ impl Cache {
 
     /// Makes what was written durable from time to time, also if nobody asks, so that replay has little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
-        while !self.0.closed.get() {
+        while !self.0.health.is_closed() {
             self.0.rt.sleep(self.0.settings.journal_interval).await;
             let target = self.state().journal.pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {

@@ -25,13 +25,12 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::io::promote::AT_ONCE;
-use crate::io::read::{Part, ended, plan};
-use crate::io::write::extents;
-use crate::space::reclaim::nodes_for;
+use crate::error::ended;
+use crate::io::read::{Part, plan};
 use crate::store::index::{Body, Crcs, Extent};
-use crate::store::room::{Room, Share};
+use crate::store::room::{Room, Share, nodes_for};
 use crate::store::state::State;
+use crate::store::taken::extents;
 
 /// What is known of a block: some sectors of it, the others are zeros here.
 #[derive(Clone)]
@@ -165,21 +164,20 @@ impl Cache {
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
     fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
-        let running = self.state().promotions.running;
         // A part that a writer under way has merged before, and enters later, would replace the whole
         // block. It is of no use where the pool loses what it lies over, and the whole one is needed.
         let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
-        if self.is_hungry() || running >= AT_ONCE || may_be_lost {
+        if self.is_hungry() || !self.state().promotions.may_run() || may_be_lost {
             return;
         }
         let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
-        self.state_mut().promotions.running += 1;
+        self.state_mut().promotions.run();
         let cache = self.clone();
         self.0.rt.detach(async move {
             if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
                 tracing::debug!("a block that was completed was not kept: {e}");
             }
-            cache.state_mut().promotions.running -= 1;
+            cache.state_mut().promotions.ran();
         });
     }
 

@@ -29,117 +29,33 @@
 //!
 //! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for the writes under way here, and none begins meanwhile.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Instant, Lba, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Lba, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
-use rt::sync::{Event, within};
+use rt::sync::within;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::space::reclaim::nodes_for;
+use crate::io::window::{InWindow, UnderWay};
+use crate::policy::seal::STAGED_PER_BLOCK;
 use crate::store::index::{Body, Extent};
-use crate::store::room::Room;
+use crate::store::room::{Room, nodes_for};
 use crate::store::state::State;
 
 /// Blocks of one write to a staging volume.
 pub(crate) const STEP_BLOCKS: u64 = 256;
 /// Requests of fewer blocks go through the cache: a disk behind it is slow with them, whether they are a stream or not.
 const LEAST_BLOCKS: u64 = (64 << 10) / BLOCK_U64;
-/// For each block of the buckets so many staged ones may wait for their round: their keys take room in the cache too.
-pub(crate) const STAGED_PER_BLOCK: u64 = 16;
 /// For so long the pool may take to write past the cache, and so much longer for each block, before the cache, if it has room, does it instead.
 const PATIENCE: Duration = Duration::from_millis(5);
 const PATIENCE_PER_BLOCK: Duration = Duration::from_micros(20);
-/// So many writes past the cache may be under way at first, and at most.
-const FIRST_WINDOW: u32 = 4;
-const LARGEST_WINDOW: u32 = 256;
-/// The longest time for which one late answer of the cache device counts.
-const LONGEST: Duration = Duration::from_secs(1);
-
-/// What is under way past the buckets.
-#[derive(Default)]
-pub(crate) struct Bypass {
-    under_way: RefCell<Vec<(VolumeId, Lba, Lba)>>,
-    ended: Event,
-    /// So many wait to take a cut: none begins.
-    held: Cell<u32>,
-    /// The cache device is late; until then.
-    late_until: Cell<Instant>,
-    window: RefCell<Window>,
-}
-
-/// A write past the buckets that is under way.
-struct UnderWay {
-    cache: Cache,
-    range: (VolumeId, Lba, Lba),
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let bypass = &self.cache.0.bypass;
-        let mut all = bypass.under_way.borrow_mut();
-        if let Some(i) = all.iter().position(|r| *r == self.range) {
-            all.swap_remove(i);
-        }
-        drop(all);
-        bypass.ended.notify();
-    }
-}
-
-/// How many writes past the cache may be under way while the cache has room for them: as many as the pool answers in time. One that was overtaken leaves
-/// room for one, when the pool has answered it; each that is in time lets one more go.
-pub(crate) struct Window {
-    allowed: u32,
-    under_way: u32,
-    /// Of these, those that the cache has overtaken.
-    overtaken: u32,
-}
-
-impl Default for Window {
-    fn default() -> Window {
-        Window { allowed: FIRST_WINDOW, under_way: 0, overtaken: 0 }
-    }
-}
-
-impl Window {
-    fn has_place(&self) -> bool {
-        self.overtaken == 0 && self.under_way < self.allowed
-    }
-
-    fn overtaken(&mut self) {
-        self.allowed = 1;
-        self.overtaken += 1;
-    }
-
-    fn ended(&mut self, overtaken: bool) {
-        self.under_way -= 1;
-        if overtaken {
-            self.overtaken -= 1;
-        } else if self.overtaken == 0 {
-            self.allowed = (self.allowed + 1).min(LARGEST_WINDOW);
-        }
-    }
-}
-
-/// A place in the window.
-struct InWindow {
-    cache: Cache,
-    overtaken: bool,
-}
-
-impl Drop for InWindow {
-    fn drop(&mut self) {
-        self.cache.0.bypass.window.borrow_mut().ended(self.overtaken);
-    }
-}
-
 /// How far a write past the cache is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -199,32 +115,11 @@ impl Step {
     }
 }
 
-impl Bypass {
-    /// Waits for the writes under way; none begins until [`Bypass::release`].
-    pub async fn hold(&self) {
-        self.held.set(self.held.get() + 1);
-        loop {
-            let ended = self.ended.wait();
-            if self.under_way.borrow().is_empty() {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    /// A cut was taken, or is not wanted any more.
-    pub fn release(&self) {
-        self.held.set(self.held.get() - 1);
-    }
-}
-
 impl Cache {
     /// The cache device answered a client's request after `took`; by `limit` it should have. For as long as it was late, it counts as congested.
     pub(crate) fn note_latency(&self, took: Duration, limit: Duration) {
         if limit > Duration::ZERO && took > limit {
-            let until = self.0.rt.now().after((took - limit).min(LONGEST));
-            let late = &self.0.bypass.late_until;
-            late.set(late.get().max(until));
+            self.0.bypass.note_late(self.0.rt.now(), took - limit);
         }
     }
 
@@ -232,7 +127,7 @@ impl Cache {
     pub(crate) fn is_congested(&self) -> bool {
         let s = &self.0.settings;
         let watched = s.congested_read > Duration::ZERO || s.congested_write > Duration::ZERO;
-        watched && self.0.rt.now() < self.0.bypass.late_until.get()
+        watched && self.0.bypass.is_late(self.0.rt.now())
     }
 
     /// Whether a client's write goes past the buckets.
@@ -262,8 +157,8 @@ impl Cache {
         self.0.last_request.set(self.0.rt.now());
         let end = lba.plus(blocks);
         let much_room = self.has_much_room();
-        let Some(in_window) = self.enter_window(much_room) else { return Ok(false) };
-        let Some(under_way) = self.begin_past((volume, lba, end), much_room).await else { return Ok(false) };
+        let Some(in_window) = self.0.bypass.enter_window(much_room) else { return Ok(false) };
+        let Some(under_way) = self.0.bypass.begin((volume, lba, end), much_room).await else { return Ok(false) };
         // It stays open while this is under way.
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
@@ -296,15 +191,15 @@ impl Cache {
         let mut task = self.0.rt.spawn(async move { step.run(data).await });
         let patience = PATIENCE + PATIENCE_PER_BLOCK * blocks as u32;
         if let Some(outcome) = within(&mut task, self.0.rt.sleep(patience)).await {
-            return outcome.unwrap_or_else(|| Err(crate::io::read::ended()));
+            return outcome.unwrap_or_else(|| Err(crate::error::ended()));
         }
         if at.get() == At::Writing && self.has_much_room() {
             // The pool is late: the same data through the cache is durable sooner, and the key of that is the one that counts.
             at.set(At::Overtaken);
-            self.0.bypass.window.borrow_mut().overtaken();
+            self.0.bypass.overtake();
             return Ok(false);
         }
-        task.await.unwrap_or_else(|| Err(crate::io::read::ended()))
+        task.await.unwrap_or_else(|| Err(crate::error::ended()))
     }
 
     /// True if a key names a block of the range as staged in this epoch, by itself or below a part.
@@ -318,38 +213,6 @@ impl Cache {
         let found =
             self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
         Ok(found.await?.iter().any(staged))
-    }
-
-    /// A place among the writes past the cache. `None`: the pool is behind, and the cache has room.
-    fn enter_window(&self, much_room: bool) -> Option<InWindow> {
-        let mut window = self.0.bypass.window.borrow_mut();
-        if much_room && !window.has_place() {
-            return None;
-        }
-        window.under_way += 1;
-        Some(InWindow { cache: self.clone(), overtaken: false })
-    }
-
-    /// Waits for those under way that it overlaps: of two, the last key must be of the last data. `None`: a cut waits; or the cache has room, so that nobody
-    /// waits for the pool.
-    async fn begin_past(&self, range: (VolumeId, Lba, Lba), much_room: bool) -> Option<UnderWay> {
-        let bypass = &self.0.bypass;
-        let (volume, lba, end) = range;
-        loop {
-            let ended = bypass.ended.wait();
-            if bypass.held.get() > 0 {
-                return None;
-            }
-            let overlaps = bypass.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b);
-            if !overlaps {
-                bypass.under_way.borrow_mut().push(range);
-                return Some(UnderWay { cache: self.clone(), range });
-            }
-            if much_room {
-                return None;
-            }
-            ended.await;
-        }
     }
 
     /// Enters records into the journal that the pool may not be ahead of; false if they can never be durable.

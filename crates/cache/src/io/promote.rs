@@ -3,10 +3,8 @@
 //! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils what is under way; and what a commit of the pool has yet to
 //! make durable is kept back until that has happened: were it entered before, a checkpoint might outlive it.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use base::checksum::block_crcs;
-use base::{BLOCK, Epoch, Generation, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, Lba, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Result;
@@ -15,103 +13,13 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::io::write::extents;
 use crate::settings::Promote;
-use crate::space::reclaim::nodes_for;
 use crate::store::index::{Body, Crcs, Extent};
+use crate::store::promotions::Key;
+use crate::store::promotions::MAX_BLOCKS;
+use crate::store::room::nodes_for;
 use crate::store::state::State;
-
-/// No promotion is of more blocks.
-pub(crate) const MAX_BLOCKS: u64 = 256;
-/// Promotions that are being written into buckets at once.
-pub(crate) const AT_ONCE: usize = 32;
-/// Bytes that may wait for a commit of the pool; what comes on top of it is not kept.
-const MAX_WAITING: usize = 16 << 20;
-
-/// Where a promotion begins, and its number.
-pub(crate) type Key = (VolumeId, Lba, u64);
-
-struct Promotion {
-    end: Lba,
-    spoiled: bool,
-    /// The pool's image had everything up to this epoch when it began.
-    published: Epoch,
-}
-
-struct Waiting {
-    key: Key,
-    needs: Generation,
-    data: SliceList,
-    bytes: usize,
-}
-
-/// What is to be kept.
-#[derive(Default)]
-pub(crate) struct Promotions {
-    all: BTreeMap<Key, Promotion>,
-    next: u64,
-    /// In buckets' way.
-    pub running: usize,
-    waiting: VecDeque<Waiting>,
-    waiting_bytes: usize,
-    /// Ranges that a direct write is changing in the pool.
-    direct: Vec<(VolumeId, Lba, Lba)>,
-}
-
-impl Promotions {
-    /// Begins to watch a range; `None` if it is being changed.
-    fn begin(&mut self, volume: VolumeId, (from, end): (Lba, Lba), published: Epoch) -> Option<Key> {
-        if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
-            return None;
-        }
-        self.next += 1;
-        let key = (volume, from, self.next);
-        self.all.insert(key, Promotion { end, spoiled: false, published });
-        Some(key)
-    }
-
-    /// The blocks of `[lba, end)` are changed: what is under way of them is not to be kept.
-    pub fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        if self.all.is_empty() {
-            return;
-        }
-        let from = (volume, Lba(lba.0.saturating_sub(MAX_BLOCKS)), 0);
-        for (_, p) in self.all.range_mut(from..(volume, end, 0)) {
-            p.spoiled |= p.end > lba;
-        }
-    }
-
-    /// A direct write begins to change `[lba, end)`.
-    pub fn begin_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        self.spoil(volume, lba, end);
-        self.direct.push((volume, lba, end));
-    }
-
-    /// It has ended.
-    pub fn end_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        if let Some(i) = self.direct.iter().position(|&d| d == (volume, lba, end)) {
-            self.direct.swap_remove(i);
-        }
-    }
-
-    /// The range of a promotion that is still good.
-    fn good(&self, key: &Key) -> Option<(VolumeId, Lba, Lba)> {
-        self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
-    }
-
-    /// What the pool's image had when a promotion began.
-    fn published(&self, key: &Key) -> Epoch {
-        self.all.get(key).map_or(Epoch(0), |p| p.published)
-    }
-
-    /// The next that waited for a commit up to `committed`.
-    fn take_ready(&mut self, committed: Generation) -> Option<Waiting> {
-        let i = self.waiting.iter().position(|w| w.needs <= committed)?;
-        let w = self.waiting.remove(i)?;
-        self.waiting_bytes -= w.bytes;
-        Some(w)
-    }
-}
+use crate::store::taken::extents;
 
 impl Cache {
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from now on.
@@ -124,13 +32,13 @@ impl Cache {
             return None;
         }
         let mut st = self.state_mut();
-        if st.promotions.running >= AT_ONCE || st.health.has_failed() {
+        if !st.promotions.may_run() || st.health.has_failed() {
             return None;
         }
         let wanted = match self.0.settings.promote {
             Promote::Never => false,
             Promote::First => true,
-            Promote::Second => st.touched.touch(volume, from),
+            Promote::Second => st.doorkeeper.touch(volume, from),
         };
         let published = st.index.published;
         if wanted { st.promotions.begin(volume, (from, from.plus(blocks)), published) } else { None }
@@ -143,25 +51,16 @@ impl Cache {
     }
 
     pub(crate) fn end_promotion(&self, key: Key) {
-        self.state_mut().promotions.all.remove(&key);
+        self.state_mut().promotions.end(&key);
     }
 
     /// Keeps the data of a promotion, now or when the pool has committed it.
     pub(crate) fn keep(&self, key: Key, data: SliceList) {
         let needs = self.0.pool.edited(key.0);
-        let bytes = data.iter().map(|s| s.len()).sum();
-        let mut st = self.state_mut();
-        let p = &mut st.promotions;
-        if needs <= self.0.pool.committed() && p.running < AT_ONCE {
-            p.running += 1;
-            drop(st);
+        let now = self.state_mut().promotions.keep(key, data, needs, self.0.pool.committed());
+        if let Some(data) = now {
             let cache = self.clone();
             self.0.rt.detach(async move { cache.promote(key, data).await });
-        } else if p.waiting_bytes + bytes <= MAX_WAITING {
-            p.waiting_bytes += bytes;
-            p.waiting.push_back(Waiting { key, needs, data, bytes });
-        } else {
-            p.all.remove(&key);
         }
     }
 
@@ -170,8 +69,8 @@ impl Cache {
             tracing::debug!("what was read was not kept: {e}");
         }
         let mut st = self.state_mut();
-        st.promotions.all.remove(&key);
-        st.promotions.running -= 1;
+        st.promotions.end(&key);
+        st.promotions.ran();
     }
 
     async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
@@ -247,7 +146,7 @@ impl Cache {
 
     /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
     pub(crate) async fn keeper(&self) {
-        while !self.0.closed.get() && !self.0.pool.is_closed() {
+        while !self.0.health.is_closed() && !self.0.pool.is_closed() {
             let ended = self.0.pool.commit_ended();
             let committed = self.0.pool.committed();
             if self.state_mut().release_replaced(committed) {
@@ -256,29 +155,11 @@ impl Cache {
             }
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
-                let Some(w) = ready else { break };
-                self.state_mut().promotions.running += 1;
-                self.promote(w.key, w.data).await;
+                let Some((key, data)) = ready else { break };
+                self.promote(key, data).await;
             }
             ended.await;
         }
-    }
-}
-
-/// Remembers, by a fixed number of fingerprints, what was read lately.
-pub(crate) struct Touched(Vec<u32>);
-
-impl Touched {
-    pub fn new(entries: usize) -> Touched {
-        Touched(vec![0; entries.next_power_of_two()])
-    }
-
-    /// True if these blocks were read before, as far as is remembered.
-    fn touch(&mut self, volume: VolumeId, lba: Lba) -> bool {
-        let hash = base::prng::mix64(base::prng::mix64(u64::from(volume.0) + 1) ^ lba.0);
-        let (place, print) = (hash as usize & (self.0.len() - 1), (hash >> 32) as u32 | 1);
-        let before = std::mem::replace(&mut self.0[place], print);
-        before == print
     }
 }
 
@@ -290,41 +171,6 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::check::tests::{Lab, settings};
-
-    const V: VolumeId = VolumeId(1);
-
-    #[test]
-    fn writes_spoil_what_they_overlap() {
-        let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
-        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0)).unwrap();
-        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0)).unwrap();
-        p.spoil(V, Lba(19), Lba(20));
-        assert!(p.good(&a).is_none() && p.good(&b).is_some() && p.good(&other).is_some());
-        p.spoil(V, Lba(0), Lba(21));
-        assert!(p.good(&b).is_none() && p.good(&other).is_some());
-    }
-
-    #[test]
-    fn nothing_is_kept_of_what_is_being_changed() {
-        let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
-        p.begin_direct(V, Lba(15), Lba(16));
-        assert!(p.good(&a).is_none());
-        assert!(
-            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none() && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
-        );
-        p.end_direct(V, Lba(15), Lba(16));
-        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_some());
-    }
-
-    #[test]
-    fn the_second_touch() {
-        let mut t = Touched::new(1 << 10);
-        assert!(!t.touch(V, Lba(7)));
-        assert!(t.touch(V, Lba(7)));
-        assert!(!t.touch(VolumeId(2), Lba(7)));
-    }
 
     #[test]
     fn reads_alone_have_the_index_written() {

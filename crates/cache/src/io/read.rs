@@ -1,7 +1,6 @@
 //! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
 
-use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result, Step};
@@ -9,6 +8,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
+use crate::error::ended;
 use crate::store::index::{Body, Crcs, Extent};
 use crate::store::room::{Room, Share};
 use crate::store::state::State;
@@ -117,39 +117,6 @@ impl Cache {
                 }
             }
         }
-    }
-
-    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written. An error that passes when the block
-    /// is asked for again is none; one that stays is the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
-    pub(crate) async fn read_bucket(
-        &self,
-        addr: CacheAddr,
-        crcs: &[base::Crc],
-        class: Class,
-    ) -> std::result::Result<Slice, u64> {
-        let began = self.0.rt.now();
-        let mut read = self.0.device.read_blocks(class, self.offset_of(addr), crcs.len()).await;
-        if class == Class::Foreground {
-            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
-        }
-        let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
-        let wrong: Vec<usize> =
-            block_crcs(&read.buf).zip(crcs).enumerate().filter(is_wrong).map(|(block, _)| block).collect();
-        for block in wrong {
-            // What could not be read was tried again already; what was read and is wrong may be right the next time.
-            let at = self.offset_of(CacheAddr(addr.0 + block as u64));
-            let again = match read.error(block) {
-                Some(e) => Err(e),
-                None => self.0.device.read_block_again(class, at).await,
-            };
-            match again {
-                Ok(good) if base::crc32c(&good) == crcs[block] => {
-                    read.buf[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&good);
-                }
-                _ => return Err(block as u64),
-            }
-        }
-        Ok(read.buf.freeze())
     }
 
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
@@ -311,10 +278,6 @@ impl Cache {
         }
         Ok((out, complete))
     }
-}
-
-pub(crate) fn ended() -> PoolError {
-    PoolError::new(ErrorKind::Io, "the runtime has ended")
 }
 
 /// Looks up where blocks are, and pins the buckets.

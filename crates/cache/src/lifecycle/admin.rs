@@ -16,7 +16,7 @@ impl Cache {
     /// Waits for the end of the running round; none begins while the permit is held, and no cut is
     /// taken. There may be cuts: see [`Cache::between_cuts`].
     pub async fn between_rounds(&self) -> Permit {
-        self.0.round_lock.acquire(1).await
+        self.0.pass_lock.acquire(1).await
     }
 
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).

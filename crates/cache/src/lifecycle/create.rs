@@ -1,16 +1,16 @@
 //! Making a cache on an empty device.
 
 use base::{BLOCK, BLOCK_U64, Epoch, Generation, SliceList};
+use format::cache::bucket::BucketRecord;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
 
-use crate::device::table::{Layout, buckets_of, encode_page};
-use crate::io::write::LEAST_BUCKET;
-use crate::lifecycle::open::CacheFile;
-use format::cache::bucket::BucketRecord;
+use crate::device::file::CacheFile;
+use crate::device::layout::{LEAST_BUCKET, Layout};
+use crate::device::table::{buckets_of, encode_page};
 
 /// What can be chosen when a cache is made.
 #[derive(Clone, Debug)]

@@ -2,6 +2,6 @@
 
 mod admin;
 pub(crate) mod create;
-pub(crate) mod open;
+mod open;
 pub(crate) mod replay;
 pub(crate) mod staged;

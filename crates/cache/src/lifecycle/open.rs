@@ -5,61 +5,39 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
 
 use base::{EntrySeq, Epoch, Generation, Lba, RecordSeq};
 use btree::{Store, Tree};
 use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
+use rt::Rt;
 use rt::sync::{Event, Semaphore};
-use rt::{FileId, Rt};
 
+use crate::Cache;
 use crate::buckets::Buckets;
-use crate::checkpoint::{Checkpointer, TablePage};
+use crate::cache::Inner;
+use crate::checkpoint::pages::{Checkpointer, TablePage};
+use crate::device::file::CacheFile;
+use crate::device::health::{Barrier, Health};
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
-use crate::io::promote::Touched;
 use crate::lifecycle::replay::{
-    Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
+    Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
 };
 use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::doorkeeper::Doorkeeper;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
-use crate::space::admission::Admission;
+use crate::space::line::Admission;
 use crate::store::index::{INDEX_TREE, Index};
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::room::RingRoom;
 use crate::store::state::State;
-use crate::writeback::pass::RoundState;
-use crate::{Cache, Inner};
+use crate::writeback::passes::Passes;
 
 /// Pages of the bucket table that are read at once.
 const TABLE_READS: usize = 32;
-
-/// A cache's file or block device that the backend has opened.
-#[derive(Clone, Debug)]
-pub struct CacheFile {
-    /// What the user calls it.
-    pub path: String,
-    /// The open file.
-    pub file: FileId,
-    /// Its size.
-    pub size_bytes: u64,
-}
-
-/// What replay found.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Replay {
-    /// Entries and records that were applied.
-    pub entries: u64,
-    /// Records of them.
-    pub records: u64,
-    /// Blocks whose data had not arrived.
-    pub dropped: u64,
-    /// How long it took.
-    pub took: Duration,
-}
 
 impl Cache {
     /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache, another pool's, of a newer version, too small a device,
@@ -109,7 +87,7 @@ impl Cache {
                 next += 1;
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
-            let found = found.await.unwrap_or_else(|| Err(crate::io::read::ended()))?;
+            let found = found.await.unwrap_or_else(|| Err(crate::error::ended()))?;
             records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
             let records = if found.renew { Vec::new() } else { found.records };
@@ -151,13 +129,14 @@ impl Cache {
         let place = Place { position: 0, sequence: replayed.end.sequence };
         let (room, checkpoint_wanted) = (Event::new(), Event::new());
         let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
+        let health = Health::new(&file.path);
         let state = State {
             index,
             buckets,
             journal: Journal::new(layout.ring(), ring_room, identity, place),
             limbo: Default::default(),
             promotions: Default::default(),
-            touched: Touched::new(1 << 16),
+            doorkeeper: Doorkeeper::new(1 << 16),
             drops_need: RecordSeq(0),
             announced: RecordSeq(0),
             staged_in: Default::default(),
@@ -168,17 +147,15 @@ impl Cache {
             nodes_left: 0,
             bad: Vec::new(),
             value: Vec::new(),
-            health: Default::default(),
+            health: health.clone(),
         };
-        let (round, cutoff) = (RoundState::new(&settings), settings.sequential_cutoff);
-        let admission = Admission::new(&settings);
+        let cutoff = settings.sequential_cutoff;
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
             device: device.clone(),
             path: file.path.clone(),
             layout,
-            settings,
             state: RefCell::new(state),
             flushing: Cell::new(false),
             flushed: Event::new(),
@@ -188,32 +165,31 @@ impl Cache {
             checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
             checkpoint_wanted,
             checkpoint_moved: Event::new(),
-            round: RefCell::new(round),
-            round_wanted: Event::new(),
+            passes: RefCell::new(Passes::new(&settings)),
+            pass_wanted: Event::new(),
             seal_wanted: Event::new(),
-            round_lock: Semaphore::new(1),
+            pass_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),
             replay: Cell::new(Replay::default()),
             gc: RefCell::default(),
             gc_lock: Semaphore::new(1),
             opened_at: rt.now(),
             bypass: Default::default(),
-            admission,
-            age: Default::default(),
+            admission: Rc::new(Admission::new(&settings)),
             pressed: Event::new(),
             taking: Semaphore::new(1),
             watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
-            syncing: Semaphore::new(1),
+            barrier: Barrier::new(device, &health),
+            health,
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
-            aside: Cell::new(false),
-            closed: Cell::new(false),
+            settings,
         }));
         cache.recover(&replayed, began).await?;
-        let no_round = cache.between_rounds().await;
+        let no_pass = cache.between_rounds().await;
         cache.start();
         let outcome = cache.forget_behind_ends().await;
-        drop(no_round);
+        drop(no_pass);
         match outcome {
             Ok(()) => Ok(cache),
             Err(e) => {
@@ -296,14 +272,14 @@ impl Cache {
             tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
         }
         // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
-        self.0.aside.set(true);
+        self.0.health.set_aside();
         self.0.pool.before_commit(None);
         self.0.pool.set_cache_uuid(None).await
     }
 
     /// Takes a cache that nobody has used out of the pool, whatever fails: the next commit says so.
     pub async fn abandon(&self) {
-        self.0.aside.set(true);
+        self.0.health.set_aside();
         self.0.pool.drop_cache();
         if let Err(e) = self.close().await {
             tracing::warn!(cache = %self.0.path, "closing a cache that is given up: {e}");
@@ -312,7 +288,7 @@ impl Cache {
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
     pub async fn close(&self) -> Result<()> {
-        if self.0.closed.get() {
+        if self.0.health.is_closed() {
             // A detach that failed at the pool is tried again: the device takes no requests any more.
             return Ok(());
         }
@@ -322,7 +298,7 @@ impl Cache {
             outcome = self.settle().await;
         }
         self.stop();
-        let _alone = self.0.round_lock.acquire(1).await;
+        let _alone = self.0.pass_lock.acquire(1).await;
         self.0.device.close();
         if self.is_aside() {
             self.0.pool.before_commit(None);
@@ -339,11 +315,11 @@ impl Cache {
 
     /// Ends the background work.
     fn stop(&self) {
-        self.0.closed.set(true);
+        self.0.health.close();
         self.state().journal.room().wake_all();
         self.0.hungry.notify();
         self.0.checkpoint_wanted.notify();
-        self.0.round_wanted.notify();
+        self.0.pass_wanted.notify();
         self.0.seal_wanted.notify();
         self.0.room.notify();
         self.0.pressed.notify();

@@ -9,10 +9,12 @@
 //! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
 
 use std::ops::DerefMut;
+use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, Lba, Slice, VolumeId};
 use btree::{Fault, Loader, NodeError, Store};
+use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
 use pool::{ErrorKind, PoolError, Result, Step};
@@ -20,14 +22,14 @@ use queue::{Class, Device};
 use rt::Rt;
 
 use crate::buckets::Buckets;
-use crate::device::table::Layout;
-use crate::lifecycle::open::CacheFile;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::error::damaged;
 use crate::lifecycle::staged::Arrivals;
 use crate::store::index::{Body, Extent, Index};
 use crate::store::journal::{Identity, Place};
-use crate::store::nodes::{damaged, read_node};
+use crate::store::load::read_node;
 use crate::store::ring::{Found, read_journal};
-use format::cache::bucket::BucketRecord;
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
 pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
@@ -97,6 +99,19 @@ pub(crate) struct Replayed {
     pub epoch: Epoch,
     /// Behind the last entry.
     pub end: Place,
+}
+
+/// What replay found.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Replay {
+    /// Entries and records that were applied.
+    pub entries: u64,
+    /// Records of them.
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A checkpoint in memory, and what is needed to go on from it.

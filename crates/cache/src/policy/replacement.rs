@@ -26,9 +26,6 @@ use ordered::Ordered;
 use random::Random;
 use s3fifo::S3Fifo;
 
-/// Buckets that one call of `victim` looks at.
-const MAX_STEPS: usize = 64;
-
 /// How victims are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {

@@ -31,6 +31,11 @@ pub(crate) const LUMP: u64 = 8;
 /// So many blocks that were carried may be written later.
 const MOST_CREDIT: u64 = 1024;
 
+/// For so long write-back may fail before writers that wait for it do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// So many passes may end before a writer that has waited since knows that there will be no room.
+pub(crate) const PASSES: u64 = 16;
+
 /// How long a request waits, by the share of something that is gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {

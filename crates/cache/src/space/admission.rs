@@ -2,74 +2,23 @@
 //!
 //! Who passes holds the room that it was let in for until it has taken its blocks, so that of many who come at once no more pass than find room.
 
-use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use base::{Instant, VolumeId};
 use format::cache::journal::blocks_for;
 use pool::Result;
-use rt::sync::{Event, OneShotSender, either, oneshot};
+use rt::sync::{either, oneshot};
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::io::write::most_extents;
-use crate::policy::throttle::{Curve, Line, Load, Next};
-use crate::settings::{LagPolicy, Settings};
-use crate::space::reclaim::nodes_for;
-use crate::store::room::Room;
+use crate::policy::throttle::{Load, Next};
+use crate::settings::LagPolicy;
+use crate::space::line::Held;
+use crate::store::room::{Room, nodes_for};
+use crate::store::taken::most_extents;
 
 /// Who waits for room looks again after this time, also if nobody said that there is any.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// Writers at the door.
-pub(crate) struct Admission {
-    line: RefCell<Line<OneShotSender<()>>>,
-    held: Cell<u64>,
-    arrived: Event,
-}
-
-impl Admission {
-    pub fn new(settings: &Settings) -> Admission {
-        let line = Line::new(Curve::until(settings.dirty_limit_percent));
-        Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
-    }
-
-    /// Writers wait.
-    pub fn has_line(&self) -> bool {
-        !self.line.borrow().is_empty()
-    }
-
-    /// Writers that wait.
-    pub fn waiting(&self) -> u64 {
-        self.line.borrow().waiting()
-    }
-
-    /// So many blocks were carried to the pool.
-    pub fn carried(&self, blocks: u64) {
-        self.line.borrow_mut().carried(blocks);
-    }
-
-    /// Wakes who waits, for the cache is closed.
-    pub fn wake(&self) {
-        self.arrived.notify();
-    }
-}
-
-/// Room for a request that was let in; given back when it is dropped.
-pub(crate) struct Held {
-    cache: Cache,
-    blocks: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let held = &self.cache.0.admission.held;
-        held.set(held.get() - self.blocks);
-        if self.cache.0.admission.has_line() {
-            self.cache.0.admission.arrived.notify();
-        }
-    }
-}
 
 impl Cache {
     /// Waits until a write of so many blocks may go on; with room for its records.
@@ -79,7 +28,8 @@ impl Cache {
         self.0.last_request.set(now);
         let load = self.load(now);
         let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
-        let held = if passes { self.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await? };
+        let held =
+            if passes { self.0.admission.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await? };
         self.check_failed()?;
         let room = self.room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks)).await?;
         Ok((held, room))
@@ -90,16 +40,7 @@ impl Cache {
         self.0.admission.line.borrow_mut().push(volume, blocks, tx);
         self.0.admission.arrived.notify();
         self.pressed();
-        match rx.await {
-            Some(()) => Ok(Held { cache: self.clone(), blocks }),
-            None => Err(self.hopeless()),
-        }
-    }
-
-    fn hold(&self, blocks: u64) -> Held {
-        let held = &self.0.admission.held;
-        held.set(held.get() + blocks);
-        Held { cache: self.clone(), blocks }
+        rx.await.ok_or_else(|| self.hopeless())
     }
 
     /// Lets writers in.
@@ -107,7 +48,7 @@ impl Cache {
         let door = &self.0.admission;
         // Rounds that had ended when there was no room any more.
         let mut without_room = None;
-        while !self.0.closed.get() && !self.has_failed() {
+        while !self.0.health.is_closed() && !self.has_failed() {
             let (arrived, room) = (door.arrived.wait(), self.0.room.wait());
             let now = self.0.rt.now();
             let load = self.load(now);
@@ -116,10 +57,7 @@ impl Cache {
                 without_room = None;
             }
             match next {
-                Next::Pass(who, blocks) => {
-                    door.held.set(door.held.get() + blocks);
-                    who.send(());
-                }
+                Next::Pass(to, blocks) => door.let_in(to, blocks),
                 Next::Nobody => arrived.await,
                 Next::At(when) => {
                     either(either(self.0.rt.sleep_until(when), room), arrived).await;
@@ -130,7 +68,7 @@ impl Cache {
                 }
                 Next::Room => {
                     self.0.hungry.notify();
-                    self.0.round_wanted.notify();
+                    self.0.pass_wanted.notify();
                     either(either(self.0.rt.sleep(LOOK_AGAIN), room), arrived).await;
                 }
             }
@@ -139,11 +77,8 @@ impl Cache {
         loop {
             let arrived = door.arrived.wait();
             let all: Vec<_> = door.line.borrow_mut().drain().collect();
-            for (who, blocks) in all {
-                door.held.set(door.held.get() + blocks);
-                who.send(());
-            }
-            if self.0.closed.get() {
+            all.into_iter().for_each(|(to, blocks)| door.let_in(to, blocks));
+            if self.0.health.is_closed() {
                 return;
             }
             arrived.await;
@@ -160,15 +95,15 @@ impl Cache {
         let usable = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
-        let soon = self.0.round.borrow().carried;
+        let soon = self.0.passes.borrow().carried;
         let age = match self.0.settings.max_lag_policy {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
-                let since = self.0.round.borrow().dirty_since;
+                let since = self.0.passes.borrow().dirty_since;
                 Some(since.map_or(0.0, |t| now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()))
             }
         };
-        Load { room, all, soon, held: self.0.admission.held.get(), age }
+        Load { room, all, soon, held: self.0.admission.held(), age }
     }
 
     /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.

@@ -8,8 +8,10 @@
 
 use std::time::Duration;
 
-use base::{BucketId, Histogram, Instant, Lba, VolumeId};
+use base::{BucketId, Instant, Lba, VolumeId};
 use btree::Cursor;
+use format::cache::bucket::BucketKind;
+use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
 use rt::Rt;
@@ -17,11 +19,10 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::io::write::{extents, most_extents};
-use crate::store::index::{Audit, Body, Extent, malformed};
+use crate::error::malformed;
+use crate::store::index::{Audit, Body, Extent};
 use crate::store::room::Share;
-use format::cache::bucket::BucketKind;
-use format::cache::journal::blocks_for;
+use crate::store::taken::{extents, most_extents};
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,27 +34,6 @@ const FIRST: Duration = Duration::from_secs(60);
 const SPARSE: u64 = 3;
 /// Buckets compared in one go.
 const COMPARED: usize = 4096;
-
-/// What passes did.
-#[derive(Clone, Default)]
-pub(crate) struct GcStats {
-    pub passes: u64,
-    pub total: Duration,
-    pub longest: Duration,
-    pub began_first: Option<Instant>,
-    pub ended_last: Option<Instant>,
-    pub slices: Histogram,
-    pub dropped_keys: u64,
-    /// Dead keys that the last pass met.
-    pub dead_last: u64,
-    pub merged_nodes: u64,
-    pub moved_nodes: u64,
-    /// The fewest buckets that nodes had since the last pass.
-    pub least_held: Option<u32>,
-    pub moved_blocks: u64,
-    /// Buckets whose counter was not what the keys say.
-    pub miscounted: u64,
-}
 
 /// Adds the time until its end.
 struct Timer<'t> {
@@ -87,9 +67,9 @@ struct Leaf {
 impl Cache {
     /// Runs passes when they are due.
     pub(crate) async fn collector(&self) {
-        while !self.0.closed.get() {
+        while !self.0.health.is_closed() {
             self.0.rt.sleep(EVERY).await;
-            if !self.0.closed.get()
+            if !self.0.health.is_closed()
                 && self.gc_is_due()
                 && let Err(e) = self.pass(false).await
             {
@@ -167,7 +147,7 @@ impl Cache {
         // Time in which nobody else had a turn, since the last pause.
         let mut busy = Duration::ZERO;
         let mut more = true;
-        while more && !self.0.closed.get() {
+        while more && !self.0.health.is_closed() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
             if leaf.bad {
                 return Err(malformed());

@@ -1,6 +1,10 @@
 //! Room: free buckets, room for requests and for nodes of the index, garbage collection.
 
-pub(crate) mod admission;
-pub(crate) mod gc;
+mod admission;
+pub(crate) mod collected;
+mod gc;
+mod hope;
+pub(crate) mod line;
 mod node_room;
-pub(crate) mod reclaim;
+mod reclaim;
+mod take;

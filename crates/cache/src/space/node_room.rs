@@ -67,7 +67,7 @@ impl Cache {
         let wait = self.0.room.wait();
         self.state().journal.room().await_nodes();
         self.0.hungry.notify();
-        self.0.round_wanted.notify();
+        self.0.pass_wanted.notify();
         self.0.checkpoint_wanted.notify();
         wait.await;
     }
@@ -80,7 +80,7 @@ impl Cache {
             self.check_carried()?;
             let wait = self.0.room.wait();
             self.0.hungry.notify();
-            self.0.round_wanted.notify();
+            self.0.pass_wanted.notify();
             wait.await;
         }
         Ok(())

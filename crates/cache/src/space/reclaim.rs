@@ -9,7 +9,7 @@ use queue::Class;
 use rt::sync::within;
 
 use crate::Cache;
-use crate::io::write::PATIENCE;
+use crate::policy::throttle::PATIENCE;
 use crate::store::room::{Room, Share};
 
 /// Buckets evicted, or looked at, in one go.
@@ -30,11 +30,6 @@ enum Nodes {
     Any,
 }
 
-/// Nodes that a request may change which replaces up to so many extents.
-pub(crate) const fn nodes_for(extents: u64) -> u64 {
-    2 + extents / 16
-}
-
 impl Cache {
     /// Fewer buckets are free, or soon will be, than should be.
     pub(crate) fn is_short(&self) -> bool {
@@ -49,7 +44,7 @@ impl Cache {
 
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
     pub(crate) async fn reclaimer(&self) {
-        while !self.0.closed.get() {
+        while !self.0.health.is_closed() {
             let wait = self.0.hungry.wait();
             if !self.is_hungry() {
                 wait.await;
@@ -92,7 +87,7 @@ impl Cache {
                 self.0.room.notify();
             } else if evicted == 0 {
                 // All is dirty: a round has to make it clean. Pins and rounds end by themselves.
-                self.0.round_wanted.notify();
+                self.0.pass_wanted.notify();
                 let held = !self.state().replaced.is_empty();
                 if held {
                     // Or the pool has to commit what has replaced it; the next look will tell whether that went well.
@@ -168,7 +163,7 @@ impl Cache {
             if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
                 self.check_failed()?;
                 self.check_open()?;
-                return room.unwrap_or_else(|| Err(crate::io::read::ended()));
+                return room.unwrap_or_else(|| Err(crate::error::ended()));
             }
             if !self.lacks_node_room(0) {
                 moved_at = self.0.rt.now();
@@ -257,7 +252,7 @@ impl Cache {
 
     /// Write-back is needed more than it was, perhaps: a round that paces itself is to look again.
     pub(crate) fn pressed(&self) {
-        let slow = self.0.round.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
+        let slow = self.0.passes.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
         if slow {
             self.0.pressed.notify();
         }
@@ -275,10 +270,10 @@ impl Cache {
         }
         // Whoever runs rounds has not noted yet that something is dirty.
         let any = st.buckets.unpublished_blocks().0 > 0 || st.buckets.zeros().0 > 0;
-        let asleep = self.0.round.borrow().dirty_since.is_none() && any;
+        let asleep = self.0.passes.borrow().dirty_since.is_none() && any;
         drop(st);
         if asleep || self.much_is_dirty() || self.round_wanted_by_staged() {
-            self.0.round_wanted.notify();
+            self.0.pass_wanted.notify();
         }
         self.pressed();
         if self.wants_seal() {

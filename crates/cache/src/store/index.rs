@@ -13,10 +13,11 @@ use std::ops::ControlFlow;
 use base::{BucketGen, CacheAddr, Crc, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use btree::{Changes, Editor, NodePtr, Store, Tree};
 use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key, index_key};
+use pool::Step;
 use smallvec::SmallVec;
 
 use crate::buckets::Buckets;
-use pool::{ErrorKind, PoolError, Step};
+use crate::error::malformed;
 
 /// The id of the index's tree.
 pub(crate) const INDEX_TREE: u64 = 3 << 32;
@@ -448,11 +449,6 @@ impl Keys<'_> {
 fn floor(buckets: &Buckets, volume: VolumeId, key: &[u8], value: &[u8]) -> Option<Option<Extent>> {
     let mine = decode_key(key).is_none_or(|(v, _)| v == volume);
     mine.then(|| Extent::decode(buckets, key, value))
-}
-
-pub(crate) fn malformed() -> PoolError {
-    let what = "the cache's index has a record that makes no sense; run forebay check";
-    PoolError::new(ErrorKind::Damaged, what)
 }
 
 /// A node of the index stands at this block of the cache device, counted from its first bucket.

@@ -15,34 +15,12 @@
 
 use std::collections::VecDeque;
 
-use base::{BLOCK_U64, BufPool, EntrySeq, RecordSeq, Slice};
+use base::{BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
-use crate::health::durable::Durable;
+use crate::device::health::Durable;
+use crate::device::layout::Ring;
 use crate::store::room::{RingRoom, Room};
-
-/// Where entries are on the device: each at the same place of two rings, so that one bad sector takes none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
-    /// Offset of the first byte of the first ring. The second follows it.
-    pub offset: u64,
-    pub blocks: u32,
-}
-
-impl Ring {
-    pub const COPIES: usize = 2;
-
-    /// Bytes of both.
-    pub fn bytes(&self) -> u64 {
-        Ring::COPIES as u64 * u64::from(self.blocks) * BLOCK_U64
-    }
-
-    /// Where a block stands, in both.
-    pub fn places(&self, position: u32) -> [u64; Ring::COPIES] {
-        let at = |copy: u64| self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64;
-        [at(0), at(1)]
-    }
-}
 
 /// An entry's place: the first to be replayed, say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,9 @@
 pub(crate) mod index;
 pub(crate) mod journal;
 pub(crate) mod limbo;
-pub(crate) mod nodes;
+pub(crate) mod load;
+pub(crate) mod promotions;
 pub(crate) mod ring;
 pub(crate) mod room;
 pub(crate) mod state;
-pub(crate) mod watermark;
+pub(crate) mod taken;

@@ -8,11 +8,12 @@
 
 use base::{EntrySeq, IoError};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, blocks_of, decode_entry, sequence_of};
+use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use pool::{ErrorKind, PoolError, Result};
 use queue::{Blocks, Class, Device};
 
-use crate::store::journal::{Identity, Place, Ring};
-use crate::store::watermark::read_watermark;
+use crate::device::layout::Ring;
+use crate::store::journal::{Identity, Place};
 
 /// The entries that count, in order.
 pub(crate) struct Found {
@@ -79,6 +80,18 @@ async fn read_entry(
         trouble[0]
     );
     Err(PoolError::new(ErrorKind::Io, text))
+}
+
+/// The last entry of this journal that a watermark calls durable; 0 if none does.
+pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
+    let mut durable = 0;
+    for slot in 0..WATERMARK_SLOTS {
+        let read = device.read_blocks(Class::Commit, Watermark::offset_of(slot), 1).await;
+        let mark = read.get(0).ok().and_then(|block| Watermark::decode(block).ok());
+        let mine = mark.filter(|m| (m.uuid, m.incarnation) == (of.uuid, of.incarnation));
+        durable = durable.max(mine.map_or(0, |m| m.durable));
+    }
+    EntrySeq(durable)
 }
 
 /// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An entry

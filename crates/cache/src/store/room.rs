@@ -53,6 +53,11 @@ pub(crate) enum Share {
 /// A sixteenth is kept back for upkeep, but not less and not more than so many blocks.
 const KEPT_BACK: (u32, u32) = (16, 256);
 
+/// Nodes that a request may change which replaces up to so many extents.
+pub(crate) const fn nodes_for(extents: u64) -> u64 {
+    2 + extents / 16
+}
+
 struct Waiter {
     blocks: u32,
     to: OneShotSender<Result<Room>>,

@@ -9,11 +9,12 @@ use pool::Step;
 use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
-use crate::health::durable::Health;
-use crate::io::promote::{Promotions, Touched};
+use crate::device::health::Health;
+use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::index::{Body, Extent, Index, node_addr};
 use crate::store::journal::Journal;
 use crate::store::limbo::Limbo;
+use crate::store::promotions::Promotions;
 use crate::store::room::Room;
 
 /// What clients' requests met.
@@ -45,7 +46,7 @@ pub(crate) struct State {
     pub journal: Journal,
     pub limbo: Limbo,
     pub promotions: Promotions,
-    pub touched: Touched,
+    pub doorkeeper: Doorkeeper,
     /// Records of the journal that every commit of the pool waits for: those that tell of clean
     /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
     /// first can never be durable, the pool says that no clean block counts; nothing takes the

@@ -13,42 +13,26 @@ use pool::Result;
 
 use crate::Cache;
 
-/// The rounds that were tried, by number.
-#[derive(Default)]
-pub(crate) struct Tries {
-    /// The last that has begun.
-    begun: u64,
-    /// The last that has ended, and how.
-    last: Option<(u64, Result<()>)>,
-}
-
-impl Tries {
-    /// How the last round ended, if it began after so many had.
-    fn after(&self, begun: u64) -> Option<Result<()>> {
-        self.last.clone().filter(|&(number, _)| number > begun).map(|(_, outcome)| outcome)
-    }
-}
-
 impl Cache {
     /// Publishes everything that is dirty now, as fast as the pool takes it.
     pub async fn publish_all(&self) -> Result<()> {
         let target = self.epoch();
-        self.0.round.borrow_mut().urgent += 1;
+        self.0.passes.borrow_mut().urgent += 1;
         let mut outcome = Ok(());
         // A cut that is under way first; then what came after it.
         while outcome.is_ok() && self.state().index.published < target {
             outcome = self.round().await;
         }
-        self.0.round.borrow_mut().urgent -= 1;
+        self.0.passes.borrow_mut().urgent -= 1;
         outcome
     }
 
     /// Waits for a round that begins from now on, and returns how it ended. Of all who wait the
     /// first in line runs it.
     pub(crate) async fn round(&self) -> Result<()> {
-        let begun = self.0.round.borrow().tries.begun;
-        let _alone = self.0.round_lock.acquire(1).await;
-        let shared = self.0.round.borrow().tries.after(begun);
+        let begun = self.0.passes.borrow().tries.begun;
+        let _alone = self.0.pass_lock.acquire(1).await;
+        let shared = self.0.passes.borrow().tries.after(begun);
         match shared {
             Some(outcome) => outcome,
             None => self.run_round().await,
@@ -58,12 +42,12 @@ impl Cache {
     /// A round of its own, for who holds the lock.
     pub(crate) async fn run_round(&self) -> Result<()> {
         let number = {
-            let tries = &mut self.0.round.borrow_mut().tries;
+            let tries = &mut self.0.passes.borrow_mut().tries;
             tries.begun += 1;
             tries.begun
         };
         let outcome = self.one_round().await;
-        self.0.round.borrow_mut().tries.last = Some((number, outcome.clone()));
+        self.0.passes.borrow_mut().tries.last = Some((number, outcome.clone()));
         outcome
     }
 }

@@ -1,6 +1,8 @@
 //! Write-back: cuts, and the passes that carry them to the pool.
 
-pub(crate) mod age;
-pub(crate) mod asked;
+mod age;
+mod asked;
 pub(crate) mod cuts;
-pub(crate) mod pass;
+mod pass;
+pub(crate) mod passes;
+mod seal;

@@ -31,10 +31,9 @@ use rt::sync::either;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::policy::controller::{Controller, ControllerState, Pacer};
-use crate::store::index::{Body, Extent, malformed};
-use crate::writeback::asked::Tries;
-use crate::writeback::cuts::{Cut, Cuts};
+use crate::error::malformed;
+use crate::store::index::{Body, Extent};
+use crate::writeback::cuts::Cut;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
@@ -46,71 +45,6 @@ const BLOCKS: u64 = 4096;
 const AGAIN: Duration = Duration::from_secs(1);
 /// A round that paces itself looks at its rate this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// What stays between rounds.
-pub(crate) struct RoundState {
-    pub cuts: Cuts,
-    pub tries: Tries,
-    controller: Controller,
-    pacer: Pacer,
-    /// Somebody waits for all of it: no pacing.
-    pub urgent: u32,
-    pub count: u64,
-    /// How often all that was dirty at a moment has been published since, one after the other; and
-    /// the epoch that was open at the last of these moments.
-    turns: u64,
-    turn: Epoch,
-    /// What the pool's image is missing began then.
-    pub dirty_since: Option<Instant>,
-    pub last_error: Option<PoolError>,
-    /// Rounds have failed since.
-    pub failing_since: Option<Instant>,
-    pub bytes: u64,
-    /// Blocks of the cut that were carried.
-    pub carried: u64,
-    /// Promises that this try has used up, or that go on for blocks which stay dirty.
-    kept_promises: u64,
-    /// The rate at which it waits before it carries more, in bytes a second.
-    pub sleeps_at: Option<u64>,
-}
-
-impl RoundState {
-    pub fn new(settings: &crate::Settings) -> RoundState {
-        RoundState {
-            cuts: Cuts::default(),
-            tries: Tries::default(),
-            controller: Controller::new(settings.writeback.clone()),
-            pacer: Pacer::new(),
-            urgent: 0,
-            count: 0,
-            turns: 0,
-            turn: Epoch(0),
-            dirty_since: None,
-            last_error: None,
-            failing_since: None,
-            bytes: 0,
-            carried: 0,
-            kept_promises: 0,
-            sleeps_at: None,
-        }
-    }
-
-    /// Lets a round carry so many bytes at `rate` bytes a second; or says how long it has to wait.
-    fn take_turn(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
-        let wait = if self.urgent > 0 { Duration::ZERO } else { self.pacer.due(now, rate) };
-        self.sleeps_at = (!wait.is_zero()).then_some(rate);
-        if wait.is_zero() {
-            self.pacer.charge(bytes, rate);
-            self.bytes += bytes;
-            self.carried += bytes / BLOCK_U64;
-        }
-        wait
-    }
-
-    pub fn controller(&self) -> ControllerState {
-        self.controller.state()
-    }
-}
 
 /// What the blocks of a run are.
 enum Content {
@@ -139,8 +73,8 @@ impl Run {
 impl Cache {
     /// Runs rounds: when much is dirty, and before the pool's image is older than it may be.
     pub(crate) async fn write_back(&self) {
-        while !self.0.closed.get() {
-            let wait = self.0.round_wanted.wait();
+        while !self.0.health.is_closed() {
+            let wait = self.0.pass_wanted.wait();
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
@@ -168,7 +102,7 @@ impl Cache {
         let (open, _) = self.state().buckets.dirty_blocks();
         let (any, cut) = self.state().buckets.unpublished_blocks();
         let much = self.much_is_dirty() || self.round_wanted_by_staged() || self.wants_node_room();
-        let mut round = self.0.round.borrow_mut();
+        let mut round = self.0.passes.borrow_mut();
         let left = round.cuts.count() > 0;
         if any + cut == 0 && !left && !self.zeros_are_due() {
             round.dirty_since = None;
@@ -186,7 +120,7 @@ impl Cache {
     /// How often all that was dirty has been published: several rounds each time while there are
     /// several cuts.
     pub(crate) fn rounds(&self) -> u64 {
-        self.0.round.borrow().turns
+        self.0.passes.borrow().turns
     }
 
     fn zeros_are_due(&self) -> bool {
@@ -196,7 +130,7 @@ impl Cache {
     /// One round, from the cut (or with the cut that an error left) to its publication. To be
     /// called by [`Cache::run_round`] alone.
     pub(crate) async fn one_round(&self) -> Result<()> {
-        let left = self.0.round.borrow().cuts.carried().cloned();
+        let left = self.0.passes.borrow().cuts.carried().cloned();
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
             // A commit of somebody else's.
             return self.conclude(cut).await;
@@ -221,12 +155,12 @@ impl Cache {
 
     async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
         let round = self.0.pool.begin_round().await?;
-        self.0.round.borrow_mut().kept_promises = 0;
+        self.0.passes.borrow_mut().kept_promises = 0;
         let mut outcome = self.carry(&round, cut).await;
         if outcome.is_ok() {
             outcome = self.finish(&round, cut).await;
         }
-        self.0.round.borrow_mut().carried = 0;
+        self.0.passes.borrow_mut().carried = 0;
         if outcome.is_err() {
             round.abort().await;
         }
@@ -235,12 +169,12 @@ impl Cache {
 
     /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
     fn has_handed_over(&self) -> bool {
-        self.0.round.borrow().cuts.handed_over().is_some()
+        self.0.passes.borrow().cuts.handed_over().is_some()
     }
 
     /// What is staged for `epoch` may be in the volumes by now, or is.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
-        let handed_over = self.0.round.borrow().cuts.handed_over();
+        let handed_over = self.0.passes.borrow().cuts.handed_over();
         handed_over.max(Some(self.state().index.published)) >= Some(epoch)
     }
 
@@ -314,7 +248,7 @@ impl Cache {
             let pressed = self.0.pressed.wait();
             let now = self.0.rt.now();
             let rate = self.rate(now);
-            let wait = self.0.round.borrow_mut().take_turn(now, bytes, rate);
+            let wait = self.0.passes.borrow_mut().take_turn(now, bytes, rate);
             if wait.is_zero() {
                 break;
             }
@@ -330,7 +264,7 @@ impl Cache {
         let target = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
         let max = self.0.settings.writeback.max;
         let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
-        let mut round = self.0.round.borrow_mut();
+        let mut round = self.0.passes.borrow_mut();
         let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
         let taken = round.cuts.carried().map_or(now, |c| c.taken_at);
         let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
@@ -414,7 +348,7 @@ impl Cache {
         crcs: &[base::Crc],
     ) -> Result<()> {
         match round.write(volume, lba, data, crcs).await {
-            Ok(()) => self.0.round.borrow_mut().kept_promises += crcs.len() as u64,
+            Ok(()) => self.0.passes.borrow_mut().kept_promises += crcs.len() as u64,
             Err(e) if e.kind == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
@@ -471,7 +405,7 @@ impl Cache {
                 })
                 .await?;
             // What stays dirty stays promised.
-            self.0.round.borrow_mut().kept_promises += u64::from(stays);
+            self.0.passes.borrow_mut().kept_promises += u64::from(stays);
         }
         Ok(())
     }
@@ -479,7 +413,7 @@ impl Cache {
     async fn finish(&self, round: &Round, cut: &Cut) -> Result<()> {
         let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
-        self.0.round.borrow_mut().cuts.hand_over();
+        self.0.passes.borrow_mut().cuts.hand_over();
         round.publish(cut.epoch, cut.taken_at).await?;
         self.conclude(cut).await
     }
@@ -487,7 +421,7 @@ impl Cache {
     /// The cut is published: everything of it and of those before is clean.
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
-            let mut round = self.0.round.borrow_mut();
+            let mut round = self.0.passes.borrow_mut();
             round.cuts.publish(cut.epoch);
             round.carried = 0;
             round.count += 1;

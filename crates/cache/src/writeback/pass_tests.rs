@@ -96,7 +96,7 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
         let before = cache.pool().status().pool;
         assert_eq!(before.promised_bytes, 1_000 * 4096);
         {
-            let _alone = cache.0.round_lock.acquire(1).await;
+            let _alone = cache.0.pass_lock.acquire(1).await;
             let cut = cache.choose_cut().await.unwrap();
             let round = cache.0.pool.begin_round().await.unwrap();
             cache.carry(&round, &cut).await.unwrap();
@@ -109,7 +109,7 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
         // Room for the next cut is promised meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
         cache.0.rt.sleep(Duration::from_secs(2)).await;
-        assert!(cache.0.round.borrow().cuts.count() == 0);
+        assert!(cache.0.passes.borrow().cuts.count() == 0);
         assert_eq!(cache.pool().status().pool.promised_bytes, 500 * 4096);
         cache.publish_all().await.unwrap();
         assert_eq!(cache.pool().status().pool.promised_bytes, 0);

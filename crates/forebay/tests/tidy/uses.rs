@@ -53,6 +53,15 @@ impl Graph {
         (largest.iter().map(|&i| self.files[i].as_str()).collect(), arrows)
     }
 
+    /// The arrows from a folder to one that stands after it in `folders`. `a.rs` is in the folder `a`.
+    pub fn upwards(&self, folders: &[&str]) -> Vec<String> {
+        let folder = |file: &str| file.split('/').next().map(|f| f.trim_end_matches(".rs").to_owned());
+        let place = |i: usize| folders.iter().position(|f| folder(&self.files[i]).as_deref() == Some(f));
+        let arrows = (0..self.files.len()).flat_map(|i| self.arrows[i].iter().map(move |&j| (i, j)));
+        let up = arrows.filter(|&(i, j)| place(i).zip(place(j)).is_some_and(|(from, to)| from < to));
+        up.map(|(i, j)| format!("{} -> {}", self.files[i], self.files[j])).collect()
+    }
+
     /// The files that can be reached from `start` by one arrow or more.
     fn reach(&self, start: usize) -> BTreeSet<usize> {
         let mut seen = BTreeSet::new();
@@ -561,6 +570,14 @@ fn tests_are_left_out() {
         ("all.rs", "#![cfg(test)] use crate::a::A;"),
     ]);
     assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn an_arrow_to_a_higher_folder_is_found() {
+    let sources =
+        [("low/a.rs", "use crate::high::X;"), ("high.rs", "use crate::low::a::Y;"), ("c.rs", "use crate::high::X;")];
+    let graph = Graph::new(&sources.map(|(name, text)| (name.to_owned(), text.to_owned())));
+    assert_eq!(graph.upwards(&["low", "high"]), ["low/a.rs -> high.rs"]);
 }
 
 #[test]

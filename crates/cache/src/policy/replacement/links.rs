@@ -1,5 +1,8 @@
 //! Queues of buckets, linked through flat arrays: a bucket stands in one queue at most.
 
+/// Buckets that one call of `victim` looks at.
+pub(super) const MAX_STEPS: usize = 64;
+
 /// No bucket.
 pub(super) const NONE: u32 = u32::MAX;
 

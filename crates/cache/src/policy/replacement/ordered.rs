@@ -1,7 +1,6 @@
 //! LRU and FIFO: one queue, whose oldest goes. LRU moves a bucket to the other end when it is read.
 
-use super::MAX_STEPS;
-use super::links::{Links, NONE, Queue};
+use super::links::{Links, MAX_STEPS, NONE, Queue};
 
 #[derive(Debug)]
 pub(super) struct Ordered {

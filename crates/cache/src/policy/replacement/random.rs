@@ -2,8 +2,7 @@
 
 use base::Prng;
 
-use super::MAX_STEPS;
-use super::links::NONE;
+use super::links::{MAX_STEPS, NONE};
 
 #[derive(Debug)]
 pub(super) struct Random {

@@ -4,8 +4,7 @@
 //! The trial queue holds half of the candidates, not a tenth: without ghosts it is the only chance a bucket has to be read again
 //! (docs/decisions/0007-replacement.md).
 
-use super::MAX_STEPS;
-use super::links::{Links, NONE, Queue};
+use super::links::{Links, MAX_STEPS, NONE, Queue};
 
 /// Read hits since it was inserted or looked at, at most 3; kept also while the bucket is no candidate yet.
 const READS: u8 = 3;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::links::MAX_STEPS;
 use super::*;
 
 #[test]

@@ -4,13 +4,12 @@
 //! the data of its records, were flushed or are what a crash left. While requests keep coming that is so for a moment only: the next
 //! entry tells. When none comes, the watermark does, once, at the next turn of the journal's clock.
 
-use base::{BLOCK, EntrySeq, SliceList};
+use base::{BLOCK, SliceList};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use pool::{ErrorKind, PoolError, Result};
-use queue::{Class, Device};
+use queue::Class;
 
 use crate::Cache;
-use crate::store::journal::Identity;
 
 impl Cache {
     /// Says which entry is durable, if no later one is about to say it.
@@ -38,16 +37,4 @@ impl Cache {
         self.0.watermark.set(durable);
         Ok(())
     }
-}
-
-/// The last entry of this journal that a watermark calls durable; 0 if none does.
-pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
-    let mut durable = 0;
-    for slot in 0..WATERMARK_SLOTS {
-        let read = device.read_blocks(Class::Commit, Watermark::offset_of(slot), 1).await;
-        let mark = read.get(0).ok().and_then(|block| Watermark::decode(block).ok());
-        let mine = mark.filter(|m| (m.uuid, m.incarnation) == (of.uuid, of.incarnation));
-        durable = durable.max(mine.map_or(0, |m| m.durable));
-    }
-    EntrySeq(durable)
 }

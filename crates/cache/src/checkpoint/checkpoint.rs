@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use base::{BLOCK, Buf, Generation, PoolAddr, RecordSeq, SliceList};
 use btree::{Freed, NodePtr, Tree, WriteOut};
+use format::cache::bucket::BucketRecord;
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
 use format::page::page_digest;
@@ -23,11 +24,11 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::checkpoint::pages::TablePage;
+use crate::device::health::Durable;
 use crate::device::table::encode_page;
-use crate::health::durable::Durable;
 use crate::store::index::node_addr;
 use crate::store::journal::Place;
-use format::cache::bucket::BucketRecord;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -39,25 +40,6 @@ const GIVEN_BACK: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// It is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// What stays between checkpoints.
-pub(crate) struct Checkpointer {
-    pub superblock: CacheSuperblock,
-    /// The pages of the bucket table, as they are on the device.
-    pub pages: Vec<TablePage>,
-    pub running: bool,
-    pub count: u64,
-}
-
-/// A page of the bucket table.
-pub(crate) struct TablePage {
-    /// The slot in which it stands; or both.
-    pub slot: u8,
-    /// The checkpoint that wrote it.
-    pub generation: Generation,
-    /// What it says.
-    pub records: Vec<BucketRecord>,
-}
 
 struct Frozen {
     tree: Tree,
@@ -76,7 +58,7 @@ struct Frozen {
 impl Cache {
     /// Runs checkpoints when asked.
     pub(crate) async fn checkpointer(&self) {
-        while !self.0.closed.get() {
+        while !self.0.health.is_closed() {
             let wait = self.0.checkpoint_wanted.wait();
             if !self.journal_wants_checkpoint() && !self.much_changed() && !self.would_give_back() {
                 wait.await;
@@ -178,7 +160,7 @@ impl Cache {
         self.write_pages(&frozen, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
-            committed.await.unwrap_or_else(|| Err(crate::io::read::ended()))?;
+            committed.await.unwrap_or_else(|| Err(crate::error::ended()))?;
         }
         let durable = self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;

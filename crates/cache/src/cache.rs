@@ -1,0 +1,140 @@
+//! An open cache: its parts, and the way to them.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::ops::DerefMut;
+use std::rc::Rc;
+
+use base::{CacheAddr, EntrySeq, Epoch, Instant, Slice};
+use btree::{Fault, Loader, NodeError, Store};
+use pool::{Pool, PoolError, Result, Step};
+use queue::{Class, Device};
+use rt::Rt;
+use rt::sync::{Event, Semaphore};
+
+use crate::checkpoint::pages::Checkpointer;
+use crate::device::health::{Barrier, Health};
+use crate::device::layout::Layout;
+use crate::error::damaged;
+use crate::io::window::Bypass;
+use crate::lifecycle::replay::Replay;
+use crate::policy::streams::Streams;
+use crate::settings::Settings;
+use crate::space::collected::GcStats;
+use crate::space::line::Admission;
+use crate::store::limbo::Pin;
+use crate::store::load::read_node;
+use crate::store::state::State;
+use crate::writeback::passes::Passes;
+
+pub(crate) struct Inner {
+    pub rt: Rt,
+    pub pool: Pool,
+    pub device: Device,
+    pub path: String,
+    pub layout: Layout,
+    pub settings: Settings,
+    pub state: RefCell<State>,
+    /// A group commit is under way; it ended.
+    pub flushing: Cell<bool>,
+    pub flushed: Event,
+    /// Buckets became free, or room for nodes.
+    pub room: Event,
+    /// Held by the first of the requests that wait for room in the journal or for nodes.
+    pub door: Semaphore,
+    /// Somebody needs free buckets.
+    pub hungry: Event,
+    pub checkpointer: RefCell<Checkpointer>,
+    pub checkpoint_wanted: Event,
+    /// A checkpoint has frozen what it writes, or has ended.
+    pub checkpoint_moved: Event,
+    pub passes: RefCell<Passes>,
+    pub pass_wanted: Event,
+    /// A pass has begun or ended, or much is dirty in the open epoch.
+    pub seal_wanted: Event,
+    /// Held by a pass, and by what must not meet one (a volume's end).
+    pub pass_lock: Semaphore,
+    /// When a client asked for something last.
+    pub last_request: Cell<Instant>,
+    pub replay: Cell<Replay>,
+    pub gc: RefCell<GcStats>,
+    pub gc_lock: Semaphore,
+    pub opened_at: Instant,
+    pub bypass: Rc<Bypass>,
+    pub admission: Rc<Admission>,
+    /// Write-back is needed more than it was: its pace is to be looked at.
+    pub pressed: Event,
+    /// Held by the write that is taking blocks.
+    pub taking: Semaphore,
+    /// The last entry that a watermark calls durable.
+    pub watermark: Cell<EntrySeq>,
+    pub barrier: Barrier,
+    pub health: Health,
+    /// Streams of reads, and of writes.
+    pub read: Streams,
+    pub written: Streams,
+}
+
+/// An open cache; clones are the same.
+#[derive(Clone)]
+pub struct Cache(pub(crate) Rc<Inner>);
+
+impl Cache {
+    pub(crate) fn state(&self) -> Ref<'_, State> {
+        self.0.state.borrow()
+    }
+
+    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
+        self.0.state.borrow_mut()
+    }
+
+    /// The byte on the device at which a block of a bucket stands.
+    pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
+        self.0.layout.offset_of(addr)
+    }
+
+    /// The pool behind it.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// The open epoch: what is written now belongs to the cut of this number.
+    pub fn epoch(&self) -> Epoch {
+        self.state().buckets.epoch()
+    }
+}
+
+/// How the index's nodes are loaded, by requests of a class.
+struct Nodes<'c>(&'c Cache, Class);
+
+impl Loader for Nodes<'_> {
+    type State = State;
+    type Error = PoolError;
+    type Pin = Pin;
+
+    fn state(&mut self) -> impl DerefMut<Target = State> {
+        self.0.state_mut()
+    }
+
+    fn store(st: &mut State) -> &mut Store {
+        &mut st.index.store
+    }
+
+    fn pin(st: &State) -> Pin {
+        st.limbo.pin()
+    }
+
+    async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
+        read_node(&self.0.0.device, &self.0.0.layout, fault, self.1).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
+    }
+}
+
+impl Cache {
+    /// Runs a synchronous step over resident nodes until it needs no more.
+    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+        btree::resident(&mut Nodes(self, class), step).await
+    }
+}
