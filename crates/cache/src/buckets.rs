@@ -55,6 +55,8 @@ pub struct Buckets {
     stale_blocks: u64,
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
+    /// How often the last pin of a bucket was given up.
+    unpins: u64,
     frozen: Option<Frozen>,
     source: Source,
     /// Dirty blocks; blocks of staged keys, which are in no bucket; and discards.
@@ -87,6 +89,7 @@ impl Buckets {
             stale_blocks: 0,
             raised: Vec::new(),
             freezes: 0,
+            unpins: 0,
             frozen: None,
             source: Source::default(),
             dirty: EpochCounts::default(),
@@ -305,6 +308,7 @@ impl Buckets {
         assert!(b.pins > 0, "{id:?} was not pinned");
         b.pins -= 1;
         if b.pins == 0 {
+            self.unpins += 1;
             self.look_at(id, false);
         }
     }

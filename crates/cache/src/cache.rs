@@ -1,7 +1,7 @@
 //! An open cache: its parts, and the way to them.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::ops::DerefMut;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use base::{CacheAddr, EntrySeq, Epoch, Instant, Slice};
@@ -9,13 +9,14 @@ use btree::{Fault, Loader, NodeError, Store};
 use pool::{Pool, PoolError, Result, Step};
 use queue::{Class, Device};
 use rt::Rt;
-use rt::sync::{Event, Semaphore};
+use rt::sync::Semaphore;
 
 use crate::checkpoint::pages::Checkpointer;
 use crate::device::health::{Barrier, Health};
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::io::window::Bypass;
+use crate::latch::Latch;
 use crate::lifecycle::replay::Replay;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
@@ -24,6 +25,7 @@ use crate::space::line::Admission;
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
 use crate::store::state::State;
+use crate::wakes::{Marks, Wakes};
 use crate::writeback::passes::Passes;
 
 pub(crate) struct Inner {
@@ -34,23 +36,15 @@ pub(crate) struct Inner {
     pub layout: Layout,
     pub settings: Settings,
     pub state: RefCell<State>,
-    /// A group commit is under way; it ended.
-    pub flushing: Cell<bool>,
-    pub flushed: Event,
-    /// Buckets became free, or room for nodes.
-    pub room: Event,
+    pub wakes: Wakes,
+    /// The group commit that is under way.
+    pub flushing: Latch,
     /// Held by the first of the requests that wait for room in the journal or for nodes.
     pub door: Semaphore,
-    /// Somebody needs free buckets.
-    pub hungry: Event,
     pub checkpointer: RefCell<Checkpointer>,
-    pub checkpoint_wanted: Event,
-    /// A checkpoint has frozen what it writes, or has ended.
-    pub checkpoint_moved: Event,
+    /// The checkpoint that is under way. It tells when it has frozen what it writes.
+    pub checkpointing: Latch,
     pub passes: RefCell<Passes>,
-    pub pass_wanted: Event,
-    /// A pass has begun or ended, or much is dirty in the open epoch.
-    pub seal_wanted: Event,
     /// Held by a pass, and by what must not meet one (a volume's end).
     pub pass_lock: Semaphore,
     /// When a client asked for something last.
@@ -61,8 +55,6 @@ pub(crate) struct Inner {
     pub opened_at: Instant,
     pub bypass: Rc<Bypass>,
     pub admission: Rc<Admission>,
-    /// Write-back is needed more than it was: its pace is to be looked at.
-    pub pressed: Event,
     /// Held by the write that is taking blocks.
     pub taking: Semaphore,
     /// The last entry that a watermark calls durable.
@@ -83,8 +75,11 @@ impl Cache {
         self.0.state.borrow()
     }
 
-    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
-        self.0.state.borrow_mut()
+    /// The one way to change the state. When it is dropped it wakes the tasks that the change
+    /// concerns.
+    pub(crate) fn state_mut(&self) -> Transact<'_> {
+        let st = self.0.state.borrow_mut();
+        Transact { cache: self, before: Marks::of(&st), st: Some(st) }
     }
 
     /// The byte on the device at which a block of a bucket stands.
@@ -100,6 +95,63 @@ impl Cache {
     /// The open epoch: what is written now belongs to the cut of this number.
     pub fn epoch(&self) -> Epoch {
         self.state().buckets.epoch()
+    }
+}
+
+/// A change of the state, until the next await.
+pub(crate) struct Transact<'c> {
+    cache: &'c Cache,
+    before: Marks,
+    st: Option<RefMut<'c, State>>,
+}
+
+impl Deref for Transact<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.st.as_deref().unwrap_or_else(|| unreachable!("it is there until the drop"))
+    }
+}
+
+impl DerefMut for Transact<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.st.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until the drop"))
+    }
+}
+
+impl Drop for Transact<'_> {
+    fn drop(&mut self) {
+        let after = Marks::of(self);
+        self.st = None;
+        if after != self.before {
+            self.cache.wake(&self.before, &after);
+        }
+    }
+}
+
+impl Cache {
+    /// Wakes the tasks that a change concerns.
+    fn wake(&self, before: &Marks, after: &Marks) {
+        let wakes = &self.0.wakes;
+        if after.has_more_room(before) {
+            wakes.room.notify();
+        }
+        if after.may_reclaim(before) && self.is_hungry() {
+            wakes.reclaim.notify();
+        }
+        if (after.has_more_records(before) || after.takes_room(before)) && self.wants_checkpoint() {
+            wakes.checkpoint.notify();
+        }
+        if after.has_other_dirt(before) {
+            self.note_dirty();
+            self.pressed();
+            if self.wants_seal() {
+                wakes.seal.notify();
+            }
+            if self.much_is_dirty() || self.round_wanted_by_staged() {
+                wakes.pass.notify();
+            }
+        }
     }
 }
 

@@ -30,12 +30,14 @@ pub mod dump;
 mod error;
 mod health;
 mod io;
+mod latch;
 mod lifecycle;
 mod policy;
 mod settings;
 mod space;
 mod status;
 mod store;
+mod wakes;
 mod writeback;
 
 pub use cache::Cache;

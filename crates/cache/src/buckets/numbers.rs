@@ -11,6 +11,16 @@ impl Buckets {
         self.free.len() as u32
     }
 
+    /// True if the pool's image lacks something.
+    pub fn is_dirty(&self) -> bool {
+        self.unpublished_blocks() != (0, 0) || self.zeros() != (0, 0)
+    }
+
+    /// How often the last pin of a bucket was given up.
+    pub fn unpins(&self) -> u64 {
+        self.unpins
+    }
+
     /// Buckets that wait for the journal.
     pub fn pending(&self) -> u32 {
         self.pending.len() as u32

@@ -59,8 +59,8 @@ impl Cache {
     /// Runs checkpoints when asked.
     pub(crate) async fn checkpointer(&self) {
         while !self.0.health.is_closed() {
-            let wait = self.0.checkpoint_wanted.wait();
-            if !self.journal_wants_checkpoint() && !self.much_changed() && !self.would_give_back() {
+            let wait = self.0.wakes.checkpoint.wait();
+            if !self.wants_checkpoint() {
                 wait.await;
                 continue;
             }
@@ -75,8 +75,10 @@ impl Cache {
         }
     }
 
-    fn much_changed(&self) -> bool {
-        self.state().index.changes.dirty() as u64 >= self.0.settings.dirty_nodes
+    /// Much has changed, or a checkpoint would make room that is short.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let much = self.state().index.changes.dirty() as u64 >= self.0.settings.dirty_nodes;
+        much || self.journal_wants_checkpoint() || self.would_give_back()
     }
 
     /// Room for nodes is short, and a checkpoint would give back what it replaces.
@@ -86,31 +88,17 @@ impl Cache {
 
     /// A checkpoint that begins now, or when the running one has ended.
     pub(crate) async fn checkpoint_now(&self) -> Result<()> {
-        loop {
+        let _turn = loop {
             self.check_failed()?;
-            let wait = self.0.checkpoint_moved.wait();
-            let running = std::mem::replace(&mut self.0.checkpointer.borrow_mut().running, true);
-            if !running {
-                break;
+            match self.0.checkpointing.take() {
+                Some(turn) => break turn,
+                None => self.0.checkpointing.moved.wait().await,
             }
-            wait.await;
-        }
-        let room = match self.write_crowded_journal().await {
-            // The last that is waited for: nodes find room in what is free when it begins.
-            Ok(()) => self.room_for_checkpoint().await,
-            Err(e) => Err(e),
         };
-        let outcome = match &room {
-            Ok(()) => self.checkpoint().await,
-            Err(e) => Err(e.clone()),
-        };
-        self.0.checkpointer.borrow_mut().running = false;
-        if let (Ok(()), Err(e)) = (&room, &outcome) {
-            self.fail(e);
-        }
-        self.0.checkpoint_moved.notify();
-        self.0.room.notify();
-        outcome
+        self.write_crowded_journal().await?;
+        // The last that is waited for: nodes find room in what is free when it begins.
+        self.room_for_checkpoint().await?;
+        self.checkpoint().await.inspect_err(|e| self.fail(e))
     }
 
     /// A checkpoint makes room for those records only that are in the ring when it begins: where
@@ -153,7 +141,7 @@ impl Cache {
 
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
-        self.0.checkpoint_moved.notify();
+        self.0.checkpointing.moved.notify();
         let root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
@@ -191,11 +179,12 @@ impl Cache {
             if left == 0 {
                 return Ok(out.root());
             }
-            let taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
+            let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             // They have their room; others may count on what is left of it.
             self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
             let mut writes = Vec::new();
-            for t in &taken {
+            taken.in_flight = true;
+            for t in taken.iter() {
                 let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
                 let mut filled = 0u32;
                 while filled < t.len {
@@ -213,7 +202,8 @@ impl Cache {
             for w in writes {
                 outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
             }
-            self.give_up_pins(&taken);
+            taken.in_flight = false;
+            drop(taken);
             outcome.map_err(|e| self.broken("write of the index", e))?;
             self.0.rt.yield_now().await;
         }

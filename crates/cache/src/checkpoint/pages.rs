@@ -9,7 +9,6 @@ pub(crate) struct Checkpointer {
     pub superblock: CacheSuperblock,
     /// The pages of the bucket table, as they are on the device.
     pub pages: Vec<TablePage>,
-    pub running: bool,
     pub count: u64,
 }
 

@@ -44,11 +44,10 @@ impl Cache {
         self.0.health.fail(e);
         self.state().journal.room().wake_all();
         self.set_aside_if_failed();
-        self.0.room.notify();
-        self.0.pressed.notify();
+        self.0.wakes.all();
         self.0.admission.wake();
-        self.0.flushed.notify();
-        self.0.checkpoint_moved.notify();
+        self.0.flushing.moved.notify();
+        self.0.checkpointing.moved.notify();
     }
 
     /// Sets a cache that has failed aside, once the pool has everything.

@@ -28,7 +28,7 @@ impl Cache {
 
     async fn write_direct_step(&self, volume: VolumeId, lba: Lba, data: Slice, keep: bool) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
-        let sequential = self.0.written.is_sequential(volume, lba, blocks);
+        let sequential = self.0.written.follow(volume, lba, blocks);
         let end = lba.plus(blocks);
         self.begin_direct(volume, (lba, end), false).await?;
         let outcome = self.0.pool.write(volume, lba, &data).await;
@@ -117,7 +117,6 @@ impl Cache {
             self.0.pool.unreserve(over);
             at = upto;
         }
-        self.after_write();
         Ok(())
     }
 

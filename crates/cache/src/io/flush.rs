@@ -41,15 +41,10 @@ impl Cache {
                 return Ok(());
             }
             self.check_failed()?;
-            if self.0.flushing.get() {
-                self.0.flushed.wait().await;
-                continue;
+            match self.0.flushing.take() {
+                Some(_turn) => self.group_commit(class).await?,
+                None => self.0.flushing.moved.wait().await,
             }
-            self.0.flushing.set(true);
-            let outcome = self.group_commit(class).await;
-            self.0.flushing.set(false);
-            self.0.flushed.notify();
-            outcome?;
         }
     }
 
@@ -74,18 +69,10 @@ impl Cache {
             return Err(e);
         }
         let durable = self.flush_device(class, "flush of the journal").await?;
-        let freed = {
-            let mut st = self.state_mut();
-            st.journal.note_durable(durable, last.0, last.1);
-            let durable = st.journal.durable();
-            st.buckets.journal_durable(durable)
-        };
-        if freed {
-            self.0.room.notify();
-        }
-        if self.journal_is_crowded() {
-            self.0.checkpoint_wanted.notify();
-        }
+        let mut st = self.state_mut();
+        st.journal.note_durable(durable, last.0, last.1);
+        let durable = st.journal.durable();
+        st.buckets.journal_durable(durable);
         Ok(())
     }
 

@@ -21,12 +21,12 @@ use format::cache::index::{Cover, StagedBelow};
 use format::cache::journal::blocks_for;
 use pool::{Result, Step};
 use queue::Class;
-use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::error::ended;
-use crate::io::read::{Part, plan};
+use crate::io::read::Part;
+use crate::space::take::Pinned;
 use crate::store::index::{Body, Crcs, Extent};
 use crate::store::room::{Room, Share, nodes_for};
 use crate::store::state::State;
@@ -92,7 +92,7 @@ impl Cache {
     /// What the cache has of a block.
     async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
         let whole = |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
-        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, 1)).await?;
+        let mut pieces = self.plan(volume, lba, 1).await?;
         let piece = pieces.pop().ok_or_else(ended)?;
         let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
         let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
@@ -102,7 +102,7 @@ impl Cache {
             Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
             Part::Bucket { addr, crcs, dirty, cover } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
-                self.unpin(addr);
+                drop(piece.pin);
                 match data {
                     Ok(data) => Ok(BlockPart { sectors: cover.sectors, data, below: cover.below }),
                     Err(bad) => whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, bad)).await?),
@@ -111,21 +111,17 @@ impl Cache {
         }
     }
 
-    fn unpin(&self, addr: CacheAddr) {
-        self.state_mut().buckets.unpin(addr);
-    }
-
     /// Reads a block of which a pinned bucket has some sectors, and the pool the others.
     pub(crate) async fn read_part(
         &self,
         (volume, lba): (VolumeId, Lba),
-        part: Found,
+        (part, pin): (Found, Option<Pinned>),
         sequential: bool,
     ) -> Result<SliceList> {
         let (cache, below) = (self.clone(), part.2.below);
         let image = self.0.rt.spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
         let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
-        self.unpin(part.0);
+        drop(pin);
         let image = image.await.unwrap_or_else(|| Err(ended()));
         let mine = match mine {
             Ok(mine) => mine,
@@ -188,11 +184,11 @@ impl Cache {
         part: &Found,
         whole: Slice,
     ) -> Result<()> {
-        let mut taken = SmallVec::new();
-        if self.take_some(Stream::Promoted, 1, &mut taken) == 0 {
+        let mut taken = self.take_some(Stream::Promoted, 1);
+        if taken.is_empty() {
             return Ok(());
         }
-        let mut outcome = self.write_taken(&taken, &whole, Class::Commit).await;
+        let mut outcome = self.write_taken(&mut taken, &whole, Class::Commit).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
             outcome = self
@@ -207,9 +203,7 @@ impl Cache {
                     Ok(())
                 })
                 .await;
-            self.after_write();
         }
-        self.give_up_pins(&taken);
         outcome
     }
 

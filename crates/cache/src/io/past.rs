@@ -110,7 +110,6 @@ impl Step {
             })
             .await?;
         pool.unreserve(over);
-        self.cache.after_write();
         Ok(true)
     }
 }
@@ -132,7 +131,7 @@ impl Cache {
 
     /// Whether a client's write goes past the buckets.
     pub(crate) fn goes_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
-        let sequential = self.0.written.is_sequential(volume, lba, blocks);
+        let sequential = self.0.written.follow(volume, lba, blocks);
         blocks >= LEAST_BLOCKS && (sequential || self.is_congested())
     }
 
@@ -299,16 +298,13 @@ impl State {
         addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
     }
 
-    /// Lets go of what staged blocks have replaced, where the pool has committed these; true if anything was.
-    pub fn release_replaced(&mut self, committed: Generation) -> bool {
-        let mut any = false;
+    /// Lets go of what staged blocks have replaced, where the pool has committed these.
+    pub fn release_replaced(&mut self, committed: Generation) {
         while self.replaced.front().is_some_and(|(needs, _)| *needs <= committed)
             && let Some((_, addrs)) = self.replaced.pop_front()
         {
             self.unpin_all(&addrs);
-            any = true;
         }
-        any
     }
 }
 

@@ -9,14 +9,12 @@ use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Result;
 use queue::Class;
-use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::settings::Promote;
 use crate::store::index::{Body, Crcs, Extent};
-use crate::store::promotions::Key;
-use crate::store::promotions::MAX_BLOCKS;
+use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::room::nodes_for;
 use crate::store::state::State;
 use crate::store::taken::extents;
@@ -28,7 +26,6 @@ impl Cache {
             return None;
         }
         if self.is_hungry() {
-            self.0.hungry.notify();
             return None;
         }
         let mut st = self.state_mut();
@@ -77,23 +74,22 @@ impl Cache {
         let good = self.state().promotions.good(key);
         let Some((volume, from, _)) = good else { return Ok(()) };
         if self.is_hungry() {
-            self.0.hungry.notify();
             return Ok(());
         }
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64)) else {
-            self.0.checkpoint_wanted.notify();
+            self.0.wakes.checkpoint.notify();
             return Ok(());
         };
         let whole = self.one_piece(data);
         // As much as there is room for: nobody waits for it.
-        let mut taken = SmallVec::new();
-        let blocks = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32, &mut taken);
+        let mut taken = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32);
+        let blocks = taken.blocks();
         if blocks == 0 {
             return Ok(());
         }
         let (whole, end) = (whole.cut(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
-        let mut outcome = self.write_taken(&taken, &whole, Class::Promotion).await;
+        let mut outcome = self.write_taken(&mut taken, &whole, Class::Promotion).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
             outcome = self
@@ -122,10 +118,7 @@ impl Cache {
                     Ok(())
                 })
                 .await;
-            // Reads alone change the index too.
-            self.after_write();
         }
-        self.give_up_pins(&taken);
         outcome
     }
 
@@ -149,10 +142,7 @@ impl Cache {
         while !self.0.health.is_closed() && !self.0.pool.is_closed() {
             let ended = self.0.pool.commit_ended();
             let committed = self.0.pool.committed();
-            if self.state_mut().release_replaced(committed) {
-                self.0.room.notify();
-                self.0.hungry.notify();
-            }
+            self.state_mut().release_replaced(committed);
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
                 let Some((key, data)) = ready else { break };

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::error::ended;
+use crate::space::take::Pinned;
 use crate::store::index::{Body, Crcs, Extent};
 use crate::store::room::{Room, Share};
 use crate::store::state::State;
@@ -37,12 +38,14 @@ pub(crate) struct Piece {
     pub lba: Lba,
     pub blocks: u64,
     pub part: Part,
+    /// Of the bucket that it is in.
+    pub pin: Option<Pinned>,
 }
 
 impl Cache {
     /// Reads whole blocks of `volume`; the slices are in order.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let sequential = self.0.read.is_sequential(volume, lba, blocks);
+        let sequential = self.0.read.follow(volume, lba, blocks);
         if blocks <= STEP_BLOCKS {
             return self.read_step(volume, lba, blocks, sequential).await;
         }
@@ -67,7 +70,7 @@ impl Cache {
         blocks: u64,
         sequential: bool,
     ) -> Result<SliceList> {
-        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
+        let mut pieces = self.plan(volume, lba, blocks).await?;
         if pieces.len() == 1
             && let Some(piece) = pieces.pop()
         {
@@ -78,7 +81,6 @@ impl Cache {
             let cache = self.clone();
             tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }));
         }
-        // All of them, whatever the first says: each has a pin to let go of.
         let mut all = Ok(SliceList::new());
         for t in tasks {
             let part = t.await.unwrap_or_else(|| Err(ended()));
@@ -90,8 +92,19 @@ impl Cache {
         all
     }
 
+    /// Where blocks are, with their buckets pinned.
+    pub(crate) async fn plan(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SmallVec<[Piece; 1]>> {
+        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
+        for piece in &mut pieces {
+            if let Part::Bucket { addr, .. } = piece.part {
+                piece.pin = Some(self.pinned(addr));
+            }
+        }
+        Ok(pieces)
+    }
+
     async fn read_piece(&self, volume: VolumeId, piece: Piece, sequential: bool) -> Result<SliceList> {
-        let Piece { lba, blocks, part } = piece;
+        let Piece { lba, blocks, part, pin } = piece;
         match part {
             Part::Zeros => {
                 let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
@@ -103,11 +116,11 @@ impl Cache {
             }
             Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
             Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
-                Box::pin(self.read_part((volume, lba), (addr, crcs, cover), sequential)).await
+                Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential)).await
             }
             Part::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
-                self.state_mut().buckets.unpin(addr);
+                drop(pin);
                 match data {
                     Ok(data) => {
                         self.state_mut().stats.hits += blocks;
@@ -280,8 +293,8 @@ impl Cache {
     }
 }
 
-/// Looks up where blocks are, and pins the buckets.
-pub(crate) fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVec<[Piece; 1]>> {
+/// Looks up where blocks are, and sets a pin on each bucket.
+fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVec<[Piece; 1]>> {
     let end = lba.plus(blocks);
     let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
     if let Some(e) = st.index.within(&st.buckets, volume, (lba, end))?
@@ -291,14 +304,14 @@ pub(crate) fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> S
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
             st.buckets.touch(addr);
-            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover } });
+            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover }, pin: None });
             return Ok(pieces);
         }
     }
     let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
         if to > from {
-            pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool });
+            pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool, pin: None });
         }
     };
     let mut at = lba.0;
@@ -325,7 +338,7 @@ pub(crate) fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> S
                 Part::Bucket { addr, crcs, dirty, cover }
             }
         };
-        pieces.push(Piece { lba: from, blocks, part });
+        pieces.push(Piece { lba: from, blocks, part, pin: None });
     }
     gap(&mut pieces, at, end.0);
     debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);

@@ -6,7 +6,7 @@ use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
-use crate::store::taken::Taken;
+use crate::space::take::TakenBlocks;
 
 impl Cache {
     /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written. An error that passes when the block
@@ -43,15 +43,16 @@ impl Cache {
     }
 
     /// Writes `data` into the blocks that were taken for it.
-    pub(crate) async fn write_taken(&self, taken: &[Taken], data: &Slice, class: Class) -> Result<()> {
+    pub(crate) async fn write_taken(&self, taken: &mut TakenBlocks, data: &Slice, class: Class) -> Result<()> {
         let mut outcome = Ok(());
         let began = self.0.rt.now();
-        if let [t] = taken {
+        taken.in_flight = true;
+        if let [t] = &taken[..] {
             outcome = self.0.device.write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()])).await;
         } else {
             let mut writes = Vec::with_capacity(taken.len());
             let mut at = 0;
-            for t in taken {
+            for t in taken.iter() {
                 let bytes = t.len as usize * BLOCK;
                 let (device, part, offset) = (self.0.device.clone(), data.cut(at, bytes), self.offset_of(t.addr));
                 at += bytes;
@@ -63,6 +64,7 @@ impl Cache {
                 outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
             }
         }
+        taken.in_flight = false;
         if class == Class::Foreground {
             self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_write);
         }

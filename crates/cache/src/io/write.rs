@@ -1,6 +1,4 @@
 //! The way of a write: space in an open bucket, the data, then the key.
-//!
-//! These futures must run to their end once they were polled: what they took stays taken otherwise.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Lba, Slice, VolumeId};
@@ -50,7 +48,6 @@ impl Cache {
         match outcome {
             Ok(over) => {
                 self.0.pool.unreserve(over);
-                self.after_write();
                 Ok(())
             }
             Err(e) => {
@@ -70,9 +67,9 @@ impl Cache {
     ) -> Result<u64> {
         let mut held = Some(held);
         for attempt in 1.. {
-            let taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+            let mut taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
             held.take();
-            let outcome = match self.write_taken(&taken, &data, Class::Foreground).await {
+            let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
                 Ok(()) => Ok(self.enter(&mut room, (volume, lba), &taken, &data, cover).await),
                 Err(e) => {
                     let mut st = self.state_mut();
@@ -80,7 +77,7 @@ impl Cache {
                     Err(e)
                 }
             };
-            self.give_up_pins(&taken);
+            drop(taken);
             match outcome {
                 Ok(entered) => return entered,
                 Err(e) if attempt < WRITE_TRIES && e.kind != ErrorKind::NoSpace => {
@@ -138,7 +135,6 @@ impl Cache {
             drop(room);
             self.0.pool.unreserve(upto.1);
             at = upto.0;
-            self.after_write();
             self.0.rt.yield_now().await;
         }
         Ok(())

@@ -50,7 +50,6 @@ impl Cache {
             self.0.pool.unreserve(over);
             drop(room);
             at = upto;
-            self.after_write();
             self.0.rt.yield_now().await;
         }
         Ok(())

@@ -12,7 +12,7 @@ use format::page::page_digest;
 use pool::{ErrorKind, Pool, PoolError, Result};
 use queue::{Class, Device};
 use rt::Rt;
-use rt::sync::{Event, Semaphore};
+use rt::sync::Semaphore;
 
 use crate::Cache;
 use crate::buckets::Buckets;
@@ -22,6 +22,7 @@ use crate::device::file::CacheFile;
 use crate::device::health::{Barrier, Health};
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
+use crate::latch::Latch;
 use crate::lifecycle::replay::{
     Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
 };
@@ -34,6 +35,7 @@ use crate::store::index::{INDEX_TREE, Index};
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::room::RingRoom;
 use crate::store::state::State;
+use crate::wakes::Wakes;
 use crate::writeback::passes::Passes;
 
 /// Pages of the bucket table that are read at once.
@@ -127,8 +129,8 @@ impl Cache {
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
-        let (room, checkpoint_wanted) = (Event::new(), Event::new());
-        let ring_room = RingRoom::new(layout.ring().blocks, checkpoint_wanted.clone(), room.clone());
+        let wakes = Wakes::default();
+        let ring_room = RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
         let health = Health::new(&file.path);
         let state = State {
             index,
@@ -157,17 +159,12 @@ impl Cache {
             path: file.path.clone(),
             layout,
             state: RefCell::new(state),
-            flushing: Cell::new(false),
-            flushed: Event::new(),
-            room,
+            wakes,
+            flushing: Latch::default(),
             door: Semaphore::new(1),
-            hungry: Event::new(),
-            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, running: false, count: 0 }),
-            checkpoint_wanted,
-            checkpoint_moved: Event::new(),
+            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, count: 0 }),
+            checkpointing: Latch::default(),
             passes: RefCell::new(Passes::new(&settings)),
-            pass_wanted: Event::new(),
-            seal_wanted: Event::new(),
             pass_lock: Semaphore::new(1),
             last_request: Cell::new(rt.now()),
             replay: Cell::new(Replay::default()),
@@ -176,7 +173,6 @@ impl Cache {
             opened_at: rt.now(),
             bypass: Default::default(),
             admission: Rc::new(Admission::new(&settings)),
-            pressed: Event::new(),
             taking: Semaphore::new(1),
             watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
             barrier: Barrier::new(device, &health),
@@ -230,6 +226,7 @@ impl Cache {
     }
 
     fn start(&self) {
+        self.note_dirty();
         let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.0.rt.detach(f);
         let c = self.clone();
         spawn(Box::pin(async move { c.journal_clock().await }));
@@ -317,12 +314,7 @@ impl Cache {
     fn stop(&self) {
         self.0.health.close();
         self.state().journal.room().wake_all();
-        self.0.hungry.notify();
-        self.0.checkpoint_wanted.notify();
-        self.0.pass_wanted.notify();
-        self.0.seal_wanted.notify();
-        self.0.room.notify();
-        self.0.pressed.notify();
+        self.0.wakes.all();
         self.0.admission.wake();
     }
 

@@ -49,7 +49,7 @@ impl Streams {
     }
 
     /// Notes a request; true if it belongs to a stream that is past the cutoff.
-    pub fn is_sequential(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
+    pub fn follow(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         if self.cutoff == 0 {
             return false;
         }
@@ -101,29 +101,29 @@ mod tests {
         let volume = VolumeId(1);
         for step in 0..8u64 {
             for stream in 0..STREAMS as u64 {
-                let sequential = streams.is_sequential(volume, Lba((stream << 30) + step * 256), 256);
+                let sequential = streams.follow(volume, Lba((stream << 30) + step * 256), 256);
                 assert_eq!(sequential, step >= 4, "stream {stream}, step {step}");
             }
         }
-        assert!(!streams.is_sequential(volume, Lba(7), 1));
-        assert!(!streams.is_sequential(VolumeId(2), Lba(8 * 256), 256), "another volume");
-        assert!(streams.is_sequential(volume, Lba(1 << 40), 2048), "one large request");
+        assert!(!streams.follow(volume, Lba(7), 1));
+        assert!(!streams.follow(VolumeId(2), Lba(8 * 256), 256), "another volume");
+        assert!(streams.follow(volume, Lba(1 << 40), 2048), "one large request");
     }
 
     #[test]
     fn a_flush_begins_anew() {
         let streams = Streams::new(1 << 20);
-        assert!(!streams.is_sequential(VolumeId(1), Lba(0), 256));
-        assert!(streams.is_sequential(VolumeId(1), Lba(256), 1));
+        assert!(!streams.follow(VolumeId(1), Lba(0), 256));
+        assert!(streams.follow(VolumeId(1), Lba(256), 1));
         streams.flushed(VolumeId(2));
-        assert!(streams.is_sequential(VolumeId(1), Lba(257), 1));
+        assert!(streams.follow(VolumeId(1), Lba(257), 1));
         streams.flushed(VolumeId(1));
-        assert!(!streams.is_sequential(VolumeId(1), Lba(258), 256));
-        assert!(streams.is_sequential(VolumeId(1), Lba(514), 1));
+        assert!(!streams.follow(VolumeId(1), Lba(258), 256));
+        assert!(streams.follow(VolumeId(1), Lba(514), 1));
     }
 
     #[test]
     fn a_cutoff_of_nothing_means_never() {
-        assert!(!Streams::new(0).is_sequential(VolumeId(1), Lba(0), 1 << 20));
+        assert!(!Streams::new(0).follow(VolumeId(1), Lba(0), 1 << 20));
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! Who passes holds the room that it was let in for until it has taken its blocks, so that of many who come at once no more pass than find room.
 
-use std::time::Duration;
-
 use base::{Instant, VolumeId};
 use format::cache::journal::blocks_for;
 use pool::Result;
@@ -11,14 +9,11 @@ use rt::sync::{either, oneshot};
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::policy::throttle::{Load, Next};
+use crate::policy::throttle::{Load, Next, PATIENCE};
 use crate::settings::LagPolicy;
 use crate::space::line::Held;
 use crate::store::room::{Room, nodes_for};
 use crate::store::taken::most_extents;
-
-/// Who waits for room looks again after this time, also if nobody said that there is any.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Cache {
     /// Waits until a write of so many blocks may go on; with room for its records.
@@ -49,7 +44,7 @@ impl Cache {
         // Rounds that had ended when there was no room any more.
         let mut without_room = None;
         while !self.0.health.is_closed() && !self.has_failed() {
-            let (arrived, room) = (door.arrived.wait(), self.0.room.wait());
+            let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
             let now = self.0.rt.now();
             let load = self.load(now);
             let next = door.line.borrow_mut().next(now, &load);
@@ -62,14 +57,13 @@ impl Cache {
                 Next::At(when) => {
                     either(either(self.0.rt.sleep_until(when), room), arrived).await;
                 }
-                Next::Room if self.check_hopeful(*without_room.get_or_insert_with(|| self.rounds())).is_err() => {
+                Next::Room if self.check_hopeful(*without_room.get_or_insert_with(|| self.passes())).is_err() => {
                     // All who wait are told, at once: there will be none for any of them.
                     drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
                 }
                 Next::Room => {
-                    self.0.hungry.notify();
-                    self.0.pass_wanted.notify();
-                    either(either(self.0.rt.sleep(LOOK_AGAIN), room), arrived).await;
+                    self.0.wakes.wanted();
+                    either(either(self.0.rt.sleep(PATIENCE), room), arrived).await;
                 }
             }
         }

@@ -8,21 +8,22 @@
 
 use std::time::Duration;
 
-use base::{BucketId, Instant, Lba, VolumeId};
+use base::{BucketId, CacheAddr, Instant, Lba, VolumeId};
 use btree::Cursor;
 use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
-use pool::Result;
+use pool::{Result, Step};
 use queue::Class;
 use rt::Rt;
-use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::error::malformed;
+use crate::space::take::Pinned;
 use crate::store::index::{Audit, Body, Extent};
-use crate::store::room::Share;
-use crate::store::taken::{extents, most_extents};
+use crate::store::room::{Room, Share};
+use crate::store::state::State;
+use crate::store::taken::{Taken, extents, most_extents};
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +70,7 @@ impl Cache {
     pub(crate) async fn collector(&self) {
         while !self.0.health.is_closed() {
             self.0.rt.sleep(EVERY).await;
+            self.note_held();
             if !self.0.health.is_closed()
                 && self.gc_is_due()
                 && let Err(e) = self.pass(false).await
@@ -81,6 +83,14 @@ impl Cache {
         }
     }
 
+    /// Notes the fewest buckets that nodes had since the last pass.
+    fn note_held(&self) {
+        let held = self.state().buckets.census().metadata;
+        let least = &mut self.0.gc.borrow_mut().least_held;
+        *least = least.map(|least| least.min(held));
+    }
+
+    /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
         if self.0.gc.borrow().ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
             return true;
@@ -95,10 +105,8 @@ impl Cache {
         let much = census.metadata > self.0.layout.node_reserve() && held > SPARSE * st.buckets.node_blocks();
         drop(st);
         // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before there are more.
-        let mut gc = self.0.gc.borrow_mut();
-        gc.least_held = gc.least_held.map(|least| least.min(census.metadata));
-        let more = gc.least_held.is_none_or(|least| census.metadata > least + least / 4);
-        drop(gc);
+        let least = self.0.gc.borrow().least_held;
+        let more = least.is_none_or(|least| census.metadata > least + least / 4);
         much && more || census.metadata > 1 && self.wants_node_room()
     }
 
@@ -189,7 +197,6 @@ impl Cache {
             }
             if busy >= self.0.settings.gc_slice || !more {
                 self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
-                self.after_write();
                 if asked { self.0.rt.yield_now().await } else { self.0.rt.sleep(PAUSE).await }
             }
         }
@@ -230,53 +237,32 @@ impl Cache {
     /// Moves an extent to another bucket, unless it counts as dirty and is not of the open epoch,
     /// is bad, or there is no room: then it stays.
     async fn move_extent(&self, e: Extent) -> Result<()> {
-        let Body::Data { addr, crcs, cover, .. } = &e.body else { return Ok(()) };
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
         if e.is_part() && self.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
         }
         let mut room = self.ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize)).await?;
-        let mut taken = SmallVec::new();
-        {
-            let mut st = self.state_mut();
-            let movable = st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch());
-            if !movable || e.is_stale(&st.buckets) || !st.buckets.is_sparse(*addr) {
-                return Ok(());
-            }
-            st.buckets.pin(*addr);
+        let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
+        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else { return Ok(()) };
+        let mut taken = self.take_some(Stream::Moved, crcs.len() as u32);
+        if taken.blocks() < crcs.len() as u32 {
+            return Ok(());
         }
-        let data = self.read_bucket(*addr, crcs, Class::Collection).await;
-        let blocks = crcs.len() as u32;
-        let mut outcome = Ok(());
-        if let Ok(data) = data
-            && self.take_some(Stream::Moved, blocks, &mut taken) == blocks
-        {
-            outcome = self.write_taken(&taken, &data, Class::Collection).await;
-            if outcome.is_ok() {
-                outcome = self
-                    .resident(Class::Commit, |st| {
-                        let range = (e.lba, Lba(e.end()));
-                        let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
-                        let movable = st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch());
-                        let written = st.index.unpublished(&e);
-                        // Its epoch may have been published meanwhile. A part has no clean key: it is
-                        // dropped by the next walk.
-                        let published_part = e.is_part() && written.is_none();
-                        if now[..] != [e.clone()] || !movable || published_part {
-                            return Ok(());
-                        }
-                        let new = extents((e.volume, e.lba), &taken, crcs, *cover, written);
-                        // In the journal in any case: the old place is overwritten some day.
-                        st.change(&mut room, e.volume, range, &new)?;
-                        Ok(())
-                    })
-                    .await;
-                self.0.gc.borrow_mut().moved_blocks += u64::from(blocks);
-            }
-        }
-        self.give_up_pins(&taken);
+        self.write_taken(&mut taken, &data, Class::Collection).await?;
+        self.resident(Class::Commit, |st| settle_move(st, &mut room, &e, &taken)).await?;
+        self.0.gc.borrow_mut().moved_blocks += e.len();
+        Ok(())
+    }
+
+    /// Pins the bucket of an extent that is to be moved.
+    fn plan_move(&self, e: &Extent, addr: CacheAddr) -> Option<Pinned> {
         let mut st = self.state_mut();
-        st.buckets.unpin(*addr);
-        outcome
+        if !is_movable(&st, e) || e.is_stale(&st.buckets) || !st.buckets.is_sparse(addr) {
+            return None;
+        }
+        st.buckets.pin(addr);
+        drop(st);
+        Some(self.pinned(addr))
     }
 
     /// Compares the count with the buckets' counters, which are to be exact at all times.
@@ -312,6 +298,28 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// True if the extent is clean, or dirty in the open epoch: a sealed one needs it where it is.
+fn is_movable(st: &State, e: &Extent) -> bool {
+    st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
+}
+
+/// Enters an extent where it was moved to, if it is still the same.
+fn settle_move(st: &mut State, room: &mut Room, e: &Extent, taken: &[Taken]) -> Step<()> {
+    let Body::Data { crcs, cover, .. } = &e.body else { return Ok(()) };
+    let range = (e.lba, Lba(e.end()));
+    let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
+    let written = st.index.unpublished(e);
+    // Its epoch may have been published meanwhile. A part has no clean key: it is dropped by the
+    // next walk.
+    let published_part = e.is_part() && written.is_none();
+    if now[..] == [e.clone()] && is_movable(st, e) && !published_part {
+        let new = extents((e.volume, e.lba), taken, crcs, *cover, written);
+        // In the journal in any case: the old place is overwritten some day.
+        st.change(room, e.volume, range, &new)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Cache {
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
     pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
         self.check_carried()?;
-        if self.rounds() > rounds + PASSES { Err(self.hopeless()) } else { Ok(()) }
+        if self.passes() > rounds + PASSES { Err(self.hopeless()) } else { Ok(()) }
     }
 
     /// Why there will be no room.
@@ -64,6 +64,9 @@ impl Cache {
         }
         round.last_error = Some(e);
         round.failing_since.get_or_insert(self.0.rt.now());
+        drop(round);
+        // Writers that wait for room look whether there will be any.
+        self.0.wakes.room.notify();
     }
 
     /// Fails if write-back has failed for too long.

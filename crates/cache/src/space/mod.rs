@@ -7,4 +7,4 @@ mod hope;
 pub(crate) mod line;
 mod node_room;
 mod reclaim;
-mod take;
+pub(crate) mod take;

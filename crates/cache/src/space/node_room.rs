@@ -12,15 +12,16 @@
 //! and rounds, which change nothing in the index.
 
 use pool::{ErrorKind, PoolError, Result};
+use rt::sync::either;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::policy::throttle::PATIENCE;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
     pub(crate) fn nodes_due(&self) -> u64 {
-        let st = self.state();
-        st.nodes_left + st.index.changes.dirty() as u64
+        self.state().nodes_due()
     }
 
     /// Blocks that nodes find free.
@@ -62,14 +63,12 @@ impl Cache {
         self.lacks_node_room(self.0.layout.node_margin())
     }
 
-    /// Has all that makes room go on, and waits until something did.
-    pub(crate) async fn wait_for_node_room(&self) {
-        let wait = self.0.room.wait();
-        self.state().journal.room().await_nodes();
-        self.0.hungry.notify();
-        self.0.pass_wanted.notify();
-        self.0.checkpoint_wanted.notify();
-        wait.await;
+    /// Has all that makes room go on, and waits until there may be more; or for so long that it has
+    /// to be asked again whether waiting is of use.
+    pub(crate) async fn wait_for_room(&self) {
+        let room = self.0.wakes.room.wait();
+        self.0.wakes.wanted();
+        either(room, self.0.rt.sleep(PATIENCE)).await;
     }
 
     /// Waits until a checkpoint that begins now has room for its nodes.
@@ -78,10 +77,7 @@ impl Cache {
             self.check_failed()?;
             self.check_open()?;
             self.check_carried()?;
-            let wait = self.0.room.wait();
-            self.0.hungry.notify();
-            self.0.pass_wanted.notify();
-            wait.await;
+            self.wait_for_room().await;
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Cache {
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
     pub(crate) async fn reclaimer(&self) {
         while !self.0.health.is_closed() {
-            let wait = self.0.hungry.wait();
+            let wait = self.0.wakes.reclaim.wait();
             if !self.is_hungry() {
                 wait.await;
                 continue;
@@ -83,19 +83,17 @@ impl Cache {
                 let mut st = self.state_mut();
                 let durable = st.journal.durable();
                 st.buckets.journal_durable(durable);
-                drop(st);
-                self.0.room.notify();
-            } else if evicted == 0 {
-                // All is dirty: a round has to make it clean. Pins and rounds end by themselves.
-                self.0.pass_wanted.notify();
-                let held = !self.state().replaced.is_empty();
-                if held {
-                    // Or the pool has to commit what has replaced it; the next look will tell whether that went well.
-                    let _ = self.0.pool.commit().await;
+            } else if evicted == 0 && !self.state().replaced.is_empty() {
+                // The pool has to commit what has replaced it.
+                let outcome = self.0.pool.commit().await;
+                self.state_mut().release_replaced(self.0.pool.committed());
+                if outcome.is_err() || !self.state().replaced.is_empty() {
+                    self.0.rt.sleep(AGAIN).await;
                 }
-                self.0.rt.sleep(Duration::from_millis(1)).await;
-                // Whoever waits for room looks whether there will be any.
-                self.0.room.notify();
+            } else if evicted == 0 {
+                // All is dirty or being read: a pass makes it clean, and reads end by themselves.
+                self.0.wakes.pass.notify();
+                wait.await;
             }
             self.0.rt.yield_now().await;
         }
@@ -122,7 +120,7 @@ impl Cache {
     }
 
     async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
-        let waits = (self.rounds(), self.0.rt.now());
+        let waits = (self.passes(), self.0.rt.now());
         let _first = self.0.door.acquire(1).await;
         loop {
             self.uncrowd(Nodes::Held(nodes), waits).await?;
@@ -139,7 +137,7 @@ impl Cache {
         self.check_failed()?;
         let spare = self.0.layout.node_margin() / 2;
         if self.is_crowded() || self.lacks_node_room(spare) {
-            Box::pin(self.uncrowd(Nodes::Spare(spare), (self.rounds(), self.0.rt.now()))).await?;
+            Box::pin(self.uncrowd(Nodes::Spare(spare), (self.passes(), self.0.rt.now()))).await?;
         }
         Ok(())
     }
@@ -151,14 +149,13 @@ impl Cache {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
         if self.is_crowded() && !self.wants_node_room() {
-            Box::pin(self.uncrowd(Nodes::Any, (self.rounds(), self.0.rt.now()))).await?;
+            Box::pin(self.uncrowd(Nodes::Any, (self.passes(), self.0.rt.now()))).await?;
         }
         let room = self.state().journal.room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
             return Ok(room);
         }
         let (mut line, mut moved_at) = (room.line_up(Share::Upkeep, blocks), self.0.rt.now());
-        self.0.checkpoint_wanted.notify();
         loop {
             if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
                 self.check_failed()?;
@@ -189,7 +186,6 @@ impl Cache {
             }
             self.check_open()?;
             let line = ring.line_up(share, blocks);
-            self.0.checkpoint_wanted.notify();
             if let Some(room) = line.await {
                 return room;
             }
@@ -222,7 +218,7 @@ impl Cache {
                 // A checkpoint may not find room before the next round: nothing that may need one is waited for.
                 break;
             }
-            let wait = self.0.checkpoint_moved.wait();
+            let wait = self.0.checkpointing.moved.wait();
             if self.state().journal.waiting() > JOURNAL_WAITING {
                 let target = self.state().journal.pushed();
                 self.durable(target, Class::Foreground).await?;
@@ -234,10 +230,10 @@ impl Cache {
                     self.check_hopeful(rounds)?;
                     Box::pin(self.check_worn(since)).await?;
                 }
-                self.wait_for_node_room().await;
+                self.wait_for_room().await;
                 continue;
             }
-            self.0.checkpoint_wanted.notify();
+            self.0.wakes.checkpoint.notify();
             wait.await;
         }
         Ok(())
@@ -254,31 +250,12 @@ impl Cache {
     pub(crate) fn pressed(&self) {
         let slow = self.0.passes.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
         if slow {
-            self.0.pressed.notify();
+            self.0.wakes.pace.notify();
         }
     }
 
     fn wanted_rate(&self) -> f64 {
         self.0.settings.writeback.max as f64 * self.pressure()
-    }
-
-    /// To be called after a change: wakes the checkpointer when much has changed, and the round when much is dirty.
-    pub(crate) fn after_write(&self) {
-        let st = self.state();
-        if st.index.changes.dirty() as u64 >= self.0.settings.dirty_nodes {
-            self.0.checkpoint_wanted.notify();
-        }
-        // Whoever runs rounds has not noted yet that something is dirty.
-        let any = st.buckets.unpublished_blocks().0 > 0 || st.buckets.zeros().0 > 0;
-        let asleep = self.0.passes.borrow().dirty_since.is_none() && any;
-        drop(st);
-        if asleep || self.much_is_dirty() || self.round_wanted_by_staged() {
-            self.0.pass_wanted.notify();
-        }
-        self.pressed();
-        if self.wants_seal() {
-            self.0.seal_wanted.notify();
-        }
     }
 }
 

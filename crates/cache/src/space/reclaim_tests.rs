@@ -88,7 +88,7 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
         world.inject(disk, Fault::Dead);
         let nodes = 1 << 20;
         cache.state_mut().nodes_left += nodes;
-        cache.0.checkpoint_wanted.notify();
+        cache.0.wakes.checkpoint.notify();
         let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
         assert!(refused.context.contains("what the pool does not take"), "{refused}");
         cache.state_mut().nodes_left -= nodes;

@@ -76,7 +76,6 @@ struct Ledger {
     wanted: Event,
     /// Room for nodes was given back.
     nodes_freed: Event,
-    nodes_awaited: Cell<bool>,
 }
 
 /// The room of one ring.
@@ -105,7 +104,6 @@ impl RingRoom {
             lines: RefCell::default(),
             wanted,
             nodes_freed,
-            nodes_awaited: Cell::new(false),
         }))
     }
 
@@ -161,11 +159,6 @@ impl RingRoom {
     /// Nodes that requests with room may change.
     pub fn nodes(&self) -> u64 {
         self.0.nodes.get()
-    }
-
-    /// Somebody waits for nodes.
-    pub fn await_nodes(&self) {
-        self.0.nodes_awaited.set(true);
     }
 
     #[cfg(test)]
@@ -234,7 +227,7 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.of.nodes.set(self.of.nodes.get() - self.nodes);
-        if self.nodes > 0 && self.of.nodes_awaited.take() {
+        if self.nodes > 0 {
             self.of.nodes_freed.notify();
         }
         self.of.release(self.blocks);

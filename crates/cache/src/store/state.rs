@@ -131,6 +131,11 @@ impl State {
         self.value = value;
     }
 
+    /// Nodes that checkpoints have yet to write: the running one, and the next.
+    pub fn nodes_due(&self) -> u64 {
+        self.nodes_left + self.index.changes.dirty() as u64
+    }
+
     /// Tells the journal of evicted buckets.
     pub fn journal_raised(&mut self, room: &mut Room) {
         for (bucket, generation) in self.buckets.take_raised() {

@@ -13,17 +13,32 @@ use pool::Result;
 
 use crate::Cache;
 
+/// A flow waits for all of it: passes are not paced until this is dropped.
+pub(crate) struct Urgent(Cache);
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().urgent -= 1;
+    }
+}
+
 impl Cache {
+    /// Passes are not paced from now on.
+    pub(crate) fn urgent(&self) -> Urgent {
+        self.0.passes.borrow_mut().urgent += 1;
+        self.0.wakes.pace.notify();
+        Urgent(self.clone())
+    }
+
     /// Publishes everything that is dirty now, as fast as the pool takes it.
     pub async fn publish_all(&self) -> Result<()> {
         let target = self.epoch();
-        self.0.passes.borrow_mut().urgent += 1;
+        let _urgent = self.urgent();
         let mut outcome = Ok(());
         // A cut that is under way first; then what came after it.
         while outcome.is_ok() && self.state().index.published < target {
             outcome = self.round().await;
         }
-        self.0.passes.borrow_mut().urgent -= 1;
         outcome
     }
 
@@ -47,6 +62,10 @@ impl Cache {
             tries.begun
         };
         let outcome = self.one_round().await;
+        if outcome.is_err() {
+            // A cut may be left, which is to be carried first.
+            self.0.wakes.pass.notify();
+        }
         self.0.passes.borrow_mut().tries.last = Some((number, outcome.clone()));
         outcome
     }

@@ -74,7 +74,7 @@ impl Cache {
     /// Runs rounds: when much is dirty, and before the pool's image is older than it may be.
     pub(crate) async fn write_back(&self) {
         while !self.0.health.is_closed() {
-            let wait = self.0.pass_wanted.wait();
+            let wait = self.0.wakes.pass.wait();
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
@@ -87,44 +87,55 @@ impl Cache {
                             continue;
                         }
                         self.note_failing(e);
-                        // Whoever waits for room looks whether there will be any.
-                        self.0.room.notify();
                         self.0.rt.sleep(AGAIN).await;
                     }
                 }
-                Some(time) => self.0.rt.sleep(time.min(Duration::from_millis(100))).await,
+                Some(time) => either(self.0.rt.sleep(time), wait).await,
             }
         }
     }
 
-    /// When the next round is due; `None`: nothing is dirty.
+    /// When the next pass is due; `None`: nothing is dirty.
     fn due_in(&self) -> Option<Duration> {
-        let (open, _) = self.state().buckets.dirty_blocks();
-        let (any, cut) = self.state().buckets.unpublished_blocks();
-        let much = self.much_is_dirty() || self.round_wanted_by_staged() || self.wants_node_room();
-        let mut round = self.0.passes.borrow_mut();
-        let left = round.cuts.count() > 0;
-        if any + cut == 0 && !left && !self.zeros_are_due() {
-            round.dirty_since = None;
-            return None;
-        }
-        let now = self.0.rt.now();
-        let since = *round.dirty_since.get_or_insert(now);
-        if left || round.urgent > 0 || much || self.is_short() && open > 0 {
+        let since = self.0.passes.borrow().dirty_since?;
+        if self.wants_pass() {
             return Some(Duration::ZERO);
         }
         // The cut is taken at half of the lag that is allowed, and carried in the other half.
-        Some((self.0.settings.max_lag / 2).saturating_sub(now.since(since)))
+        Some((self.0.settings.max_lag / 2).saturating_sub(self.0.rt.now().since(since)))
+    }
+
+    /// A pass should begin now.
+    pub(crate) fn wants_pass(&self) -> bool {
+        let passes = self.0.passes.borrow();
+        if passes.cuts.count() > 0 || passes.urgent > 0 {
+            return passes.dirty_since.is_some();
+        }
+        drop(passes);
+        let open = self.state().buckets.dirty_blocks().0;
+        self.state().buckets.is_dirty()
+            && (self.much_is_dirty()
+                || self.round_wanted_by_staged()
+                || self.wants_node_room()
+                || self.is_short() && open > 0)
+    }
+
+    /// Notes since when the pool's image lacks something.
+    pub(crate) fn note_dirty(&self) {
+        let dirty = self.state().buckets.is_dirty();
+        let mut passes = self.0.passes.borrow_mut();
+        if !dirty && passes.cuts.count() == 0 {
+            passes.dirty_since = None;
+        } else if passes.dirty_since.is_none() {
+            passes.dirty_since = Some(self.0.rt.now());
+            self.0.wakes.pass.notify();
+        }
     }
 
     /// How often all that was dirty has been published: several rounds each time while there are
     /// several cuts.
-    pub(crate) fn rounds(&self) -> u64 {
+    pub(crate) fn passes(&self) -> u64 {
         self.0.passes.borrow().turns
-    }
-
-    fn zeros_are_due(&self) -> bool {
-        self.state().buckets.zeros().0 > 0
     }
 
     /// One round, from the cut (or with the cut that an error left) to its publication. To be
@@ -147,10 +158,8 @@ impl Cache {
             Some(cut) => cut,
             None => self.choose_cut().await?,
         };
-        self.set_passing(true);
-        let outcome = self.carry_and_publish(&cut).await;
-        self.set_passing(false);
-        outcome
+        let _passing = self.passing();
+        self.carry_and_publish(&cut).await
     }
 
     async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
@@ -245,7 +254,7 @@ impl Cache {
     /// set. The rate is looked at anew whenever more is needed. Who waits for all of it (a detach, a full pool) is not held up.
     async fn pace(&self, bytes: u64) {
         loop {
-            let pressed = self.0.pressed.wait();
+            let pressed = self.0.wakes.pace.wait();
             let now = self.0.rt.now();
             let rate = self.rate(now);
             let wait = self.0.passes.borrow_mut().take_turn(now, bytes, rate);
@@ -421,40 +430,32 @@ impl Cache {
     /// The cut is published: everything of it and of those before is clean.
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         {
-            let mut round = self.0.passes.borrow_mut();
-            round.cuts.publish(cut.epoch);
-            round.carried = 0;
-            round.count += 1;
-            round.last_error = None;
-            round.failing_since = None;
+            // Nothing is woken before both are settled.
             let mut st = self.state_mut();
+            let mut passes = self.0.passes.borrow_mut();
+            passes.cuts.publish(cut.epoch);
+            passes.carried = 0;
+            passes.count += 1;
+            passes.last_error = None;
+            passes.failing_since = None;
             st.index.published = cut.epoch;
             // Blocks that were overwritten from one cut to the next are carried once, and those of
             // volumes that were deleted or cut off meanwhile not at all.
             let promised = st.buckets.publish(cut.epoch);
-            self.0.pool.unreserve(promised.saturating_sub(round.kept_promises));
+            self.0.pool.unreserve(promised.saturating_sub(passes.kept_promises));
             st.limbo.published(cut.epoch);
-            if cut.epoch >= round.turn {
-                round.turns += 1;
-                round.turn = st.buckets.epoch();
+            if cut.epoch >= passes.turn {
+                passes.turns += 1;
+                passes.turn = st.buckets.epoch();
             }
-            let (open, sealed) = st.buckets.unpublished_blocks();
-            round.dirty_since = (open + sealed > 0 || round.cuts.count() > 0).then_some(cut.taken_at);
+            let dirty = passes.cuts.count() > 0 || st.buckets.is_dirty();
+            passes.dirty_since = dirty.then_some(cut.taken_at);
         }
-        loop {
-            let more = {
-                let mut st = self.state_mut();
-                st.buckets.tidy(256)
-            };
-            self.0.room.notify();
-            if !more {
-                break;
-            }
+        while self.state_mut().buckets.tidy(256) {
             self.0.rt.yield_now().await;
         }
         // Its device may have failed since the pool had all of it.
         self.set_aside_if_failed();
-        self.0.hungry.notify();
         self.give_back_nodes().await;
         Ok(())
     }

@@ -105,6 +105,7 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
             cache.finish(&round, &cut).await.unwrap_err();
             round.abort().await;
             cache.pool().before_commit(None);
+            cache.0.wakes.pass.notify();
         }
         // Room for the next cut is promised meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;

@@ -35,11 +35,36 @@ use crate::Cache;
 use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
 use crate::store::room::Room;
 
+/// A pass carries.
+pub(crate) struct Passing(Cache);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().cuts.set_passing(false);
+    }
+}
+
+/// No cut is taken, but for one that a pass needs.
+struct KeptAway<'c>(&'c Cache);
+
+impl KeptAway<'_> {
+    fn new(cache: &Cache) -> KeptAway<'_> {
+        cache.0.passes.borrow_mut().cuts.keep_away();
+        KeptAway(cache)
+    }
+}
+
+impl Drop for KeptAway<'_> {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().cuts.let_back();
+    }
+}
+
 impl Cache {
     /// Takes cuts while a pass runs.
     pub(crate) async fn sealer(&self) {
         while !self.0.health.is_closed() {
-            let wait = self.0.seal_wanted.wait();
+            let wait = self.0.wakes.seal.wait();
             if !self.wants_seal() {
                 wait.await;
                 continue;
@@ -72,15 +97,16 @@ impl Cache {
 
     /// Seals the open epoch. Nothing may be under way past the cache.
     pub(crate) fn take_cut(&self, room: &mut Room) {
-        let mut round = self.0.passes.borrow_mut();
+        // Nothing is woken before both have it.
         let mut st = self.state_mut();
+        let mut passes = self.0.passes.borrow_mut();
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
         st.push(room, &Record::Epoch { epoch: open });
         let generation = st.index.changes.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
-        round.cuts.push(Cut { epoch, tree, taken_at, handed_over: false });
+        passes.cuts.push(Cut { epoch, tree, taken_at, handed_over: false });
     }
 
     /// The cut that the next pass carries, taken now if need be.
@@ -102,10 +128,11 @@ impl Cache {
         Ok(cut.unwrap_or_else(|| unreachable!("one was there, or was taken")))
     }
 
-    /// A pass begins to carry, or has ended.
-    pub(crate) fn set_passing(&self, passing: bool) {
-        self.0.passes.borrow_mut().cuts.set_passing(passing);
-        self.0.seal_wanted.notify();
+    /// A pass carries until this is dropped.
+    pub(crate) fn passing(&self) -> Passing {
+        self.0.passes.borrow_mut().cuts.set_passing(true);
+        self.0.wakes.seal.notify();
+        Passing(self.clone())
     }
 
     /// Dirty blocks that the pass leaves, and those that it publishes.
@@ -124,19 +151,11 @@ impl Cache {
     /// cuts may be left: none of them is carried any more, but for one that the pool has already.
     pub async fn between_cuts(&self) -> Result<Permit> {
         let alone = self.between_rounds().await;
-        {
-            let mut round = self.0.passes.borrow_mut();
-            round.urgent += 1;
-            round.cuts.keep_away();
-        }
+        let _urgent = self.urgent();
+        let _none = KeptAway::new(self);
         let mut outcome = Ok(());
         while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts.count() > 0 {
             outcome = Box::pin(self.run_round()).await;
-        }
-        {
-            let mut round = self.0.passes.borrow_mut();
-            round.urgent -= 1;
-            round.cuts.let_back();
         }
         outcome.map(|()| alone)
     }

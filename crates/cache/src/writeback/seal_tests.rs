@@ -173,7 +173,8 @@ fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
     // 125 blocks a second.
     let slow = crate::policy::controller::Settings { min: 500 << 10, max: 500 << 10, idle_rate: 500 << 10 };
     for pressure_percent in [0, 100] {
-        let settings = Settings { writeback: slow.clone(), seal_blocks: 50, pressure_percent, ..settings() };
+        let (writeback, dirty_target_percent) = (slow.clone(), 100);
+        let settings = Settings { writeback, dirty_target_percent, seal_blocks: 50, pressure_percent, ..settings() };
         lab.within_an_hour(settings, move |cache, a| async move {
             cache.publish_all().await.unwrap();
             fill(&cache, a, 0, 1_000, 1).await;
