@@ -22,6 +22,6 @@ pub use prng::Prng;
 pub use sectors::Sectors;
 pub use time::{Duration, Instant};
 pub use units::{
-    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, Epoch, Generation, GroupId, Lba, PoolAddr,
-    SECTOR, VolumeId,
+    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, GroupId, Lba,
+    PoolAddr, RecordSeq, SECTOR, VolumeId,
 };

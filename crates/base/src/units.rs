@@ -68,6 +68,15 @@ number!(
     Epoch(u32), "epoch:"
 );
 
+number!(
+    /// The number of a record of the cache's journal, counted from its open; 0 is before the first.
+    RecordSeq(u64), "record:"
+);
+number!(
+    /// The number of an entry of the cache's journal. Each has one or more records.
+    EntrySeq(u64), "entry:"
+);
+
 impl Lba {
     /// The address `n` blocks behind this one.
     pub fn plus(self, n: u64) -> Lba {

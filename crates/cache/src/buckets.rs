@@ -12,68 +12,38 @@
 //! overwritten blocks count too: their bytes are needed until the epoch is published.
 //!
 //! **Reuse.** A bucket that nothing needs any more is not free yet. What made it so (an overwrite, or the raised generation) must be durable in the journal
-//! before its bytes may be overwritten: until then it waits in `pending`, with the number of the journal's entry that will say so.
+//! before its bytes may be overwritten: until then it waits in `pending`, with the number of the record that will say so. That number
+//! is what their clock shows ([`Buckets::set_clock`]).
 
 use std::collections::VecDeque;
 
-use base::{BucketGen, BucketId, CacheAddr, Epoch};
+use base::{BucketGen, BucketId, CacheAddr, Epoch, RecordSeq};
+use format::cache::bucket::{BucketKind, BucketRecord};
 
-use crate::facts::STREAMS;
-pub use crate::facts::{Census, Facts, Kind, Stream};
+use crate::policy::replacement::{Policy, Replacement};
+use bucket::{Bucket, Life, OpenBucket, Source};
+use census::{STREAMS, Stream};
+use counts::EpochCounts;
+use epochs::Epochs;
+use frozen::Frozen;
 
-use crate::replacement::{Policy, Replacement};
-use crate::staged::StagedBlocks;
-use epochs::{Dirt, Epochs};
-
+mod bucket;
+pub(crate) mod census;
+mod counts;
 mod epochs;
 mod frozen;
+mod numbers;
 mod replayed;
-
-/// Where a bucket is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Life {
-    /// May be filled.
-    #[default]
-    Free,
-    /// Is being filled.
-    Open,
-    /// Is full; has unpublished blocks, or nodes, or is a candidate for eviction.
-    Sealed,
-    /// Holds nothing, but may not be overwritten yet.
-    Pending,
-    /// Not used any more: it gave errors.
-    Retired,
-}
-
-#[derive(Clone, Default)]
-struct Bucket {
-    generation: BucketGen,
-    live: u16,
-    /// Live nodes in it that checkpoints have replaced: somebody may be reading them.
-    replaced: u16,
-    dirt: Dirt,
-    /// The freeze after which it became free.
-    freed_in: u32,
-    /// Reads and writes in flight.
-    pins: u16,
-    errors: u8,
-    kind: Kind,
-    life: Life,
-}
-
-#[derive(Clone, Copy)]
-struct OpenBucket {
-    id: BucketId,
-    filled: u32,
-}
 
 /// All buckets of one cache.
 pub struct Buckets {
     blocks: u32,
     all: Vec<Bucket>,
     free: VecDeque<BucketId>,
-    /// Become free, in order, when the journal's entry is durable.
-    pending: VecDeque<(u64, BucketId)>,
+    /// The last record of the journal that tells of changes until now.
+    clock: RecordSeq,
+    /// Become free, in order, when the journal's record is durable.
+    pending: VecDeque<(RecordSeq, BucketId)>,
     open: [Option<OpenBucket>; STREAMS],
     replacement: Replacement,
     candidates: u32,
@@ -85,10 +55,16 @@ pub struct Buckets {
     stale_blocks: u64,
     raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
-    frozen: Option<frozen::Frozen>,
-    source: replayed::Source,
-    /// What is in no bucket.
-    pub(crate) staged: StagedBlocks,
+    /// How often the last pin of a bucket was given up.
+    unpins: u64,
+    frozen: Option<Frozen>,
+    source: Source,
+    /// Dirty blocks; blocks of staged keys, which are in no bucket; and discards.
+    dirty: EpochCounts,
+    staged: EpochCounts,
+    zeros: EpochCounts,
+    /// Keys of discards that are published.
+    dead_zeros: u64,
 }
 
 impl Buckets {
@@ -100,6 +76,7 @@ impl Buckets {
             blocks,
             all: vec![Bucket::default(); count as usize],
             free: (0..count).map(BucketId).collect(),
+            clock: RecordSeq(0),
             pending: VecDeque::new(),
             open: [None; STREAMS],
             replacement: Replacement::new(policy, count as usize, seed),
@@ -112,25 +89,29 @@ impl Buckets {
             stale_blocks: 0,
             raised: Vec::new(),
             freezes: 0,
+            unpins: 0,
             frozen: None,
-            source: replayed::Source::default(),
-            staged: StagedBlocks::default(),
+            source: Source::default(),
+            dirty: EpochCounts::default(),
+            staged: EpochCounts::default(),
+            zeros: EpochCounts::default(),
+            dead_zeros: 0,
         }
     }
 
-    /// Buckets as a checkpoint left them: `facts` in order, none is open. All that is dirty, of
+    /// Buckets as a checkpoint left them: `records` in order, none is open. All that is dirty, of
     /// epochs above `above`, counts as of `epoch`, the open one.
     pub fn restore(
-        facts: &[Facts],
+        records: &[BucketRecord],
         blocks: u32,
         (policy, seed): (Policy, u64),
         (above, epoch): (Epoch, Epoch),
     ) -> Buckets {
-        let mut b = Buckets::new(facts.len() as u32, blocks, policy, seed, epoch);
+        let mut b = Buckets::new(records.len() as u32, blocks, policy, seed, epoch);
         b.epochs = Epochs::new(epoch, above);
-        b.source = replayed::Source::Disk(None);
+        b.source = Source::Disk(None);
         b.free.clear();
-        for (i, f) in facts.iter().enumerate() {
+        for (i, f) in records.iter().enumerate() {
             let dirty = u32::from(f.dirty_open) + u32::from(f.dirty_cut);
             let it = &mut b.all[i];
             it.generation = f.generation;
@@ -138,11 +119,12 @@ impl Buckets {
             it.live = f.live;
             if dirty > 0 {
                 b.epochs.add(BucketId(i as u32), &mut it.dirt, dirty);
+                b.dirty.add(u64::from(dirty));
             }
             // Nothing is decided about it before replay has ended.
             it.life = Life::Open;
             match f.kind {
-                Kind::Nodes => {
+                BucketKind::Nodes => {
                     b.nodes += 1;
                     b.node_blocks += u64::from(f.live);
                 }
@@ -156,14 +138,54 @@ impl Buckets {
     pub fn settle(&mut self, epoch: Epoch) {
         self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
         self.epochs.renumber(epoch);
-        self.source = replayed::Source::Memory;
+        self.source = Source::Memory;
         for i in 0..self.all.len() {
             let id = BucketId(i as u32);
             if self.all[i].life == Life::Open {
-                self.seal(id, 0);
+                self.seal(id);
             }
         }
-        self.journal_durable(0);
+        self.journal_durable(RecordSeq(0));
+    }
+
+    /// The journal tells of changes until now with records up to this one.
+    pub fn set_clock(&mut self, told: RecordSeq) {
+        self.clock = told;
+    }
+
+    /// What one bucket says.
+    pub fn record(&self, id: BucketId) -> BucketRecord {
+        self.all[id.0 as usize].record_at(self.epochs.moment())
+    }
+
+    /// Records are frozen for a checkpoint: what becomes free from now on is not for its nodes.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.is_none(), "one checkpoint at a time");
+        self.freezes += 1;
+        self.frozen = Some(Frozen::new(self.epochs.moment(), self.all.len()));
+    }
+
+    /// The checkpoint has what it needs.
+    pub fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// What a page of the table is to say, by what was frozen.
+    pub fn frozen_page(&self, page: u32) -> Vec<BucketRecord> {
+        let frozen = self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
+        frozen.page(page, &self.all)
+    }
+
+    /// A bucket is about to change.
+    fn keep_frozen(&mut self, id: BucketId) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(id.0 as usize, &self.all);
+        }
+    }
+
+    /// A node in this bucket is of no checkpoint to come; it goes when no read needs it.
+    pub fn replace_node(&mut self, id: BucketId) {
+        self.all[id.0 as usize].replaced += 1;
     }
 
     /// Blocks in a bucket.
@@ -222,7 +244,7 @@ impl Buckets {
     }
 
     /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`]. `None`: no bucket is free.
-    pub fn append(&mut self, stream: Stream, want: u32, journal: u64) -> Option<(CacheAddr, u32, BucketGen)> {
+    pub fn append(&mut self, stream: Stream, want: u32) -> Option<(CacheAddr, u32, BucketGen)> {
         let s = stream as usize;
         if let Some(open) = &self.open[s]
             && self.all[open.id.0 as usize].errors > 0
@@ -230,10 +252,10 @@ impl Buckets {
             // A write there has failed: the rest of it is not tried.
             let id = open.id;
             self.open[s] = None;
-            self.seal(id, journal);
+            self.seal(id);
         }
         if self.open[s].is_none() {
-            // Nodes of a checkpoint take what was free when it froze the facts: that is in front. Others take from behind.
+            // Nodes of a checkpoint take what was free when it froze the records: that is in front. Others take from behind.
             let id = match stream {
                 Stream::Nodes => {
                     let &id = self.free.front()?;
@@ -248,7 +270,7 @@ impl Buckets {
             let b = &mut self.all[id.0 as usize];
             b.life = Life::Open;
             b.kind = stream.kind();
-            if b.kind == Kind::Nodes {
+            if b.kind == BucketKind::Nodes {
                 self.nodes += 1;
             }
             self.open[s] = Some(OpenBucket { id, filled: 0 });
@@ -263,14 +285,14 @@ impl Buckets {
         let generation = b.generation;
         if full {
             self.open[s] = None;
-            self.seal(id, journal);
+            self.seal(id);
         }
         Some((CacheAddr(u64::from(id.0) * u64::from(self.blocks) + u64::from(at)), len, generation))
     }
 
-    fn seal(&mut self, id: BucketId, journal: u64) {
+    fn seal(&mut self, id: BucketId) {
         self.all[id.0 as usize].life = Life::Sealed;
-        self.look_at(id, journal, true);
+        self.look_at(id, true);
     }
 
     /// Keeps the bucket of `addr` from being reused.
@@ -280,13 +302,14 @@ impl Buckets {
     }
 
     /// Lets go of it.
-    pub fn unpin(&mut self, addr: CacheAddr, journal: u64) {
+    pub fn unpin(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         let b = &mut self.all[id.0 as usize];
         assert!(b.pins > 0, "{id:?} was not pinned");
         b.pins -= 1;
         if b.pins == 0 {
-            self.look_at(id, journal, false);
+            self.unpins += 1;
+            self.look_at(id, false);
         }
     }
 
@@ -309,13 +332,14 @@ impl Buckets {
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         b.live += len as u16;
-        if b.kind == Kind::Free {
+        if b.kind == BucketKind::Free {
             // In replay: nobody said that it was taken into use.
-            b.kind = Kind::Data;
+            b.kind = BucketKind::Data;
         }
         self.live_blocks += u64::from(len);
         if dirty {
             self.epochs.add(id, &mut b.dirt, len);
+            self.dirty.add(u64::from(len));
         }
         if self.replacement.contains(id.0) && dirty {
             self.replacement.remove(id.0);
@@ -326,7 +350,7 @@ impl Buckets {
     /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named;
     /// `written`: its epoch, if it was [counted](Buckets::counted). What was dirty is so no more,
     /// unless its epoch is sealed.
-    pub fn remove(&mut self, addr: CacheAddr, generation: BucketGen, len: u32, written: Option<Epoch>, journal: u64) {
+    pub fn remove(&mut self, addr: CacheAddr, generation: BucketGen, len: u32, written: Option<Epoch>) {
         let id = self.of(addr);
         if self.all[id.0 as usize].generation != generation {
             self.stale_blocks = self.stale_blocks.saturating_sub(u64::from(len));
@@ -340,12 +364,13 @@ impl Buckets {
         let b = &mut self.all[id.0 as usize];
         b.live -= len as u16;
         self.live_blocks -= u64::from(len);
-        if let Some(class) = class
-            && !self.epochs.remove(&mut b.dirt, class, len)
-        {
-            self.contradicts(format!("{id:?} has fewer dirty blocks than are removed"));
+        if let Some(class) = class {
+            self.dirty.remove(u64::from(len), class);
+            if !self.epochs.remove(&mut b.dirt, class, len) {
+                self.contradicts(format!("{id:?} has fewer dirty blocks than are removed"));
+            }
         }
-        self.look_at(id, journal, false);
+        self.look_at(id, false);
     }
 
     /// A node of the index at `addr` was written; or is needed no more.
@@ -357,19 +382,19 @@ impl Buckets {
     }
 
     /// A node of the index is needed no more.
-    pub fn remove_node(&mut self, addr: CacheAddr, journal: u64) {
+    pub fn remove_node(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
-        assert!(b.replaced > 0 && b.kind == Kind::Nodes, "{id:?} has no nodes that were replaced");
+        assert!(b.replaced > 0 && b.kind == BucketKind::Nodes, "{id:?} has no nodes that were replaced");
         b.replaced -= 1;
         b.live -= 1;
         self.node_blocks -= 1;
-        self.look_at(id, journal, false);
+        self.look_at(id, false);
     }
 
     /// Moves a bucket on in its life, if it is time.
-    fn look_at(&mut self, id: BucketId, journal: u64, fresh: bool) {
+    fn look_at(&mut self, id: BucketId, fresh: bool) {
         let i = id.0 as usize;
         if self.all[i].life != Life::Sealed {
             return;
@@ -378,25 +403,26 @@ impl Buckets {
         let b = &self.all[i];
         if b.live == 0 && dirty == 0 {
             if b.pins == 0 {
-                self.retire_to(id, journal, Life::Pending);
+                self.retire_to(id, self.clock, Life::Pending);
             }
-        } else if b.kind == Kind::Data && dirty == 0 && !self.replacement.contains(id.0) && (fresh || b.pins == 0) {
+        } else if b.kind == BucketKind::Data && dirty == 0 && !self.replacement.contains(id.0) && (fresh || b.pins == 0)
+        {
             self.replacement.insert(id.0);
             self.candidates += 1;
         }
     }
 
-    fn retire_to(&mut self, id: BucketId, journal: u64, life: Life) {
+    fn retire_to(&mut self, id: BucketId, told: RecordSeq, life: Life) {
         if self.replacement.contains(id.0) {
             self.replacement.remove(id.0);
             self.candidates -= 1;
         }
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
-        if b.kind == Kind::Nodes {
+        if b.kind == BucketKind::Nodes {
             self.nodes -= 1;
         }
-        b.kind = Kind::Free;
+        b.kind = BucketKind::Free;
         b.dirt.clear();
         if b.errors > 0 || life == Life::Retired {
             b.life = Life::Retired;
@@ -404,12 +430,28 @@ impl Buckets {
             return;
         }
         b.life = life;
-        self.pending.push_back((journal, id));
+        self.pending.push_back((told, id));
     }
 
-    /// Evicts one bucket: raises its generation. It becomes free when entry `journal` is durable; [`Buckets::take_raised`] says what that must
-    /// tell. `None`: there is none to be had.
-    pub fn evict(&mut self, journal: u64) -> Option<BucketId> {
+    /// Evicts one bucket: raises its generation. It becomes free when the record that will tell of
+    /// it is durable: the next ones are of what [`Buckets::take_raised`] returns, in this order.
+    /// `None`: there is none to be had.
+    pub fn evict(&mut self) -> Option<BucketId> {
+        let told = RecordSeq(self.clock.0 + self.raised.len() as u64 + 1);
+        let (id, generation) = self.raise_victim(told)?;
+        self.raised.push((id, generation));
+        Some(id)
+    }
+
+    /// Evicts one bucket that is free at once, without a record: before anything is served. False:
+    /// there is none to be had.
+    pub fn evict_unlogged(&mut self) -> bool {
+        let evicted = self.raise_victim(self.clock).is_some();
+        self.journal_durable(self.clock);
+        evicted
+    }
+
+    fn raise_victim(&mut self, told: RecordSeq) -> Option<(BucketId, BucketGen)> {
         let all = &self.all;
         let id = BucketId(self.replacement.victim(|id| all[id as usize].pins == 0)?);
         self.candidates -= 1;
@@ -419,9 +461,9 @@ impl Buckets {
         self.stale_blocks += u64::from(b.live);
         b.live = 0;
         b.generation = BucketGen(b.generation.0.wrapping_add(1));
-        self.raised.push((id, b.generation));
-        self.retire_to(id, journal, Life::Pending);
-        Some(id)
+        let generation = b.generation;
+        self.retire_to(id, told, Life::Pending);
+        Some((id, generation))
     }
 
     /// Generations that were raised since the last call: to be journaled before anything else.
@@ -429,11 +471,12 @@ impl Buckets {
         std::mem::take(&mut self.raised)
     }
 
-    /// All entries of the journal up to `entry` are durable: what waited for them is free. Returns whether anything became so.
-    pub fn journal_durable(&mut self, entry: u64) -> bool {
+    /// All records of the journal up to `record` are durable: what waited for them is free. Returns
+    /// whether anything became so.
+    pub fn journal_durable(&mut self, record: RecordSeq) -> bool {
         let before = self.free.len();
         while let Some(&(needs, id)) = self.pending.front() {
-            if needs > entry {
+            if needs > record {
                 break;
             }
             self.pending.pop_front();
@@ -449,22 +492,27 @@ impl Buckets {
     /// O(1).
     pub fn take_cut(&mut self) -> Epoch {
         let epoch = self.epochs.seal();
+        self.dirty.seal(epoch);
         self.staged.seal(epoch);
+        self.zeros.seal(epoch);
         epoch
     }
 
-    /// The cut that sealed `epoch` is published: all of it and of those before is clean. It takes
-    /// as long as there are sealed ones; [`Buckets::tidy`] then makes candidates of their buckets.
+    /// The cut that sealed `epoch` is published: all of it and of those before is clean. It
+    /// takes as long as there are sealed ones; [`Buckets::tidy`] then makes candidates of their
+    /// buckets.
     pub fn publish(&mut self, epoch: Epoch) {
         self.epochs.publish(epoch);
-        self.stale_blocks += self.staged.publish(epoch);
+        self.stale_blocks += self.staged.publish(epoch).named;
+        self.dead_zeros += self.zeros.publish(epoch).all;
+        self.dirty.publish(epoch);
     }
 
     /// Goes through up to `max` buckets of published epochs; true if there are more.
-    pub fn tidy(&mut self, max: usize, journal: u64) -> bool {
+    pub fn tidy(&mut self, max: usize) -> bool {
         for _ in 0..max {
             let Some(id) = self.epochs.next_published() else { return false };
-            self.look_at(id, journal, false);
+            self.look_at(id, false);
         }
         !self.epochs.is_tidy()
     }
@@ -472,8 +520,32 @@ impl Buckets {
     /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can be moved.
     pub fn is_sparse(&self, addr: CacheAddr) -> bool {
         let b = &self.all[self.of(addr).0 as usize];
-        let least = if b.kind == Kind::Nodes { 2 } else { 8 };
+        let least = if b.kind == BucketKind::Nodes { 2 } else { 8 };
         b.life == Life::Sealed && u32::from(b.live - b.replaced) * least <= self.blocks
+    }
+
+    /// As [`Buckets::restore`]: so many blocks of staged keys are not published.
+    pub fn restore_staged(&mut self, blocks: u64) {
+        self.staged = EpochCounts::restore(blocks);
+    }
+
+    /// Staged keys of the open epoch name `len` blocks more.
+    pub fn add_staged(&mut self, len: u64) {
+        self.staged.add(len);
+    }
+
+    /// Staged keys name `len` blocks less; `written`: their epoch, if it was
+    /// [counted](Buckets::counted).
+    pub fn remove_staged(&mut self, len: u64, written: Option<Epoch>) {
+        match written.map(|w| self.class_of(w)) {
+            Some(class) => self.staged.remove(len, class),
+            None => self.forget_stale(len),
+        }
+    }
+
+    /// `n` discards were entered.
+    pub fn add_zeros(&mut self, n: u64) {
+        self.zeros.add(n);
     }
 
     /// A stale key was dropped that named `len` blocks.
@@ -493,60 +565,6 @@ impl Buckets {
     #[cfg(test)]
     pub fn has_errors(&self, addr: CacheAddr) -> bool {
         self.all[self.of(addr).0 as usize].errors > 0
-    }
-
-    /// Buckets that may be filled at once.
-    pub fn free(&self) -> u32 {
-        self.free.len() as u32
-    }
-
-    /// Buckets that wait for the journal.
-    pub fn pending(&self) -> u32 {
-        self.pending.len() as u32
-    }
-
-    /// Blocks in buckets that no published image has, of the open epoch and of all that are sealed.
-    pub fn dirty_blocks(&self) -> (u64, u64) {
-        self.epochs.blocks()
-    }
-
-    /// Of the sealed epochs' blocks, those up to `epoch`.
-    pub fn dirty_blocks_upto(&self, epoch: Epoch) -> u64 {
-        self.epochs.blocks_upto(epoch)
-    }
-
-    /// Blocks that the index refers to.
-    pub fn live_blocks(&self) -> u64 {
-        self.live_blocks
-    }
-
-    /// Blocks of nodes of the index.
-    pub fn node_blocks(&self) -> u64 {
-        self.node_blocks
-    }
-
-    /// Blocks that stale keys, and staged ones that are published, still name.
-    pub fn stale_blocks(&self) -> u64 {
-        self.stale_blocks
-    }
-
-    /// What there is, by state.
-    pub fn census(&self) -> Census {
-        let free = self.free() + self.pending();
-        let used = self.count() - free - self.retired - self.nodes;
-        Census {
-            free,
-            clean: self.candidates,
-            dirty: used - self.candidates,
-            metadata: self.nodes,
-            retired: self.retired,
-        }
-    }
-
-    /// Blocks of `stream` that can be had without a new bucket.
-    pub fn left_open(&self, stream: Stream) -> u32 {
-        let open = self.open[stream as usize].as_ref().filter(|open| self.all[open.id.0 as usize].errors == 0);
-        open.map_or(0, |open| self.blocks - open.filled)
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! 1. superblocks, whether the cache is that of its pool, and the bucket table ([`device`])
 //! 2. the index of the checkpoint, each node ([`walk`]) and each key ([`extents`]); then the buckets' counters against what the walk met ([`tally`])
-//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is opened ([`crate::replay`])
+//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is opened ([`crate::lifecycle::replay`])
 //! 4. the index and the counters once more as they are then; keys against the pool's volumes; if asked for, all blocks that keys name are read and verified
 //!
 //! Step 3 and 4 need a checkpoint that is whole, because replay relies on it.
@@ -18,6 +18,27 @@
 //! keys may be stale; entries of the journal that nobody was told of may be missing, and blocks that they name; there may be blocks of volumes that were
 //! deleted or shrunk (a note tells of them).
 
+use base::{BucketId, EntrySeq, Epoch, Generation};
+use btree::{Cursor, Store, Tree};
+use format::cache::bucket::{BucketKind, BucketRecord};
+use format::cache::superblock::CacheSuperblock;
+use pool::check::{CheckOptions, Image, Severity, Subject};
+use queue::Class;
+use rt::Rt;
+
+use crate::buckets::Buckets;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::lifecycle::replay::{Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now};
+use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::replacement::Policy;
+use crate::store::index::{INDEX_TREE, Index};
+use crate::store::load::read_node;
+use checker::{Checker, GIVE_UP, Log, Source};
+use extents::Pass;
+use tally::Tally;
+
+pub(crate) mod checker;
 mod data;
 mod device;
 mod extents;
@@ -26,65 +47,12 @@ pub mod report;
 mod tally;
 pub(crate) mod walk;
 
-use base::{BucketId, Buf, Epoch, Generation};
-use btree::{Cursor, Store, Tree};
-use format::cache::superblock::CacheSuperblock;
-use pool::check::{CheckOptions, Image, Severity, Subject};
-use queue::{Class, Device, Limits};
-use rt::Rt;
-
 pub use report::{Counts, Phase, Progress, Report, Standing};
-
-use crate::arrivals::{Arrivals, Committed};
-use crate::buckets::{Buckets, Facts, Kind};
-use crate::index::{INDEX_TREE, Index};
-use crate::nodes::read_node;
-use crate::open::CacheFile;
-use crate::replacement::Policy;
-use crate::replay::{Replayer, counted_above, dirty_now, epoch_at, facts_now, layout_of};
-use crate::table::Layout;
-use extents::Pass;
-use tally::Tally;
-
-pub(crate) type Log = pool::check::Log<Counts>;
 
 /// Nodes that are kept while the replayed index is gone through.
 const NODES: usize = 4096;
 /// Nodes of these that are read ahead.
 const AHEAD: usize = 32;
-/// What to do about a cache that has lost what it cannot do without.
-const GIVE_UP: &str =
-    "what the cache alone holds cannot be had; the pool's image is whole and older: --forget-cache goes on with it";
-
-/// A cache device that is read and never written.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub rt: Rt,
-    pub device: Device,
-    pub path: String,
-}
-
-impl Source {
-    pub fn new(rt: &Rt, file: &CacheFile) -> Source {
-        Source { rt: rt.clone(), device: Device::new(rt, file.file, Limits::default()), path: file.path.clone() }
-    }
-
-    /// Reads a block.
-    pub async fn block(&self, offset: u64) -> std::result::Result<Buf, String> {
-        let read = self.device.read_blocks(Class::Foreground, offset, 1).await;
-        read.error(0).map_or(Ok(read.buf), |e| Err(e.to_string()))
-    }
-}
-
-/// The state of a check.
-struct Checker<'a> {
-    src: Source,
-    log: Log,
-    options: CheckOptions,
-    image: &'a Image,
-    progress: &'a mut dyn FnMut(Progress),
-}
-
 /// Verifies the cache on `file`, in front of the pool that `image` is of, offline.
 pub async fn check(
     rt: &Rt,
@@ -121,10 +89,6 @@ pub async fn check(
 }
 
 impl Checker<'_> {
-    fn progress(&mut self, phase: Phase, done: u64, total: u64) {
-        (self.progress)(Progress { phase, done, total });
-    }
-
     async fn attached(&mut self, sb: &CacheSuperblock, file: &CacheFile) {
         let layout = match layout_of(sb, file) {
             Ok(layout) => layout,
@@ -132,12 +96,12 @@ impl Checker<'_> {
         };
         self.log.counts.buckets = layout.buckets.into();
         let before = self.log.total(Severity::Error);
-        let facts = self.table(sb, &layout).await;
-        let whole = self.checkpoint(sb, &layout, facts.as_deref()).await;
+        let records = self.table(sb, &layout).await;
+        let whole = self.checkpoint(sb, &layout, records.as_deref()).await;
         self.lost_entries(sb, &layout).await;
-        match facts {
-            Some(facts) if whole && self.log.total(Severity::Error) == before => {
-                self.replayed(sb, layout, facts).await;
+        match records {
+            Some(records) if whole && self.log.total(Severity::Error) == before => {
+                self.replayed(sb, layout, records).await;
             }
             _ => {
                 let what = "the journal was not applied and no data read: what they rely on is not whole";
@@ -147,9 +111,9 @@ impl Checker<'_> {
     }
 
     /// The index as of the checkpoint, and the buckets' counters. False if a part of it cannot be read.
-    async fn checkpoint(&mut self, sb: &CacheSuperblock, layout: &Layout, facts: Option<&[Facts]>) -> bool {
+    async fn checkpoint(&mut self, sb: &CacheSuperblock, layout: &Layout, records: Option<&[BucketRecord]>) -> bool {
         let mut tally = Tally::new(layout);
-        let generation = |bucket: usize| facts.and_then(|f| f.get(bucket)).map(|f| f.generation);
+        let generation = |bucket: usize| records.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
         let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
         let mut walk = walk::over(sb);
@@ -172,8 +136,8 @@ impl Checker<'_> {
             self.progress(Phase::Index, tally.met_blocks(), layout.data_blocks());
         }
         whole &= walk.is_whole();
-        if let (true, Some(facts)) = (whole, facts) {
-            let now = |id: BucketId| facts_now(facts[id.0 as usize], sb, self.image.published);
+        if let (true, Some(records)) = (whole, records) {
+            let now = |id: BucketId| record_now(records[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
             let staged = dirty_now(sb.staged, sb, self.image.published);
             tally.compare_staged("the superblock", staged, &mut self.log);
@@ -182,23 +146,23 @@ impl Checker<'_> {
     }
 
     /// The index as it is when the journal was applied.
-    async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, facts: Vec<Facts>) {
+    async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, records: Vec<BucketRecord>) {
         let published = self.image.published;
         let epoch = epoch_at(sb, published);
-        let facts: Vec<Facts> = facts.into_iter().map(|f| facts_now(f, sb, published)).collect();
+        let records: Vec<BucketRecord> = records.into_iter().map(|f| record_now(f, sb, published)).collect();
         // Nothing is evicted here: any policy will do.
         let above = counted_above(sb, published);
-        let mut buckets = Buckets::restore(&facts, layout.bucket_blocks, (Policy::Fifo, 0), (above, epoch));
+        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, (Policy::Fifo, 0), (above, epoch));
         let staged = dirty_now(sb.staged, sb, published);
         buckets.restore_staged(staged.0.saturating_add(staged.1));
-        drop(facts);
+        drop(records);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let index = Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(crate::replay::replay_from(sb), self.image.cache_journal, epoch).await {
+        match replayer.run(crate::lifecycle::replay::replay_from(sb), EntrySeq(self.image.cache_journal), epoch).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;
@@ -223,7 +187,7 @@ impl Checker<'_> {
                 Err(e) => return self.log.error(Subject::Node, "index", e.to_string(), GIVE_UP),
             };
             let buckets = &replayer.buckets;
-            let generation = |bucket: usize| Some(buckets.facts(BucketId(bucket as u32)).generation);
+            let generation = |bucket: usize| Some(buckets.record(BucketId(bucket as u32)).generation);
             let mut data = Vec::new();
             for (k, v) in &records {
                 let counts = pass.key((k, v), generation, &mut tally, &mut self.log);
@@ -235,11 +199,11 @@ impl Checker<'_> {
         }
         pass.end(&mut self.log);
         // Buckets of nodes are not asked about: this walk did not see the nodes.
-        let facts = |id: BucketId| match replayer.buckets.facts(id) {
-            f if f.kind == Kind::Nodes => Facts { live: 0, ..f },
+        let records = |id: BucketId| match replayer.buckets.record(id) {
+            f if f.kind == BucketKind::Nodes => BucketRecord { live: 0, ..f },
             f => f,
         };
-        tally.compare("the journal", facts, false, &mut self.log);
+        tally.compare("the journal", records, false, &mut self.log);
         tally.compare_staged("the journal", replayer.buckets.staged_named(), &mut self.log);
     }
 

@@ -1,7 +1,8 @@
 //! Shows the structures of a cache device as data that can be written as JSON. Offline, like [`crate::check`], and as read-only; what is damaged is said to
 //! be unreadable, and the dump goes on.
 
-use base::{CacheAddr, Crc};
+use base::{CacheAddr, Crc, EntrySeq};
+use format::cache::bucket::BucketKind;
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
@@ -10,13 +11,14 @@ use pool::{ErrorKind, PoolError, Result};
 use rt::Rt;
 use serde::Serialize;
 
-use crate::check::walk::{self, IndexNodes};
-use crate::check::{Log, Source};
-use crate::facts::Kind;
-use crate::open::CacheFile;
-use crate::replay::{layout_of, replay_from};
-use crate::ring::read_journal;
-use crate::table::{Layout, choose_slot, read_slots};
+use crate::check::checker::{Log, Source};
+use crate::check::walk;
+use crate::check::walk::IndexNodes;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::device::table::{choose_slot, read_slots};
+use crate::lifecycle::replay::{layout_of, replay_from};
+use crate::store::ring::read_journal;
 
 /// What to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,16 +198,16 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
         let slots = read_slots(&src.device, layout, page).await;
         let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
             out(Item::Unreadable { what: format!("page {page} of the bucket table; run forebay check") });
-            bucket += crate::table::buckets_of(layout, page).count() as u32;
+            bucket += crate::device::table::buckets_of(layout, page).count() as u32;
             continue;
         };
-        for f in found.facts {
+        for f in found.records {
             let use_ = match f.kind {
-                Kind::Free => "free",
-                Kind::Data => "data",
-                Kind::Nodes => "nodes",
+                BucketKind::Free => "free",
+                BucketKind::Data => "data",
+                BucketKind::Nodes => "nodes",
             };
-            if f.kind == Kind::Free && f.generation.0 == 0 {
+            if f.kind == BucketKind::Free && f.generation.0 == 0 {
                 free += 1;
             } else {
                 let (live_blocks, dirty_open, dirty_cut) = (f.live, f.dirty_open, f.dirty_cut);
@@ -236,7 +238,7 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
 }
 
 async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) -> Result<()> {
-    let entries = read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), 0).await?.entries;
+    let entries = read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), EntrySeq(0)).await?.entries;
     for e in entries {
         out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
         for record in e.records() {

@@ -19,162 +19,32 @@
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
 //! 6. No commit of the pool is durable before the journal has the records of all staged blocks in it, and no checkpoint of the index before the pool has
 //!    committed the staged blocks that it names.
-//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`distrust`]).
+//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`health::failover`]).
 
-mod admin;
-mod admission;
-mod age;
-mod arrivals;
-mod asked;
 mod buckets;
-mod bypass;
+mod cache;
 pub mod check;
 mod checkpoint;
-pub mod controller;
-mod create;
-mod cuts;
-mod direct;
-mod distrust;
+mod device;
 pub mod dump;
-mod facts;
-mod flush;
-mod gc;
+mod error;
 mod health;
-mod index;
-mod journal;
-mod limbo;
-mod node_room;
-mod nodes;
-mod open;
-mod parts;
-mod promote;
-mod read;
-mod reclaim;
-pub mod replacement;
-mod replay;
-mod ring;
-mod ring_room;
-mod round;
+mod io;
+mod latch;
+mod lifecycle;
+mod policy;
 mod settings;
-mod slots;
-mod staged;
-mod state;
+mod space;
 mod status;
-mod streams;
-mod table;
-pub mod throttle;
-mod watermark;
-mod write;
+mod store;
+mod wakes;
+mod writeback;
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::rc::Rc;
-
-use base::{CacheAddr, Epoch, Instant};
-use pool::Pool;
-use queue::Device;
-use rt::Rt;
-use rt::sync::{Event, Semaphore};
-
-pub use create::{CreateOptions, check_create, create};
-pub use open::CacheFile;
-pub use parts::BlockPart;
-pub use replacement::Policy;
+pub use cache::Cache;
+pub use device::file::CacheFile;
+pub use io::parts::BlockPart;
+pub use lifecycle::create::{CreateOptions, check_create, create};
+pub use policy::replacement::Policy;
+pub use policy::{controller, replacement, throttle};
 pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;
-
-use checkpoint::Checkpointer;
-use round::RoundState;
-use state::State;
-use streams::Streams;
-use table::Layout;
-
-struct Inner {
-    rt: Rt,
-    pool: Pool,
-    device: Device,
-    path: String,
-    layout: Layout,
-    settings: Settings,
-    state: RefCell<State>,
-    /// A group commit is under way; it ended.
-    flushing: Cell<bool>,
-    flushed: Event,
-    /// Buckets became free, or room for nodes.
-    room: Event,
-    /// Held by the first of the requests that wait for room in the journal or for nodes.
-    door: Semaphore,
-    /// Somebody needs free buckets.
-    hungry: Event,
-    checkpointer: RefCell<Checkpointer>,
-    checkpoint_wanted: Event,
-    /// A checkpoint has frozen what it writes, or has ended.
-    checkpoint_moved: Event,
-    round: RefCell<RoundState>,
-    round_wanted: Event,
-    /// A pass has begun or ended, or much is dirty in the open epoch.
-    seal_wanted: Event,
-    /// Held by a round, and by what must not meet one (a volume's end).
-    round_lock: Semaphore,
-    /// When a client asked for something last.
-    last_request: Cell<Instant>,
-    replay: Cell<open::Replay>,
-    gc: RefCell<gc::GcStats>,
-    gc_lock: Semaphore,
-    opened_at: Instant,
-    bypass: bypass::Bypass,
-    admission: admission::Admission,
-    age: age::Age,
-    /// Write-back is needed more than it was: its pace is to be looked at.
-    pressed: Event,
-    /// Held by the write that is taking blocks.
-    taking: Semaphore,
-    /// The last entry that a watermark calls durable.
-    watermark: Cell<u64>,
-    /// Held while the device is asked to make something durable ([`health`]).
-    syncing: Semaphore,
-    /// Streams of reads, and of writes.
-    read: Streams,
-    written: Streams,
-    /// It has failed, or is closed to be detached, and the pool has all that it had.
-    aside: Cell<bool>,
-    closed: Cell<bool>,
-}
-
-impl Drop for Inner {
-    /// What is dirty needs its room in the pool when the cache is opened again.
-    fn drop(&mut self) {
-        if !self.aside.get() {
-            self.state.get_mut().promised.split_all().keep();
-            self.round.get_mut().cuts.keep_room();
-        }
-    }
-}
-
-/// An open cache; clones are the same.
-#[derive(Clone)]
-pub struct Cache(Rc<Inner>);
-
-impl Cache {
-    pub(crate) fn state(&self) -> Ref<'_, State> {
-        self.0.state.borrow()
-    }
-
-    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
-        self.0.state.borrow_mut()
-    }
-
-    /// The byte on the device at which a block of a bucket stands.
-    pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
-        self.0.layout.offset_of(addr)
-    }
-
-    /// The pool behind it.
-    pub fn pool(&self) -> &Pool {
-        &self.0.pool
-    }
-
-    /// The open epoch: what is written now belongs to the cut of this number.
-    pub fn epoch(&self) -> Epoch {
-        self.state().buckets.epoch()
-    }
-}

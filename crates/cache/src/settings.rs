@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::replacement::Policy;
+use crate::policy::replacement::Policy;
 
 /// Which reads are kept after a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +55,7 @@ pub struct Settings {
     /// Share of the cache that dirty data is held to, in percent.
     pub dirty_target_percent: u8,
     /// Share of the cache's room, in percent, that may be gone before a write waits for as long as one ever does while there is room; writers are slowed from
-    /// four fifths of it on ([`crate::throttle`]).
+    /// four fifths of it on ([`crate::policy::throttle`]).
     pub dirty_limit_percent: u8,
     /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as a
     /// eighth of the cache has.
@@ -64,7 +64,7 @@ pub struct Settings {
     /// newest.
     pub pressure_percent: u8,
     /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
-    pub writeback: crate::controller::Settings,
+    pub writeback: crate::policy::controller::Settings,
     /// Garbage collection gives others a turn after so much time.
     pub gc_slice: Duration,
     /// Which reads are kept after a miss.
@@ -92,7 +92,7 @@ impl Default for Settings {
             dirty_limit_percent: 95,
             seal_blocks: 0,
             pressure_percent: 33,
-            writeback: crate::controller::Settings::default(),
+            writeback: crate::policy::controller::Settings::default(),
             gc_slice: Duration::from_micros(200),
             promote: Promote::First,
             promote_blocks: 64,

@@ -224,14 +224,14 @@ impl Cache {
     /// The state now.
     pub fn status(&self) -> CacheStatus {
         let st = self.state();
-        let round = self.0.round.borrow();
+        let round = self.0.passes.borrow();
         let cp = self.0.checkpointer.borrow();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let (open, cut) = st.buckets.staged_blocks();
         let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
-        let controller = round.controller();
+        let controller = round.rate();
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
         let replay = self.0.replay.get();

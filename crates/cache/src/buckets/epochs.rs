@@ -1,5 +1,4 @@
-//! Which epochs are not published, and how many blocks of each are dirty: in every bucket, and in
-//! all of them.
+//! Which epochs are not published, and how many blocks of each are dirty in every bucket.
 //!
 //! `published < e1 < e2 < ... < en < open`: the epochs from `e1` to `en` are *sealed*, each by a
 //! cut of its own; the newest is open. A key counts for the oldest of these that is not before the
@@ -77,22 +76,7 @@ impl Dirt {
     }
 }
 
-/// What is of one epoch, in all buckets.
-struct Unpublished {
-    epoch: Epoch,
-    blocks: u64,
-    /// Buckets with blocks of it, some perhaps twice; after publishing they are gone through, in
-    /// slices.
-    buckets: Vec<BucketId>,
-}
-
-impl Unpublished {
-    fn new(epoch: Epoch) -> Unpublished {
-        Unpublished { epoch, blocks: 0, buckets: Vec::new() }
-    }
-}
-
-/// The epochs whose dirty blocks are told apart when facts are frozen.
+/// The epochs whose dirty blocks are told apart when records are frozen.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     above: Epoch,
@@ -108,15 +92,16 @@ impl Moment {
     }
 }
 
-/// All epochs that are not published.
+/// All epochs that are not published, and the buckets with blocks of each: some perhaps twice.
+/// After publishing these are gone through, in slices.
 pub(super) struct Epochs {
     /// What was written up to this epoch is not counted as dirty: see
     /// [`super::Buckets::counted_above`].
     above: Epoch,
     /// The oldest first.
-    sealed: VecDeque<Unpublished>,
-    sealed_blocks: u64,
-    open: Unpublished,
+    sealed: VecDeque<(Epoch, Vec<BucketId>)>,
+    open: Epoch,
+    open_buckets: Vec<BucketId>,
     /// Buckets of published epochs, to be gone through.
     published: Vec<Vec<BucketId>>,
 }
@@ -124,17 +109,17 @@ pub(super) struct Epochs {
 impl Epochs {
     /// `open` is the open one.
     pub fn new(open: Epoch, above: Epoch) -> Epochs {
-        Epochs { above, sealed: VecDeque::new(), sealed_blocks: 0, open: Unpublished::new(open), published: Vec::new() }
+        Epochs { above, sealed: VecDeque::new(), open, open_buckets: Vec::new(), published: Vec::new() }
     }
 
     /// The open one.
     pub fn open(&self) -> Epoch {
-        self.open.epoch
+        self.open
     }
 
     /// The newest that is sealed.
     pub fn cut(&self) -> Option<Epoch> {
-        self.sealed.back().map(|u| u.epoch)
+        self.sealed.back().map(|s| s.0)
     }
 
     /// The newest that is not counted.
@@ -144,72 +129,47 @@ impl Epochs {
 
     /// What a checkpoint is to tell apart.
     pub fn moment(&self) -> Moment {
-        Moment { above: self.above, cut: self.cut(), open: self.open.epoch }
+        Moment { above: self.above, cut: self.cut(), open: self.open }
     }
 
     /// The epoch that a dirty key of epoch `written` counts for.
     pub fn class_of(&self, written: Epoch) -> Epoch {
-        let at = self.sealed.partition_point(|u| u.epoch < written);
-        self.sealed.get(at).map_or(self.open.epoch, |u| u.epoch)
-    }
-
-    /// Dirty blocks, of the open epoch and of the sealed ones.
-    pub fn blocks(&self) -> (u64, u64) {
-        (self.open.blocks, self.sealed_blocks)
-    }
-
-    /// Dirty blocks of sealed epochs up to `epoch`.
-    pub fn blocks_upto(&self, epoch: Epoch) -> u64 {
-        self.sealed.iter().take_while(|u| u.epoch <= epoch).map(|u| u.blocks).sum()
+        let at = self.sealed.partition_point(|s| s.0 < written);
+        self.sealed.get(at).map_or(self.open, |s| s.0)
     }
 
     /// The bucket `id` has `len` blocks more of the open epoch.
     pub fn add(&mut self, id: BucketId, dirt: &mut Dirt, len: u32) {
-        if dirt.add(self.open.epoch, len as u16, self.above) {
-            self.open.buckets.push(id);
+        if dirt.add(self.open, len as u16, self.above) {
+            self.open_buckets.push(id);
         }
-        self.open.blocks += u64::from(len);
     }
 
     /// `len` blocks of a bucket that count for `class` are overwritten. False if it does not have
     /// them.
     pub fn remove(&mut self, dirt: &mut Dirt, class: Epoch, len: u32) -> bool {
-        let open = class == self.open.epoch;
-        if open {
-            self.open.blocks = self.open.blocks.saturating_sub(u64::from(len));
-        }
-        dirt.remove(class, len as u16, !open)
-    }
-
-    /// A bucket has nothing any more, as it holds something else. In replay only: nothing is
-    /// sealed.
-    pub fn forget(&mut self, dirt: &mut Dirt) {
-        self.open.blocks -= u64::from(dirt.above(self.above));
-        dirt.clear();
+        dirt.remove(class, len as u16, class != self.open)
     }
 
     /// What is of the open epoch is of `epoch`, which is open instead.
     pub fn renumber(&mut self, epoch: Epoch) {
-        self.open.epoch = epoch;
+        self.open = epoch;
     }
 
     /// Seals the open epoch, and opens the next.
     pub fn seal(&mut self) -> Epoch {
-        let epoch = self.open.epoch;
-        let closed = std::mem::replace(&mut self.open, Unpublished::new(Epoch(epoch.0 + 1)));
-        self.sealed_blocks += closed.blocks;
-        self.sealed.push_back(closed);
+        let epoch = self.open;
+        self.sealed.push_back((epoch, std::mem::take(&mut self.open_buckets)));
+        self.open = Epoch(epoch.0 + 1);
         epoch
     }
 
     /// Everything up to `epoch`, which is sealed, is published.
     pub fn publish(&mut self, epoch: Epoch) {
-        while let Some(first) = self.sealed.front()
-            && first.epoch <= epoch
-            && let Some(gone) = self.sealed.pop_front()
+        while self.sealed.front().is_some_and(|s| s.0 <= epoch)
+            && let Some((_, buckets)) = self.sealed.pop_front()
         {
-            self.sealed_blocks -= gone.blocks;
-            self.published.push(gone.buckets);
+            self.published.push(buckets);
         }
         self.above = epoch;
     }

@@ -1,95 +1,67 @@
-//! What all buckets said at a moment, for a checkpoint. Taking it is O(1): a page of them is copied when the first of it changes after that moment, or when
-//! the checkpoint comes to it.
+//! What all buckets said at a moment, for a checkpoint. Taking it is O(1): a page of them is copied
+//! when the first of it changes after that moment, or when the checkpoint comes to it.
 
-use base::{BucketGen, BucketId};
+use base::BucketGen;
+use format::cache::bucket::{BucketKind, BucketRecord, RECORDS_PER_PAGE};
 
+use super::bucket::Bucket;
 use super::epochs::Moment;
-use super::{Bucket, Buckets, Facts, Kind};
 
 /// Buckets are copied in pages of so many: those that stand in one page of the table.
-const PAGE: usize = format::cache::bucket::RECORDS_PER_PAGE;
+const PAGE: usize = RECORDS_PER_PAGE;
 
 /// The moment, and what was copied of it.
 pub(super) struct Frozen {
     moment: Moment,
-    pages: Vec<Option<Box<[Facts]>>>,
+    pages: Vec<Option<Box<[BucketRecord]>>>,
 }
 
-impl Bucket {
-    fn facts_at(&self, moment: Moment) -> Facts {
-        let (dirty_open, dirty_cut) = moment.named(&self.dirt);
-        Facts { generation: self.generation, kind: self.kind, live: self.live, dirty_open, dirty_cut }
-    }
-}
-
-impl Buckets {
-    /// What one bucket says.
-    pub fn facts(&self, id: BucketId) -> Facts {
-        self.all[id.0 as usize].facts_at(self.epochs.moment())
+impl Frozen {
+    pub fn new(moment: Moment, buckets: usize) -> Frozen {
+        Frozen { moment, pages: std::iter::repeat_with(|| None).take(buckets.div_ceil(PAGE)).collect() }
     }
 
-    /// Facts are frozen for a checkpoint: what becomes free from now on is not for its nodes.
-    pub fn freeze(&mut self) {
-        assert!(self.frozen.is_none(), "one checkpoint at a time");
-        self.freezes += 1;
-        let pages = std::iter::repeat_with(|| None).take(self.all.len().div_ceil(PAGE)).collect();
-        self.frozen = Some(Frozen { moment: self.epochs.moment(), pages });
-    }
-
-    /// The checkpoint has what it needs.
-    pub fn thaw(&mut self) {
-        self.frozen = None;
-    }
-
-    /// A bucket is about to change.
-    pub(super) fn keep_frozen(&mut self, id: BucketId) {
-        let i = id.0 as usize;
-        if let Some(frozen) = &mut self.frozen {
-            let moment = frozen.moment;
-            let page = &mut frozen.pages[i / PAGE];
-            if page.is_none() {
-                let from = i / PAGE * PAGE;
-                let to = self.all.len().min(from + PAGE);
-                *page = Some(self.all[from..to].iter().map(|b| b.facts_at(moment)).collect());
-            }
+    /// Bucket `i` of `all` is about to change.
+    pub fn keep(&mut self, i: usize, all: &[Bucket]) {
+        let page = &mut self.pages[i / PAGE];
+        if page.is_none() {
+            let from = i / PAGE * PAGE;
+            let to = all.len().min(from + PAGE);
+            *page = Some(all[from..to].iter().map(|b| b.record_at(self.moment)).collect());
         }
     }
 
-    /// A node at this bucket is of no checkpoint to come; it goes when nobody reads it.
-    pub fn replace_node(&mut self, id: BucketId) {
-        self.all[id.0 as usize].replaced += 1;
-    }
-
-    /// What a page of the table is to say: what was frozen, but for buckets of nodes, which are as the checkpoint leaves them. Its own nodes count, those that
-    /// were replaced do not, though somebody may still be reading them.
-    pub fn frozen_page(&self, page: u32) -> Vec<Facts> {
+    /// What a page of the table is to say: what was frozen, but for buckets of nodes, which are as
+    /// the checkpoint leaves them. Its own nodes count. Those that were replaced do not, though
+    /// they may still be read.
+    pub fn page(&self, page: u32, all: &[Bucket]) -> Vec<BucketRecord> {
         let from = page as usize * PAGE;
-        let to = self.all.len().min(from + PAGE);
-        let frozen = self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
-        let copied = frozen.pages[page as usize].as_deref();
-        let empty = |generation: BucketGen| Facts { generation, ..Facts::default() };
+        let to = all.len().min(from + PAGE);
+        let copied = self.pages[page as usize].as_deref();
+        let empty = |generation: BucketGen| BucketRecord { generation, ..BucketRecord::default() };
         let one = |(i, now): (usize, &Bucket)| {
-            let then = copied.map_or_else(|| now.facts_at(frozen.moment), |copied| copied[i]);
+            let then = copied.map_or_else(|| now.record_at(self.moment), |copied| copied[i]);
             let nodes = now.live - now.replaced;
             match (now.kind, then.kind) {
-                (Kind::Nodes, _) if nodes > 0 => Facts { live: nodes, ..now.facts_at(frozen.moment) },
-                // Free for whoever opens this checkpoint; it may hold data by then, which the journal tells.
-                (Kind::Nodes, _) => empty(now.generation),
-                (_, Kind::Nodes) => empty(then.generation),
+                (BucketKind::Nodes, _) if nodes > 0 => BucketRecord { live: nodes, ..now.record_at(self.moment) },
+                // Free for an open of this checkpoint. It may hold data by then, which the journal tells.
+                (BucketKind::Nodes, _) => empty(now.generation),
+                (_, BucketKind::Nodes) => empty(then.generation),
                 _ => then,
             }
         };
-        self.all[from..to].iter().enumerate().map(one).collect()
+        all[from..to].iter().enumerate().map(one).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use base::{CacheAddr, Epoch};
+    use base::{BucketId, CacheAddr, Epoch, RecordSeq};
 
     use super::*;
-    use crate::buckets::Stream;
-    use crate::replacement::Policy;
+    use crate::buckets::Buckets;
+    use crate::buckets::census::Stream;
+    use crate::policy::replacement::Policy;
 
     /// A source of numbers that is the same each time.
     struct Dice(u64);
@@ -117,33 +89,33 @@ mod tests {
             match self.dice.below(20) {
                 0..9 => {
                     let stream = [Stream::Writes, Stream::Promoted, Stream::Moved][self.dice.below(3)];
-                    let Some((addr, _, generation)) = b.append(stream, 1, 0) else { return };
+                    let Some((addr, _, generation)) = b.append(stream, 1) else { return };
                     let dirty = stream == Stream::Writes;
                     b.add(addr, 1, dirty);
-                    b.unpin(addr, 0);
+                    b.unpin(addr);
                     self.data.push((addr, generation, dirty.then_some(b.epoch())));
                 }
                 9..15 if !self.data.is_empty() => {
                     let (addr, generation, written) = self.data.swap_remove(self.dice.below(self.data.len()));
-                    b.remove(addr, generation, 1, written.filter(|e| *e > self.published), 0);
+                    b.remove(addr, generation, 1, written.filter(|e| *e > self.published));
                 }
-                15 => drop(b.evict(0)),
+                15 => drop(b.evict()),
                 16 => drop(b.take_cut()),
                 17 if b.cut().is_some() => {
                     let unpublished = (b.epoch().0 - self.published.0 - 1) as usize;
                     self.published.0 += 1 + self.dice.below(unpublished) as u32;
                     b.publish(self.published);
-                    while b.tidy(3, 0) {}
+                    while b.tidy(3) {}
                 }
                 18 if !self.replaced.is_empty() => {
-                    b.remove_node(self.replaced.swap_remove(self.dice.below(self.replaced.len())), 0);
+                    b.remove_node(self.replaced.swap_remove(self.dice.below(self.replaced.len())));
                 }
-                _ => drop(b.journal_durable(0)),
+                _ => drop(b.journal_durable(RecordSeq(u64::MAX))),
             }
         }
 
-        fn all(&self) -> Vec<Facts> {
-            (0..self.buckets.count()).map(|i| self.buckets.facts(BucketId(i))).collect()
+        fn all(&self) -> Vec<BucketRecord> {
+            (0..self.buckets.count()).map(|i| self.buckets.record(BucketId(i))).collect()
         }
     }
 
@@ -161,10 +133,10 @@ mod tests {
             (0..w.dice.below(400)).for_each(|_| w.change());
             // The checkpoint writes nodes, and replaces some of those that were there.
             while w.nodes.len() < 30
-                && let Some((addr, ..)) = w.buckets.append(Stream::Nodes, 1, 0)
+                && let Some((addr, ..)) = w.buckets.append(Stream::Nodes, 1)
             {
                 w.buckets.add_node(addr);
-                w.buckets.unpin(addr, 0);
+                w.buckets.unpin(addr);
                 w.nodes.push(addr);
             }
             for _ in 0..w.dice.below(20).min(w.nodes.len()) {
@@ -173,16 +145,20 @@ mod tests {
                 w.replaced.push(addr);
             }
             (0..w.dice.below(400)).for_each(|_| w.change());
-            let found: Vec<Facts> = (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
+            let found: Vec<BucketRecord> = (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
             w.buckets.thaw();
             differed += u32::from(found != w.all());
             assert_eq!(found.len(), then.len());
             for (i, (found, then)) in found.iter().zip(&then).enumerate() {
                 let nodes = w.nodes.iter().filter(|addr| w.buckets.of(**addr).0 as usize == i).count();
                 match nodes {
-                    0 if then.kind == Kind::Nodes => assert_eq!((found.kind, found.live), (Kind::Free, 0)),
+                    0 if then.kind == BucketKind::Nodes => assert_eq!((found.kind, found.live), (BucketKind::Free, 0)),
                     0 => assert_eq!(found, then, "bucket {i} in round {round}"),
-                    n => assert_eq!((found.kind, found.live), (Kind::Nodes, n as u16), "bucket {i} in round {round}"),
+                    n => assert_eq!(
+                        (found.kind, found.live),
+                        (BucketKind::Nodes, n as u16),
+                        "bucket {i} in round {round}"
+                    ),
                 }
             }
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng};
+use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng, RecordSeq};
+use format::cache::bucket::{BucketKind, BucketRecord};
 
-use super::{Buckets, Facts, Life, Stream};
-use crate::replacement::Policy;
+use super::{Buckets, Life, Stream};
+use crate::policy::replacement::Policy;
 
 const BUCKETS: u32 = 24;
 const BLOCKS: u32 = 8;
@@ -25,7 +26,7 @@ struct Model {
     blocks: BTreeMap<CacheAddr, Block>,
     published: Epoch,
     sealed: Vec<Epoch>,
-    entry: u64,
+    clock: RecordSeq,
     rng: Prng,
 }
 
@@ -40,7 +41,8 @@ impl Model {
     }
 
     fn step(&mut self) {
-        self.entry += 1;
+        self.clock.0 += 1;
+        self.buckets.set_clock(self.clock);
         match self.rng.below(40) {
             0..18 => self.append(),
             18..30 => self.remove(),
@@ -50,8 +52,8 @@ impl Model {
             }
             32..34 if !self.sealed.is_empty() => self.publish(),
             34..36 => self.evict(),
-            36..38 => drop(self.buckets.tidy(3, self.entry)),
-            _ => drop(self.buckets.journal_durable(self.entry)),
+            36..38 => drop(self.buckets.tidy(3)),
+            _ => drop(self.buckets.journal_durable(self.clock)),
         }
         self.compare();
     }
@@ -59,10 +61,10 @@ impl Model {
     fn append(&mut self) {
         let stream = [Stream::Writes, Stream::Writes, Stream::Promoted][self.rng.below(3) as usize];
         let want = 1 + self.rng.below(4) as u32;
-        let Some((addr, len, generation)) = self.buckets.append(stream, want, self.entry) else { return };
+        let Some((addr, len, generation)) = self.buckets.append(stream, want) else { return };
         let dirty = stream == Stream::Writes;
         self.buckets.add(addr, len, dirty);
-        self.buckets.unpin(addr, self.entry);
+        self.buckets.unpin(addr);
         let written = dirty.then_some(self.buckets.epoch());
         for at in addr.0..addr.0 + u64::from(len) {
             let before = self.blocks.insert(CacheAddr(at), Block { generation, written, live: true, class: written });
@@ -83,7 +85,7 @@ impl Model {
         if b.class.is_some_and(|class| !self.sealed.contains(&class)) {
             b.class = None;
         }
-        self.buckets.remove(addr, b.generation, 1, written, self.entry);
+        self.buckets.remove(addr, b.generation, 1, written);
     }
 
     fn publish(&mut self) {
@@ -93,14 +95,17 @@ impl Model {
         self.blocks.values_mut().for_each(|b| b.class = b.class.filter(|e| *e > upto));
         self.buckets.publish(upto);
         if self.rng.one_in(2) {
-            while self.buckets.tidy(5, self.entry) {}
+            while self.buckets.tidy(5) {}
         }
     }
 
     fn evict(&mut self) {
-        let Some(id) = self.buckets.evict(self.entry) else { return };
+        let Some(id) = self.buckets.evict() else { return };
         assert_eq!(self.dirty(id.0), 0, "{id:?} had something dirty");
+        // Its record.
         self.buckets.take_raised();
+        self.clock.0 += 1;
+        self.buckets.set_clock(self.clock);
         let from = u64::from(id.0 * BLOCKS);
         self.blocks.retain(|a, _| a.0 < from || a.0 >= from + u64::from(BLOCKS));
     }
@@ -109,7 +114,7 @@ impl Model {
         let newest = self.sealed.last().copied().unwrap_or(self.published);
         let b = &self.buckets;
         for id in 0..BUCKETS {
-            let Facts { live, dirty_open, dirty_cut, .. } = b.facts(BucketId(id));
+            let BucketRecord { live, dirty_open, dirty_cut, .. } = b.record(BucketId(id));
             let found = (live.into(), dirty_open.into(), dirty_cut.into());
             let named = |from: Epoch, upto: Epoch| {
                 self.of(id).filter(|b| b.live && b.written.is_some_and(|w| w > from && w <= upto)).count()
@@ -137,7 +142,7 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
     for seed in 0..40 {
         let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % Policy::ALL.len()], seed, Epoch(1));
         let (blocks, sealed, rng) = (BTreeMap::new(), Vec::new(), Prng::new(seed));
-        let mut m = Model { buckets, blocks, published: Epoch(0), sealed, entry: 0, rng };
+        let mut m = Model { buckets, blocks, published: Epoch(0), sealed, clock: RecordSeq(0), rng };
         for _ in 0..1500 {
             let before = m.blocks.len();
             m.step();
@@ -151,12 +156,12 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
         m.published = newest;
         m.blocks.values_mut().for_each(|b| b.class = None);
         m.buckets.publish(newest);
-        while m.buckets.tidy(7, m.entry) {}
+        while m.buckets.tidy(7) {}
         m.compare();
         for _ in 0..BUCKETS {
             m.evict();
         }
-        m.buckets.journal_durable(m.entry);
+        m.buckets.journal_durable(m.clock);
         // But for one that each stream fills.
         assert!(m.buckets.free() >= BUCKETS - 2, "seed {seed}: {:?}", m.buckets.census());
     }
@@ -167,17 +172,18 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
 fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
     // As after a restart: three blocks are dirty, of epochs that nobody tells apart, and what comes
     // up to epoch 7 is published as of no checkpoint.
-    let facts = vec![Facts { kind: super::Kind::Data, live: 5, dirty_open: 1, dirty_cut: 2, ..Facts::default() }];
-    let mut b = Buckets::restore(&facts, 8, (Policy::Fifo, 0), (Epoch(4), Epoch(6)));
+    let records =
+        vec![BucketRecord { kind: BucketKind::Data, live: 5, dirty_open: 1, dirty_cut: 2, ..BucketRecord::default() }];
+    let mut b = Buckets::restore(&records, 8, (Policy::Fifo, 0), (Epoch(4), Epoch(6)));
     assert_eq!((b.dirty_blocks(), b.counted_above()), ((3, 0), Epoch(4)));
     b.settle(Epoch(8));
     assert_eq!(b.class_of(Epoch(5)), Epoch(8));
     assert_eq!((b.take_cut(), b.take_cut()), (Epoch(8), Epoch(9)));
     let classes = [5, 8, 9, 10].map(|w| b.class_of(Epoch(w)).0);
     assert_eq!(classes, [8, 8, 9, 10]);
-    b.remove(CacheAddr(1), BucketGen(0), 1, Some(Epoch(6)), 0);
-    let facts = b.facts(BucketId(0));
-    assert_eq!((facts.live, facts.dirty_open, facts.dirty_cut, b.dirty_blocks()), (4, 0, 2, (0, 3)));
+    b.remove(CacheAddr(1), BucketGen(0), 1, Some(Epoch(6)));
+    let record = b.record(BucketId(0));
+    assert_eq!((record.live, record.dirty_open, record.dirty_cut, b.dirty_blocks()), (4, 0, 2, (0, 3)));
     b.publish(Epoch(8));
     assert_eq!((b.dirty_blocks(), b.counted_above(), b.cut()), ((0, 0), Epoch(8), Some(Epoch(9))));
 }

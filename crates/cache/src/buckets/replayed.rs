@@ -6,16 +6,10 @@
 
 use base::{BucketGen, BucketId};
 
-use super::{Buckets, Kind};
+use format::cache::bucket::BucketKind;
 
-/// Whether a contradiction may come from the disk.
-#[derive(Default)]
-pub(super) enum Source {
-    #[default]
-    Memory,
-    /// The first contradiction that was met.
-    Disk(Option<String>),
-}
+use super::Buckets;
+use super::bucket::Source;
 
 impl Buckets {
     /// Blocks of this bucket are about to be named, or not to be named any more. False: that
@@ -23,7 +17,7 @@ impl Buckets {
     pub(super) fn check_blocks(&mut self, id: BucketId, more: u32, less: u32) -> bool {
         let b = &self.all[id.0 as usize];
         let live = u32::from(b.live);
-        if matches!(self.source, Source::Disk(_)) && b.kind == Kind::Nodes {
+        if matches!(self.source, Source::Disk(_)) && b.kind == BucketKind::Nodes {
             self.contradicts(format!("{id:?} has nodes of the index, and blocks of a volume"));
         } else if live + more > self.blocks {
             self.contradicts(format!("{id:?} has more live blocks than blocks: {more} more than {live}"));
@@ -59,13 +53,14 @@ impl Buckets {
         if b.generation == generation {
             return;
         }
-        if b.kind == Kind::Nodes {
+        if b.kind == BucketKind::Nodes {
             return self.contradicts(format!("{id:?} has nodes of the index, and was evicted"));
         }
         b.generation = generation;
         self.live_blocks -= u64::from(b.live);
         b.live = 0;
         // All that it had was in the pool by then.
-        self.epochs.forget(&mut b.dirt);
+        self.dirty.remove(u64::from(b.dirt.above(self.epochs.above())), self.epochs.open());
+        b.dirt.clear();
     }
 }

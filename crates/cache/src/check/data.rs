@@ -5,10 +5,10 @@ use base::checksum::block_crcs;
 use pool::check::Subject;
 use queue::Class;
 
-use super::Checker;
+use super::checker::Checker;
 use super::extents::place_of;
-use crate::index::{Body, Extent};
-use crate::table::Layout;
+use crate::device::layout::Layout;
+use crate::store::index::{Body, Extent};
 
 /// Extents that are read at once.
 const BATCH: usize = 32;

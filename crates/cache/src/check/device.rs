@@ -1,14 +1,16 @@
 //! Superblocks, whose cache it is, and the bucket table.
 
 use format::FormatError;
+use format::cache::bucket::BucketRecord;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::check::{Slot, Subject};
 
-use super::{Checker, GIVE_UP, Phase, Standing};
-use crate::buckets::Facts;
-use crate::slots;
-use crate::table::{Layout, choose_slot, open_slot, read_slots};
+use super::checker::{Checker, GIVE_UP};
+use super::report::{Phase, Standing};
+use crate::device::layout::Layout;
+use crate::device::slots;
+use crate::device::table::{choose_slot, open_slot, read_slots};
 
 /// Pages read at once.
 const BATCH: u32 = 32;
@@ -100,9 +102,9 @@ impl Checker<'_> {
     }
 
     /// The bucket table; `None` if a part of it is lost.
-    pub(super) async fn table(&mut self, sb: &CacheSuperblock, layout: &Layout) -> Option<Vec<Facts>> {
+    pub(super) async fn table(&mut self, sb: &CacheSuperblock, layout: &Layout) -> Option<Vec<BucketRecord>> {
         let of = (layout, sb.uuid);
-        let mut facts = Vec::with_capacity(layout.buckets as usize);
+        let mut records = Vec::with_capacity(layout.buckets as usize);
         let (mut whole, mut digest, mut at) = (true, 0u64, 0);
         while at < layout.pages() {
             self.progress(Phase::Buckets, at.into(), layout.pages().into());
@@ -129,7 +131,7 @@ impl Checker<'_> {
                     }
                 }
                 digest = digest.wrapping_add(page_digest(page, found.generation));
-                facts.extend(found.facts);
+                records.extend(found.records);
             }
             at = end;
         }
@@ -138,6 +140,6 @@ impl Checker<'_> {
             let what = "it is not that of the newest checkpoint: a page of it is older than it should be";
             self.log.error(Subject::Table, "bucket table", what, GIVE_UP);
         }
-        whole.then_some(facts)
+        whole.then_some(records)
     }
 }

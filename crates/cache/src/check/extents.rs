@@ -4,10 +4,10 @@ use base::{BucketGen, Crc, Epoch, VolumeId};
 use format::cache::index::{Cover, decode_key};
 use pool::check::{Image, Subject};
 
+use super::checker::{GIVE_UP, Log};
 use super::tally::Tally;
-use super::{GIVE_UP, Log};
-use crate::index::{Body, Extent};
-use crate::table::Layout;
+use crate::device::layout::Layout;
+use crate::store::index::{Body, Extent};
 
 /// How an extent is called in a report.
 pub(super) fn place_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> String {

@@ -3,17 +3,18 @@
 //! Replay ends at the first entry that is missing, and cannot know whether it was ever there. But an entry names the last one that was known durable when it was
 //! written; so if any entry in the ring knows of one that replay did not find, that one was there, and clients were told so.
 
-use base::{BLOCK, BLOCK_U64};
+use base::{BLOCK, BLOCK_U64, EntrySeq};
 use format::cache::journal::{MAX_ENTRY_BLOCKS, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
 use pool::check::Subject;
 use queue::Class;
 
-use super::{Checker, GIVE_UP, Phase};
-use crate::journal::{Identity, Ring};
-use crate::replay::replay_from;
-use crate::ring::{Copied, Found, read_copy, read_journal};
-use crate::table::Layout;
+use super::checker::{Checker, GIVE_UP};
+use super::report::Phase;
+use crate::device::layout::{Layout, Ring};
+use crate::lifecycle::replay::replay_from;
+use crate::store::journal::Identity;
+use crate::store::ring::{Copied, Found, read_copy, read_journal};
 
 const WHOLE: &str = "nothing is lost: the other copy counts, and the next checkpoint makes both needless";
 /// Blocks of the ring that are looked at at once.
@@ -24,7 +25,7 @@ impl Checker<'_> {
     pub(super) async fn lost_entries(&mut self, sb: &CacheSuperblock, layout: &Layout) {
         let src = self.src.clone();
         let (of, place) = replay_from(sb);
-        let known = self.image.cache_journal;
+        let known = EntrySeq(self.image.cache_journal);
         let ring = layout.ring();
         let found = match read_journal((&src.device, &src.path), ring, (of, place), known).await {
             Ok(found) => found,
@@ -47,13 +48,13 @@ impl Checker<'_> {
             }
             for i in 0..blocks.min(STEP as usize) {
                 let bytes = &bytes[i * BLOCK..];
-                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence) else { continue };
+                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence.0) else { continue };
                 if let Ok(entry) = decode_entry(bytes, &of.uuid, of.incarnation, sequence) {
                     known = entry.durable.max(known);
                 }
             }
         }
-        if known >= end.sequence {
+        if known >= end.sequence.0 {
             let place = format!("entry {} of the journal", end.sequence);
             let what = format!(
                 "it is missing or damaged, and entries up to {known} were durable: what was flushed since is lost"
@@ -66,11 +67,11 @@ impl Checker<'_> {
     async fn bad_copies(&mut self, found: &Found, ring: Ring, of: &Identity) {
         let src = self.src.clone();
         for (entry, &position) in found.entries.iter().zip(&found.positions) {
-            if entry.sequence > found.durable {
+            if entry.sequence > found.durable.0 {
                 return;
             }
             for (copy, offset) in ring.places(position).into_iter().enumerate() {
-                let why = match read_copy(&src.device, offset, of, entry.sequence).await {
+                let why = match read_copy(&src.device, offset, of, EntrySeq(entry.sequence)).await {
                     Copied::Entry(_) => continue,
                     Copied::Other => "it is damaged".to_owned(),
                     Copied::Unreadable(e) => e.to_string(),

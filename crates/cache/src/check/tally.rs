@@ -1,12 +1,12 @@
 //! What a walk over the index meets of each bucket, against what the bucket's record says.
 
 use base::{Bitmap, BucketId, Epoch, PoolAddr};
+use format::cache::bucket::{BucketKind, BucketRecord};
 use pool::check::Subject;
 
-use super::{GIVE_UP, Log};
-use crate::buckets::{Facts, Kind};
-use crate::index::{Body, Extent, node_addr};
-use crate::table::Layout;
+use super::checker::{GIVE_UP, Log};
+use crate::device::layout::Layout;
+use crate::store::index::{Body, Extent, node_addr};
 
 /// What keys name of a bucket.
 #[derive(Clone, Copy, Default)]
@@ -92,11 +92,11 @@ impl Tally {
         (len - changed) as u64
     }
 
-    /// Reports buckets of which `facts` say something else. `source`: where these are from. `kinds`: they tell nodes from data.
-    pub fn compare(&self, source: &str, facts: impl Fn(BucketId) -> Facts, kinds: bool, log: &mut Log) {
+    /// Reports buckets of which `records` say something else. `source`: where these are from. `kinds`: they tell nodes from data.
+    pub fn compare(&self, source: &str, records: impl Fn(BucketId) -> BucketRecord, kinds: bool, log: &mut Log) {
         for (i, met) in self.met.iter().enumerate() {
             let id = BucketId(i as u32);
-            let f = facts(id);
+            let f = records(id);
             let place = || format!("bucket {i}");
             let mut wrong = |field: &str, found: u32, says: u32| {
                 if found != says {
@@ -108,9 +108,9 @@ impl Tally {
             wrong("dirty blocks of the open epoch", met.open.into(), f.dirty_open.into());
             wrong("dirty blocks of the sealed epochs", met.cut.into(), f.dirty_cut.into());
             let misplaced = match f.kind {
-                Kind::Free => met.blocks > 0 || met.nodes > 0,
-                Kind::Data => met.nodes > 0,
-                Kind::Nodes => met.blocks > 0,
+                BucketKind::Free => met.blocks > 0 || met.nodes > 0,
+                BucketKind::Data => met.nodes > 0,
+                BucketKind::Nodes => met.blocks > 0,
             };
             if kinds && misplaced {
                 let what =

@@ -13,8 +13,8 @@ use rt::{FileId, Op, Order};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::index::{Body, Extent};
-use crate::table::{PageSlots, choose_slot, encode_page};
+use crate::device::table::{PageSlots, choose_slot, encode_page};
+use crate::store::index::{Body, Extent};
 use crate::{Cache, CreateOptions, Settings};
 
 mod bad;
@@ -240,19 +240,19 @@ impl Lab {
     }
 
     /// A page of the bucket table, of which there is one.
-    fn facts(&self) -> (Generation, Vec<Facts>) {
+    fn records(&self) -> (Generation, Vec<BucketRecord>) {
         let (layout, sb) = (self.layout(), self.superblock());
         let bufs = base::BufPool::new(0);
         let read = |slot| Some(bufs.copy_of(&self.block(layout.page_offset(0, slot))));
         let slots: PageSlots = [read(0), read(1)];
         let found = choose_slot(&slots, (&layout, sb.uuid), 0, sb.generation).expect("whole");
-        (found.generation, found.facts)
+        (found.generation, found.records)
     }
 
-    fn put_facts(&self, generation: Generation, facts: &[Facts]) {
+    fn put_records(&self, generation: Generation, records: &[BucketRecord]) {
         let (layout, sb) = (self.layout(), self.superblock());
         for slot in 0..2 {
-            let block = encode_page((sb.uuid, 0, slot), facts, generation, &base::BufPool::new(0));
+            let block = encode_page((sb.uuid, 0, slot), records, generation, &base::BufPool::new(0));
             self.put(layout.page_offset(0, slot), &block);
         }
     }
@@ -381,44 +381,44 @@ fn table_pages() {
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::Error, Subject::Table), (Severity::Note, Subject::Journal)]);
     let lab = Lab::new();
-    let (_, facts) = lab.facts();
-    lab.put_facts(Generation(1), &facts);
+    let (_, records) = lab.records();
+    lab.put_records(Generation(1), &records);
     let r = lab.check();
     assert!(has(&r, Subject::Table, "older than it should be"), "{:?}", r.problems);
 }
 
 #[test]
 fn counters() {
-    let wrong = |change: fn(&mut Facts), select: fn(&Facts) -> bool| {
+    let wrong = |change: fn(&mut BucketRecord), select: fn(&BucketRecord) -> bool| {
         let lab = Lab::new();
-        let (generation, mut facts) = lab.facts();
-        change(facts.iter_mut().find(|f| select(f)).expect("such a bucket"));
-        lab.put_facts(generation, &facts);
+        let (generation, mut records) = lab.records();
+        change(records.iter_mut().find(|f| select(f)).expect("such a bucket"));
+        lab.put_records(generation, &records);
         let r = lab.check();
         assert!(
             !r.is_clean() && r.problems.iter().all(|p| p.subject == Subject::Bucket || p.severity == Severity::Note)
         );
         r
     };
-    let r = wrong(|f| f.live -= 1, |f| f.kind == Kind::Data && f.live > 2 && f.dirty_open == 0);
+    let r = wrong(|f| f.live -= 1, |f| f.kind == BucketKind::Data && f.live > 2 && f.dirty_open == 0);
     assert!(has(&r, Subject::Bucket, "blocks in it"), "{:?}", r.problems);
-    let r = wrong(|f| f.live += 1, |f| f.kind == Kind::Nodes);
+    let r = wrong(|f| f.live += 1, |f| f.kind == BucketKind::Nodes);
     assert!(has(&r, Subject::Bucket, "blocks in it"), "{:?}", r.problems);
     let r = wrong(|f| f.dirty_open -= 1, |f| f.dirty_open > 0);
     assert!(has(&r, Subject::Bucket, "dirty blocks of the open epoch"), "{:?}", r.problems);
-    let r = wrong(|f| f.kind = Kind::Nodes, |f| f.kind == Kind::Data && f.live > 0);
+    let r = wrong(|f| f.kind = BucketKind::Nodes, |f| f.kind == BucketKind::Data && f.live > 0);
     assert!(has(&r, Subject::Bucket, "is for nodes"), "{:?}", r.problems);
-    let r = wrong(|f| f.kind = Kind::Free, |f| f.kind == Kind::Nodes && f.live > 0);
+    let r = wrong(|f| f.kind = BucketKind::Free, |f| f.kind == BucketKind::Nodes && f.live > 0);
     assert!(has(&r, Subject::Bucket, "is for free"), "{:?}", r.problems);
 }
 
 #[test]
 fn counters_of_a_cut() {
     let lab = Lab::new();
-    let (generation, mut facts) = lab.facts();
-    let f = facts.iter_mut().find(|f| f.dirty_open > 0).expect("a dirty one");
+    let (generation, mut records) = lab.records();
+    let f = records.iter_mut().find(|f| f.dirty_open > 0).expect("a dirty one");
     (f.dirty_open, f.dirty_cut) = (f.dirty_open - 1, 1);
-    lab.put_facts(generation, &facts);
+    lab.put_records(generation, &records);
     let epoch = lab.superblock().epoch;
     lab.put_superblock(|sb| (sb.epoch, sb.cut) = (Epoch(epoch.0 + 1), epoch));
     let r = lab.check();
@@ -502,7 +502,7 @@ fn a_block_that_two_have() {
     let (_, _, page) = root(&lab);
     let last = CacheAddr(page.pointer(page.count() - 1).addr.0);
     let bucket = last.0 / u64::from(lab.layout().bucket_blocks);
-    let generation = lab.facts().1[bucket as usize].generation;
+    let generation = lab.records().1[bucket as usize].generation;
     lab.craft(1, 1, data(0, last, generation, 1));
     let (_, _, after) = root(&lab);
     assert_eq!(after.pointer(after.count() - 1).addr.0, last.0, "it was not written again");

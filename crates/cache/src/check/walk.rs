@@ -8,9 +8,9 @@ use format::cache::superblock::CacheSuperblock;
 use format::node::{NodePage, NodeRef};
 use pool::check::Subject;
 
-use super::{Checker, GIVE_UP, Log, Source};
-use crate::index::{INDEX_TREE, node_addr};
-use crate::table::Layout;
+use super::checker::{Checker, GIVE_UP, Log, Source};
+use crate::device::layout::Layout;
+use crate::store::index::{INDEX_TREE, node_addr};
 
 /// How a node is called in a report.
 pub(super) fn place_of(r: &NodeRef) -> String {

@@ -53,17 +53,16 @@ impl Graph {
         (largest.iter().map(|&i| self.files[i].as_str()).collect(), arrows)
     }
 
-    /// The arrows to a folder that comes later in `order`, and the files that are in no folder of it.
-    pub fn upward(&self, order: &[&str]) -> Vec<String> {
+    /// The arrows to a folder that comes later in `order`, and the files that are not in it or `beside` it.
+    pub fn upward(&self, order: &[&str], beside: &[&str]) -> Vec<String> {
         let folder = |i: usize| self.files[i].split('/').next().unwrap_or_default().trim_end_matches(".rs");
         let rank = |i: usize| order.iter().position(|f| *f == folder(i));
         let mut found = Vec::new();
         for (i, arrows) in self.arrows.iter().enumerate() {
-            let Some(own) = rank(i) else {
+            if rank(i).is_none() && !beside.contains(&folder(i)) {
                 found.push(format!("{} is in no folder of the order", self.files[i]));
-                continue;
-            };
-            for j in arrows.iter().filter(|j| rank(**j).is_some_and(|r| r > own)) {
+            }
+            for j in arrows.iter().filter(|j| rank(i).zip(rank(**j)).is_some_and(|(own, other)| other > own)) {
                 found.push(format!("{} -> {}", self.files[i], self.files[*j]));
             }
         }
@@ -555,9 +554,9 @@ fn arrows_lead_to_the_file_of_an_item() {
 
 #[test]
 fn arrows_to_a_later_folder_are_upward() {
-    let sources = [("a/c.rs", "use crate::b::X;"), ("b.rs", "use crate::a::c::Y;"), ("d.rs", "")];
+    let sources = [("a/c.rs", "use crate::{b::X, e::Z};"), ("b.rs", "use crate::a::c::Y;"), ("d.rs", ""), ("e.rs", "")];
     let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let found = Graph::new(&sources).upward(&["a", "b"]);
+    let found = Graph::new(&sources).upward(&["a", "b"], &["e"]);
     assert_eq!(found, ["a/c.rs -> b.rs", "d.rs is in no folder of the order"]);
 }
 

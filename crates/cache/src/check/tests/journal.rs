@@ -105,11 +105,11 @@ fn contradicts(record: impl FnOnce(&Lab, &mut dyn FnMut(&Record<'_>)), what: &st
 
 #[test]
 fn a_journal_that_contradicts_its_checkpoint() {
-    let of_kind = |lab: &Lab, wanted: fn(&Facts) -> bool| {
-        let (_, facts) = lab.facts();
-        let bucket = facts.iter().position(wanted).expect("there is one");
+    let of_kind = |lab: &Lab, wanted: fn(&BucketRecord) -> bool| {
+        let (_, records) = lab.records();
+        let bucket = records.iter().position(wanted).expect("there is one");
         let addr = CacheAddr(bucket as u64 * u64::from(lab.layout().bucket_blocks));
-        (addr, BucketId(bucket as u32), facts[bucket].generation)
+        (addr, BucketId(bucket as u32), records[bucket].generation)
     };
     let insert = |put: &mut dyn FnMut(&Record<'_>), addr, generation| {
         let value = data(0, addr, generation, 1);
@@ -117,21 +117,21 @@ fn a_journal_that_contradicts_its_checkpoint() {
     };
     contradicts(
         |lab, put| {
-            let (addr, _, generation) = of_kind(lab, |f| f.kind == Kind::Data && f.live == 16);
+            let (addr, _, generation) = of_kind(lab, |f| f.kind == BucketKind::Data && f.live == 16);
             insert(put, addr, generation);
         },
         "about block 4000 of volume 1: bucket:",
     );
     contradicts(
         |lab, put| {
-            let (addr, _, generation) = of_kind(lab, |f| f.kind == Kind::Nodes);
+            let (addr, _, generation) = of_kind(lab, |f| f.kind == BucketKind::Nodes);
             insert(put, addr, generation);
         },
         "has nodes of the index, and blocks of a volume",
     );
     contradicts(
         |lab, put| {
-            let (_, bucket, BucketGen(generation)) = of_kind(lab, |f| f.kind == Kind::Nodes);
+            let (_, bucket, BucketGen(generation)) = of_kind(lab, |f| f.kind == BucketKind::Nodes);
             put(&Record::Raise { bucket, generation: BucketGen(generation + 1) });
         },
         "has nodes of the index, and was evicted",
@@ -148,10 +148,10 @@ fn a_bucket_table_that_says_less_than_the_index() {
     for (live, dirty, what) in [(0, 0, "has fewer live blocks"), (1, 0, "has fewer dirty blocks")] {
         let lab = Lab::new();
         let (e, addr, _) = lab.first(true);
-        let (generation, mut facts) = lab.facts();
-        let f = &mut facts[(addr.0 / u64::from(lab.layout().bucket_blocks)) as usize];
+        let (generation, mut records) = lab.records();
+        let f = &mut records[(addr.0 / u64::from(lab.layout().bucket_blocks)) as usize];
         (f.live, f.dirty_open) = (live, dirty);
-        lab.put_facts(generation, &facts);
+        lab.put_records(generation, &records);
         put_entry(&lab, &[Record::Remove { volume: e.volume, lba: e.lba, len: 1 }]);
         let (files, file) = (lab.files(), lab.file());
         lab.boot(move |rt| async move {

@@ -5,8 +5,9 @@ use super::*;
 /// With a stream past the cutoff, which goes past the buckets.
 fn lab() -> Lab {
     let lab = Lab::new();
-    lab.with(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
+    // No pass begins meanwhile.
+    let settings = Settings { dirty_target_percent: 100, ..settings() };
+    lab.within_an_hour(settings, |cache, a| async move {
         for i in 0..7 {
             fill(&cache, a, i * 200, 200, i as u8).await;
         }

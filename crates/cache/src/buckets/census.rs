@@ -1,0 +1,39 @@
+//! The streams that fill buckets, and how many buckets are in which state.
+
+use format::cache::bucket::BucketKind;
+
+/// Where appended blocks come from: each stream fills buckets of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Writes of clients.
+    Writes,
+    /// What was read from the pool and is kept.
+    Promoted,
+    /// Nodes of the index.
+    Nodes,
+    /// What was moved out of sparse buckets.
+    Moved,
+}
+
+pub(crate) const STREAMS: usize = 4;
+
+impl Stream {
+    pub(crate) fn kind(self) -> BucketKind {
+        if self == Stream::Nodes { BucketKind::Nodes } else { BucketKind::Data }
+    }
+}
+
+/// How many buckets are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Free, or about to be.
+    pub free: u32,
+    /// Full of published or read data.
+    pub clean: u32,
+    /// With unpublished blocks, or being filled.
+    pub dirty: u32,
+    /// With nodes of the index.
+    pub metadata: u32,
+    /// Out of use.
+    pub retired: u32,
+}

@@ -1,0 +1,143 @@
+//! Counts by epoch: how many of something the open epoch has, and each sealed one.
+//!
+//! What is overwritten in the open epoch counts no longer. What is overwritten in a sealed one is
+//! *retained*: its cut has it, so it counts until that epoch is published.
+
+use std::collections::VecDeque;
+
+use base::Epoch;
+
+/// What one sealed epoch has.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    epoch: Epoch,
+    all: u64,
+    /// Of these, overwritten since the epoch was sealed.
+    retained: u64,
+}
+
+/// Counts of all epochs that are not published.
+#[derive(Clone, Default, Debug)]
+pub(super) struct EpochCounts {
+    open: u64,
+    /// The oldest first.
+    sealed: VecDeque<Sealed>,
+    sealed_sum: u64,
+}
+
+/// What published epochs had.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Gone {
+    pub all: u64,
+    /// Of these, not overwritten: keys still name them.
+    pub named: u64,
+}
+
+impl EpochCounts {
+    /// Counts as a checkpoint left them: all of it is of the open epoch.
+    pub fn restore(open: u64) -> EpochCounts {
+        EpochCounts { open, ..EpochCounts::default() }
+    }
+
+    /// The open epoch has `n` more.
+    pub fn add(&mut self, n: u64) {
+        self.open += n;
+    }
+
+    /// `n` of those of `epoch` are overwritten.
+    pub fn remove(&mut self, n: u64, epoch: Epoch) {
+        match self.sealed.iter_mut().find(|s| s.epoch == epoch) {
+            Some(s) => s.retained += n,
+            // A wrong number in a superblock is for the offline check to find.
+            None => self.open = self.open.saturating_sub(n),
+        }
+    }
+
+    /// Seals the open epoch, which is `epoch`, and opens the next.
+    pub fn seal(&mut self, epoch: Epoch) {
+        let all = std::mem::take(&mut self.open);
+        self.sealed_sum += all;
+        self.sealed.push_back(Sealed { epoch, all, retained: 0 });
+    }
+
+    /// Everything up to `epoch` is published.
+    pub fn publish(&mut self, epoch: Epoch) -> Gone {
+        let mut gone = Gone::default();
+        while let Some(&first) = self.sealed.front().filter(|s| s.epoch <= epoch) {
+            self.sealed.pop_front();
+            gone.all += first.all;
+            gone.named += first.all.saturating_sub(first.retained);
+        }
+        self.sealed_sum -= gone.all;
+        gone
+    }
+
+    /// What is not published: of the open epoch, and of all sealed ones.
+    pub fn all(&self) -> (u64, u64) {
+        (self.open, self.sealed_sum)
+    }
+
+    /// What the sealed epochs up to `epoch` have.
+    pub fn upto(&self, epoch: Epoch) -> u64 {
+        self.sealed.iter().take_while(|s| s.epoch <= epoch).map(|s| s.all).sum()
+    }
+
+    /// As [`EpochCounts::all`], without what is retained.
+    pub fn named(&self) -> (u64, u64) {
+        (self.open, self.sealed.iter().map(|s| s.all.saturating_sub(s.retained)).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Prng;
+
+    use super::*;
+
+    /// Each thing by itself: the epoch that it counts for, and whether it was overwritten.
+    #[test]
+    fn counts_are_those_of_a_list_of_all_things() {
+        for seed in 0..50 {
+            let mut rng = Prng::new(seed);
+            let (mut counts, mut things) = (EpochCounts::default(), Vec::<(Epoch, bool)>::new());
+            let (mut published, mut open) = (Epoch(0), Epoch(1));
+            for _ in 0..300 {
+                match rng.below(10) {
+                    0..5 => {
+                        let n = rng.below(9);
+                        counts.add(n);
+                        things.extend((0..n).map(|_| (open, false)));
+                    }
+                    5..8 => {
+                        let live: Vec<usize> = (0..things.len()).filter(|&i| !things[i].1).collect();
+                        if live.is_empty() {
+                            continue;
+                        }
+                        let i = live[rng.below(live.len() as u64) as usize];
+                        counts.remove(1, things[i].0);
+                        things[i].1 = true;
+                        if things[i].0 == open {
+                            things.swap_remove(i);
+                        }
+                    }
+                    8 => {
+                        counts.seal(open);
+                        open = Epoch(open.0 + 1);
+                    }
+                    _ => {
+                        published = Epoch(published.0 + rng.below(u64::from(open.0 - published.0)) as u32);
+                        let (gone, stay): (Vec<_>, _) = things.into_iter().partition(|t| t.0 <= published);
+                        let named = gone.iter().filter(|t| !t.1).count() as u64;
+                        assert_eq!(counts.publish(published), Gone { all: gone.len() as u64, named });
+                        things = stay;
+                    }
+                }
+                let count = |f: &dyn Fn(&(Epoch, bool)) -> bool| things.iter().filter(|t| f(t)).count() as u64;
+                assert_eq!(counts.all(), (count(&|t| t.0 == open), count(&|t| t.0 < open)));
+                assert_eq!(counts.named(), (count(&|t| t.0 == open), count(&|t| t.0 < open && !t.1)));
+                let upto = Epoch(published.0 + (open.0 - published.0) / 2);
+                assert_eq!(counts.upto(upto), count(&|t| t.0 <= upto && t.0 < open));
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any more.
+//!
+//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' records are kept from then on, the journal's next place is noted; the next generation opens.
+//! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
+//! 3. Pages of the bucket table that say something new are written to their other slot.
+//! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
+//!    is written, twice. From now on replay begins at the noted place.
+//! 5. The changed pages are written into their other slots too; a page or a superblock that goes bad by itself loses nothing.
+//! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free. Those that a cut knows wait
+//!    for its end; younger ones, which are most of them while a round is long, do not.
+//!
+//! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
+
+use std::time::Duration;
+
+use base::{BLOCK, Buf, Generation, PoolAddr, RecordSeq, SliceList};
+use btree::{Freed, NodePtr, Tree, WriteOut};
+use format::cache::bucket::BucketRecord;
+use format::cache::superblock::CacheSuperblock;
+use format::node::RootPtr;
+use format::page::page_digest;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::checkpoint::pages::TablePage;
+use crate::device::health::Durable;
+use crate::device::table::encode_page;
+use crate::store::index::node_addr;
+use crate::store::journal::Place;
+
+/// Nodes serialised, or pages encoded, before others get a turn.
+const SLICE: usize = 32;
+/// Pages of the bucket table compared before others get a turn.
+const COMPARED: u32 = 4;
+/// Blocks of replaced nodes given back in one go.
+const GIVEN_BACK: usize = 256;
+/// For so long the pool may fail to commit before a checkpoint does.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// It is asked again after this time.
+const AGAIN: Duration = Duration::from_millis(200);
+
+struct Frozen {
+    tree: Tree,
+    generation: Generation,
+    freed: Freed,
+    place: Place,
+    /// The last record before the place.
+    last: RecordSeq,
+    epochs: (base::Epoch, base::Epoch),
+    staged: (u64, u64),
+    counted_from: base::Epoch,
+    /// The pool's commit of the staged blocks.
+    committed: Option<rt::JoinHandle<Result<()>>>,
+}
+
+impl Cache {
+    /// Runs checkpoints when asked.
+    pub(crate) async fn checkpointer(&self) {
+        while !self.0.health.is_closed() {
+            let wait = self.0.wakes.checkpoint.wait();
+            if !self.wants_checkpoint() {
+                wait.await;
+                continue;
+            }
+            if let Err(e) = self.checkpoint_now().await {
+                if self.check_failed().is_err() {
+                    return;
+                }
+                tracing::warn!(cache = %self.0.path, "a checkpoint has no room yet: {e}");
+                self.state().journal.room().refuse_clients(&e);
+                self.0.rt.sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Much has changed, or a checkpoint would make room that is short.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let much = self.state().index.changes.dirty() as u64 >= self.0.settings.dirty_nodes;
+        much || self.journal_wants_checkpoint() || self.would_give_back()
+    }
+
+    /// Room for nodes is short, and a checkpoint would give back what it replaces.
+    fn would_give_back(&self) -> bool {
+        self.wants_node_room() && self.state().index.changes.dirty() > 0
+    }
+
+    /// A checkpoint that begins now, or when the running one has ended.
+    pub(crate) async fn checkpoint_now(&self) -> Result<()> {
+        let _turn = loop {
+            self.check_failed()?;
+            match self.0.checkpointing.take() {
+                Some(turn) => break turn,
+                None => self.0.checkpointing.moved.wait().await,
+            }
+        };
+        self.write_crowded_journal().await?;
+        // The last that is waited for: nodes find room in what is free when it begins.
+        self.room_for_checkpoint().await?;
+        self.checkpoint().await.inspect_err(|e| self.fail(e))
+    }
+
+    /// A checkpoint makes room for those records only that are in the ring when it begins: where
+    /// room is short, all are brought there.
+    async fn write_crowded_journal(&self) -> Result<()> {
+        if self.journal_wants_checkpoint() {
+            let target = self.state().journal.pushed();
+            self.durable(target, Class::Commit).await?;
+        }
+        Ok(())
+    }
+
+    fn freeze(&self) -> Frozen {
+        let committed = self.staged_in(None).map(|_| {
+            let cache = self.clone();
+            self.0.rt.spawn(async move { cache.commit_staged().await })
+        });
+        let mut st = self.state_mut();
+        let st = &mut *st;
+        let (place, last) = st.journal.next_place();
+        st.buckets.freeze();
+        let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
+        let staged = st.buckets.staged_named();
+        let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
+        let index = &mut st.index;
+        let mut changes = index.changes.freeze();
+        st.nodes_left = changes.dirty() as u64;
+        Frozen {
+            tree: index.tree.clone(),
+            generation: changes.generation(),
+            freed: changes.take_freed(),
+            place,
+            last,
+            epochs,
+            staged,
+            counted_from,
+            committed,
+        }
+    }
+
+    async fn checkpoint(&self) -> Result<()> {
+        let mut frozen = self.freeze();
+        self.0.checkpointing.moved.notify();
+        let root = self.write_nodes(&frozen).await?;
+        let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
+        let pages = self.changed_pages(&freed).await;
+        self.write_pages(&frozen, &pages).await?;
+        self.flush_device(Class::Commit, "flush of a checkpoint").await?;
+        if let Some(committed) = frozen.committed.take() {
+            committed.await.unwrap_or_else(|| Err(crate::error::ended()))?;
+        }
+        let durable = self.write_superblock(&frozen, root, &pages).await?;
+        let generation = frozen.generation;
+        let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+        self.complete(durable, frozen, pages, freed);
+        self.give_back_nodes().await;
+        self.write_again(generation, &written).await
+    }
+
+    /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a halt, though, and then it has failed.
+    async fn commit_staged(&self) -> Result<()> {
+        let began = self.0.rt.now();
+        loop {
+            match self.0.pool.commit().await {
+                Ok(()) => return Ok(()),
+                Err(e) if self.0.pool.is_closed() || self.0.rt.now().since(began) > PATIENCE => return Err(e),
+                Err(e) => tracing::warn!("a checkpoint of the cache waits for the pool: {e}"),
+            }
+            self.0.rt.sleep(AGAIN).await;
+        }
+    }
+
+    async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
+        let mut out = WriteOut::new(&frozen.tree, frozen.generation);
+        loop {
+            // A run of neighbouring blocks, as long as there are nodes.
+            let left = self.state().nodes_left;
+            if left == 0 {
+                return Ok(out.root());
+            }
+            let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
+            // They have their room; others may count on what is left of it.
+            self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
+            let mut writes = Vec::new();
+            taken.in_flight = true;
+            for t in taken.iter() {
+                let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
+                let mut filled = 0u32;
+                while filled < t.len {
+                    let next = PoolAddr(t.addr.0 + u64::from(filled));
+                    let from = filled as usize * BLOCK;
+                    let mut st = self.state_mut();
+                    let written = out.next(&mut st.index.store, &mut || Some(next), &mut buf[from..from + BLOCK]);
+                    assert_eq!(written, Ok(Some(next)), "each changed node is written once, where it was offered");
+                    st.buckets.add_node(node_addr(next));
+                    filled += 1;
+                }
+                writes.push(self.write_at(self.offset_of(t.addr), buf));
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            taken.in_flight = false;
+            drop(taken);
+            outcome.map_err(|e| self.broken("write of the index", e))?;
+            self.0.rt.yield_now().await;
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: Buf) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
+        let (device, data) = (self.0.device.clone(), SliceList::from_iter([buf.freeze()]));
+        self.0.rt.spawn(async move { device.write(Class::Commit, offset, data).await })
+    }
+
+    /// The pages that say something else than on the device, and what. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it
+    /// replaced do not.
+    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<BucketRecord>)> {
+        for part in freed.chunks(GIVEN_BACK) {
+            {
+                let mut st = self.state_mut();
+                for node in part {
+                    let id = st.buckets.of(node_addr(node.addr));
+                    st.buckets.replace_node(id);
+                }
+            }
+            self.0.rt.yield_now().await;
+        }
+        let mut changed = Vec::new();
+        for page in 0..self.0.layout.pages() {
+            let records = self.state().buckets.frozen_page(page);
+            if records != self.0.checkpointer.borrow().pages[page as usize].records {
+                changed.push((page, records));
+            }
+            if page % COMPARED == COMPARED - 1 {
+                self.0.rt.yield_now().await;
+            }
+        }
+        self.state_mut().buckets.thaw();
+        changed
+    }
+
+    async fn write_pages(&self, frozen: &Frozen, pages: &[(u32, Vec<BucketRecord>)]) -> Result<()> {
+        for part in pages.chunks(SLICE) {
+            let mut writes = Vec::with_capacity(part.len());
+            for (page, records) in part {
+                let (slot, uuid) = {
+                    let cp = self.0.checkpointer.borrow();
+                    (1 - cp.pages[*page as usize].slot, cp.superblock.uuid)
+                };
+                let block = encode_page((uuid, *page, slot), records, frozen.generation, self.0.rt.bufs());
+                writes.push(self.write_at(self.0.layout.page_offset(*page, slot), block));
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it says is not lost.
+    async fn write_superblock(
+        &self,
+        frozen: &Frozen,
+        root: Option<RootPtr>,
+        pages: &[(u32, Vec<BucketRecord>)],
+    ) -> Result<Durable> {
+        {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            let generation_of = |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
+                Ok(_) => frozen.generation,
+                Err(_) => cp.pages[page].generation,
+            };
+            let all = (0..cp.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
+            let digest = all.fold(0, u64::wrapping_add);
+            let sb = &mut cp.superblock;
+            sb.generation = frozen.generation;
+            sb.root = root;
+            sb.replay_position = frozen.place.position;
+            sb.replay_sequence = frozen.place.sequence.0;
+            (sb.epoch, sb.cut) = frozen.epochs;
+            (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
+            sb.table_digest = digest;
+        }
+        self.write_next_superblock().await?;
+        self.write_next_superblock().await
+    }
+
+    async fn write_next_superblock(&self) -> Result<Durable> {
+        let (offset, block) = {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            cp.superblock.sequence += 1;
+            let mut block = self.0.rt.bufs().zeroed(BLOCK);
+            cp.superblock.encode(&mut block);
+            (CacheSuperblock::offset_of(cp.superblock.sequence), block)
+        };
+        let data = SliceList::from_iter([block.freeze()]);
+        self.write_durable(Class::Commit, offset, data, "write of the superblock").await
+    }
+
+    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<BucketRecord>)>, freed: Vec<NodePtr>) {
+        {
+            let mut cp = self.0.checkpointer.borrow_mut();
+            for (page, records) in pages {
+                let at = &mut cp.pages[page as usize];
+                *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, records };
+            }
+            cp.count += 1;
+        }
+        let mut st = self.state_mut();
+        st.index.tree.settle(&frozen.tree);
+        st.journal.forget_before(proof, frozen.place.sequence, frozen.last);
+        st.limbo.replaced(freed);
+        let durable = st.journal.durable();
+        st.buckets.journal_durable(durable);
+    }
+
+    /// Gives back the blocks of replaced nodes that nobody can be reading.
+    pub(crate) async fn give_back_nodes(&self) {
+        while self.state_mut().drain_limbo(GIVEN_BACK) {
+            self.0.rt.yield_now().await;
+        }
+    }
+
+    /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad, the other has the same.
+    async fn write_again(&self, generation: Generation, pages: &[u32]) -> Result<()> {
+        for part in pages.chunks(SLICE) {
+            let mut writes = Vec::with_capacity(part.len());
+            for &page in part {
+                let cp = self.0.checkpointer.borrow();
+                let TablePage { slot, records, .. } = &cp.pages[page as usize];
+                let id = (cp.superblock.uuid, page, 1 - slot);
+                let block = encode_page(id, records, generation, self.0.rt.bufs());
+                writes.push(self.write_at(self.0.layout.page_offset(page, 1 - slot), block));
+            }
+            let mut outcome = Ok(());
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn broken(&self, what: &str, e: base::IoError) -> PoolError {
+        PoolError::new(ErrorKind::Io, format!("cache device {}: {what}: {e}; restart forebay", self.0.path))
+    }
+}

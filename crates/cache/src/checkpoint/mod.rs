@@ -1,0 +1,5 @@
+//! Checkpoints: the index and the bucket table are made durable.
+
+#[allow(clippy::module_inception, reason = "the flow itself")]
+mod checkpoint;
+pub(crate) mod pages;

@@ -1,0 +1,96 @@
+//! The slots of superblocks: which one counts.
+//!
+//! A checkpoint writes two superblocks of its generation, the second when the first is durable, and only then overwrites what the
+//! checkpoint before needed. So a crash spoils one slot at most, one bad sector loses nothing, and two bad slots in a row where the
+//! next checkpoint's pair would stand may hide one that has ended: then the older one is not believed.
+
+use format::FormatError;
+use format::cache::superblock::{CacheSuperblock, SLOTS};
+use pool::{ErrorKind, PoolError, Result};
+use queue::{Class, Device};
+
+use crate::device::file::CacheFile;
+
+/// What stands in a slot.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    Whole(CacheSuperblock),
+    /// It cannot be read, or is damaged.
+    Bad(String),
+    /// No superblock was ever written there.
+    Empty(String),
+}
+
+impl Slot {
+    /// What a block is that was read, or could not be. Error: a superblock that is whole, and not for this program.
+    pub fn of(read: std::result::Result<&[u8], String>) -> std::result::Result<Slot, FormatError> {
+        let block = match read {
+            Ok(block) => block,
+            Err(why) => return Ok(Slot::Bad(why)),
+        };
+        match CacheSuperblock::decode(block) {
+            Ok(sb) => Ok(Slot::Whole(sb)),
+            Err(e @ (FormatError::Version { .. } | FormatError::Features { .. } | FormatError::Older(_))) => Err(e),
+            Err(e) if block.iter().all(|&b| b == 0) => Ok(Slot::Empty(e.to_string())),
+            Err(e) => Ok(Slot::Bad(e.to_string())),
+        }
+    }
+
+    fn whole(&self) -> Option<&CacheSuperblock> {
+        if let Slot::Whole(sb) = self { Some(sb) } else { None }
+    }
+
+    fn why(&self) -> Option<&str> {
+        if let Slot::Bad(why) | Slot::Empty(why) = self { Some(why) } else { None }
+    }
+}
+
+/// The newest one.
+pub(crate) fn newest(slots: &[Slot]) -> Option<&CacheSuperblock> {
+    slots.iter().filter_map(Slot::whole).max_by_key(|sb| sb.sequence)
+}
+
+/// True if a whole pair that is newer than `best` may have stood where slots are bad.
+pub(crate) fn newer_may_be_lost(slots: &[Slot], best: &CacheSuperblock) -> bool {
+    let at = |n: u64| &slots[((best.sequence + n) % SLOTS) as usize];
+    let bad = |n: u64| matches!(at(n), Slot::Bad(_));
+    // The next pair begins behind that of `best`, which may be the first or the second of it.
+    let (first, second) = match at(SLOTS - 1) {
+        Slot::Whole(before) => {
+            let pair = before.sequence + 1 == best.sequence && before.generation == best.generation;
+            (!pair && best.sequence > 1, pair || best.sequence == 1)
+        }
+        Slot::Empty(_) => (best.sequence > 1, best.sequence == 1),
+        Slot::Bad(_) => (true, true),
+    };
+    second && bad(1) && bad(2) || first && bad(2) && bad(3)
+}
+
+/// Reads all slots.
+pub(crate) async fn read_slots(path: &str, device: &Device) -> Result<Vec<Slot>> {
+    let mut slots = Vec::new();
+    for slot in 0..SLOTS {
+        let read = device.read_blocks(Class::Commit, CacheSuperblock::offset_of(slot), 1).await;
+        let slot = Slot::of(read.get(0).map_err(|e| e.to_string()));
+        slots.push(slot.map_err(|e| PoolError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
+    }
+    Ok(slots)
+}
+
+/// The newest superblock that counts.
+pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result<CacheSuperblock> {
+    let slots = read_slots(&file.path, device).await?;
+    let Some(best) = newest(&slots) else {
+        let why = slots.iter().find_map(Slot::why).unwrap_or_default();
+        return Err(PoolError::new(ErrorKind::Foreign, format!("{} holds no cache of Forebay: {why}", file.path)));
+    };
+    if newer_may_be_lost(&slots, best) {
+        let text = format!(
+            "{}: the cache's superblocks behind number {} are bad, two in a row: a newer checkpoint may have been there, and this one \
+             does not count then; try again, restore the device, or go on from the pool's older image without the cache: --forget-cache",
+            file.path, best.sequence
+        );
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    Ok(best.clone())
+}

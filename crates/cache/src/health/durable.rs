@@ -1,0 +1,66 @@
+//! The end of the use of a cache device that has failed ([`crate::device::health`]).
+
+use base::SliceList;
+use pool::{PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::device::health::Durable;
+
+impl Cache {
+    /// Makes all writes that completed before durable.
+    pub(crate) async fn flush_device(&self, class: Class, what: &str) -> Result<Durable> {
+        self.0.barrier.flush(class, what).await.inspect_err(|e| self.fail(e))
+    }
+
+    /// Writes a block, and makes it durable; what was written before may be or not.
+    pub(crate) async fn write_durable(
+        &self,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+        what: &str,
+    ) -> Result<Durable> {
+        self.0.barrier.write(class, offset, data, what).await.inspect_err(|e| self.fail(e))
+    }
+
+    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and
+    /// it is told of nothing else.
+    pub fn has_failed(&self) -> bool {
+        self.0.health.has_failed()
+    }
+
+    pub(crate) fn check_failed(&self) -> Result<()> {
+        self.0.health.check()
+    }
+
+    /// Fails when the cache is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.0.health.check_open()
+    }
+
+    /// The cache device is of no use any more: nothing that needs it goes on.
+    pub(crate) fn fail(&self, e: &PoolError) {
+        self.0.health.fail(e);
+        self.state().journal.room().wake_all();
+        self.set_aside_if_failed();
+        self.0.wakes.all();
+        self.0.admission.wake();
+        self.0.flushing.moved.notify();
+        self.0.checkpointing.moved.notify();
+    }
+
+    /// Sets a cache that has failed aside, once the pool has everything.
+    pub(crate) fn set_aside_if_failed(&self) {
+        if self.has_failed() && !self.is_aside() && self.all_written_back() {
+            // The next commit says that there is no cache; whatever it still holds never counts again.
+            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool goes on alone, and slower; attach another");
+            self.0.health.set_aside();
+            self.0.pool.drop_cache();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "durable_tests.rs"]
+mod tests;

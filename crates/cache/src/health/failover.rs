@@ -1,0 +1,173 @@
+//! A cache that has failed while it held what the pool lacks: the pool goes on, for all volumes that do not write back.
+//!
+//! Its journal cannot be written any more, so it never learns of the clean blocks that were dropped from its index for direct writes. The next time that it is opened they
+//! would be there again, and hide newer blocks of the pool. Therefore:
+//!
+//! 1. From the moment at which it has failed, every commit of the pool says in the superblock that no clean key of this cache counts ([`Cache::last_word`]).
+//!    Dirty and staged keys count as ever: only volumes that write back have any, and the pool is not written to for these but by rounds, which end when the
+//!    journal cannot be written.
+//! 2. Volumes that do not write back are served by the pool alone, so nobody asks its index of them again in this life.
+//! 3. When it is opened again, all clean keys are dropped before it serves anybody ([`Cache::drop_all_clean`]). Only when a checkpoint without them is durable
+//!    does the pool take its word back.
+//!
+//! A power cut in between finds the pool's word, and the keys that the last checkpoint has: a key that was clean is still clean, its bucket's counter is that
+//! checkpoint's, and all of it is done again. Buckets that became empty may hold nodes by then that no checkpoint knows of; nobody reads them as data.
+//!
+//! **What no word can replace** is the announcement of staged blocks ([`crate::io::past`]). If it is not durable when the cache fails, no commit of the pool may
+//! have these blocks, and none ends well any more.
+
+use base::Lba;
+use btree::Cursor;
+use pool::{CacheMark, ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::error::malformed;
+use crate::store::index::{Body, Extent};
+
+impl Cache {
+    /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.
+    pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
+        let (lacks, untold) = {
+            let st = self.state();
+            let durable = st.journal.durable();
+            (durable < st.announced, st.health.has_failed() || durable < st.drops_need)
+        };
+        if lacks {
+            let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
+            let text = format!(
+                "the cache's journal cannot be written any more, and lacks what volumes that write back have put into the pool: nothing is committed before a restart{why}"
+            );
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        Ok(Some(self.mark(untold)))
+    }
+
+    /// Drops all keys of blocks that the pool has, and has the pool trust the clean keys that come. While the cache is being opened: nothing else runs, and the
+    /// journal is empty.
+    pub(crate) async fn drop_all_clean(&self) -> Result<()> {
+        let mut cursor = Cursor::new(&[0], None);
+        let (mut more, mut dropped) = (true, 0);
+        while more {
+            let clean = self.next_clean(&mut cursor, &mut more).await?;
+            for e in clean {
+                let range = (e.lba, Lba(e.end()));
+                // Not journaled: after a crash it is there again, and dropped again.
+                self.resident(Class::Commit, |st| {
+                    if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
+                        dropped += e.len();
+                    }
+                    st.change_clean(e.volume, range, &[])
+                })
+                .await?;
+            }
+            let changed = self.state().index.changes.dirty() as u64;
+            if changed >= self.0.settings.dirty_nodes {
+                self.make_room_for_nodes()?;
+                self.checkpoint_now().await?;
+            }
+            self.0.rt.yield_now().await;
+        }
+        self.make_room_for_nodes()?;
+        self.checkpoint_now().await?;
+        self.0.pool.clean_keys_dropped();
+        tracing::warn!(
+            cache = %self.0.path, blocks = dropped,
+            "the cache had failed, and the pool went on without it: its clean blocks were dropped"
+        );
+        Ok(())
+    }
+
+    /// The next leaf's keys of blocks that the pool has, and those that say nothing any more.
+    async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<Extent>> {
+        self.resident(Class::Commit, |st| {
+            let (mut clean, mut bad) = (Vec::new(), false);
+            *more =
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
+                    Some(e) if st.index.published >= e.written.unwrap_or_default() => clean.push(e),
+                    Some(_) => {}
+                    None => bad = true,
+                })?;
+            if bad {
+                return Err(malformed().into());
+            }
+            Ok(clean)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{BLOCK, Crc, VolumeId};
+    use pool::Pool;
+
+    use super::*;
+    use crate::check::tests::{Lab, settings};
+    use crate::io::past::staged_extents;
+
+    fn broken() -> PoolError {
+        PoolError::new(ErrorKind::Io, "broken")
+    }
+
+    /// What a failure of the cache, with dirty blocks in it, meets.
+    #[derive(Clone, Copy)]
+    struct Case {
+        /// Staged blocks were announced before,
+        announced: bool,
+        /// durably.
+        durable: bool,
+        /// The first commit comes when the cache is closed.
+        late: bool,
+    }
+
+    /// Returns how a commit of the pool ends after the failure, and what the pool says of clean keys when it is opened again.
+    fn commit(case: Case) -> (Result<()>, bool) {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let every = std::time::Duration::from_secs(3600);
+            let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
+            let (pool, _) = Pool::open(&rt, files.clone(), slow).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let (a, b) = (pool.find_volume("a").unwrap().id, pool.find_volume("b").unwrap().id);
+            let staged = |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
+            let mut room = cache.room_for_request(2, 1).await.unwrap();
+            assert!(!case.announced || cache.announce(&mut room, &staged(a)));
+            if case.durable {
+                cache.flush().await.unwrap();
+            }
+            cache.fail(&broken());
+            assert!(
+                !cache.is_aside() && !cache.announce(&mut room, &staged(a)),
+                "what is announced now is never durable"
+            );
+            let mut block = rt.bufs().take(BLOCK);
+            block.fill(5);
+            pool.write(b, Lba(90), &block.freeze()).await.unwrap();
+            let mut outcome = if case.late { Ok(()) } else { pool.commit().await };
+            cache.close().await.unwrap_err();
+            drop(cache);
+            outcome = outcome.and(pool.close().await);
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            (outcome, pool.clean_void())
+        })
+    }
+
+    #[test]
+    fn commits_go_on_when_the_cache_has_failed() {
+        for (announced, late) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (outcome, void) = commit(Case { announced, durable: announced, late });
+            assert!(outcome.is_ok() && void, "announced {announced}, late {late}: {outcome:?}, {void}");
+        }
+    }
+
+    #[test]
+    fn commits_wait_for_what_was_announced_whatever_happens() {
+        for late in [false, true] {
+            let (outcome, _) = commit(Case { announced: true, durable: false, late });
+            let e = outcome.unwrap_err();
+            assert!(e.kind == ErrorKind::Io && e.to_string().contains("nothing is committed before a restart"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What happens when the cache device fails.
+
+mod durable;
+mod failover;

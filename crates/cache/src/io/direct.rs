@@ -1,0 +1,177 @@
+//! Writes that go past the cache, straight to the pool: of volumes that write through or around it.
+//!
+//! **Coherence.** What the cache has of the range is dropped first, and a read that begins before the pool has the new blocks is not kept. The drop is in the
+//! journal, and no commit of the pool becomes durable before the journal is: after a crash a block that the cache still has is therefore no older than the
+//! pool's. Such a volume has nothing dirty here; switching to these modes sees to that. A cache that has failed is not asked any more by such volumes
+//! ([`crate::health::failover`]).
+
+use std::rc::Rc;
+
+use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
+use format::cache::journal::blocks_for;
+use pool::{CacheMark, ErrorKind, Journal, JournalDurable, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::cache::Inner;
+use crate::store::promotions::MAX_BLOCKS;
+use crate::store::room::nodes_for;
+
+impl Journal for Inner {
+    fn make_durable(self: Rc<Self>) -> JournalDurable {
+        Box::pin(async move { Cache(self).records_durable().await })
+    }
+}
+
+impl Cache {
+    /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.
+    pub async fn write_direct(&self, volume: VolumeId, lba: Lba, data: &Slice, keep: bool) -> Result<()> {
+        let mut at = 0;
+        while at < data.len() {
+            let n = (data.len() - at).min(MAX_BLOCKS as usize * BLOCK);
+            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), keep).await?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    async fn write_direct_step(&self, volume: VolumeId, lba: Lba, data: Slice, keep: bool) -> Result<()> {
+        let blocks = (data.len() / BLOCK) as u64;
+        let sequential = self.0.written.follow(volume, lba, blocks);
+        let end = lba.plus(blocks);
+        self.begin_direct(volume, (lba, end), false).await?;
+        let outcome = self.0.pool.write(volume, lba, &data).await;
+        let kept = {
+            let mut st = self.state_mut();
+            st.promotions.end_direct(volume, lba, end);
+            if sequential || !keep {
+                st.stats.bypassed += blocks;
+            }
+            if outcome.is_ok() && keep && !sequential {
+                Cache::begin_keeping(&mut st, volume, lba, blocks)
+            } else {
+                None
+            }
+        };
+        if let Some(key) = kept {
+            self.keep(key, SliceList::from_iter([data]));
+        }
+        outcome
+    }
+
+    /// Unmaps blocks in the pool.
+    pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.begin_direct(volume, (lba, end), false).await?;
+        let outcome = self.0.pool.discard(volume, lba, end).await;
+        self.state_mut().promotions.end_direct(volume, lba, end);
+        outcome
+    }
+
+    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
+    /// of that. To be called [between rounds](Cache::between_rounds).
+    pub async fn change_direct(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        change: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        self.begin_direct(volume, (lba, end), true).await?;
+        let outcome = change.await;
+        self.state_mut().promotions.end_direct(volume, lba, end);
+        outcome
+    }
+
+    /// Drops what the cache has of the range, and keeps reads of it from being kept until [`crate::store::promotions::Promotions::end_direct`].
+    async fn begin_direct(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
+        self.0.last_request.set(self.0.rt.now());
+        self.state_mut().promotions.begin_direct(volume, lba, end);
+        let dropped = self.drop_clean(volume, (lba, end), between_rounds).await;
+        if dropped.is_err() {
+            self.state_mut().promotions.end_direct(volume, lba, end);
+        }
+        dropped
+    }
+
+    async fn drop_clean(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let mut room = if between_rounds {
+                self.room_between_rounds().await?
+            } else {
+                self.room_for_request(blocks_for(1, 0), nodes_for(SLICE as u64)).await?
+            };
+            let upto = self
+                .resident(Class::Foreground, |st| {
+                    // What was dropped after the last entry of the journal nobody would know of.
+                    self.check_open()?;
+                    let old = st.index.overlapping(&st.buckets, volume, (at, end), SLICE)?;
+                    let upto = match old.last() {
+                        Some(last) if old.len() >= SLICE => Lba(last.end().min(end.0)),
+                        _ => end,
+                    };
+                    if old.is_empty() {
+                        return Ok(upto);
+                    }
+                    if old.iter().any(|e| st.index.unpublished(e).is_some()) {
+                        let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
+                        return Err(PoolError::new(ErrorKind::Invalid, text).into());
+                    }
+                    st.change(&mut room, volume, (at, upto), &[])?;
+                    // Stale keys too: the record that made them stale may not be durable.
+                    st.hold_commits();
+                    Ok(upto)
+                })
+                .await?;
+            at = upto;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the journal has to know before the pool: what the cache dropped for direct writes, and what was announced of staged blocks. Every
+    /// commit of the pool waits for it. Returns what is durable then.
+    pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
+        let target = self.state().drops_need.max(self.state().announced);
+        if self.0.health.is_aside() {
+            return Ok(None);
+        }
+        let outcome = self.durable(target, Class::Commit).await;
+        if self.0.health.is_aside() {
+            // Set aside meanwhile: the commit that waits says so too.
+            return Ok(None);
+        }
+        if self.has_failed() {
+            // Also if that was durable: what was changed since went past the cache, and it was not told.
+            return self.last_word();
+        }
+        outcome?;
+        Ok(Some(self.mark(false)))
+    }
+
+    /// What the pool's superblock says of this cache.
+    pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
+        let uuid = self.0.checkpointer.borrow().superblock.uuid;
+        CacheMark { uuid, entry: self.state().journal.durable_entry().0, clean_void }
+    }
+
+    /// True if the pool has all of a volume.
+    pub fn is_written_back(&self, volume: VolumeId) -> bool {
+        let st = self.state();
+        let last = st.dirty_until.get(&volume).copied().unwrap_or(st.dirty_at_open);
+        last <= st.index.published
+    }
+
+    /// True if the pool has everything.
+    pub(crate) fn all_written_back(&self) -> bool {
+        let st = self.state();
+        let last = st.dirty_until.values().copied().fold(st.dirty_at_open, Epoch::max);
+        last <= st.index.published
+    }
+
+    /// True if the cache has failed while it held nothing that the pool lacks, or is being detached and was closed: the pool goes on alone.
+    pub fn is_aside(&self) -> bool {
+        self.0.health.is_aside()
+    }
+}
+
+/// Extents dropped in one step.
+const SLICE: usize = 64;

@@ -1,0 +1,122 @@
+//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device. Who has written past the cache waits for a commit of
+//! the pool too, side by side.
+
+use base::{IoError, RecordSeq, SliceList, VolumeId};
+use pool::{ErrorKind, PoolError, Result};
+use queue::{Class, Device};
+
+use crate::Cache;
+
+impl Cache {
+    /// Makes all writes that completed before durable.
+    pub async fn flush(&self) -> Result<()> {
+        self.flush_of(None).await
+    }
+
+    /// Makes all writes of a volume that completed before durable.
+    pub async fn flush_volume(&self, volume: VolumeId) -> Result<()> {
+        self.0.written.flushed(volume);
+        self.flush_of(Some(volume)).await
+    }
+
+    async fn flush_of(&self, volume: Option<VolumeId>) -> Result<()> {
+        let staged = self.staged_in(volume).map(|_| {
+            let pool = self.0.pool.clone();
+            self.0.rt.spawn(async move { pool.commit().await })
+        });
+        let target = self.state().journal.pushed();
+        let outcome = self.durable(target, Class::Foreground).await;
+        match staged {
+            Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::error::ended()))),
+            None => outcome,
+        }
+    }
+
+    /// Waits until the journal's record `target`, and all before it, is durable, with what
+    /// these records are about. That takes the device and nothing else: all who wait share one
+    /// entry and one flush, and its room is held.
+    pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
+        loop {
+            if self.state().journal.durable() >= target {
+                return Ok(());
+            }
+            self.check_failed()?;
+            match self.0.flushing.take() {
+                Some(_turn) => self.group_commit(class).await?,
+                None => self.0.flushing.moved.wait().await,
+            }
+        }
+    }
+
+    async fn group_commit(&self, class: Class) -> Result<()> {
+        let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
+        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
+            // All records were taken by group commits before, and each of these made them durable
+            // or ended the cache. Else who asks would ask for ever.
+            let st = self.state();
+            assert!(st.journal.durable() >= st.journal.pushed(), "records that nobody made durable");
+            return Ok(());
+        };
+        let mut writes = Vec::with_capacity(ready.len());
+        for entry in ready {
+            for offset in entry.offsets {
+                let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
+                writes.push(self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await }));
+            }
+        }
+        let mut outcome = Ok(());
+        for write in writes {
+            outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
+        }
+        if let Err(e) = outcome {
+            let text = format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
+            let e = PoolError::new(ErrorKind::Io, text);
+            self.fail(&e);
+            return Err(e);
+        }
+        let durable = self.flush_device(class, "flush of the journal").await?;
+        let mut st = self.state_mut();
+        st.journal.note_durable(durable, last.0, last.1);
+        let durable = st.journal.durable();
+        st.buckets.journal_durable(durable);
+        Ok(())
+    }
+
+    /// Half of the ring is taken.
+    pub(crate) fn journal_is_crowded(&self) -> bool {
+        let (used, all) = self.state().journal.usage();
+        used * 2 >= all
+    }
+
+    /// The same, or somebody waits for room in the ring that a checkpoint would make.
+    pub(crate) fn journal_wants_checkpoint(&self) -> bool {
+        let st = self.state();
+        let waited_for = st.journal.room().has_line() && st.journal.room().wants_checkpoint(st.journal.blocks());
+        drop(st);
+        waited_for || self.journal_is_crowded()
+    }
+
+    /// Makes what was written durable from time to time, also if nobody asks, so that replay has little to verify and buckets become free.
+    pub(crate) async fn journal_clock(&self) {
+        while !self.0.health.is_closed() {
+            self.0.rt.sleep(self.0.settings.journal_interval).await;
+            let target = self.state().journal.pushed();
+            if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
+                return;
+            }
+            if let Err(e) = self.write_watermark().await {
+                tracing::warn!(cache = %self.0.path, "the journal's watermark was not written, tried again with the next tick: {e}");
+            }
+            self.give_back_nodes().await;
+            self.watch_age();
+        }
+    }
+}
+
+/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written is of no use any more.
+async fn write_entry(device: &Device, class: Class, offset: u64, data: SliceList) -> std::result::Result<(), IoError> {
+    match device.write(class, offset, data.clone()).await {
+        Err(e) if !e.is_gone() => device.write(class, offset, data).await,
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,253 @@
+//! Writes of some sectors of a block, without a read of the pool.
+//!
+//! What was written is kept by sectors of 512 bytes: a *part*, a block of a bucket in which only some sectors count, with their set in the key. A later write to
+//! the block is merged with what the cache has of it, which costs at most a read of the cache device. The rest of the block is what the pool's published
+//! image has; all that is newer is in the part, so whoever needs the whole block lays the part over that image:
+//!
+//! - a read does, and the block is entered as a whole then, so that the next read needs no pool;
+//! - a pass of write-back does, many at once ([`crate::writeback::pass`]).
+//!
+//! **Over staged blocks.** What is newer than the image may be in the pool already, in a staging volume ([`crate::io::past`]). It is not read either: the part says in
+//! which epoch the block was staged, and its checksum, and is laid over that until the epoch is published. Replay takes such a part only if the pool has
+//! that block: else the write that it was laid over is lost, and with it this one, which nobody flushed.
+//!
+//! **Published.** A part of a published epoch counts as absent: the pool has the whole block. To lay it over the image once more changes nothing, so nobody has to
+//! look at whether it was published while the pool was being read. It has to be the same key still, though: of a block that was written anew meanwhile, a newer image may
+//! have been read.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, CacheAddr, Crc, Lba, Sectors, Slice, SliceList, VolumeId};
+use format::cache::index::{Cover, StagedBelow};
+use format::cache::journal::blocks_for;
+use pool::{Result, Step};
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::error::ended;
+use crate::io::read::Part;
+use crate::space::take::Pinned;
+use crate::store::index::{Body, Crcs, Extent};
+use crate::store::room::{Room, Share, nodes_for};
+use crate::store::state::State;
+use crate::store::taken::extents;
+
+/// What is known of a block: some sectors of it, the others are zeros here.
+#[derive(Clone)]
+pub struct BlockPart {
+    /// The sectors that count.
+    pub sectors: Sectors,
+    /// A block.
+    pub data: Slice,
+    /// Where the others are, if not in the pool's published image.
+    pub(crate) below: Option<StagedBelow>,
+}
+
+impl BlockPart {
+    /// All of a block.
+    pub fn whole(data: Slice) -> BlockPart {
+        BlockPart { sectors: Sectors::ALL, data, below: None }
+    }
+
+    /// What of it counts.
+    fn cover(&self) -> Cover {
+        if self.sectors.is_all() { Cover::ALL } else { Cover { sectors: self.sectors, below: self.below } }
+    }
+}
+
+/// A key that a part was found by.
+type Found = (CacheAddr, Crcs, Cover);
+
+impl Cache {
+    /// Writes `data` at byte `at` of a block, none other of which may be written meanwhile. `known`: what is known of the block, from the write before;
+    /// returns what is known now.
+    pub async fn write_part(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        at: usize,
+        data: &Slice,
+        known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
+        let mut before = match known {
+            Some(known) => known,
+            None => self.part_of(volume, lba).await?,
+        };
+        let covered = Sectors::covered(at, data.len());
+        let sectors = before.sectors.with(covered);
+        if !sectors.has(Sectors::touched(at, data.len())) {
+            // A sector is written in part: what else is in it has to be known.
+            let mut whole = self.read_step(volume, lba, 1, false).await?;
+            before = BlockPart::whole(whole.pop().ok_or_else(ended)?);
+        }
+        let mut block = self.0.rt.bufs().take(BLOCK);
+        block.copy_from_slice(&before.data);
+        block[at..at + data.len()].copy_from_slice(data);
+        let (sectors, data) = (before.sectors.with(covered), block.freeze());
+        let now = BlockPart { sectors, data, below: before.below };
+        self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
+        self.state_mut().stats.parts += u64::from(!now.sectors.is_all());
+        Ok(now)
+    }
+
+    /// What the cache has of a block.
+    async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
+        let whole = |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
+        let mut pieces = self.plan(volume, lba, 1).await?;
+        let piece = pieces.pop().ok_or_else(ended)?;
+        let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
+        let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
+        match piece.part {
+            Part::Pool => Ok(none(None)),
+            Part::Zeros => Ok(BlockPart::whole(zeros())),
+            Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
+            Part::Bucket { addr, crcs, dirty, cover } => {
+                let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
+                drop(piece.pin);
+                match data {
+                    Ok(data) => Ok(BlockPart { sectors: cover.sectors, data, below: cover.below }),
+                    Err(bad) => whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, bad)).await?),
+                }
+            }
+        }
+    }
+
+    /// Reads a block of which a pinned bucket has some sectors, and the pool the others.
+    pub(crate) async fn read_part(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        (part, pin): (Found, Option<Pinned>),
+        sequential: bool,
+    ) -> Result<SliceList> {
+        let (cache, below) = (self.clone(), part.2.below);
+        let image = self.0.rt.spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
+        let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
+        drop(pin);
+        let image = image.await.unwrap_or_else(|| Err(ended()));
+        let mine = match mine {
+            Ok(mine) => mine,
+            Err(bad) => return self.read_again(volume, lba, 1, part.0, true, bad).await,
+        };
+        let whole = self.laid_over(&mine, part.2.sectors, image?)?;
+        let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;
+        if same.is_none() {
+            return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
+        }
+        self.state_mut().stats.misses += 1;
+        self.complete_part((volume, lba), part, whole.clone());
+        Ok(SliceList::from_iter([whole]))
+    }
+
+    /// What a part lies over: a staged block, or the pool's published image.
+    async fn read_below(
+        &self,
+        class: Class,
+        (volume, lba): (VolumeId, Lba),
+        below: Option<StagedBelow>,
+    ) -> Result<SliceList> {
+        match below.filter(|b| b.epoch > self.state().index.published) {
+            Some(below) => self.read_staged(volume, below.epoch, lba, 1).await,
+            None => self.0.pool.read_for(class, volume, lba, 1).await,
+        }
+    }
+
+    /// A whole block: sectors of `mine`, and what the image of the pool has of the others.
+    pub(crate) fn laid_over(&self, mine: &[u8], sectors: Sectors, image: SliceList) -> Result<Slice> {
+        let mut whole = self.0.rt.bufs().take(BLOCK);
+        whole.copy_from_slice(image.first().ok_or_else(ended)?);
+        sectors.copy(mine, &mut whole);
+        Ok(whole.freeze())
+    }
+
+    /// Has a block that was read entered as a whole, if there is time and room for it.
+    fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
+        // A part that a writer under way has merged before, and enters later, would replace the whole
+        // block. It is of no use where the pool loses what it lies over, and the whole one is needed.
+        let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
+        if self.is_hungry() || !self.state().promotions.may_run() || may_be_lost {
+            return;
+        }
+        let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
+        self.state_mut().promotions.run();
+        let cache = self.clone();
+        self.0.rt.detach(async move {
+            if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
+                tracing::debug!("a block that was completed was not kept: {e}");
+            }
+            cache.state_mut().promotions.ran();
+        });
+    }
+
+    async fn enter_whole(
+        &self,
+        mut room: Room,
+        (volume, lba): (VolumeId, Lba),
+        part: &Found,
+        whole: Slice,
+    ) -> Result<()> {
+        let mut taken = self.take_some(Stream::Promoted, 1);
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let mut outcome = self.write_taken(&mut taken, &whole, Class::Commit).await;
+        if outcome.is_ok() {
+            let crcs: Crcs = block_crcs(&whole).collect();
+            outcome = self
+                .resident(Class::Commit, |st| {
+                    let open = st.buckets.epoch();
+                    // What belongs to a cut stays as it is.
+                    if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
+                        let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
+                        st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
+                        st.stats.completed += 1;
+                    }
+                    Ok(())
+                })
+                .await;
+        }
+        outcome
+    }
+
+    /// Drops the key of a part that is published, as the pool has the whole block. Its bucket counts the block, so the journal is told.
+    pub(crate) async fn drop_published_part(&self, part: &Extent) -> Result<()> {
+        let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
+        let found = (*addr, crcs.clone(), *cover);
+        let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
+        self.resident(Class::Commit, |st| {
+            let same = st.same_part(part.volume, part.lba, &found)?;
+            if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
+                st.change(&mut room, part.volume, (part.lba, part.lba.plus(1)), &[])?;
+                st.hold_commits();
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// What a pass carries of an extent that it has read: whole blocks and their checksums.
+    pub(crate) async fn carried(&self, part: &Extent, data: Slice) -> Result<(Slice, Vec<Crc>)> {
+        let Body::Data { crcs, cover, .. } = &part.body else { unreachable!("only data is read") };
+        if cover.is_all() {
+            return Ok((data, crcs.to_vec()));
+        }
+        let image = self.read_below(Class::Commit, (part.volume, part.lba), cover.below).await?;
+        let whole = self.laid_over(&data, cover.sectors, image)?;
+        let crcs = block_crcs(&whole).collect();
+        Ok((whole, crcs))
+    }
+}
+
+impl State {
+    /// The extent of a block, if it is the part that was found before.
+    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<Extent>> {
+        let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
+        let same = |e: &Extent| match &e.body {
+            Body::Data { addr, crcs, cover, .. } => (addr, crcs, cover) == (&part.0, &part.1, &part.2),
+            _ => false,
+        };
+        Ok(found.into_iter().next().filter(|e| e.is_part() && same(e) && !e.is_stale(&self.buckets)))
+    }
+}
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+mod tests;

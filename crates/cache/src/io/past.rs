@@ -1,0 +1,318 @@
+//! Writes of a volume that writes back, past the buckets: long streams, and large requests while the cache device is late.
+//!
+//! Their data goes to the pool at once, into the staging volume of the volume and the open epoch, and a *staged* key into the index; from there on they are
+//! writes like all others: dirty until a round publishes their epoch, replaced by what comes later.
+//!
+//! **Order.** A pool that is written to may commit at any time, and a commit must not know of staged blocks of which the journal does not: had the journal only
+//! an older record of them, with other checksums, replay would take what was flushed for lost. So the record is *announced*: it enters the journal before the
+//! pool is written to, and every commit that freezes after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
+//! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
+//!
+//! **Once.** While a staged key names a block of an epoch, or a part of a block lies over it
+//! ([`crate::io::parts`]), the block is not written again in this epoch: such a write goes through the
+//! cache. Were it written again in place, the pool could commit the new block before the key of it
+//! is entered. A checkpoint that was taken in between has the old key, and replay begins behind the
+//! record that announced the new block: what was flushed would count as lost.
+//!
+//! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
+//! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
+//! that follow them when the pool has the data, have room of their own before anything begins
+//! ([`crate::store::room`]).
+//!
+//! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the
+//! pool has committed.
+//!
+//! **Late.** A disk may be busy for long with what others want of it. While the cache has room, a write past it must not be slower than one through it. So if the
+//! pool does not answer in time, the same data goes through the cache, and the client is answered when that is done; no key of the staged blocks is entered, and they
+//! go with their staging volume. Then no other goes past before the pool has answered that one, and from then on one at a time, more with each that is in time
+//! ([`Window`]). Where the cache has no room the pool's speed is what there is, and nobody is overtaken.
+//!
+//! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for the writes under way here, and none begins meanwhile.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Lba, Slice, VolumeId};
+use format::cache::index::MAX_EXTENT_BLOCKS;
+use format::cache::journal::blocks_for;
+use pool::Result;
+use queue::Class;
+use rt::sync::within;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::io::window::{InWindow, UnderWay};
+use crate::policy::seal::STAGED_PER_BLOCK;
+use crate::store::index::{Body, Extent};
+use crate::store::room::{Room, nodes_for};
+use crate::store::state::State;
+
+/// Blocks of one write to a staging volume.
+pub(crate) const STEP_BLOCKS: u64 = 256;
+/// Requests of fewer blocks go through the cache: a disk behind it is slow with them, whether they are a stream or not.
+const LEAST_BLOCKS: u64 = (64 << 10) / BLOCK_U64;
+/// For so long the pool may take to write past the cache, and so much longer for each block, before the cache, if it has room, does it instead.
+const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE_PER_BLOCK: Duration = Duration::from_micros(20);
+/// How far a write past the cache is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// The pool has not answered.
+    Writing,
+    /// Its key is being entered.
+    Entering,
+    /// The same data went through the cache: no key of this one is entered.
+    Overtaken,
+}
+
+/// A write past the cache, when it was announced.
+struct Step {
+    cache: Cache,
+    range: (VolumeId, Lba, Lba),
+    staging: VolumeId,
+    epoch: Epoch,
+    new: SmallVec<[Extent; 4]>,
+    /// For the records of its key.
+    room: Room,
+    at: Rc<Cell<At>>,
+    _under_way: UnderWay,
+    _in_window: InWindow,
+}
+
+impl Step {
+    /// False: it is not in the cache's index, and has to go through the cache.
+    async fn run(mut self, data: Slice) -> Result<bool> {
+        let (volume, lba, end) = self.range;
+        let pool = self.cache.0.pool.clone();
+        let written = pool.write(self.staging, lba, &data).await;
+        if self.at.get() == At::Overtaken {
+            self._in_window.overtaken = true;
+            return Ok(true);
+        }
+        if let Err(e) = written {
+            tracing::debug!("volume {volume}: not written past the cache: {e}");
+            return Ok(false);
+        }
+        self.at.set(At::Entering);
+        self.cache
+            .resident(Class::Foreground, |st| {
+                st.enter_staged(
+                    (&mut self.room, &self.new),
+                    (volume, lba, end),
+                    self.epoch,
+                    pool.edited(self.staging),
+                )?;
+                st.stats.bypassed += end.0 - lba.0;
+                Ok(())
+            })
+            .await?;
+        Ok(true)
+    }
+}
+
+impl Cache {
+    /// The cache device answered a client's request after `took`; by `limit` it should have. For as long as it was late, it counts as congested.
+    pub(crate) fn note_latency(&self, took: Duration, limit: Duration) {
+        if limit > Duration::ZERO && took > limit {
+            self.0.bypass.note_late(self.0.rt.now(), took - limit);
+        }
+    }
+
+    /// The cache device is late.
+    pub(crate) fn is_congested(&self) -> bool {
+        let s = &self.0.settings;
+        let watched = s.congested_read > Duration::ZERO || s.congested_write > Duration::ZERO;
+        watched && self.0.bypass.is_late(self.0.rt.now())
+    }
+
+    /// Whether a client's write goes past the buckets.
+    pub(crate) fn goes_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
+        let sequential = self.0.written.follow(volume, lba, blocks);
+        blocks >= LEAST_BLOCKS && (sequential || self.is_congested())
+    }
+
+    /// More staged blocks wait for a round than should; half as many make a round begin.
+    fn has_many_staged(&self) -> bool {
+        let (open, cut) = self.state().buckets.staged_blocks();
+        open + cut > STAGED_PER_BLOCK * self.0.layout.data_blocks()
+    }
+
+    /// So many blocks are staged that a round should publish them.
+    pub(crate) fn round_wanted_by_staged(&self) -> bool {
+        let (open, _) = self.state().buckets.staged_blocks();
+        open * 2 > STAGED_PER_BLOCK * self.0.layout.data_blocks()
+    }
+
+    /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the cache, now as ever.
+    pub(crate) async fn write_past(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<bool> {
+        let blocks = (data.len() / BLOCK) as u64;
+        // Twice: announced, and entered.
+        let records = blocks_for((blocks as usize).div_ceil(MAX_EXTENT_BLOCKS), blocks as usize);
+        let mut room = self.room_for_request(2 * records, nodes_for(blocks)).await?;
+        self.0.last_request.set(self.0.rt.now());
+        let end = lba.plus(blocks);
+        let much_room = self.has_much_room();
+        let Some(in_window) = self.0.bypass.enter_window(much_room) else { return Ok(false) };
+        let Some(under_way) = self.0.bypass.begin((volume, lba, end), much_room).await else { return Ok(false) };
+        // It stays open while this is under way.
+        let epoch = self.epoch();
+        let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
+        let new = staged_extents(volume, lba, &crcs, epoch);
+        if self.has_many_staged() || self.is_staged((volume, lba, end), epoch).await? {
+            return Ok(false);
+        }
+        let staging = match self.0.pool.staging(volume, epoch).await {
+            Ok(staging) => staging,
+            Err(e) => {
+                tracing::debug!("volume {volume}: not written past the cache: {e}");
+                return Ok(false);
+            }
+        };
+        if !self.announce(&mut room, &new) {
+            return Ok(false);
+        }
+        let step = Step {
+            cache: self.clone(),
+            range: (volume, lba, end),
+            staging,
+            epoch,
+            new,
+            room,
+            at: Rc::new(Cell::new(At::Writing)),
+            _under_way: under_way,
+            _in_window: in_window,
+        };
+        let (at, data) = (step.at.clone(), data.clone());
+        let mut task = self.0.rt.spawn(async move { step.run(data).await });
+        let patience = PATIENCE + PATIENCE_PER_BLOCK * blocks as u32;
+        if let Some(outcome) = within(&mut task, self.0.rt.sleep(patience)).await {
+            return outcome.unwrap_or_else(|| Err(crate::error::ended()));
+        }
+        if at.get() == At::Writing && self.has_much_room() {
+            // The pool is late: the same data through the cache is durable sooner, and the key of that is the one that counts.
+            at.set(At::Overtaken);
+            self.0.bypass.overtake();
+            return Ok(false);
+        }
+        task.await.unwrap_or_else(|| Err(crate::error::ended()))
+    }
+
+    /// True if a key names a block of the range as staged in this epoch, by itself or below a part.
+    async fn is_staged(&self, range: (VolumeId, Lba, Lba), epoch: Epoch) -> Result<bool> {
+        let (volume, lba, end) = range;
+        let staged = |e: &Extent| match &e.body {
+            Body::Data { cover, .. } => cover.below.is_some_and(|below| below.epoch == epoch),
+            Body::Staged { .. } => e.written == Some(epoch),
+            Body::Zeros { .. } => false,
+        };
+        let found =
+            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
+        Ok(found.await?.iter().any(staged))
+    }
+
+    /// Enters records into the journal that the pool may not be ahead of; false if they can never be durable.
+    pub(crate) fn announce(&self, room: &mut Room, new: &[Extent]) -> bool {
+        let mut st = self.state_mut();
+        if st.health.has_failed() {
+            return false;
+        }
+        new.iter().for_each(|e| st.push_insert(room, e));
+        st.announced = st.journal.pushed();
+        true
+    }
+
+    /// The pool's commit that has the staged blocks of a volume, or of all; `None` if it is durable.
+    pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
+        let st = self.state();
+        let needs = match volume {
+            Some(v) => st.staged_in.get(&v).copied(),
+            None => st.staged_in.values().copied().max(),
+        };
+        needs.filter(|&g| g > self.0.pool.committed())
+    }
+
+    /// Reads staged blocks.
+    pub(crate) async fn read_staged(
+        &self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<base::SliceList> {
+        let data = self.0.pool.read_staged(volume, epoch, lba, blocks).await?;
+        if self.0.pool.find_staging(volume, epoch).is_none() && !self.is_publishing(epoch) {
+            return Err(self.staging_is_lost(volume, epoch));
+        }
+        Ok(data)
+    }
+
+    /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
+    pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> pool::PoolError {
+        if self.0.pool.volume(volume).is_none() {
+            return pool::PoolError::new(pool::ErrorKind::NotFound, format!("there is no volume with the id {volume}"));
+        }
+        let text = format!(
+            "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; run forebay check"
+        );
+        pool::PoolError::new(pool::ErrorKind::Damaged, text)
+    }
+}
+
+impl State {
+    /// Makes `[lba, end)` staged; `commit` of the pool has the data.
+    fn enter_staged(
+        &mut self,
+        (room, new): (&mut Room, &[Extent]),
+        (volume, lba, end): (VolumeId, Lba, Lba),
+        epoch: Epoch,
+        commit: Generation,
+    ) -> pool::Step<()> {
+        assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
+        let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
+        let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
+        let replaced: Vec<CacheAddr> = current
+            .filter_map(|e| match &e.body {
+                Body::Data { addr, .. } => Some(*addr),
+                Body::Staged { .. } | Body::Zeros { .. } => None,
+            })
+            .collect();
+        replaced.iter().for_each(|&addr| self.buckets.pin(addr));
+        let outcome = self.change(room, volume, (lba, end), new);
+        if outcome.is_err() {
+            self.unpin_all(&replaced);
+            return outcome;
+        }
+        if !replaced.is_empty() {
+            self.replaced.push_back((commit, replaced));
+        }
+        // Whoever asks for it to be durable from now on needs the pool's commit too.
+        self.staged_in.insert(volume, commit);
+        outcome
+    }
+
+    fn unpin_all(&mut self, addrs: &[CacheAddr]) {
+        addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
+    }
+
+    /// Lets go of what staged blocks have replaced, where the pool has committed these.
+    pub fn release_replaced(&mut self, committed: Generation) {
+        while self.replaced.front().is_some_and(|(needs, _)| *needs <= committed)
+            && let Some((_, addrs)) = self.replaced.pop_front()
+        {
+            self.unpin_all(&addrs);
+        }
+    }
+}
+
+/// The extents that staged blocks make.
+pub(crate) fn staged_extents(volume: VolumeId, lba: Lba, crcs: &[Crc], epoch: Epoch) -> SmallVec<[Extent; 4]> {
+    let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
+    parts
+        .map(|(crcs, at)| {
+            let body = Body::Staged { crcs: SmallVec::from_slice(crcs) };
+            Extent { volume, lba: Lba(at), written: Some(epoch), body }
+        })
+        .collect()
+}

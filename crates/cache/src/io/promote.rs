@@ -1,0 +1,217 @@
+//! What was read from the pool, or written straight to it, and is to be kept: entered as clean.
+//!
+//! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils what is under way; and what a commit of the pool has yet to
+//! make durable is kept back until that has happened: were it entered before, a checkpoint might outlive it.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Lba, Slice, SliceList, VolumeId};
+use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
+use pool::Result;
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::settings::Promote;
+use crate::store::index::{Body, Crcs, Extent};
+use crate::store::promotions::{Key, MAX_BLOCKS};
+use crate::store::room::nodes_for;
+use crate::store::state::State;
+use crate::store::taken::extents;
+
+impl Cache {
+    /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from now on.
+    pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+        if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
+            return None;
+        }
+        if self.is_hungry() {
+            return None;
+        }
+        let mut st = self.state_mut();
+        if !st.promotions.may_run() || st.health.has_failed() {
+            return None;
+        }
+        let wanted = match self.0.settings.promote {
+            Promote::Never => false,
+            Promote::First => true,
+            Promote::Second => st.doorkeeper.touch(volume, from),
+        };
+        let published = st.index.published;
+        if wanted { st.promotions.begin(volume, (from, from.plus(blocks)), published) } else { None }
+    }
+
+    /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
+    pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+        let published = st.index.published;
+        if st.health.has_failed() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
+    }
+
+    pub(crate) fn end_promotion(&self, key: Key) {
+        self.state_mut().promotions.end(&key);
+    }
+
+    /// Keeps the data of a promotion, now or when the pool has committed it.
+    pub(crate) fn keep(&self, key: Key, data: SliceList) {
+        let needs = self.0.pool.edited(key.0);
+        let now = self.state_mut().promotions.keep(key, data, needs, self.0.pool.committed());
+        if let Some(data) = now {
+            let cache = self.clone();
+            self.0.rt.detach(async move { cache.promote(key, data).await });
+        }
+    }
+
+    async fn promote(&self, key: Key, data: SliceList) {
+        if let Err(e) = self.promote_blocks(&key, data).await {
+            tracing::debug!("what was read was not kept: {e}");
+        }
+        let mut st = self.state_mut();
+        st.promotions.end(&key);
+        st.promotions.ran();
+    }
+
+    async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
+        let good = self.state().promotions.good(key);
+        let Some((volume, from, _)) = good else { return Ok(()) };
+        if self.is_hungry() {
+            return Ok(());
+        }
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64)) else {
+            self.0.wakes.checkpoint.notify();
+            return Ok(());
+        };
+        let whole = self.one_piece(data);
+        // As much as there is room for: nobody waits for it.
+        let mut taken = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32);
+        let blocks = taken.blocks();
+        if blocks == 0 {
+            return Ok(());
+        }
+        let (whole, end) = (whole.cut(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
+        let mut outcome = self.write_taken(&mut taken, &whole, Class::Promotion).await;
+        if outcome.is_ok() {
+            let crcs: Crcs = block_crcs(&whole).collect();
+            outcome = self
+                .resident(Class::Commit, |st| {
+                    let good = st.promotions.good(key).is_some();
+                    let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+                    // Staged blocks that were published before it began are what was read.
+                    let published = st.promotions.published(key);
+                    let dead = |e: &Extent| match e.body {
+                        Body::Staged { .. } => e.written <= Some(published),
+                        // Of a part that is published, the pool has the whole.
+                        Body::Data { .. } if e.is_part() => e.written <= Some(published),
+                        _ => e.is_stale(&st.buckets),
+                    };
+                    if !good || found.iter().any(|e| !dead(e)) {
+                        return Ok(());
+                    }
+                    let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
+                    // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
+                    if parts {
+                        st.change(&mut room, volume, (from, end), &[])?;
+                    }
+                    let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
+                    st.change_clean(volume, (from, end), &new)?;
+                    st.stats.promoted += crcs.len() as u64;
+                    Ok(())
+                })
+                .await;
+        }
+        outcome
+    }
+
+    fn one_piece(&self, mut data: SliceList) -> Slice {
+        if data.len() == 1
+            && let Some(one) = data.pop()
+        {
+            return one;
+        }
+        let mut whole = self.0.rt.bufs().take(data.iter().map(|s| s.len()).sum());
+        let mut at = 0;
+        for part in &data {
+            whole[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        whole.freeze()
+    }
+
+    /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
+    pub(crate) async fn keeper(&self) {
+        while !self.0.health.is_closed() && !self.0.pool.is_closed() {
+            let ended = self.0.pool.commit_ended();
+            let committed = self.0.pool.committed();
+            self.state_mut().release_replaced(committed);
+            loop {
+                let ready = self.state_mut().promotions.take_ready(committed);
+                let Some((key, data)) = ready else { break };
+                self.promote(key, data).await;
+            }
+            ended.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Duration;
+    use pool::Pool;
+
+    use super::*;
+    use crate::Settings;
+    use crate::check::tests::{Lab, settings};
+
+    #[test]
+    fn reads_alone_have_the_index_written() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let settings = Settings { dirty_nodes: 2, ..settings() };
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let before = cache.status().index.checkpoints;
+            for i in 0..400 {
+                // Of the blocks below 1200 the odd ones are not in the cache.
+                cache.read(a, Lba(1 + i * 14 % 1198), 1).await.unwrap();
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            let now = cache.status();
+            assert!(now.promoted > 50, "{}", now.promoted);
+            assert!(now.index.checkpoints > before + 1, "{} checkpoints", now.index.checkpoints);
+            assert!(now.index.changed_nodes < 10, "{} changed nodes", now.index.changed_nodes);
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_kept_after_that() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let keys = |from, end| {
+                let st = &mut *cache.state_mut();
+                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().len()
+            };
+            // Two blocks were read; that of which the cache has no neighbours is forgotten before it is kept.
+            let mut late = Vec::new();
+            for lba in [Lba(1), Lba(3600)] {
+                let key = cache.begin_promotion(a, lba, 1).expect("it is not there");
+                late.push((key, pool.read(a, lba, 1).await.unwrap()));
+            }
+            cache.forget_from(a, Lba(3500)).await.unwrap();
+            for (key, data) in late {
+                cache.keep(key, data);
+            }
+            rt.sleep(Duration::from_secs(1)).await;
+            assert_eq!((keys(1, 2), keys(3500, 1 << 39)), (1, 0));
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,428 @@
+//! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
+
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, SliceList, VolumeId};
+use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
+use pool::{ErrorKind, PoolError, Result, Step};
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::error::ended;
+use crate::space::take::Pinned;
+use crate::store::index::{Body, Crcs, Extent};
+use crate::store::room::{Room, Share};
+use crate::store::state::State;
+
+/// Blocks that one step looks up.
+const STEP_BLOCKS: u64 = 256;
+
+/// Where a piece of a read is.
+pub(crate) enum Part {
+    /// In a bucket, which is pinned.
+    Bucket {
+        addr: CacheAddr,
+        crcs: Crcs,
+        dirty: bool,
+        /// All, or those of the one block that count: the pool has the others.
+        cover: Cover,
+    },
+    /// In the pool, in the staging volume of this epoch.
+    /// With the checksum of the first block.
+    Staged(Epoch, Crc),
+    Zeros,
+    Pool,
+}
+
+pub(crate) struct Piece {
+    pub lba: Lba,
+    pub blocks: u64,
+    pub part: Part,
+    /// Of the bucket that it is in.
+    pub pin: Option<Pinned>,
+}
+
+impl Cache {
+    /// Reads whole blocks of `volume`; the slices are in order.
+    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        let sequential = self.0.read.follow(volume, lba, blocks);
+        if blocks <= STEP_BLOCKS {
+            return self.read_step(volume, lba, blocks, sequential).await;
+        }
+        let mut tasks = Vec::new();
+        let mut at = 0;
+        while at < blocks {
+            let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
+            tasks.push(self.0.rt.spawn(async move { cache.read_step(volume, from, n, sequential).await }));
+            at += n;
+        }
+        let mut all = SliceList::new();
+        for t in tasks {
+            all.extend(t.await.unwrap_or_else(|| Err(ended()))?);
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn read_step(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+        sequential: bool,
+    ) -> Result<SliceList> {
+        let mut pieces = self.plan(volume, lba, blocks).await?;
+        if pieces.len() == 1
+            && let Some(piece) = pieces.pop()
+        {
+            return self.read_piece(volume, piece, sequential).await;
+        }
+        let mut tasks = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let cache = self.clone();
+            tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }));
+        }
+        let mut all = Ok(SliceList::new());
+        for t in tasks {
+            let part = t.await.unwrap_or_else(|| Err(ended()));
+            all = all.and_then(|mut all: SliceList| {
+                all.extend(part?);
+                Ok(all)
+            });
+        }
+        all
+    }
+
+    /// Where blocks are, with their buckets pinned.
+    pub(crate) async fn plan(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SmallVec<[Piece; 1]>> {
+        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
+        for piece in &mut pieces {
+            if let Part::Bucket { addr, .. } = piece.part {
+                piece.pin = Some(self.pinned(addr));
+            }
+        }
+        Ok(pieces)
+    }
+
+    async fn read_piece(&self, volume: VolumeId, piece: Piece, sequential: bool) -> Result<SliceList> {
+        let Piece { lba, blocks, part, pin } = piece;
+        match part {
+            Part::Zeros => {
+                let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
+                Ok(SliceList::from_iter([zeros]))
+            }
+            Part::Staged(epoch, _) => {
+                self.state_mut().stats.misses += blocks;
+                Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
+            }
+            Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
+            Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
+                Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential)).await
+            }
+            Part::Bucket { addr, crcs, dirty, .. } => {
+                let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
+                drop(pin);
+                match data {
+                    Ok(data) => {
+                        self.state_mut().stats.hits += blocks;
+                        Ok(SliceList::from_iter([data]))
+                    }
+                    Err(bad) => Box::pin(self.read_again(volume, lba, blocks, addr, dirty, bad)).await,
+                }
+            }
+        }
+    }
+
+    /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
+    pub(crate) async fn read_again(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+        addr: CacheAddr,
+        dirty: bool,
+        bad: u64,
+    ) -> Result<SliceList> {
+        self.state_mut().buckets.condemn(addr);
+        if dirty {
+            self.state_mut().note_bad(volume, lba.plus(bad));
+            let text = format!(
+                "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in the pool: what was written there is lost",
+                lba.0 + bad,
+                self.0.path,
+                self.state().buckets.of(addr)
+            );
+            tracing::error!("{text}");
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
+        // A cache that has failed is told of nothing: then the key stays.
+        while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
+            && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
+        {}
+        self.state_mut().stats.refetched += blocks;
+        self.0.pool.read(volume, lba, blocks).await
+    }
+
+    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there
+    /// is none any more.
+    async fn drop_bad(
+        &self,
+        mut room: Room,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        addr: CacheAddr,
+    ) -> Result<bool> {
+        let dropped = self
+            .resident(Class::Foreground, |st| {
+                let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
+                let bad = |e: &&Extent| {
+                    let there =
+                        matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
+                    there && st.index.unpublished(e).is_none()
+                };
+                let Some(e) = found.iter().find(bad) else { return Ok(false) };
+                let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
+                // Told to the journal, and durable before the next commit of the pool: what a
+                // direct write puts there must not be hidden by this block after a crash.
+                st.change(&mut room, volume, range, &[])?;
+                st.hold_commits();
+                Ok(true)
+            })
+            .await?;
+        Ok(dropped)
+    }
+
+    async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
+        {
+            let mut st = self.state_mut();
+            st.stats.misses += blocks;
+            if sequential {
+                st.stats.bypassed += blocks;
+            }
+        }
+        let promotion =
+            if sequential || self.is_congested() { None } else { self.begin_promotion(volume, lba, blocks) };
+        let outcome = self.0.pool.read(volume, lba, blocks).await;
+        match (promotion, &outcome) {
+            (Some(key), Ok(data)) => self.keep(key, data.clone()),
+            (Some(key), Err(_)) => self.end_promotion(key),
+            (None, _) => {}
+        }
+        outcome
+    }
+
+    /// Brings what reads of `[lba, end)` have to look up into memory.
+    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let upto = at.plus(STEP_BLOCKS).min(end);
+            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX))
+                .await?;
+            at = upto;
+            self.0.rt.yield_now().await;
+        }
+        self.0.pool.prefetch(volume, lba, end).await
+    }
+
+    /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how far that goes, as no more than `max` are looked at.
+    async fn unpublished_parts(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        max: usize,
+    ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
+        self.resident(Class::Foreground, |st| {
+            let found = st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))?;
+            let complete = if found.len() > max { found[max].lba } else { end };
+            let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
+            let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
+            Ok((parts.collect(), complete))
+        })
+        .await
+    }
+
+    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with what is not published yet over it.
+    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        let (below, over, complete) = loop {
+            let published = self.state().index.published;
+            let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
+            let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
+            // What was published meanwhile may be in neither.
+            if self.state().index.published == published {
+                break (below, over, complete);
+            }
+        };
+        let mut out: Vec<(Lba, u64)> = Vec::new();
+        let mut push = |from: u64, to: u64| match out.last_mut() {
+            Some((start, len)) if start.0 + *len == from => *len += to - from,
+            _ if from < to => out.push((Lba(from), to - from)),
+            _ => {}
+        };
+        // What the pool has, but for where something newer lies over it; and there, the newer.
+        let mut over = over.into_iter().peekable();
+        let mut below = below.into_iter().map(|(l, n)| (l.0, l.0 + n)).peekable();
+        let mut at = lba.0;
+        while at < complete.0 {
+            while over.peek().is_some_and(|o| o.1 <= at) {
+                over.next();
+            }
+            while below.peek().is_some_and(|b| b.1 <= at) {
+                below.next();
+            }
+            let next_over = over.peek().map_or(complete.0, |o| o.0.max(at).min(complete.0));
+            if next_over == at
+                && let Some(&(_, to, data)) = over.peek()
+            {
+                let to = to.min(complete.0);
+                if data {
+                    push(at, to);
+                }
+                at = to;
+            } else if let Some(&(from, to)) = below.peek()
+                && from < next_over
+            {
+                let to = to.min(next_over);
+                push(from.max(at), to);
+                at = to;
+            } else {
+                at = next_over;
+            }
+        }
+        Ok((out, complete))
+    }
+}
+
+/// Looks up where blocks are, and sets a pin on each bucket.
+fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVec<[Piece; 1]>> {
+    let end = lba.plus(blocks);
+    let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
+    if let Some(e) = st.index.within(&st.buckets, volume, (lba, end))?
+        && !e.is_stale(&st.buckets)
+    {
+        let dirty = st.index.unpublished(&e).is_some();
+        if let Body::Data { addr, crcs, cover, .. } = e.body {
+            st.buckets.pin(addr);
+            st.buckets.touch(addr);
+            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover }, pin: None });
+            return Ok(pieces);
+        }
+    }
+    let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
+    let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
+        if to > from {
+            pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool, pin: None });
+        }
+    };
+    let mut at = lba.0;
+    for e in found {
+        if e.is_stale(&st.buckets) {
+            continue;
+        }
+        let dirty = st.index.unpublished(&e).is_some();
+        if !dirty && (e.is_part() || matches!(e.body, Body::Staged { .. } | Body::Zeros { .. })) {
+            continue;
+        }
+        let e = e.cut(lba.0, end.0);
+        gap(&mut pieces, at, e.lba.0);
+        at = e.end();
+        let (from, blocks) = (e.lba, e.len());
+        let part = match e.body {
+            Body::Zeros { .. } => Part::Zeros,
+            Body::Staged { crcs } => {
+                Part::Staged(e.written.unwrap_or_default(), crcs.first().copied().unwrap_or_default())
+            }
+            Body::Data { addr, crcs, cover, .. } => {
+                st.buckets.pin(addr);
+                st.buckets.touch(addr);
+                Part::Bucket { addr, crcs, dirty, cover }
+            }
+        };
+        pieces.push(Piece { lba: from, blocks, part, pin: None });
+    }
+    gap(&mut pieces, at, end.0);
+    debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);
+    Ok(pieces)
+}
+
+const _: () = assert!(STEP_BLOCKS * BLOCK_U64 <= 1 << 20);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use pool::Pool;
+
+    use super::*;
+    use crate::check::tests::{Lab, fill, settings};
+
+    #[test]
+    fn others_run_between_the_steps_of_a_prefetch() {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            fill(&cache, a, 512, 16, 1).await;
+            let (from, end) = (Lba(0), Lba(160 * STEP_BLOCKS));
+            // Time stands still while somebody can run: nothing may have to be read.
+            cache.prefetch(a, from, end).await.unwrap();
+            let (turns, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+            let (r, count, until) = (rt.clone(), turns.clone(), ended.clone());
+            let other = rt.spawn(async move {
+                while !until.get() {
+                    count.set(count.get() + 1);
+                    r.yield_now().await;
+                }
+            });
+            cache.prefetch(a, from, end).await.unwrap();
+            ended.set(true);
+            assert!(other.await.is_some());
+            // Who is next is random; 160 would be the pool's steps alone.
+            assert!(turns.get() > 240, "{} turns", turns.get());
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
+        let lab = Lab::new();
+        let (world, device) = (lab.world.clone(), lab.device);
+        lab.within_an_hour(settings(), move |cache, a| async move {
+            fill(&cache, a, 3000, 16, 1).await;
+            let found = cache
+                .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1))
+                .await
+                .unwrap();
+            let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+            let offset = cache.offset_of(CacheAddr(addr.0 + 5));
+            let read_all = async || {
+                let read = |i: u64| {
+                    let cache = cache.clone();
+                    cache.0.rt.clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
+                };
+                let reads: Vec<_> = (0..16).map(read).collect();
+                let mut failed = Vec::new();
+                for (i, read) in reads.into_iter().enumerate() {
+                    match read.await.unwrap() {
+                        Ok(data) => assert!(data[0].iter().all(|&b| b == 1 + i as u8)),
+                        Err(_) => failed.push(i),
+                    }
+                }
+                failed
+            };
+            let condemned = || cache.state().buckets.has_errors(addr);
+            // All of them are one request, which fails, and so does the first try of the block alone.
+            let merged = cache.0.device.stats().of(Class::Foreground).merged;
+            assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
+            assert_eq!(read_all().await, Vec::<usize>::new());
+            assert!(cache.0.device.stats().of(Class::Foreground).merged > merged && !condemned());
+            assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
+            assert_eq!(read_all().await, [5]);
+            assert_eq!(cache.status().bad_blocks.len(), 1);
+            assert!(condemned());
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! Bytes from buckets and to buckets. Nothing here touches the state of the cache.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, CacheAddr, Slice, SliceList};
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::space::take::TakenBlocks;
+
+impl Cache {
+    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written. An error that passes when the block
+    /// is asked for again is none; one that stays is the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
+    pub(crate) async fn read_bucket(
+        &self,
+        addr: CacheAddr,
+        crcs: &[base::Crc],
+        class: Class,
+    ) -> std::result::Result<Slice, u64> {
+        let began = self.0.rt.now();
+        let mut read = self.0.device.read_blocks(class, self.offset_of(addr), crcs.len()).await;
+        if class == Class::Foreground {
+            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
+        }
+        let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
+        let wrong: Vec<usize> =
+            block_crcs(&read.buf).zip(crcs).enumerate().filter(is_wrong).map(|(block, _)| block).collect();
+        for block in wrong {
+            // What could not be read was tried again already; what was read and is wrong may be right the next time.
+            let at = self.offset_of(CacheAddr(addr.0 + block as u64));
+            let again = match read.error(block) {
+                Some(e) => Err(e),
+                None => self.0.device.read_block_again(class, at).await,
+            };
+            match again {
+                Ok(good) if base::crc32c(&good) == crcs[block] => {
+                    read.buf[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&good);
+                }
+                _ => return Err(block as u64),
+            }
+        }
+        Ok(read.buf.freeze())
+    }
+
+    /// Writes `data` into the blocks that were taken for it.
+    pub(crate) async fn write_taken(&self, taken: &mut TakenBlocks, data: &Slice, class: Class) -> Result<()> {
+        let mut outcome = Ok(());
+        let began = self.0.rt.now();
+        taken.in_flight = true;
+        if let [t] = &taken[..] {
+            outcome = self.0.device.write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()])).await;
+        } else {
+            let mut writes = Vec::with_capacity(taken.len());
+            let mut at = 0;
+            for t in taken.iter() {
+                let bytes = t.len as usize * BLOCK;
+                let (device, part, offset) = (self.0.device.clone(), data.cut(at, bytes), self.offset_of(t.addr));
+                at += bytes;
+                writes.push(
+                    self.0.rt.spawn(async move { device.write(class, offset, SliceList::from_iter([part])).await }),
+                );
+            }
+            for w in writes {
+                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
+            }
+        }
+        taken.in_flight = false;
+        if class == Class::Foreground {
+            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_write);
+        }
+        outcome.map_err(|e| {
+            let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
+            PoolError::new(kind, format!("cache device {}: write: {e}", self.0.path))
+        })
+    }
+}

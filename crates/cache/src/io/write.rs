@@ -1,0 +1,146 @@
+//! The way of a write: space in an open bucket, the data, then the key.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Lba, Slice, VolumeId};
+use format::cache::index::Cover;
+use format::cache::journal::blocks_for;
+use pool::{ErrorKind, Reservation, Result};
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::io::past::STEP_BLOCKS;
+use crate::space::line::Held;
+use crate::store::index::{Body, Crcs, Extent};
+use crate::store::room::{Room, nodes_for};
+use crate::store::taken::{Taken, extents};
+
+/// In how many places a write is tried before the device counts as failed.
+const WRITE_TRIES: u32 = 3;
+impl Cache {
+    /// Writes whole blocks. Every block is visible when this returns, and durable after the next [`Cache::flush`].
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        let past = self.goes_past(volume, lba, (data.len() / BLOCK) as u64);
+        let mut at = 0;
+        while at < data.len() {
+            if past {
+                let n = (data.len() - at).min(STEP_BLOCKS as usize * BLOCK);
+                let written =
+                    Box::pin(self.write_past(volume, lba.plus((at / BLOCK) as u64), &data.cut(at, n))).await?;
+                if written {
+                    at += n;
+                    continue;
+                }
+            }
+            let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
+            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), Cover::ALL).await?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks; or one, of which only some sectors count.
+    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, cover: Cover) -> Result<()> {
+        let blocks = (data.len() / BLOCK) as u64;
+        let held = self.admit(volume, blocks).await?;
+        let mut promised = self.promise(blocks).await?;
+        self.write_promised((volume, lba), data, cover, (held, &mut promised)).await
+    }
+
+    async fn write_promised(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        data: Slice,
+        cover: Cover,
+        ((held, mut room), promised): ((Held, Room), &mut Reservation),
+    ) -> Result<()> {
+        let mut held = Some(held);
+        for attempt in 1.. {
+            let mut taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+            held.take();
+            let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
+                Ok(()) => Ok(self.enter((&mut room, &mut *promised), (volume, lba), &taken, &data, cover).await),
+                Err(e) => {
+                    let mut st = self.state_mut();
+                    taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+                    Err(e)
+                }
+            };
+            drop(taken);
+            match outcome {
+                Ok(entered) => return entered,
+                Err(e) if attempt < WRITE_TRIES && e.kind != ErrorKind::NoSpace => {
+                    tracing::warn!("{e}; written elsewhere");
+                }
+                Err(e) => {
+                    if e.kind != ErrorKind::NoSpace {
+                        self.fail(&e);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Enters what was written into the index.
+    async fn enter(
+        &self,
+        (room, promised): (&mut Room, &mut Reservation),
+        (volume, lba): (VolumeId, Lba),
+        taken: &[Taken],
+        data: &Slice,
+        cover: Cover,
+    ) -> Result<()> {
+        let crcs: Crcs = block_crcs(data).collect();
+        self.resident(Class::Foreground, |st| {
+            // The epoch of the moment in which it becomes visible.
+            let written = Some(st.buckets.epoch());
+            let new = extents((volume, lba), taken, &crcs, cover, written);
+            st.change_dirty((room, promised), volume, (lba, lba.plus(crcs.len() as u64)), &new)
+        })
+        .await
+    }
+
+    /// Makes `[lba, end)` read as zeros.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut at = lba;
+        while at < end {
+            let mut room = self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
+            self.0.last_request.set(self.0.rt.now());
+            // As many extents as one step may drop; what is beyond is one step more.
+            let upto = self
+                .resident(Class::Foreground, |st| {
+                    let old = st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)?;
+                    let upto = match old.last() {
+                        Some(last) if old.len() >= DISCARD_EXTENTS => Lba(last.end().min(end.0)),
+                        _ => end,
+                    };
+                    let written = Some(st.buckets.epoch());
+                    let zeros = Extent { volume, lba: at, written, body: Body::Zeros { len: upto.0 - at.0 } };
+                    st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?;
+                    Ok(upto)
+                })
+                .await?;
+            drop(room);
+            at = upto;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Reserves room in the pool for `blocks` blocks. If there is none, what is dirty is published
+    /// first, which may help.
+    async fn promise(&self, blocks: u64) -> Result<Reservation> {
+        for _ in 0..2 {
+            match self.0.pool.reserve(blocks) {
+                Ok(promised) => return Ok(promised),
+                Err(_) => Box::pin(self.publish_all()).await?,
+            }
+        }
+        self.0.pool.reserve(blocks)
+    }
+}
+
+/// Extents that one step of a discard replaces.
+const DISCARD_EXTENTS: usize = 64;

@@ -1,0 +1,44 @@
+//! A flow that runs once at a time.
+
+use std::cell::Cell;
+
+use rt::sync::Event;
+
+/// Taken by one flow, until it ends or is dropped.
+#[derive(Default)]
+pub(crate) struct Latch {
+    taken: Cell<bool>,
+    /// It is free again, or the flow that has it tells of something.
+    pub moved: Event,
+}
+
+/// The latch is taken until this is dropped.
+pub(crate) struct Latched<'l>(&'l Latch);
+
+impl Latch {
+    /// Takes it, if it is free.
+    pub fn take(&self) -> Option<Latched<'_>> {
+        (!self.taken.replace(true)).then(|| Latched(self))
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        self.0.taken.set(false);
+        self.0.moved.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_has_it() {
+        let latch = Latch::default();
+        let first = latch.take();
+        assert!(first.is_some() && latch.take().is_none() && latch.take().is_none());
+        drop(first);
+        assert!(latch.take().is_some());
+    }
+}

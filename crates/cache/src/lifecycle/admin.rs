@@ -1,0 +1,57 @@
+//! What must not meet a round: the end of a volume, or of a part of it.
+
+use base::{Lba, VolumeId};
+use pool::Result;
+use queue::Class;
+use rt::sync::Permit;
+
+use crate::Cache;
+
+/// Extents dropped in one step.
+const SLICE: usize = 64;
+/// Blocks of a volume are below this.
+const END: Lba = Lba(1 << 39);
+
+impl Cache {
+    /// Waits for the end of the running round; none begins while the permit is held, and no cut is
+    /// taken. There may be cuts: see [`Cache::between_cuts`].
+    pub async fn between_rounds(&self) -> Permit {
+        self.0.pass_lock.acquire(1).await
+    }
+
+    /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
+    pub async fn forget(&self, volume: VolumeId) -> Result<()> {
+        self.state_mut().staged_in.remove(&volume);
+        self.forget_from(volume, Lba(0)).await?;
+        self.state_mut().dirty_until.remove(&volume);
+        Ok(())
+    }
+
+    /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between rounds](Cache::between_rounds).
+    pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
+        // What was read and waits to be kept would come after it.
+        self.state_mut().promotions.spoil(volume, lba, END);
+        let mut at = lba;
+        while at < END {
+            let mut room = self.room_between_rounds().await?;
+            let upto = self
+                .resident(Class::Commit, |st| {
+                    let old = st.index.overlapping(&st.buckets, volume, (at, END), SLICE)?;
+                    let upto = match old.last() {
+                        Some(last) if old.len() >= SLICE => Lba(last.end()),
+                        _ => END,
+                    };
+                    if old.is_empty() {
+                        return Ok(upto);
+                    }
+                    st.change(&mut room, volume, (at, upto), &[])?;
+                    Ok(upto)
+                })
+                .await?;
+            drop(room);
+            at = upto;
+            self.0.rt.yield_now().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a checkpoint; then it serves.
+//!
+//! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use base::{EntrySeq, Epoch, Generation, Lba, RecordSeq};
+use btree::{Store, Tree};
+use format::page::page_digest;
+use pool::{ErrorKind, Link, Pool, PoolError, Result};
+use queue::{Class, Device};
+use rt::Rt;
+use rt::sync::Semaphore;
+
+use crate::Cache;
+use crate::buckets::Buckets;
+use crate::cache::Inner;
+use crate::checkpoint::pages::{Checkpointer, TablePage};
+use crate::device::file::CacheFile;
+use crate::device::health::{Barrier, Health};
+use crate::device::slots::read_superblock;
+use crate::device::table::read_page;
+use crate::latch::Latch;
+use crate::lifecycle::replay::{
+    Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
+};
+use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::policy::doorkeeper::Doorkeeper;
+use crate::policy::streams::Streams;
+use crate::settings::Settings;
+use crate::space::line::Admission;
+use crate::store::index::{INDEX_TREE, Index};
+use crate::store::journal::{Identity, Journal, Place};
+use crate::store::room::RingRoom;
+use crate::store::state::State;
+use crate::wakes::Wakes;
+use crate::writeback::passes::Passes;
+
+/// Pages of the bucket table that are read at once.
+const TABLE_READS: usize = 32;
+
+impl Cache {
+    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache, another pool's, of a newer version, too small a device,
+    /// damage that the structures cannot do without.
+    pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
+        let device = Device::new(rt, file.file, queue::Limits::default());
+        let opened = Cache::open_on(rt, file, &device, pool, settings).await;
+        if opened.is_err() {
+            device.close();
+        }
+        opened
+    }
+
+    async fn open_on(rt: &Rt, file: &CacheFile, device: &Device, pool: &Pool, mut settings: Settings) -> Result<Cache> {
+        let began = rt.precise_now();
+        // What a life that was killed has written, the device's own cache may have, and may yet lose. Nothing is believed before it is durable: what is
+        // done next overwrites what it has replaced.
+        device.flush(Class::Commit).await.map_err(|e| {
+            let text = format!(
+                "{}: the cache device cannot be flushed ({e}): what stands on it may yet be lost, so nothing is done with it; try again, or replace it",
+                file.path
+            );
+            PoolError::new(ErrorKind::Io, text)
+        })?;
+        let mut sb = read_superblock(file, device).await?;
+        if sb.pool_uuid != pool.uuid() {
+            let text = format!("{} is the cache of another pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        if pool.cache_uuid() != Some(sb.uuid) {
+            let text = format!("{} is not the cache that is attached to the pool", file.path);
+            return Err(PoolError::new(ErrorKind::Foreign, text));
+        }
+        let layout = layout_of(&sb, file)?;
+        settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
+        let published = pool.published();
+        let epoch = epoch_at(&sb, published);
+        let mut records = Vec::with_capacity(layout.buckets as usize);
+        let mut pages = Vec::with_capacity(layout.pages() as usize);
+        let mut digest = 0u64;
+        let mut reads = VecDeque::new();
+        let mut next = 0;
+        for page in 0..layout.pages() {
+            while next < layout.pages() && reads.len() < TABLE_READS {
+                let (device, number, uuid, generation) = (device.clone(), next, sb.uuid, sb.generation);
+                reads.push_back(rt.spawn(async move { read_page(&device, (&layout, uuid), number, generation).await }));
+                next += 1;
+            }
+            let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
+            let found = found.await.unwrap_or_else(|| Err(crate::error::ended()))?;
+            records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
+            digest = digest.wrapping_add(page_digest(page, found.generation));
+            let records = if found.renew { Vec::new() } else { found.records };
+            pages.push(TablePage { slot: found.slot, generation: found.generation, records });
+        }
+        if sb.table_digest != 0 && digest != sb.table_digest {
+            let text = format!(
+                "{}: the cache's bucket table is not that of its newest checkpoint: a page of it is lost in both slots; run forebay check",
+                file.path
+            );
+            return Err(PoolError::new(ErrorKind::Damaged, text));
+        }
+        let seed = rt.random();
+        let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
+        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, policy, (above, epoch));
+        let staged = dirty_now(sb.staged, &sb, published);
+        buckets.restore_staged(staged.0.saturating_add(staged.1));
+        let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
+        let nodes = Store::new(settings.resident_nodes);
+        let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
+        let mut replayer = Replayer {
+            rt: rt.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            index,
+            buckets,
+            arrivals: Arrivals::new(Committed::Open(pool.clone())),
+        };
+        let replayed = replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
+        let Replayer { index, mut buckets, .. } = replayer;
+        buckets.settle(replayed.epoch);
+        let empty = sb.root.is_none() && replayed.records == 0;
+        // There may be discards; and only a pass says that all is written back.
+        buckets.add_zeros(u64::from(!empty));
+        sb.incarnation += 1;
+        // An older entry may stand where the journal begins; it is of another incarnation.
+        let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let place = Place { position: 0, sequence: replayed.end.sequence };
+        let wakes = Wakes::default();
+        let ring_room = RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
+        let promised = pool.take_over(buckets.dirty_blocks().0);
+        let health = Health::new(&file.path);
+        let state = State {
+            promised,
+            index,
+            buckets,
+            journal: Journal::new(layout.ring(), ring_room, identity, place),
+            limbo: Default::default(),
+            promotions: Default::default(),
+            doorkeeper: Doorkeeper::new(1 << 16),
+            drops_need: RecordSeq(0),
+            announced: RecordSeq(0),
+            staged_in: Default::default(),
+            replaced: Default::default(),
+            dirty_until: Default::default(),
+            dirty_at_open: if empty { Epoch(0) } else { replayed.epoch },
+            stats: Default::default(),
+            nodes_left: 0,
+            bad: Vec::new(),
+            value: Vec::new(),
+            health: health.clone(),
+        };
+        let cutoff = settings.sequential_cutoff;
+        let cache = Cache(Rc::new(Inner {
+            rt: rt.clone(),
+            pool: pool.clone(),
+            device: device.clone(),
+            path: file.path.clone(),
+            layout,
+            state: RefCell::new(state),
+            wakes,
+            flushing: Latch::default(),
+            door: Semaphore::new(1),
+            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, count: 0 }),
+            checkpointing: Latch::default(),
+            passes: RefCell::new(Passes::new(&settings)),
+            pass_lock: Semaphore::new(1),
+            last_request: Cell::new(rt.now()),
+            replay: Cell::new(Replay::default()),
+            gc: RefCell::default(),
+            gc_lock: Semaphore::new(1),
+            opened_at: rt.now(),
+            bypass: Default::default(),
+            admission: Rc::new(Admission::new(&settings)),
+            taking: Semaphore::new(1),
+            watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
+            barrier: Barrier::new(device, &health),
+            health,
+            read: Streams::new(cutoff),
+            written: Streams::new(cutoff),
+            settings,
+        }));
+        cache.recover(&replayed, began).await?;
+        let no_pass = cache.between_rounds().await;
+        cache.start();
+        let outcome = cache.forget_behind_ends().await;
+        drop(no_pass);
+        match outcome {
+            Ok(()) => Ok(cache),
+            Err(e) => {
+                pool.link_journal(Link::None);
+                cache.stop();
+                Err(e)
+            }
+        }
+    }
+
+    /// A crash may have come between a shrink in the pool and here.
+    async fn forget_behind_ends(&self) -> Result<()> {
+        for v in self.0.pool.volumes() {
+            self.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
+        }
+        Ok(())
+    }
+
+    async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
+        self.make_room_for_nodes()?;
+        self.checkpoint_now().await?;
+        if self.0.pool.clean_void() {
+            self.drop_all_clean().await?;
+        }
+        let Replayed { entries, records, dropped, healed, .. } = *replayed;
+        if healed > 0 {
+            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were bad in their first place, and read from the second");
+        }
+        let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
+        tracing::info!(
+            cache = %self.0.path, entries, records, dropped,
+            dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
+        );
+        self.0.replay.set(replay);
+        Ok(())
+    }
+
+    fn start(&self) {
+        self.note_dirty();
+        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.0.rt.detach(f);
+        let c = self.clone();
+        spawn(Box::pin(async move { c.journal_clock().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.reclaimer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.checkpointer().await }));
+        let c = self.clone();
+        self.0.rt.detach_background(async move { c.write_back().await });
+        let c = self.clone();
+        spawn(Box::pin(async move { c.sealer().await }));
+        let c = self.clone();
+        spawn(Box::pin(async move { c.keeper().await }));
+        let c = self.clone();
+        self.0.rt.detach_background(async move { c.collector().await });
+        let c = self.clone();
+        spawn(Box::pin(async move { c.admitter().await }));
+        let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;
+        self.0.pool.link_journal(Link::Live(journal));
+    }
+
+    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may ask for anything meanwhile.
+    pub async fn detach(&self) -> Result<()> {
+        if self.is_aside() {
+            // There is nothing to write back, and the pool says so with its next commit.
+            let _ = self.close().await;
+            return self.0.pool.set_cache_uuid(None).await;
+        }
+        self.publish_all().await?;
+        let (open, cut) = self.state().buckets.unpublished_blocks();
+        if open + cut > 0 {
+            let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
+            return Err(PoolError::new(ErrorKind::Io, text));
+        }
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
+        }
+        // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
+        self.0.health.set_aside();
+        self.0.pool.link_journal(Link::None);
+        self.0.pool.set_cache_uuid(None).await
+    }
+
+    /// Takes a cache that nobody has used out of the pool, whatever fails: the next commit says so.
+    pub async fn abandon(&self) {
+        self.0.health.set_aside();
+        self.0.pool.drop_cache();
+        if let Err(e) = self.close().await {
+            tracing::warn!(cache = %self.0.path, "closing a cache that is given up: {e}");
+        }
+    }
+
+    /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
+    pub async fn close(&self) -> Result<()> {
+        if self.0.health.is_closed() {
+            // A detach that failed at the pool is tried again: the device takes no requests any more.
+            return Ok(());
+        }
+        let mut outcome = self.settle().await;
+        if outcome.is_err() && self.check_failed().is_ok() {
+            // It may have waited for a commit that failed for a reason that is gone.
+            outcome = self.settle().await;
+        }
+        self.stop();
+        let _alone = self.0.pass_lock.acquire(1).await;
+        self.0.device.close();
+        let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
+        self.0.pool.link_journal(link);
+        outcome
+    }
+
+    /// Ends the background work.
+    fn stop(&self) {
+        self.0.health.close();
+        self.state().journal.room().wake_all();
+        self.0.wakes.all();
+        self.0.admission.wake();
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.flush().await?;
+        self.checkpoint_now().await
+    }
+}

@@ -1,0 +1,304 @@
+//! From what stands on the device to the index as it was: a checkpoint's superblock, bucket table and root, and the journal's replay over them, all in
+//! memory. Opening a cache begins with it, and so does the offline check; nothing in here writes.
+//!
+//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole ([`crate::store::ring`]). Up to where they were durable the
+//! last of them says, the pool's superblock, and the watermark. What they tell of was flushed with them, and is entered unread: where it has gone bad since, reading it is an error.
+//! Of entries behind, the data may never have arrived, so their blocks are read and verified, and one that can be read and is not what its record
+//! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
+//! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
+//! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+
+use std::ops::DerefMut;
+use std::time::Duration;
+
+use base::checksum::block_crcs;
+use base::{BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, Lba, Slice, VolumeId};
+use btree::{Fault, Loader, NodeError, Store};
+use format::cache::bucket::BucketRecord;
+use format::cache::journal::{Entry, Record};
+use format::cache::superblock::CacheSuperblock;
+use pool::{ErrorKind, PoolError, Result, Step};
+use queue::{Class, Device};
+use rt::Rt;
+
+use crate::buckets::Buckets;
+use crate::device::file::CacheFile;
+use crate::device::layout::Layout;
+use crate::error::damaged;
+use crate::lifecycle::staged::Arrivals;
+use crate::store::index::{Body, Extent, Index};
+use crate::store::journal::{Identity, Place};
+use crate::store::load::read_node;
+use crate::store::ring::{Found, read_journal};
+
+/// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
+pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
+    let layout =
+        Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
+    if layout.bytes() > file.size_bytes {
+        let text =
+            format!("{}: the cache needs {} bytes, the device has {}", file.path, layout.bytes(), file.size_bytes);
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
+    if (sb.table_start, sb.journal_start) != planned {
+        let text = format!("{}: the cache's table and journal are where this version does not expect them", file.path);
+        return Err(PoolError::new(ErrorKind::Newer, text));
+    }
+    Ok(layout)
+}
+
+/// What a bucket's record says now that the pool's image has everything up to `published`: exactly
+/// what keys above [`counted_above`] name.
+pub(crate) fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
+    (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
+    f
+}
+
+/// Numbers of a checkpoint that are about dirty blocks, of the open epoch and of the sealed ones:
+/// what of them counts.
+pub(crate) fn dirty_now<T: Default>((open, cut): (T, T), sb: &CacheSuperblock, published: Epoch) -> (T, T) {
+    let open = if published >= sb.epoch { T::default() } else { open };
+    let cut = if published >= sb.cut { T::default() } else { cut };
+    (open, cut)
+}
+
+/// What was written up to this epoch is not in the numbers that [`dirty_now`] says. Of the epochs
+/// that were sealed at the checkpoint, some may be published and others not: then these numbers are
+/// about all of them, and the epoch is that which was published as of the checkpoint.
+pub(crate) fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+    let as_it_was = published < sb.epoch && (sb.cut == Epoch(0) || published < sb.cut);
+    match sb.counted_from.0 {
+        1.. if as_it_was => Epoch(sb.counted_from.0 - 1),
+        // All of them are published, or it was not said: then there was one cut at most.
+        _ => published,
+    }
+}
+
+/// The epoch that is open when a cache is opened, before its journal says more.
+pub(crate) fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+    Epoch(sb.epoch.0.max(published.0 + 1))
+}
+
+/// Where replay begins, and whose entries count.
+pub(crate) fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
+    let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+    (of, Place { position: sb.replay_position, sequence: EntrySeq(sb.replay_sequence) })
+}
+
+/// What replay came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replayed {
+    pub entries: u64,
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// Entries of which only the second copy was good.
+    pub healed: u64,
+    /// The open epoch.
+    pub epoch: Epoch,
+    /// Behind the last entry.
+    pub end: Place,
+}
+
+/// What replay found.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Replay {
+    /// Entries and records that were applied.
+    pub entries: u64,
+    /// Records of them.
+    pub records: u64,
+    /// Blocks whose data had not arrived.
+    pub dropped: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A checkpoint in memory, and what is needed to go on from it.
+pub(crate) struct Replayer {
+    pub rt: Rt,
+    pub device: Device,
+    pub path: String,
+    pub layout: Layout,
+    pub index: Index,
+    pub buckets: Buckets,
+    pub arrivals: Arrivals,
+}
+
+impl Replayer {
+    /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see [`epoch_at`].
+    pub async fn run(&mut self, from: (Identity, Place), known: EntrySeq, epoch: Epoch) -> Result<Replayed> {
+        let Found { entries, durable, healed, end, .. } =
+            read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
+        let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
+        let records = entries.iter().flat_map(Entry::records).zip(1..);
+        self.arrivals.note_all(records, self.index.published).await?;
+        for entry in &entries {
+            let verify = entry.sequence > durable.0;
+            for record in entry.records() {
+                done.records += 1;
+                done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
+                if let Some(what) = self.buckets.contradiction() {
+                    return Err(self.contradicted((entry.sequence, &record), &what));
+                }
+            }
+            done.entries += 1;
+            self.rt.yield_now().await;
+        }
+        Ok(done)
+    }
+
+    /// Applies one record, of this number; returns how many blocks of it had not arrived.
+    async fn apply(&mut self, (number, record): (u64, &Record<'_>), verify: bool, newest: &mut Epoch) -> Result<u64> {
+        match *record {
+            Record::Raise { bucket, generation } => {
+                self.buckets.raise(bucket, generation);
+                Ok(0)
+            }
+            Record::Epoch { epoch } => {
+                *newest = epoch.max(*newest);
+                Ok(0)
+            }
+            Record::Remove { volume, lba, len } => {
+                self.change(volume, (lba, lba.plus(len)), &[]).await?;
+                Ok(0)
+            }
+            Record::Insert { volume, lba, value } => {
+                let key = format::cache::index::index_key(volume, lba);
+                let Some(e) = Extent::decode(&self.buckets, &key, value) else {
+                    return Err(PoolError::new(
+                        ErrorKind::Damaged,
+                        "the cache's journal names blocks that are not there",
+                    ));
+                };
+                if let Some(written) = e.written {
+                    *newest = written.max(*newest);
+                }
+                let range = (e.lba, Lba(e.end()));
+                if e.is_stale(&self.buckets) {
+                    // Its bucket was evicted later: it was in the pool by then.
+                    self.change(volume, range, &[]).await?;
+                    return Ok(0);
+                }
+                if !self.arrivals.has_below(&e, self.index.published, number).await? {
+                    return Ok(1);
+                }
+                match &e.body {
+                    Body::Staged { .. } if self.index.unpublished(&e).is_none() => {
+                        self.change(volume, range, &[]).await?;
+                        Ok(0)
+                    }
+                    Body::Data { .. } if verify => self.apply_verified(e, number).await,
+                    Body::Staged { .. } => self.apply_verified(e, number).await,
+                    Body::Data { .. } | Body::Zeros { .. } => {
+                        self.change(volume, range, &[e]).await?;
+                        Ok(0)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Enters those blocks of an extent that are what its record says.
+    async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
+        let arrived = match &e.body {
+            Body::Data { addr, crcs, .. } => {
+                let mut arrived = self.arrived(&e, *addr, crcs).await;
+                if arrived.contains(&false) {
+                    // What a round found bad was entered again where it is. It had arrived: what is in the pool must not be taken for it.
+                    let known = self.known(&e).await?;
+                    arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
+                }
+                arrived
+            }
+            Body::Staged { crcs } => self.arrivals.of(&e, crcs, record).await?,
+            Body::Zeros { .. } => return Ok(0),
+        };
+        let mut dropped = 0;
+        for (i, ok) in arrived.iter().enumerate() {
+            if !ok {
+                dropped += 1;
+                continue;
+            }
+            let one = e.cut(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
+            let range = (one.lba, one.lba.plus(1));
+            self.change(e.volume, range, &[one]).await?;
+        }
+        Ok(dropped)
+    }
+
+    /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key is entered, so that reading it is an
+    /// error until it is written again, and never what was there before.
+    async fn arrived(&self, e: &Extent, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+        let read = self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
+        let mut arrived: Vec<bool> = block_crcs(&read.buf).zip(crcs).map(|(is, should)| is == *should).collect();
+        for (block, why) in read.unreadable {
+            tracing::error!(
+                cache = %self.path,
+                "block {} of volume {} was written last, and cannot be read: {why}", e.lba.0 + block as u64, e.volume
+            );
+            arrived[block] = true;
+        }
+        arrived
+    }
+
+    /// Which blocks of an extent the index has, in the same places with the same checksums.
+    async fn known(&mut self, e: &Extent) -> Result<Vec<bool>> {
+        let range = (e.lba, Lba(e.end()));
+        let found = self.resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX)).await?;
+        let block = |lba: u64| e.cut(lba, lba + 1).body;
+        let known =
+            |lba: u64| found.iter().any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba));
+        Ok((e.lba.0..e.end()).map(known).collect())
+    }
+
+    /// What a record of this entry says cannot be, by what the checkpoint and the records before it
+    /// say.
+    fn contradicted(&self, (entry, record): (u64, &Record<'_>), what: &str) -> PoolError {
+        let of = match *record {
+            Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {
+                format!(", about block {lba} of volume {volume}")
+            }
+            Record::Raise { .. } | Record::Epoch { .. } => String::new(),
+        };
+        let text = format!(
+            "{}: entry {entry} of the cache's journal contradicts what was before it{of}: {what}; \
+             restore the device, or go on from the pool's older image without the cache: --forget-cache",
+            self.path
+        );
+        PoolError::new(ErrorKind::Damaged, text)
+    }
+
+    async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
+        self.resident(|index, buckets| index.replace(buckets, volume, range, new)).await
+    }
+
+    /// Runs a synchronous step over resident nodes until it needs no more.
+    pub async fn resident<T>(&mut self, mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>) -> Result<T> {
+        btree::resident(self, |r| step(&mut r.index, &mut r.buckets)).await
+    }
+}
+
+impl Loader for Replayer {
+    type State = Replayer;
+    type Error = PoolError;
+    type Pin = ();
+
+    fn state(&mut self) -> impl DerefMut<Target = Replayer> {
+        self
+    }
+
+    fn store(r: &mut Replayer) -> &mut Store {
+        &mut r.index.store
+    }
+
+    fn pin(_: &Replayer) {}
+
+    async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
+        read_node(&self.device, &self.layout, fault, Class::Commit).await
+    }
+
+    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+        damaged(fault, why)
+    }
+}

@@ -1,0 +1,137 @@
+//! Which staged blocks that the journal tells of have arrived in the pool, as far as the pool has committed.
+//!
+//! The pool has one checksum of a staged block: that of the last write to it that it has committed. A record with another one is of a write that never
+//! arrived, or of one that a later write replaced. Every committed write has its record in the journal, and of one block and epoch records are in the order of
+//! the writes; so if a later record has the pool's checksum, what the earlier ones tell of was there, and else it was not.
+//!
+//! A part that lies over a staged block ([`crate::io::parts`]) is judged in the same way, by the checksum of
+//! that block. Where a later write has replaced the block, the part was entered, and what it replaced
+//! may have been overwritten since. So it has to be applied, though a later record replaces it too.
+
+use std::rc::Rc;
+
+use base::{Crc, Epoch, Lba, VolumeId};
+use format::cache::index::StagedBelow;
+use format::cache::journal::Record;
+use pool::check::{Image, Staged};
+use pool::{Pool, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::store::index::{Body, Extent};
+
+/// A staged block.
+type Block = (VolumeId, Epoch, u64);
+
+/// Where to look for what the pool has committed.
+pub(crate) enum Committed {
+    /// In the pool, which is open.
+    Open(Pool),
+    /// In what a check of the pool has found.
+    Found { staged: Rc<Staged>, volumes: FxHashSet<VolumeId> },
+    /// Nowhere: it could not be read. All counts as arrived.
+    Unknown,
+}
+
+impl Committed {
+    /// Of a pool that was checked.
+    pub fn of(image: &Image) -> Committed {
+        match (&image.staged, &image.volumes) {
+            (Some(staged), Some(volumes)) => {
+                Committed::Found { staged: staged.clone(), volumes: volumes.iter().map(|v| v.0).collect() }
+            }
+            _ => Committed::Unknown,
+        }
+    }
+}
+
+/// What arrived.
+pub(crate) struct Arrivals {
+    pool: Committed,
+    /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none has.
+    differing: FxHashMap<Block, u64>,
+}
+
+impl Arrivals {
+    /// Nothing is known yet.
+    pub fn new(pool: Committed) -> Arrivals {
+        Arrivals { pool, differing: FxHashMap::default() }
+    }
+
+    /// Goes through all records, which have these numbers; `published`: what is of this epoch or an older one is in the volumes.
+    pub async fn note_all<'r>(
+        &mut self,
+        records: impl Iterator<Item = (Record<'r>, u64)>,
+        published: Epoch,
+    ) -> Result<()> {
+        if matches!(self.pool, Committed::Unknown) {
+            return Ok(());
+        }
+        for (record, number) in records {
+            let Record::Insert { volume, lba, value } = record else { continue };
+            let key = format::cache::index::index_key(volume, lba);
+            let Some(e) = Extent::decode_within(|_, _| true, &key, value) else { continue };
+            let (epoch, crcs) = match (&e.body, below(&e, published)) {
+                (Body::Staged { crcs }, _) => (e.written.filter(|&w| w > published), &crcs[..]),
+                (_, Some(StagedBelow { epoch, crc })) => (Some(*epoch), std::slice::from_ref(crc)),
+                _ => continue,
+            };
+            let Some(epoch) = epoch else { continue };
+            for (i, same) in self.compare(&e, epoch, crcs).await?.into_iter().enumerate() {
+                let block = (volume, epoch, lba.0 + i as u64);
+                if !same {
+                    self.differing.entry(block).or_insert(0);
+                } else if let Some(last) = self.differing.get_mut(&block).filter(|_| !e.is_part()) {
+                    *last = number;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a staged extent have arrived, as record `number` has it.
+    pub async fn of(&self, e: &Extent, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
+        self.had(e, e.written.unwrap_or_default(), crcs, number).await
+    }
+
+    /// True unless it is a part over a staged block that never arrived. Then what that was written
+    /// with is lost, and record `number`, which tells of the part, is of no use.
+    pub async fn has_below(&self, e: &Extent, published: Epoch, number: u64) -> Result<bool> {
+        let Some(below) = below(e, published) else { return Ok(true) };
+        Ok(self.had(e, below.epoch, &[below.crc], number).await? == [true])
+    }
+
+    /// Which staged blocks the pool had, with these checksums: it has them, or what later records
+    /// than `number` tell of.
+    async fn had(&self, e: &Extent, epoch: Epoch, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
+        let mut arrived = self.compare(e, epoch, crcs).await?;
+        for (i, arrived) in arrived.iter_mut().enumerate().filter(|(_, same)| !**same) {
+            let later = self.differing.get(&(e.volume, epoch, e.lba.0 + i as u64));
+            *arrived = later.is_some_and(|&last| last > number);
+        }
+        Ok(arrived)
+    }
+
+    /// Which blocks have the checksums that the pool has.
+    async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
+        // What is not there may have gone with its volume, which nothing is needed of any more; least of all what was there before.
+        let found = match &self.pool {
+            Committed::Unknown => return Ok(vec![true; crcs.len()]),
+            Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
+                Some(id) => pool.checksums(id, Lba(e.lba.0), e.len()).await?,
+                None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
+                None => vec![None; crcs.len()],
+            },
+            Committed::Found { volumes, .. } if !volumes.contains(&e.volume) => return Ok(vec![true; crcs.len()]),
+            Committed::Found { staged, .. } => {
+                (e.lba.0..e.end()).map(|lba| staged.get(&(e.volume, epoch, lba)).copied()).collect()
+            }
+        };
+        Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
+    }
+}
+
+/// The staged block that a part lies over, if that is not published.
+fn below(e: &Extent, published: Epoch) -> Option<&StagedBelow> {
+    let Body::Data { cover, .. } = &e.body else { return None };
+    cover.below.as_ref().filter(|b| b.epoch > published)
+}

@@ -1,0 +1,57 @@
+//! When the open epoch is sealed, and which cut a pass carries.
+
+use crate::policy::throttle::LUMP;
+
+/// More cuts than this are never kept: each has nodes of the index that nobody else has.
+pub(crate) const MAX_SEALED: usize = 32;
+
+/// For each block of the buckets so many staged ones may wait for their round: their keys take room in the cache too.
+pub(crate) const STAGED_PER_BLOCK: u64 = 16;
+/// The cut that a pass carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Of those that there are.
+    Oldest,
+    /// One that is taken now, with all that is dirty.
+    Newest,
+}
+
+/// Dirty blocks in the open epoch at which it is sealed while a pass runs; `set`: this, if it is
+/// not 0. An eighth of the cache: a pass rewrites the leaves of the pool's trees that it touches, of
+/// random blocks one for every few, so smaller cuts cost much of the pool's speed. At least some
+/// buckets, because smaller ones free next to nothing.
+pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
+    match set {
+        0 => (data_blocks / LUMP).max(4 * u64::from(bucket_blocks)),
+        set => set,
+    }
+}
+
+/// What is known when it is asked whether the open epoch should be sealed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// Dirty blocks in the open epoch.
+    pub open: u64,
+    /// Cuts that there are.
+    pub cuts: usize,
+    /// Nodes of the index that are held for cuts, and of these, for the newest of them.
+    pub held: (u64, u64),
+    /// Blocks of the cache.
+    pub data_blocks: u64,
+}
+
+/// True if the open epoch, in which `least` blocks should be dirty, should be sealed while a pass
+/// runs. From a thirty-second of the cache on, what is held has to be paid for: another cut may
+/// come when eight times as many blocks are dirty as nodes are held for the last one.
+pub(crate) fn should_seal(s: Standing, least: u64) -> bool {
+    let (all, newest) = s.held;
+    let cheap = all * 32 <= s.data_blocks || s.open >= 8 * newest;
+    s.cuts < MAX_SEALED && s.open >= least && cheap
+}
+
+/// The cut that a pass carries, where there are so many that are sealed and so many blocks dirty of
+/// a cache of `data_blocks`. `pressure` in percent of these; `all`: somebody waits for everything.
+pub(crate) fn next(sealed: usize, dirty: u64, data_blocks: u64, pressure: u8, all: bool) -> Next {
+    let pressed = dirty * 100 > data_blocks * u64::from(pressure);
+    if sealed > 0 && pressed && !all { Next::Oldest } else { Next::Newest }
+}

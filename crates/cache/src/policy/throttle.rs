@@ -1,0 +1,235 @@
+//! When a writer may go on: by the room that is left, and by nothing else.
+//!
+//! **Room** is what can be written to before anything has to be published: free buckets, and those that can be evicted. While there is enough of it no
+//! writer waits. From a share of it on, each request waits for a time that a fixed curve gives: it grows hyperbolically with the share that is gone, as in ZFS's
+//! write throttle (openzfs/zfs: module/zfs/dmu_tx.c, the comment before `dmu_tx_delay`). Writers therefore settle where the curve gives them the speed of
+//! write-back, whatever that is. No estimate of any speed is in it, so there is none that a mixed load could spoil.
+//!
+//! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of arrival; of the lines, the one that had the least
+//! goes next. One request passes at a time, its delay after the one before. The delay is computed anew at every look, so room that comes free counts at once.
+//! Where there is no room at all, the first of the line waits for it, and passes as soon as it is there.
+//!
+//! **Age.** With `max_lag_policy = "strict"` the same curve is applied to the age of the pool's image too. But for each block that is carried one may be
+//! written: such a delay never holds writers below the speed of write-back at that moment.
+//!
+//! All of this is pure: time is passed in, may stand still and may jump.
+
+use std::collections::VecDeque;
+
+use base::{Duration, Instant, VolumeId};
+
+/// No request waits longer than this for its turn after the one before it, while there is room.
+pub const MOST: Duration = Duration::from_millis(100);
+/// The delay of a block half way between the curve's beginning and its end, in seconds.
+const MIDDLE: f64 = 100e-6;
+/// Of the share at which the curve ends, it begins at this part.
+const BEGINS: f64 = 0.8;
+/// A request that passes late by no more than this shortens the wait of the next one.
+const SLACK: Duration = Duration::from_millis(5);
+/// Cuts are about this part of the cache while it is under pressure ([`crate::writeback::cuts::seal_at`]).
+pub(crate) const LUMP: u64 = 8;
+/// So many blocks that were carried may be written later.
+const MOST_CREDIT: u64 = 1024;
+
+/// For so long write-back may fail before writers that wait for it do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// So many passes may end before a writer that has waited since knows that there will be no room.
+pub(crate) const PASSES: u64 = 16;
+
+/// How long a request waits, by the share of something that is gone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Curve {
+    begin: f64,
+    end: f64,
+}
+
+impl Curve {
+    /// A curve that reaches [`MOST`] at `percent` at the latest.
+    pub fn until(percent: u8) -> Curve {
+        let end = f64::from(percent) / 100.0;
+        Curve { begin: end * BEGINS, end }
+    }
+
+    /// The share from which on requests wait.
+    pub fn begin(&self) -> f64 {
+        self.begin
+    }
+
+    /// The delay of a request of so many blocks where the share `gone` is gone.
+    pub fn delay(&self, blocks: u64, gone: f64) -> Duration {
+        if gone <= self.begin {
+            return Duration::ZERO;
+        }
+        if gone >= self.end {
+            return MOST;
+        }
+        let seconds = blocks as f64 * MIDDLE * (gone - self.begin) / (self.end - gone);
+        Duration::from_secs_f64(seconds.min(MOST.as_secs_f64()))
+    }
+}
+
+/// What is known of the cache at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Blocks that can be written before anything has to be published.
+    pub room: u64,
+    /// All that such room can be.
+    pub all: u64,
+    /// Blocks that the pass which is under way has carried: they are room when it is published.
+    pub soon: u64,
+    /// Blocks that were promised to requests which have passed, and are not taken yet.
+    pub held: u64,
+    /// The age of the pool's image as a share of what it may be, where writers are slowed for it.
+    pub age: Option<f64>,
+}
+
+impl Load {
+    /// The share of the room that is gone. Publications bring room in lumps of up to [`LUMP`] of it,
+    /// and writers are not to follow these. So that much is left out, and what was carried counts
+    /// as room already, up to a lump: it is carried before what was left out is needed.
+    pub fn gone(&self) -> f64 {
+        let lump = self.all / LUMP;
+        let left = (self.left() + self.soon.min(lump)).saturating_sub(lump);
+        (1.0 - left as f64 / (self.all - lump).max(1) as f64).max(0.0)
+    }
+
+    fn left(&self) -> u64 {
+        self.room.saturating_sub(self.held)
+    }
+}
+
+/// What is to be done next with a line.
+#[derive(Debug, PartialEq)]
+pub enum Next<T> {
+    /// This request passes.
+    Pass(T, u64),
+    /// The next one does at this time, or earlier if there is more room by then.
+    At(Instant),
+    /// The next one waits for room.
+    Room,
+    /// Nobody waits.
+    Nobody,
+}
+
+struct Queue<T> {
+    volume: VolumeId,
+    waiting: VecDeque<(T, u64)>,
+    /// What it has had, in blocks, on a clock that all lines share.
+    served: u64,
+}
+
+/// Requests that wait for their turn; `T` is what each is told by.
+pub struct Line<T> {
+    curve: Curve,
+    ages: Curve,
+    queues: VecDeque<Queue<T>>,
+    /// The clock of [`Queue::served`]: what the line that went last had had.
+    clock: u64,
+    passed_at: Instant,
+    credit: u64,
+}
+
+impl<T> Line<T> {
+    /// An empty line.
+    pub fn new(curve: Curve) -> Line<T> {
+        Line { curve, ages: Curve::until(100), queues: VecDeque::new(), clock: 0, passed_at: Instant(0), credit: 0 }
+    }
+
+    /// The curve over the room that is gone.
+    pub fn curve(&self) -> Curve {
+        self.curve
+    }
+
+    /// True if nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> u64 {
+        self.queues.iter().map(|q| q.waiting.len() as u64).sum()
+    }
+
+    /// So many blocks were carried to the pool.
+    pub fn carried(&mut self, blocks: u64) {
+        self.credit = (self.credit + blocks).min(MOST_CREDIT);
+    }
+
+    /// True if a request of so many blocks need not stand in line; it has passed then.
+    pub fn pass_at_once(&mut self, now: Instant, blocks: u64, load: &Load) -> bool {
+        if !self.is_empty() || self.due(blocks, load) > now || !has_room(blocks, load) {
+            return false;
+        }
+        self.passes(now, blocks, load);
+        true
+    }
+
+    /// Adds a request of so many blocks to the line of its volume.
+    pub fn push(&mut self, volume: VolumeId, blocks: u64, who: T) {
+        let place = self.queues.iter().position(|q| q.volume == volume);
+        let place = place.unwrap_or_else(|| {
+            self.queues.push_back(Queue { volume, waiting: VecDeque::new(), served: self.clock });
+            self.queues.len() - 1
+        });
+        self.queues[place].waiting.push_back((who, blocks));
+    }
+
+    /// Says what is next, and takes who passes out of the line.
+    pub fn next(&mut self, now: Instant, load: &Load) -> Next<T> {
+        let least = self.queues.iter().enumerate().min_by_key(|(_, q)| q.served);
+        let Some((place, queue)) = least else { return Next::Nobody };
+        let blocks = queue.waiting.front().map_or(0, |w| w.1);
+        let due = self.due(blocks, load);
+        if due > now {
+            return Next::At(due);
+        }
+        if !has_room(blocks, load) {
+            return Next::Room;
+        }
+        self.passes(now, blocks, load);
+        let queue = &mut self.queues[place];
+        self.clock = queue.served;
+        queue.served += blocks;
+        let first = queue.waiting.pop_front();
+        if queue.waiting.is_empty() {
+            self.queues.remove(place);
+        }
+        match first {
+            Some((who, blocks)) => Next::Pass(who, blocks),
+            None => Next::Nobody,
+        }
+    }
+
+    /// All who wait, whatever there is room for: they are to find out that the cache is of no use.
+    pub fn drain(&mut self) -> impl Iterator<Item = (T, u64)> {
+        std::mem::take(&mut self.queues).into_iter().flat_map(|q| q.waiting)
+    }
+
+    fn due(&self, blocks: u64, load: &Load) -> Instant {
+        let by_room = self.curve.delay(blocks, load.gone());
+        let by_age = match load.age {
+            Some(age) if self.credit < blocks => self.ages.delay(blocks, age),
+            _ => Duration::ZERO,
+        };
+        let delay = by_room.max(by_age);
+        // Without a delay it does not matter when the one before passed.
+        if delay.is_zero() { Instant(0) } else { self.passed_at.after(delay) }
+    }
+
+    fn passes(&mut self, now: Instant, blocks: u64, load: &Load) {
+        let due = self.due(blocks, load);
+        self.passed_at = due.max(Instant(now.0.saturating_sub(SLACK.as_nanos() as u64)));
+        if load.age.is_some() {
+            self.credit = self.credit.saturating_sub(blocks);
+        }
+    }
+}
+
+/// There is room for a request; or nobody has any in hand, so that it is the one to wait for buckets.
+fn has_room(blocks: u64, load: &Load) -> bool {
+    load.held == 0 || load.left() >= blocks
+}
+
+#[cfg(test)]
+#[path = "throttle_tests.rs"]
+mod tests;

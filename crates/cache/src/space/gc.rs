@@ -1,0 +1,327 @@
+//! Garbage collection: a walk over the index in slices of bounded time, so that nobody waits for it.
+//!
+//! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
+//! is left in sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
+//!
+//! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it stale must be durable first, though, before a direct write
+//! may rely on its absence; so the next commit of the pool waits for the journal.
+
+use std::time::Duration;
+
+use base::{BucketId, CacheAddr, Instant, Lba, VolumeId};
+use btree::Cursor;
+use format::cache::bucket::BucketKind;
+use format::cache::journal::blocks_for;
+use pool::{Result, Step};
+use queue::Class;
+use rt::Rt;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::error::malformed;
+use crate::space::take::Pinned;
+use crate::store::index::{Audit, Body, Extent};
+use crate::store::room::{Room, Share};
+use crate::store::state::State;
+use crate::store::taken::{Taken, extents, most_extents};
+
+/// A look whether a pass is due.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between slices that nobody asked for.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The first pass after an open comes then: what an earlier life left is not known before.
+const FIRST: Duration = Duration::from_secs(60);
+/// Nodes are moved together when their buckets have so many times their blocks.
+const SPARSE: u64 = 3;
+/// Buckets compared in one go.
+const COMPARED: usize = 4096;
+
+/// Adds the time until its end.
+struct Timer<'t> {
+    rt: &'t Rt,
+    from: Instant,
+    sum: &'t mut Duration,
+}
+
+impl<'t> Timer<'t> {
+    fn new(rt: &'t Rt, sum: &'t mut Duration) -> Timer<'t> {
+        Timer { rt, from: rt.precise_now(), sum }
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        *self.sum += self.rt.precise_now().since(self.from);
+    }
+}
+
+/// What was found in one leaf.
+#[derive(Default)]
+struct Leaf {
+    first: Option<(VolumeId, Lba)>,
+    dead: Vec<(VolumeId, Lba)>,
+    /// In sparse buckets.
+    sparse: Vec<Extent>,
+    bad: bool,
+}
+
+impl Cache {
+    /// Runs passes when they are due.
+    pub(crate) async fn collector(&self) {
+        while !self.0.health.is_closed() {
+            self.0.rt.sleep(EVERY).await;
+            self.note_held();
+            if !self.0.health.is_closed()
+                && self.gc_is_due()
+                && let Err(e) = self.pass(false).await
+            {
+                if self.check_failed().is_err() {
+                    return;
+                }
+                tracing::warn!("garbage collection: {e}");
+            }
+        }
+    }
+
+    /// Notes the fewest buckets that nodes had since the last pass.
+    fn note_held(&self) {
+        let held = self.state().buckets.census().metadata;
+        let least = &mut self.0.gc.borrow_mut().least_held;
+        *least = least.map(|least| least.min(held));
+    }
+
+    /// True if a pass would be of use.
+    pub(crate) fn gc_is_due(&self) -> bool {
+        if self.0.gc.borrow().ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
+            return true;
+        }
+        let st = self.state();
+        if st.buckets.garbage() * 8 > self.0.layout.data_blocks() {
+            return true;
+        }
+        // Nodes are written next to each other and go one by one: their buckets are mostly empty in the end.
+        let census = st.buckets.census();
+        let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
+        let much = census.metadata > self.0.layout.node_reserve() && held > SPARSE * st.buckets.node_blocks();
+        drop(st);
+        // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before there are more.
+        let least = self.0.gc.borrow().least_held;
+        let more = least.is_none_or(|least| census.metadata > least + least / 4);
+        much && more || census.metadata > 1 && self.wants_node_room()
+    }
+
+    /// Collects now, as fast as slices allow; whoever asks while a pass runs waits for a pass of its own.
+    pub async fn collect(&self) -> Result<()> {
+        self.check_failed()?;
+        self.pass(true).await
+    }
+
+    async fn pass(&self, asked: bool) -> Result<()> {
+        let _alone = self.0.gc_lock.acquire(1).await;
+        let began = self.0.rt.precise_now();
+        self.0.gc.borrow_mut().dead_last = 0;
+        {
+            let mut st = self.state_mut();
+            st.index.audit = Some(Audit::new(st.buckets.count()));
+            st.buckets.forget_dead_zeros();
+        }
+        let outcome = match self.walk(asked).await {
+            Ok(()) => self.compare().await,
+            Err(e) => Err(e),
+        };
+        {
+            let mut st = self.state_mut();
+            let audit = st.index.audit.take();
+            if let (Ok(()), Some(audit)) = (&outcome, audit) {
+                st.index.keys = audit.keys;
+                st.index.keys_known = true;
+            }
+        }
+        let ended = self.0.rt.precise_now();
+        let held = self.state().buckets.census().metadata;
+        let mut gc = self.0.gc.borrow_mut();
+        gc.least_held = Some(held);
+        let took = ended.since(began);
+        gc.passes += 1;
+        gc.total += took;
+        gc.longest = gc.longest.max(took);
+        gc.began_first.get_or_insert(began);
+        gc.ended_last = Some(ended);
+        outcome
+    }
+
+    async fn walk(&self, asked: bool) -> Result<()> {
+        let mut cursor = Cursor::new(&[0], None);
+        // Time in which nobody else had a turn, since the last pause.
+        let mut busy = Duration::ZERO;
+        let mut more = true;
+        while more && !self.0.health.is_closed() {
+            let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
+            if leaf.bad {
+                return Err(malformed());
+            }
+            self.0.gc.borrow_mut().dead_last += leaf.dead.len() as u64;
+            for (volume, lba) in leaf.dead {
+                let dropped = self
+                    .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        let dropped = st.index.drop_dead(&mut st.buckets, volume, lba)?;
+                        st.hold_commits();
+                        Ok(dropped)
+                    })
+                    .await?;
+                self.0.gc.borrow_mut().dropped_keys += u64::from(dropped);
+            }
+            if let Some((volume, lba)) = leaf.first {
+                let merged = self
+                    .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        st.index.merge_thin(volume, lba)
+                    })
+                    .await?;
+                self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
+                let short = self.wants_node_room();
+                let moved = self
+                    .resident(Class::Commit, |st| {
+                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        // Where room is short, only what gives some back at once: what the cut knows is held for it.
+                        let held = st.limbo.cut().filter(|_| short);
+                        st.index.leave_sparse(&st.buckets, volume, lba, held)
+                    })
+                    .await?;
+                self.0.gc.borrow_mut().moved_nodes += moved;
+            }
+            self.crowd_of_upkeep().await?;
+            for e in leaf.sparse {
+                self.move_extent(e).await?;
+            }
+            if busy >= self.0.settings.gc_slice || !more {
+                self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
+                if asked { self.0.rt.yield_now().await } else { self.0.rt.sleep(PAUSE).await }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the next leaf's keys.
+    async fn next_gc_leaf(&self, cursor: &mut Cursor, more: &mut bool, busy: &mut Duration) -> Result<Leaf> {
+        self.resident(Class::Commit, |st| {
+            let _timer = Timer::new(&self.0.rt, busy);
+            let mut leaf = Leaf::default();
+            let mut all: Vec<Extent> = Vec::new();
+            *more =
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
+                    Some(e) => all.push(e),
+                    None => leaf.bad = true,
+                })?;
+            let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
+            leaf.first = all.first().map(|e| (e.volume, e.lba));
+            for e in all {
+                if let Some(audit) = &mut st.index.audit {
+                    audit.count(&st.buckets, &e, 1);
+                }
+                if st.index.is_dead(&st.buckets, &e) {
+                    leaf.dead.push((e.volume, e.lba));
+                } else if matches!(&e.body, Body::Data { addr, .. } if st.buckets.is_sparse(*addr)) {
+                    leaf.sparse.push(e);
+                }
+            }
+            if let Some(audit) = &mut st.index.audit {
+                audit.passed = passed;
+            }
+            Ok(leaf)
+        })
+        .await
+    }
+
+    /// Moves an extent to another bucket, unless it counts as dirty and is not of the open epoch,
+    /// is bad, or there is no room: then it stays.
+    async fn move_extent(&self, e: Extent) -> Result<()> {
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
+        if e.is_part() && self.state().index.unpublished(&e).is_none() {
+            return self.drop_published_part(&e).await;
+        }
+        let mut room = self.ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize)).await?;
+        let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
+        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else { return Ok(()) };
+        let mut taken = self.take_some(Stream::Moved, crcs.len() as u32);
+        if taken.blocks() < crcs.len() as u32 {
+            return Ok(());
+        }
+        self.write_taken(&mut taken, &data, Class::Collection).await?;
+        self.resident(Class::Commit, |st| settle_move(st, &mut room, &e, &taken)).await?;
+        self.0.gc.borrow_mut().moved_blocks += e.len();
+        Ok(())
+    }
+
+    /// Pins the bucket of an extent that is to be moved.
+    fn plan_move(&self, e: &Extent, addr: CacheAddr) -> Option<Pinned> {
+        let mut st = self.state_mut();
+        if !is_movable(&st, e) || e.is_stale(&st.buckets) || !st.buckets.is_sparse(addr) {
+            return None;
+        }
+        st.buckets.pin(addr);
+        drop(st);
+        Some(self.pinned(addr))
+    }
+
+    /// Compares the count with the buckets' counters, which are to be exact at all times.
+    async fn compare(&self) -> Result<()> {
+        let buckets = self.0.layout.buckets as usize;
+        for from in (0..buckets).step_by(COMPARED) {
+            {
+                let st = self.state();
+                let Some(audit) = &st.index.audit else { return Ok(()) };
+                for i in from..buckets.min(from + COMPARED) {
+                    let record = st.buckets.record(BucketId(i as u32));
+                    if record.kind != BucketKind::Nodes && record.live != audit.counts[i] {
+                        self.0.gc.borrow_mut().miscounted += 1;
+                        tracing::error!(
+                            cache = %self.0.path, bucket = i, counter = record.live, keys = audit.counts[i],
+                            "a bucket's counter is not what the index says; run forebay check"
+                        );
+                    }
+                }
+            }
+            self.0.rt.yield_now().await;
+        }
+        let st = self.state();
+        let Some(audit) = &st.index.audit else { return Ok(()) };
+        let unpublished = audit.staged.iter().filter(|(epoch, _)| **epoch > st.buckets.counted_above());
+        let (found, (open, cut)) = (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
+        if found != (open + cut) as i64 {
+            self.0.gc.borrow_mut().miscounted += 1;
+            tracing::error!(
+                cache = %self.0.path, counter = open + cut, keys = found,
+                "the number of staged blocks is not what the index says; run forebay check"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// True if the extent is clean, or dirty in the open epoch: a sealed one needs it where it is.
+fn is_movable(st: &State, e: &Extent) -> bool {
+    st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
+}
+
+/// Enters an extent where it was moved to, if it is still the same.
+fn settle_move(st: &mut State, room: &mut Room, e: &Extent, taken: &[Taken]) -> Step<()> {
+    let Body::Data { crcs, cover, .. } = &e.body else { return Ok(()) };
+    let range = (e.lba, Lba(e.end()));
+    let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
+    let written = st.index.unpublished(e);
+    // Its epoch may have been published meanwhile. A part has no clean key: it is dropped by the
+    // next walk.
+    let published_part = e.is_part() && written.is_none();
+    if now[..] == [e.clone()] && is_movable(st, e) && !published_part {
+        let new = extents((e.volume, e.lba), taken, crcs, *cover, written);
+        // In the journal in any case: the old place is overwritten some day.
+        st.change(room, e.volume, range, &new)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "gc_tests.rs"]
+mod tests;

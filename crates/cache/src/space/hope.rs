@@ -1,0 +1,83 @@
+//! Whether it is of use to wait for room.
+
+use base::Instant;
+use pool::{ErrorKind, PoolError, Result};
+
+use crate::Cache;
+use crate::policy::throttle::{PASSES, PATIENCE};
+
+impl Cache {
+    /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a round or an eviction could free.
+    pub(crate) async fn check_worn(&self, waited_since: Instant) -> Result<()> {
+        if self.0.rt.now().since(waited_since) <= PATIENCE {
+            return Ok(());
+        }
+        // Garbage collection may find keys of nothing, and with them nodes; it has more time.
+        let collects = self.0.rt.now().since(waited_since) <= 10 * PATIENCE;
+        if !self.is_worn(collects) {
+            return Ok(());
+        }
+        // The pool has all that counts; this says so.
+        self.publish_all().await?;
+        if !self.is_worn(collects) {
+            return Ok(());
+        }
+        let census = self.state().buckets.census();
+        let what = format!(
+            "no bucket can be written to any more: {} of {} had errors and are not used, {} hold the index; replace the device, or attach a larger one",
+            census.retired,
+            self.state().buckets.count(),
+            census.metadata
+        );
+        let e = PoolError::new(ErrorKind::Io, what);
+        self.fail(&e);
+        Err(e)
+    }
+
+    fn is_worn(&self, collects: bool) -> bool {
+        let (st, census) = (self.state(), self.state().buckets.census());
+        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.buckets.zeros() != (0, 0);
+        let garbage = st.buckets.garbage() > 0;
+        !dirty && st.buckets.pending() == 0 && census.clean == 0 && !(collects && garbage)
+    }
+
+    /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
+    pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
+        self.check_carried()?;
+        if self.passes() > rounds + PASSES { Err(self.hopeless()) } else { Ok(()) }
+    }
+
+    /// Why there will be no room.
+    pub(crate) fn hopeless(&self) -> PoolError {
+        let why = self.check_failed().and_then(|()| self.check_open()).and_then(|()| self.check_carried());
+        why.err().unwrap_or_else(|| {
+            let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
+            PoolError::new(ErrorKind::Io, what)
+        })
+    }
+
+    /// Write-back has failed; said once for each cause.
+    pub(crate) fn note_failing(&self, e: PoolError) {
+        let mut round = self.0.passes.borrow_mut();
+        if round.last_error.as_ref().is_none_or(|last| last.context != e.context) {
+            tracing::warn!("write-back: {e}; tried again each second");
+        }
+        round.last_error = Some(e);
+        round.failing_since.get_or_insert(self.0.rt.now());
+        drop(round);
+        // Writers that wait for room look whether there will be any.
+        self.0.wakes.room.notify();
+    }
+
+    /// Fails if write-back has failed for too long.
+    pub(crate) fn check_carried(&self) -> Result<()> {
+        let round = self.0.passes.borrow();
+        if let (Some(since), Some(e)) = (round.failing_since, &round.last_error)
+            && self.0.rt.now().since(since) > PATIENCE
+        {
+            let text = format!("the cache is full of what the pool does not take: {e}");
+            return Err(PoolError::new(e.kind, text));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! An index that changes more than there is room for, in simulation.
+
+use std::time::Duration;
+
+use base::{BLOCK, Lba};
+
+use crate::Settings;
+use crate::check::tests::{Lab, fill, settings};
+
+/// Write-back of so many bytes a second.
+fn slow(rate: u64) -> Settings {
+    let writeback = crate::policy::controller::Settings { min: rate, max: rate, idle_rate: rate };
+    Settings { writeback, dirty_target_percent: 1, dirty_nodes: 8, ..settings() }
+}
+
+#[test]
+fn discards_over_a_full_cache_wait_for_write_back_and_nothing_else() {
+    let lab = Lab::new();
+    lab.within_an_hour(slow(64 << 10), |cache, a| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        // Until writers have to wait for rounds.
+        for i in 0..3_000 {
+            fill(&cache, a, i * 1_237 % 4_096, 1, i as u8).await;
+        }
+        let (mut most, before) = (Duration::ZERO, cache.status().writeback.round);
+        for i in 0..60_000 {
+            let began = cache.0.rt.now();
+            let lba = i * 7_919 % 100_003 * 2;
+            cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
+            most = most.max(cache.0.rt.now().since(began));
+        }
+        let rounds = cache.status().writeback.round - before;
+        // The first has 3,000 blocks to carry, 16 a second.
+        assert!(rounds > 0 && most > Duration::from_secs(1), "they never had to wait: {rounds} rounds, {most:?}");
+        assert!(most < Duration::from_secs(200), "{most:?} for a discard");
+        cache.flush().await.unwrap();
+        let data = cache.read(a, Lba(1_237), 1).await.unwrap();
+        assert_eq!(data[0][..], [1; BLOCK]);
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
+    let lab = Lab::new();
+    let settings = Settings { dirty_nodes: 64, ..slow(256 << 10) };
+    lab.within_an_hour(settings, |cache, a| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        for i in 0..30_000 {
+            // Leaves for all of them to change.
+            cache.discard(wide, Lba(i * 64), Lba(i * 64 + 1)).await.unwrap();
+        }
+        for i in 0..2_000 {
+            fill(&cache, a, i * 1_237 % 4_096, 1, i as u8).await;
+        }
+        let mut tasks = Vec::new();
+        for task in 0..400 {
+            let cache = cache.clone();
+            tasks.push(cache.0.rt.clone().spawn(async move {
+                for i in 0..20 {
+                    let lba = (task * 7_919 + i * 104_729) % 30_000 * 64 + 2 + i;
+                    cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
+                    assert!(
+                        !cache.lacks_node_room(0),
+                        "{} nodes are due, {} held, margin {}, room {}",
+                        cache.nodes_due(),
+                        cache.nodes_held(),
+                        cache.0.layout.node_margin(),
+                        cache.node_room()
+                    );
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(cache.state().journal.room().nodes(), 0);
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
+    let lab = Lab::new();
+    lab.within_an_hour(Settings { dirty_nodes: 8, ..settings() }, |cache, _| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        // Most changes are of few leaves, which are written again and again; each bucket of nodes keeps one or two of the others.
+        let mut most = 0.0f64;
+        for i in 0..20_000 {
+            for lba in [i * 2, 1_000_000 + i * 7_919 % 4_000 * 2] {
+                cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
+            }
+            if i % 10 == 0 {
+                cache.0.rt.sleep(Duration::from_millis(10)).await;
+            }
+            if i > 10_000 {
+                let st = cache.state();
+                let held = st.buckets.census().metadata * st.buckets.bucket_blocks();
+                most = most.max(f64::from(held) / st.buckets.node_blocks() as f64);
+            }
+        }
+        // Twice that and more without it, until rounds have to make room.
+        assert!(most < 5.0, "buckets of {most} times the nodes");
+        // Nor was a checkpoint tried for what none can do.
+        assert!(cache.status().index.checkpoints < 20_000, "{}", cache.status().index.checkpoints);
+        assert!(cache.0.gc.borrow().moved_nodes > 0 && cache.status().gc.passes > 0);
+        assert_eq!(cache.status().writeback.round, 0, "room was short");
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn keys_of_discards_that_are_published_go_by_themselves() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), |cache, _| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        let before = cache.status().index.nodes;
+        for i in 0..10_000 {
+            cache.discard(wide, Lba(i * 2), Lba(i * 2 + 1)).await.unwrap();
+        }
+        cache.publish_all().await.unwrap();
+        cache.checkpoint_now().await.unwrap();
+        let full = cache.status().index.nodes;
+        cache.0.rt.sleep(Duration::from_secs(3)).await;
+        cache.checkpoint_now().await.unwrap();
+        cache.flush().await.unwrap();
+        cache.give_back_nodes().await;
+        let after = cache.status().index.nodes;
+        assert!(full > before + 40 && after <= before + 2, "{before} nodes, then {full}, then {after}");
+        assert!(!cache.gc_is_due(), "again, for nothing");
+    });
+}

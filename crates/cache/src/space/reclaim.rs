@@ -1,0 +1,264 @@
+//! Free buckets ahead of need, and room for what requests change.
+
+use std::time::Duration;
+
+use base::Instant;
+use format::cache::journal::blocks_for;
+use pool::{ErrorKind, PoolError, Result};
+use queue::Class;
+use rt::sync::within;
+
+use crate::Cache;
+use crate::policy::throttle::PATIENCE;
+use crate::store::room::{Room, Share};
+
+/// Buckets evicted, or looked at, in one go.
+const SLICE: usize = 64;
+/// What has to wait for the journal is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Entries of the journal that may wait in memory before writers do.
+const JOURNAL_WAITING: usize = 64;
+
+/// What room for nodes somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nodes {
+    /// For so many, which are held from then on.
+    Held(u64),
+    /// So many more than are due.
+    Spare(u64),
+    /// None.
+    Any,
+}
+
+impl Cache {
+    /// Fewer buckets are free, or soon will be, than should be.
+    pub(crate) fn is_short(&self) -> bool {
+        let st = self.state();
+        st.buckets.free() + st.buckets.pending() < self.free_target()
+    }
+
+    /// It is short; or of those that writers may take, fewer than half are free now.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.is_short() || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
+    }
+
+    /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
+    pub(crate) async fn reclaimer(&self) {
+        while !self.0.health.is_closed() {
+            let wait = self.0.wakes.reclaim.wait();
+            if !self.is_hungry() {
+                wait.await;
+                continue;
+            }
+            let Ok(mut room) = self.ring_room(Share::Upkeep, blocks_for(SLICE, 0)).await else {
+                // Failed, or closed.
+                return;
+            };
+            let mut evicted = 0;
+            {
+                // Somewhat more than the least, so that it is not short again with the next bucket.
+                let enough = self.free_target() + self.free_target() / 4 + 1;
+                let mut st = self.state_mut();
+                while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
+                    let Some(id) = st.buckets.evict() else { break };
+                    if let Some(audit) = &mut st.index.audit {
+                        audit.counts[id.0 as usize] = 0;
+                    }
+                    evicted += 1;
+                }
+                st.stats.evicted += evicted as u64;
+                st.journal_raised(&mut room);
+            }
+            drop(room);
+            if self.state().buckets.pending() > 0 {
+                let target = self.state().journal.pushed();
+                if let Err(e) = self.durable(target, Class::Commit).await {
+                    if self.check_failed().is_err() {
+                        return;
+                    }
+                    tracing::warn!(cache = %self.0.path, "what was evicted has to wait: {e}");
+                    self.0.rt.sleep(AGAIN).await;
+                    continue;
+                }
+                let mut st = self.state_mut();
+                let durable = st.journal.durable();
+                st.buckets.journal_durable(durable);
+            } else if evicted == 0 && !self.state().replaced.is_empty() {
+                // The pool has to commit what has replaced it.
+                let outcome = self.0.pool.commit().await;
+                self.state_mut().release_replaced(self.0.pool.committed());
+                if outcome.is_err() || !self.state().replaced.is_empty() {
+                    self.0.rt.sleep(AGAIN).await;
+                }
+            } else if evicted == 0 {
+                // All is dirty or being read: a pass makes it clean, and reads end by themselves.
+                self.0.wakes.pass.notify();
+                wait.await;
+            }
+            self.0.rt.yield_now().await;
+        }
+    }
+
+    /// Room for a client's request, which may push records for so many blocks of the ring, and
+    /// change so many nodes; in the order of arrival. To be taken before anything else that a
+    /// request waits for, and kept until its records are pushed.
+    pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<Room> {
+        self.check_failed()?;
+        match self.try_room(blocks, nodes) {
+            Some(room) => Ok(room),
+            None => Box::pin(self.wait_at_the_door(blocks, nodes)).await,
+        }
+    }
+
+    /// The same for who does without if there is none.
+    pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<Room> {
+        if self.0.door.free() == 0 || self.is_crowded() || !self.has_nodes_for(nodes) {
+            return None;
+        }
+        let room = self.state().journal.room().try_take(Share::Clients, blocks)?;
+        Some(room.with_nodes(nodes))
+    }
+
+    async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
+        let waits = (self.passes(), self.0.rt.now());
+        let _first = self.0.door.acquire(1).await;
+        loop {
+            self.uncrowd(Nodes::Held(nodes), waits).await?;
+            let room = self.ring_room(Share::Clients, blocks).await?;
+            if !self.is_crowded() && self.has_nodes_for(nodes) {
+                return Ok(room.with_nodes(nodes));
+            }
+        }
+    }
+
+    /// Waits until garbage collection may go on; it goes on when clients may not, as what it does
+    /// makes room in the end.
+    pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
+        self.check_failed()?;
+        let spare = self.0.layout.node_margin() / 2;
+        if self.is_crowded() || self.lacks_node_room(spare) {
+            Box::pin(self.uncrowd(Nodes::Spare(spare), (self.passes(), self.0.rt.now()))).await?;
+        }
+        Ok(())
+    }
+
+    /// Room for the records of somebody who keeps rounds away. They might be what makes room for
+    /// nodes, and checkpoints possible: so that is not waited for, and fails where nothing else
+    /// helps.
+    pub(crate) async fn room_between_rounds(&self) -> Result<Room> {
+        self.check_failed()?;
+        let blocks = blocks_for(1, 0);
+        if self.is_crowded() && !self.wants_node_room() {
+            Box::pin(self.uncrowd(Nodes::Any, (self.passes(), self.0.rt.now()))).await?;
+        }
+        let room = self.state().journal.room().clone();
+        if let Some(room) = room.try_take(Share::Upkeep, blocks) {
+            return Ok(room);
+        }
+        let (mut line, mut moved_at) = (room.line_up(Share::Upkeep, blocks), self.0.rt.now());
+        loop {
+            if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
+                self.check_failed()?;
+                self.check_open()?;
+                return room.unwrap_or_else(|| Err(crate::error::ended()));
+            }
+            if !self.lacks_node_room(0) {
+                moved_at = self.0.rt.now();
+            } else if self.0.rt.now().since(moved_at) > PATIENCE {
+                let text = "the cache has no room for what this changes before more is written back: try again later";
+                return Err(PoolError::new(ErrorKind::NoSpace, text));
+            }
+        }
+    }
+
+    /// Room in the journal's ring for a record of upkeep. Whoever has it waits for devices only.
+    pub(crate) async fn upkeep_room(&self) -> Result<Room> {
+        self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
+    }
+
+    /// Room in the journal's ring.
+    pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<Room> {
+        loop {
+            self.check_failed()?;
+            let ring = self.state().journal.room().clone();
+            if let Some(room) = ring.try_take(share, blocks) {
+                return Ok(room);
+            }
+            self.check_open()?;
+            let line = ring.line_up(share, blocks);
+            if let Some(room) = line.await {
+                return room;
+            }
+            self.check_failed()?;
+            self.check_open()?;
+        }
+    }
+
+    /// More has changed than checkpoints and the journal keep up with.
+    fn is_crowded(&self) -> bool {
+        let st = self.state();
+        st.index.changes.dirty() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+    }
+
+    /// True if who waits for nodes has to.
+    fn lacks(&self, nodes: Nodes) -> bool {
+        match nodes {
+            Nodes::Held(nodes) => !self.has_nodes_for(nodes),
+            Nodes::Spare(spare) => self.lacks_node_room(spare),
+            Nodes::Any => false,
+        }
+    }
+
+    /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
+    async fn uncrowd(&self, nodes: Nodes, (rounds, since): (u64, Instant)) -> Result<()> {
+        while self.is_crowded() || self.lacks(nodes) {
+            self.check_failed()?;
+            self.check_open()?;
+            if nodes == Nodes::Any && self.wants_node_room() {
+                // A checkpoint may not find room before the next round: nothing that may need one is waited for.
+                break;
+            }
+            let wait = self.0.checkpointing.moved.wait();
+            if self.state().journal.waiting() > JOURNAL_WAITING {
+                let target = self.state().journal.pushed();
+                self.durable(target, Class::Foreground).await?;
+                continue;
+            }
+            if self.lacks(nodes) {
+                self.check_carried()?;
+                if self.0.rt.now().since(since) > PATIENCE {
+                    self.check_hopeful(rounds)?;
+                    Box::pin(self.check_worn(since)).await?;
+                }
+                self.wait_for_room().await;
+                continue;
+            }
+            self.0.wakes.checkpoint.notify();
+            wait.await;
+        }
+        Ok(())
+    }
+
+    /// A round should not wait until the pool's image is old.
+    pub(crate) fn much_is_dirty(&self) -> bool {
+        let (open, _) = self.state().buckets.dirty_blocks();
+        let target = self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
+        open > 0 && (open > target / 2 || self.pressure() > 0.5)
+    }
+
+    /// Write-back is needed more than it was, perhaps: a round that paces itself is to look again.
+    pub(crate) fn pressed(&self) {
+        let slow = self.0.passes.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
+        if slow {
+            self.0.wakes.pace.notify();
+        }
+    }
+
+    fn wanted_rate(&self) -> f64 {
+        self.0.settings.writeback.max as f64 * self.pressure()
+    }
+}
+
+#[cfg(test)]
+#[path = "reclaim_tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+//! Writers that wait for buckets, in simulation.
+
+use sim::Fault;
+
+use super::*;
+use crate::buckets::census::Stream;
+use crate::check::tests::{Lab, fill, settings};
+
+#[test]
+fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        cache.publish_all().await.unwrap();
+        cache.flush().await.unwrap();
+        {
+            // All that writers may have is empty, and waits for entries that are durable.
+            let mut st = cache.state_mut();
+            let st = &mut *st;
+            while st.buckets.free() > cache.0.layout.node_reserve() || st.buckets.left_open(Stream::Writes) > 0 {
+                let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
+                st.buckets.unpin(addr);
+            }
+            assert!(st.buckets.pending() > 2 * cache.0.layout.free_band());
+        }
+        fill(&cache, a, 3_500, 16, 1).await;
+    });
+}
+
+#[test]
+fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        cache.flush().await.unwrap();
+        let bucket = u64::from(cache.0.layout.bucket_blocks);
+        let pending = |cache: &crate::Cache| cache.state().buckets.pending();
+        // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that may be torn.
+        for byte in [1, 2] {
+            fill(&cache, a, 3_500, 4 * bucket, byte).await;
+        }
+        let before = pending(&cache);
+        assert!(before >= 2, "{before} buckets wait for the journal");
+        cache.checkpoint_now().await.unwrap();
+        // It has the newer blocks. But replay would apply the older ones first, if their entry
+        // alone got to the device.
+        assert!(pending(&cache) >= before, "{} of {before} buckets still wait", pending(&cache));
+        cache.flush().await.unwrap();
+        assert!(pending(&cache) < before);
+    });
+}
+
+#[test]
+fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        cache.publish_all().await.unwrap();
+        {
+            // All have had an error: what is emptied is not used again.
+            let mut st = cache.state_mut();
+            let blocks = cache.0.layout.bucket_blocks;
+            for bucket in 0..st.buckets.count() {
+                st.buckets.condemn(base::CacheAddr(u64::from(bucket) * u64::from(blocks)));
+            }
+        }
+        let mut written = 0;
+        let e = loop {
+            let data = cache.pool().bufs().zeroed(16 * base::BLOCK).freeze();
+            match cache.write(a, base::Lba(written % 4_000), &data).await {
+                Ok(()) => written += 16,
+                Err(e) => break e,
+            }
+            if written % 160 == 0 {
+                cache.publish_all().await.unwrap();
+            }
+        };
+        assert!(e.context.contains("no bucket can be written to any more"), "{e}");
+        // It has nothing that the pool lacks.
+        assert!(written > 0 && cache.is_aside());
+    });
+}
+
+/// The ring is full, a checkpoint has no room for its nodes, and the pool is gone: no round will
+/// make any. Who waits for the ring is told so, as who waits for nodes is.
+#[test]
+fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
+    let lab = Lab::new();
+    let (world, disk) = (lab.world.clone(), lab.files()[0].file);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 3500, 1, 1).await;
+        let ring = cache.state().journal.room().clone();
+        let all: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
+        world.inject(disk, Fault::Dead);
+        let nodes = 1 << 20;
+        cache.state_mut().nodes_left += nodes;
+        cache.0.wakes.checkpoint.notify();
+        let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
+        assert!(refused.context.contains("what the pool does not take"), "{refused}");
+        cache.state_mut().nodes_left -= nodes;
+        drop(all);
+        world.revive(disk);
+        drop(cache.ring_room(Share::Clients, 1).await.unwrap());
+    });
+}

@@ -1,0 +1,109 @@
+//! Blocks of open buckets for what is to be written, and pins of buckets that are read.
+
+use std::ops::Deref;
+
+use base::CacheAddr;
+use pool::Result;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::store::taken::Taken;
+
+/// Blocks that were taken to be written. Their buckets are pinned until it is dropped.
+#[must_use = "blocks that are dropped are wasted"]
+pub(crate) struct TakenBlocks {
+    cache: Cache,
+    all: SmallVec<[Taken; 1]>,
+    /// A write to them is in flight.
+    pub in_flight: bool,
+}
+
+impl Deref for TakenBlocks {
+    type Target = [Taken];
+
+    fn deref(&self) -> &[Taken] {
+        &self.all
+    }
+}
+
+impl Drop for TakenBlocks {
+    fn drop(&mut self) {
+        // A write that nothing waits for any more may reach the device at any time. Then its
+        // buckets are not used again in this life.
+        if !self.in_flight && !self.all.is_empty() {
+            let mut st = self.cache.state_mut();
+            self.all.iter().for_each(|t| st.buckets.unpin(t.addr));
+        }
+    }
+}
+
+/// The bucket of a block is not used anew while it is pinned.
+pub(crate) struct Pinned {
+    cache: Cache,
+    addr: CacheAddr,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.cache.state_mut().buckets.unpin(self.addr);
+    }
+}
+
+impl Cache {
+    /// Takes over a pin that was set by a step.
+    pub(crate) fn pinned(&self, addr: CacheAddr) -> Pinned {
+        Pinned { cache: self.clone(), addr }
+    }
+
+    /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Of writes only
+    /// one waits with some in hand: what all others have had comes into the index, so that it can be
+    /// written back and its buckets become free.
+    pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
+        let _turn = match stream {
+            Stream::Writes => Some(self.0.taking.acquire(1).await),
+            _ => None,
+        };
+        let mut taken = self.take_some(stream, blocks);
+        let mut missing = blocks - taken.blocks();
+        let (passes, since) = (self.passes(), self.0.rt.now());
+        while missing > 0 {
+            self.check_failed().and_then(|()| self.check_hopeful(passes))?;
+            if stream == Stream::Writes {
+                Box::pin(self.check_worn(since)).await?;
+            }
+            self.wait_for_room().await;
+            missing -= self.take_more(stream, missing, &mut taken);
+        }
+        Ok(taken)
+    }
+
+    /// Takes and pins up to `blocks` blocks, as many as there are now.
+    pub(crate) fn take_some(&self, stream: Stream, blocks: u32) -> TakenBlocks {
+        let mut taken = TakenBlocks { cache: self.clone(), all: SmallVec::new(), in_flight: false };
+        self.take_more(stream, blocks, &mut taken);
+        taken
+    }
+
+    fn take_more(&self, stream: Stream, blocks: u32, taken: &mut TakenBlocks) -> u32 {
+        let reserve = self.node_reserve();
+        let mut st = self.state_mut();
+        let mut got = 0;
+        while got < blocks {
+            // The last buckets are for the index's nodes: without them nothing ever becomes free.
+            let spare = stream == Stream::Nodes || st.buckets.free() > reserve || st.buckets.left_open(stream) > 0;
+            let next = if spare { st.buckets.append(stream, blocks - got) } else { None };
+            let Some((addr, len, generation)) = next else { break };
+            taken.all.push(Taken { addr, len, generation });
+            got += len;
+        }
+        got
+    }
+}
+
+impl TakenBlocks {
+    /// How many there are.
+    pub fn blocks(&self) -> u32 {
+        self.all.iter().map(|t| t.len).sum()
+    }
+}

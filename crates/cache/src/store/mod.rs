@@ -1,0 +1,11 @@
+//! The state of a cache in memory: the index, the journal, and what goes with them.
+
+pub(crate) mod index;
+pub(crate) mod journal;
+pub(crate) mod limbo;
+pub(crate) mod load;
+pub(crate) mod promotions;
+pub(crate) mod ring;
+pub(crate) mod room;
+pub(crate) mod state;
+pub(crate) mod taken;

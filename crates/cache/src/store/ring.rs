@@ -1,0 +1,147 @@
+//! Reading the journal's ring: the entries that count, and where they end.
+//!
+//! An entry stands twice, and both copies were flushed before anybody was told that it is durable. So one readable copy is enough to
+//! have an entry, and one readable copy that is something else is enough to know that no durable entry is missing there. Where
+//! neither copy can be read nobody knows, and that is an error: unreadable is not absent. Where both are readable and neither is the
+//! entry, it was cut short by a crash, unless something knows that it was durable: a later entry, the pool's superblock, or the
+//! watermark.
+
+use base::{EntrySeq, IoError};
+use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, blocks_of, decode_entry, sequence_of};
+use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
+use pool::{ErrorKind, PoolError, Result};
+use queue::{Blocks, Class, Device};
+
+use crate::device::layout::Ring;
+use crate::store::journal::{Identity, Place};
+
+/// The entries that count, in order.
+pub(crate) struct Found {
+    pub entries: Vec<Entry>,
+    /// The block of the ring at which each begins.
+    pub positions: Vec<u32>,
+    /// The last entry that is known to be durable, by any that knows.
+    pub durable: EntrySeq,
+    /// Entries of which the first copy is bad.
+    pub healed: u64,
+    /// Where the next one would be.
+    pub end: Place,
+}
+
+/// What stands where an entry is expected.
+pub(crate) enum Copied {
+    Entry(Entry),
+    /// Something else, or a part of it.
+    Other,
+    Unreadable(IoError),
+}
+
+/// What is in one of an entry's two places, which begins `blocks`.
+fn judge(blocks: &Blocks, of: &Identity, EntrySeq(sequence): EntrySeq) -> Copied {
+    if let Ok(entry) = decode_entry(&blocks.buf, &of.uuid, of.incarnation, sequence) {
+        return Copied::Entry(entry);
+    }
+    let all = blocks.get(0).map(|first| blocks_of(first, &of.uuid, of.incarnation, sequence));
+    match all {
+        Err(e) => Copied::Unreadable(e),
+        Ok(None) => Copied::Other,
+        Ok(Some(n)) => (0..n).find_map(|i| blocks.error(i)).map_or(Copied::Other, Copied::Unreadable),
+    }
+}
+
+/// One of an entry's two copies.
+pub(crate) async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: EntrySeq) -> Copied {
+    judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
+}
+
+/// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is missing
+/// there, unless something knows better.
+async fn read_entry(
+    (device, path): (&Device, &str),
+    ring: Ring,
+    of: &Identity,
+    Place { position, sequence }: Place,
+) -> Result<Option<(Entry, bool)>> {
+    let mut trouble = Vec::new();
+    for (copy, offset) in ring.places(position).into_iter().enumerate() {
+        match read_copy(device, offset, of, sequence).await {
+            Copied::Entry(entry) => return Ok(Some((entry, copy > 0))),
+            Copied::Other => {}
+            Copied::Unreadable(e) => trouble.push(e),
+        }
+    }
+    if trouble.len() < Ring::COPIES {
+        return Ok(None);
+    }
+    let text = format!(
+        "{path}: entry {sequence} of the cache's journal cannot be read in either of its places ({}): it may be the last that was flushed, \
+         and nobody may take what was before for it. Try again; if the device stays unreadable there, restore it, or go on from \
+         the pool's older image without the cache: --forget-cache",
+        trouble[0]
+    );
+    Err(PoolError::new(ErrorKind::Io, text))
+}
+
+/// The last entry of this journal that a watermark calls durable; 0 if none does.
+pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
+    let mut durable = 0;
+    for slot in 0..WATERMARK_SLOTS {
+        let read = device.read_blocks(Class::Commit, Watermark::offset_of(slot), 1).await;
+        let mark = read.get(0).ok().and_then(|block| Watermark::decode(block).ok());
+        let mine = mark.filter(|m| (m.uuid, m.incarnation) == (of.uuid, of.incarnation));
+        durable = durable.max(mine.map_or(0, |m| m.durable));
+    }
+    EntrySeq(durable)
+}
+
+/// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An entry
+/// that is damaged in both its places, and was durable, is an error: what was flushed with it is
+/// not to be had, and nobody may take what was before for it.
+pub(crate) async fn read_journal(
+    (device, path): (&Device, &str),
+    ring: Ring,
+    (of, place): (Identity, Place),
+    known: EntrySeq,
+) -> Result<Found> {
+    let known = known.max(read_watermark(device, &of).await);
+    let mut found = Found { entries: Vec::new(), positions: Vec::new(), durable: known, healed: 0, end: place };
+    let end = &mut found.end;
+    loop {
+        if ring.blocks - end.position < MAX_ENTRY_BLOCKS {
+            end.position = 0;
+        }
+        let Some((entry, healed)) = read_entry((device, path), ring, &of, *end).await? else { break };
+        found.positions.push(end.position);
+        found.healed += u64::from(healed);
+        found.durable = found.durable.max(EntrySeq(entry.durable));
+        end.position += entry.blocks();
+        end.sequence.0 += 1;
+        found.entries.push(entry);
+    }
+    let Place { position, sequence } = found.end;
+    let mut was_durable = sequence <= known;
+    for from in [position, 0] {
+        for offset in ring.places(from) {
+            let blocks = (2 * MAX_ENTRY_BLOCKS).min(ring.blocks - from) as usize;
+            let read = device.read_blocks(Class::Commit, offset, blocks).await;
+            for at in 0..blocks {
+                let bytes = &read.buf[at * base::BLOCK..];
+                let Some(later) = sequence_of(bytes).filter(|&s| s > sequence.0) else { continue };
+                was_durable |=
+                    decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence.0);
+            }
+        }
+    }
+    if was_durable {
+        let text = format!(
+            "{path}: entry {sequence} of the cache's journal is damaged in both its places, and was durable: what was flushed with it and after it \
+             cannot be replayed; restore the device, or go on from the pool's older image without the cache: --forget-cache"
+        );
+        return Err(PoolError::new(ErrorKind::Damaged, text));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

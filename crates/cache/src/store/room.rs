@@ -1,0 +1,239 @@
+//! Room in the journal's ring: held, not checked.
+//!
+//! Who is going to push records takes a [`Room`] first, of so many blocks as they need at the
+//! worst: all of them in an entry of their own. It is the permit to push
+//! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it is
+//! dropped. Blocks are *held* from then on until a checkpoint has made their records needless. So
+//! all that was pushed always finds its place in the ring, and to write the journal nobody has to
+//! wait for a checkpoint.
+//!
+//! **Who waits for whom.** Each waits for what stands above it only:
+//!
+//! 1. the cache's device;
+//! 2. writing the journal: for the device;
+//! 3. a commit of the pool: for the journal, up to what was announced or dropped
+//!    ([`crate::Cache::records_durable`]), and the pool's devices;
+//! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has
+//!    changed than was foreseen, for buckets that evictions and rounds make free;
+//! 5. room in the ring for upkeep (evictions, cuts, blocks that rounds found bad): for checkpoints.
+//!    Who has such room waits for devices, and for the writes past the cache that are under way,
+//!    which have all the room that they need and wait for the pool;
+//! 6. evictions and rounds: for room for upkeep, for these writes, and for commits of the pool;
+//! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and rounds,
+//!    and for other requests that have room;
+//! 8. requests that have room: for buckets, thus for evictions and rounds.
+//!
+//! Of 7 and 8 each seems to wait for the other; but a request takes room once, before all else that
+//! it waits for, and never more while it has some. And 4 may wait for 6 while 6 waits for 5 and
+//! that for 4: a part of the ring is kept back for upkeep alone, far more blocks than the few
+//! evictions and cuts for which such a checkpoint waits; see [`crate::space::node_room`] for why one
+//! hardly ever does. While write-back fails for good, such a checkpoint does not come. Then the
+//! clients that wait for it are told why ([`RingRoom::refuse_clients`]).
+//!
+//! **Order.** Room is given in the order of arrival, to upkeep first. Clients' requests stand at
+//! one more door ([`crate::Cache::room_for_request`]), so that it is the same order for nodes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use format::cache::journal::MAX_ENTRY_BLOCKS;
+use pool::{PoolError, Result};
+use rt::sync::{Event, OneShot, OneShotSender, oneshot};
+
+/// What part of the ring somebody may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Share {
+    /// What frees buckets or publishes them, and waits for no buckets while it has room: all of it.
+    Upkeep,
+    /// All but what is kept back.
+    Clients,
+}
+
+/// A sixteenth is kept back for upkeep, but not less and not more than so many blocks.
+const KEPT_BACK: (u32, u32) = (16, 256);
+
+/// Nodes that a request may change which replaces up to so many extents.
+pub(crate) const fn nodes_for(extents: u64) -> u64 {
+    2 + extents / 16
+}
+
+struct Waiter {
+    blocks: u32,
+    to: OneShotSender<Result<Room>>,
+}
+
+struct Ledger {
+    blocks: u32,
+    kept_back: u32,
+    /// Blocks of records that no checkpoint has made needless, and of reservations.
+    held: Cell<u32>,
+    /// Nodes that requests with room may change.
+    nodes: Cell<u64>,
+    /// Upkeep's line, and clients'.
+    lines: RefCell<[VecDeque<Waiter>; 2]>,
+    /// Somebody waits for room, and some was given back: a checkpoint may be needed.
+    wanted: Event,
+    /// Room for nodes was given back.
+    nodes_freed: Event,
+}
+
+/// The room of one ring.
+#[derive(Clone)]
+pub(crate) struct RingRoom(Rc<Ledger>);
+
+/// Blocks of the ring, and nodes, that are held for somebody.
+#[must_use = "room that is dropped is given back"]
+pub(crate) struct Room {
+    of: Rc<Ledger>,
+    blocks: u32,
+    nodes: u64,
+}
+
+impl RingRoom {
+    /// Nothing is held of a ring of so many blocks. `wanted` is notified when who waits may need a
+    /// checkpoint, `nodes_freed` when nodes are given back.
+    pub fn new(ring_blocks: u32, wanted: Event, nodes_freed: Event) -> RingRoom {
+        // A lap passes over less than an entry at its end, and the ring is never quite full.
+        let blocks = ring_blocks - MAX_ENTRY_BLOCKS;
+        RingRoom(Rc::new(Ledger {
+            blocks,
+            kept_back: (blocks / 16).clamp(KEPT_BACK.0, KEPT_BACK.1),
+            held: Cell::new(0),
+            nodes: Cell::new(0),
+            lines: RefCell::default(),
+            wanted,
+            nodes_freed,
+        }))
+    }
+
+    /// Room of so many blocks, if it is there and nobody stands in line for it.
+    pub fn try_take(&self, share: Share, blocks: u32) -> Option<Room> {
+        let first = {
+            let lines = self.0.lines.borrow();
+            lines[Share::Upkeep as usize].is_empty() && lines[share as usize].is_empty()
+        };
+        (first && self.0.fits(share, blocks)).then(|| self.0.hold(blocks))
+    }
+
+    /// Stands in line. `None` comes of [`RingRoom::wake_all`], an error of
+    /// [`RingRoom::refuse_clients`].
+    pub fn line_up(&self, share: Share, blocks: u32) -> OneShot<Result<Room>> {
+        assert!(blocks <= self.0.blocks - self.0.kept_back, "more room than there ever is");
+        let (to, room) = oneshot();
+        self.0.lines.borrow_mut()[share as usize].push_back(Waiter { blocks, to });
+        self.0.grant();
+        room
+    }
+
+    /// Ends all waiting: nobody will make room any more.
+    pub fn wake_all(&self) {
+        drop(self.0.lines.take());
+    }
+
+    /// Tells the clients in line why there will be no room for them. Upkeep waits on: it may be
+    /// what makes room in the end.
+    pub fn refuse_clients(&self, why: &PoolError) {
+        let line = std::mem::take(&mut self.0.lines.borrow_mut()[Share::Clients as usize]);
+        line.into_iter().for_each(|waiter| waiter.to.send(Err(why.clone())));
+    }
+
+    /// Somebody waits for room.
+    pub fn has_line(&self) -> bool {
+        self.0.lines.borrow().iter().any(|line| !line.is_empty())
+    }
+
+    /// Records have `records` blocks, and somebody waits: a checkpoint would help. Not where nearly
+    /// all is held by requests that have pushed nothing yet.
+    pub fn wants_checkpoint(&self, records: u32) -> bool {
+        let lines = self.0.lines.borrow();
+        let upkeep = !lines[Share::Upkeep as usize].is_empty() && records > 0;
+        upkeep || !lines[Share::Clients as usize].is_empty() && records * 8 >= self.0.blocks
+    }
+
+    /// Records of so many blocks are needless.
+    pub fn forgotten(&self, blocks: u32) {
+        self.0.release(blocks);
+    }
+
+    /// Nodes that requests with room may change.
+    pub fn nodes(&self) -> u64 {
+        self.0.nodes.get()
+    }
+
+    #[cfg(test)]
+    pub fn held(&self) -> u32 {
+        self.0.held.get()
+    }
+}
+
+impl Ledger {
+    fn fits(&self, share: Share, blocks: u32) -> bool {
+        let most = match share {
+            Share::Upkeep => self.blocks,
+            Share::Clients => self.blocks - self.kept_back,
+        };
+        self.held.get() + blocks <= most
+    }
+
+    fn hold(self: &Rc<Ledger>, blocks: u32) -> Room {
+        self.held.set(self.held.get() + blocks);
+        Room { of: self.clone(), blocks, nodes: 0 }
+    }
+
+    fn release(self: &Rc<Ledger>, blocks: u32) {
+        self.held.set(self.held.get() - blocks);
+        self.grant();
+    }
+
+    /// Gives room to those in line, as far as there is some.
+    fn grant(self: &Rc<Ledger>) {
+        for share in [Share::Upkeep, Share::Clients] {
+            loop {
+                let next = {
+                    let mut lines = self.lines.borrow_mut();
+                    let line = &mut lines[share as usize];
+                    match line.front() {
+                        None => break,
+                        Some(first) if self.fits(share, first.blocks) => line.pop_front(),
+                        Some(_) => None,
+                    }
+                };
+                let Some(Waiter { blocks, to }) = next else {
+                    self.wanted.notify();
+                    return;
+                };
+                to.send(Ok(self.hold(blocks)));
+            }
+        }
+    }
+}
+
+impl Room {
+    /// Records took so many blocks of it.
+    pub fn spend(&mut self, blocks: u32) {
+        assert!(blocks <= self.blocks, "records took {blocks} blocks of the ring, and {} were reserved", self.blocks);
+        self.blocks -= blocks;
+    }
+
+    /// Holds so many nodes too.
+    pub fn with_nodes(mut self, nodes: u64) -> Room {
+        self.nodes += nodes;
+        self.of.nodes.set(self.of.nodes.get() + nodes);
+        self
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.nodes.set(self.of.nodes.get() - self.nodes);
+        if self.nodes > 0 {
+            self.of.nodes_freed.notify();
+        }
+        self.of.release(self.blocks);
+    }
+}
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -1,0 +1,185 @@
+//! The cache's state in memory: plain data, changed between awaits only.
+
+use std::collections::VecDeque;
+
+use base::{CacheAddr, Epoch, Generation, Lba, RecordSeq, VolumeId};
+use btree::NodePtr;
+use format::cache::journal::Record;
+use pool::{Reservation, Step};
+use rustc_hash::FxHashMap;
+
+use crate::buckets::Buckets;
+use crate::device::health::Health;
+use crate::policy::doorkeeper::Doorkeeper;
+use crate::store::index::{Body, Extent, Index, node_addr};
+use crate::store::journal::Journal;
+use crate::store::limbo::Limbo;
+use crate::store::promotions::Promotions;
+use crate::store::room::Room;
+
+/// What clients' requests met.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HitStats {
+    /// Blocks read from the cache.
+    pub hits: u64,
+    /// Blocks read from the pool.
+    pub misses: u64,
+    /// Blocks that went past the cache.
+    pub bypassed: u64,
+    /// Blocks kept after they were read from the pool.
+    pub promoted: u64,
+    /// Writes of some sectors of a block that were kept as such.
+    pub parts: u64,
+    /// Such blocks that a read has completed.
+    pub completed: u64,
+    /// Clean blocks that were bad in the cache and read from the pool instead.
+    pub refetched: u64,
+    /// Dirty blocks that are bad: nobody has them any more.
+    pub lost: u64,
+    /// Buckets evicted.
+    pub evicted: u64,
+}
+
+pub(crate) struct State {
+    pub index: Index,
+    pub buckets: Buckets,
+    pub journal: Journal,
+    pub limbo: Limbo,
+    pub promotions: Promotions,
+    pub doorkeeper: Doorkeeper,
+    /// Records of the journal that every commit of the pool waits for: those that tell of clean
+    /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
+    /// first can never be durable, the pool says that no clean block counts; nothing takes the
+    /// place of the second.
+    pub drops_need: RecordSeq,
+    pub announced: RecordSeq,
+    /// The commit of the pool that has the staged blocks of each volume.
+    pub staged_in: FxHashMap<VolumeId, Generation>,
+    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
+    pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
+    /// The epoch of each volume's last write that the pool did not get at once.
+    pub dirty_until: FxHashMap<VolumeId, Epoch>,
+    /// And of all volumes', as the cache was opened.
+    pub dirty_at_open: Epoch,
+    pub stats: HitStats,
+    /// Nodes that the running checkpoint has yet to write.
+    pub nodes_left: u64,
+    /// Dirty blocks that are bad, as volume and block, the first so many.
+    pub bad: Vec<(VolumeId, Lba)>,
+    /// A value that is being encoded.
+    pub value: Vec<u8>,
+    /// Whether anything can be made durable.
+    pub health: Health,
+    /// Room in the pool for what is dirty in the open epoch: for exactly as many blocks.
+    pub promised: Reservation,
+}
+
+/// So many bad blocks are named.
+const BAD_NAMED: usize = 256;
+
+impl State {
+    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
+    /// journal. The open epoch has no more dirty blocks then than before.
+    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+        self.enter(Some(room), None, volume, range, new)
+    }
+
+    /// The same where blocks become dirty. Each of them takes its room in the pool out of
+    /// `promised`.
+    pub fn change_dirty(
+        &mut self,
+        (room, promised): (&mut Room, &mut Reservation),
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<()> {
+        self.enter(Some(room), Some(promised), volume, range, new)
+    }
+
+    /// The same without telling the journal: what the pool has is entered, or goes.
+    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+        self.enter(None, None, volume, range, new)
+    }
+
+    fn enter(
+        &mut self,
+        room: Option<&mut Room>,
+        promised: Option<&mut Reservation>,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<()> {
+        // What ceases to be needed may be overwritten when the records of this change are durable.
+        let records = if room.is_none() { 0 } else { new.len().max(1) as u64 };
+        let pushed = self.journal.pushed();
+        self.buckets.set_clock(RecordSeq(pushed.0 + records));
+        let outcome = self.index.replace(&mut self.buckets, volume, (lba, end), new);
+        self.buckets.set_clock(pushed);
+        outcome?;
+        let (dirty, held) = (self.buckets.dirty_blocks().0, self.promised.blocks());
+        match promised {
+            Some(promised) if dirty > held => self.promised.merge(promised.split(dirty - held)),
+            _ => drop(self.promised.split(held - dirty)),
+        }
+        if let Some(room) = room {
+            self.buckets.add_zeros(new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64);
+            self.promotions.spoil(volume, lba, end);
+            if new.iter().any(|e| e.written.is_some()) {
+                self.dirty_until.insert(volume, self.buckets.epoch());
+            }
+            new.iter().for_each(|e| self.push_insert(room, e));
+            if new.is_empty() {
+                self.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a record to the journal.
+    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) {
+        self.buckets.set_clock(self.journal.push(room, record));
+    }
+
+    /// Adds the record of an extent to the journal.
+    pub fn push_insert(&mut self, room: &mut Room, e: &Extent) {
+        let mut value = std::mem::take(&mut self.value);
+        e.encode(&mut value);
+        self.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &value });
+        self.value = value;
+    }
+
+    /// Nodes that checkpoints have yet to write: the running one, and the next.
+    pub fn nodes_due(&self) -> u64 {
+        self.nodes_left + self.index.changes.dirty() as u64
+    }
+
+    /// Tells the journal of evicted buckets.
+    pub fn journal_raised(&mut self, room: &mut Room) {
+        for (bucket, generation) in self.buckets.take_raised() {
+            self.push(room, &Record::Raise { bucket, generation });
+        }
+    }
+
+    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there may be more.
+    pub fn drain_limbo(&mut self, max: usize) -> bool {
+        for _ in 0..max {
+            let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
+            self.index.store.forget(addr);
+            self.buckets.remove_node(node_addr(addr));
+        }
+        true
+    }
+
+    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the journal was told.
+    pub fn hold_commits(&mut self) {
+        self.drops_need = self.journal.pushed();
+    }
+
+    /// Remembers a dirty block that nobody has any more.
+    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
+        self.stats.lost += 1;
+        if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {
+            self.bad.push((volume, lba));
+        }
+    }
+}

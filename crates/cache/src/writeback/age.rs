@@ -1,0 +1,45 @@
+//! How old the pool's image is, and what is said when that is older than it should be.
+
+use std::time::Duration;
+
+use crate::Cache;
+use crate::settings::LagPolicy;
+
+/// An image that stays too old is told of again after this time.
+const AGAIN: Duration = Duration::from_secs(60);
+
+impl Cache {
+    /// How much older the pool's image may be than the volumes.
+    pub(crate) fn age(&self) -> Duration {
+        let since = self.0.passes.borrow().dirty_since;
+        since.map_or(Duration::ZERO, |t| self.0.rt.now().since(t))
+    }
+
+    /// Warns of an image that is older than it should be, and says when it is no more.
+    pub(crate) fn watch_age(&self) {
+        let (age, most, now) = (self.age(), self.0.settings.max_lag, self.0.rt.now());
+        let told = self.0.passes.borrow().told_late;
+        // A little over it is no news: the pass that is under way publishes soon.
+        let late = age > most + most / 4;
+        match told {
+            None if late => {}
+            Some(then) if late && now.since(then) >= AGAIN => {}
+            Some(_) if age <= most => {
+                tracing::info!(cache = %self.0.path, "the pool's image is no older than max_lag again");
+                self.0.passes.borrow_mut().told_late = None;
+                return;
+            }
+            _ => return,
+        }
+        self.0.passes.borrow_mut().told_late = Some(now);
+        let what = match self.0.settings.max_lag_policy {
+            LagPolicy::Aim => "writers are not slowed for it (max_lag_policy = \"strict\" does that)",
+            LagPolicy::Strict => "writers are slowed to the speed of the pool",
+        };
+        tracing::warn!(
+            cache = %self.0.path,
+            "the pool's image is {} s older than the volumes, max_lag is {} s: the pool takes less than is written, and a loss of the cache would cost that much; {what}",
+            age.as_secs(), most.as_secs()
+        );
+    }
+}

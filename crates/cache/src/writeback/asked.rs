@@ -1,0 +1,76 @@
+//! Rounds that somebody asks for.
+//!
+//! The task of write-back asks for a round when one is due. A write asks for which the pool has no
+//! room left, as a round may give some back. So does who waits for all of it: a detach, a change of
+//! a mode. As with commits of the pool, all who ask while a round runs share the next one. One that
+//! began after they asked tells each of them what one of its own would.
+//!
+//! Were each to run its own, the last of hundreds would wait for hundreds of rounds, one after the
+//! other. Where the pool is gone all of them fail. Meanwhile these writes keep their room in the
+//! journal's ring and the locks on their blocks, so that others wait for them as often again.
+
+use pool::Result;
+
+use crate::Cache;
+
+/// A flow waits for all of it: passes are not paced until this is dropped.
+pub(crate) struct Urgent(Cache);
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().urgent -= 1;
+    }
+}
+
+impl Cache {
+    /// Passes are not paced from now on.
+    pub(crate) fn urgent(&self) -> Urgent {
+        self.0.passes.borrow_mut().urgent += 1;
+        self.0.wakes.pace.notify();
+        Urgent(self.clone())
+    }
+
+    /// Publishes everything that is dirty now, as fast as the pool takes it.
+    pub async fn publish_all(&self) -> Result<()> {
+        let target = self.epoch();
+        let _urgent = self.urgent();
+        let mut outcome = Ok(());
+        // A cut that is under way first; then what came after it.
+        while outcome.is_ok() && self.state().index.published < target {
+            outcome = self.round().await;
+        }
+        outcome
+    }
+
+    /// Waits for a round that begins from now on, and returns how it ended. Of all who wait the
+    /// first in line runs it.
+    pub(crate) async fn round(&self) -> Result<()> {
+        let begun = self.0.passes.borrow().tries.begun;
+        let _alone = self.0.pass_lock.acquire(1).await;
+        let shared = self.0.passes.borrow().tries.after(begun);
+        match shared {
+            Some(outcome) => outcome,
+            None => self.run_round().await,
+        }
+    }
+
+    /// A round of its own, for who holds the lock.
+    pub(crate) async fn run_round(&self) -> Result<()> {
+        let number = {
+            let tries = &mut self.0.passes.borrow_mut().tries;
+            tries.begun += 1;
+            tries.begun
+        };
+        let outcome = self.one_round().await;
+        if outcome.is_err() {
+            // A cut may be left, which is to be carried first.
+            self.0.wakes.pass.notify();
+        }
+        self.0.passes.borrow_mut().tries.last = Some((number, outcome.clone()));
+        outcome
+    }
+}
+
+#[cfg(test)]
+#[path = "asked_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! The cuts that are not published.
+
+use std::collections::VecDeque;
+
+use base::{Epoch, Instant};
+use btree::Tree;
+use pool::Reservation;
+
+use crate::policy::seal::{MAX_SEALED, Next};
+
+/// A cut that is not published yet.
+#[derive(Clone)]
+pub(crate) struct Cut {
+    pub epoch: Epoch,
+    pub tree: Tree,
+    pub taken_at: Instant,
+    /// It was handed to the pool to be published; staging volumes may be gone.
+    pub handed_over: bool,
+}
+
+/// All cuts that are not published.
+#[derive(Default)]
+pub(crate) struct Cuts {
+    /// The oldest first.
+    sealed: VecDeque<Cut>,
+    /// Room in the pool for what is dirty of an epoch alone, unless a pass has it.
+    promised: VecDeque<(Epoch, Reservation)>,
+    /// The one that a pass carries, or that an error has left: no other is carried before it is
+    /// published.
+    carried: Option<Epoch>,
+    /// A pass runs.
+    passing: bool,
+    /// No cut is to be taken.
+    kept_away: u32,
+}
+
+impl Cuts {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// One more was taken, with the room in the pool for what is dirty of its epoch alone.
+    pub fn push(&mut self, cut: Cut, promised: Reservation) {
+        self.promised.push_back((cut.epoch, promised));
+        self.sealed.push_back(cut);
+    }
+
+    /// A pass begins to carry, or has ended.
+    pub fn set_passing(&mut self, passing: bool) {
+        self.passing = passing;
+    }
+
+    /// No cut is taken, but for one that a pass needs, until [`Cuts::let_back`].
+    pub fn keep_away(&mut self) {
+        self.kept_away += 1;
+    }
+
+    pub fn let_back(&mut self) {
+        self.kept_away -= 1;
+    }
+
+    /// True if a cut may be taken while a pass runs; one does.
+    pub fn may_seal(&self) -> bool {
+        self.passing && self.kept_away == 0
+    }
+
+    /// True if a pass may take one that it is to carry.
+    pub fn may_take(&self) -> bool {
+        self.count() == 0 || self.kept_away == 0 && self.count() < MAX_SEALED
+    }
+
+    /// The one that a pass carries, or that an error has left.
+    pub fn carried(&self) -> Option<&Cut> {
+        self.sealed.iter().find(|cut| Some(cut.epoch) == self.carried)
+    }
+
+    /// A cut was handed to the pool, and none of it is to be carried again.
+    pub fn handed_over(&self) -> Option<Epoch> {
+        self.carried().filter(|cut| cut.handed_over).map(|cut| cut.epoch)
+    }
+
+    /// The carried cut is handed to the pool.
+    pub fn hand_over(&mut self) {
+        let carried = self.carried;
+        self.sealed.iter_mut().filter(|cut| Some(cut.epoch) == carried).for_each(|cut| cut.handed_over = true);
+    }
+
+    /// A cut is carried from now on.
+    pub fn carry(&mut self, next: Next) -> Option<Cut> {
+        let cut = match next {
+            Next::Oldest => self.sealed.front(),
+            Next::Newest => self.sealed.back(),
+        };
+        self.carried = cut.map(|cut| cut.epoch);
+        cut.cloned()
+    }
+
+    /// The cut of `epoch` is published, with all before it.
+    pub fn publish(&mut self, epoch: Epoch) {
+        self.sealed.retain(|cut| cut.epoch > epoch);
+        self.carried = self.carried.filter(|&carried| carried > epoch);
+    }
+
+    /// Adds the room of the cut of `epoch`, and of all before it, to `room`: a pass publishes them.
+    pub fn take_room(&mut self, epoch: Epoch, room: &mut Reservation) {
+        let first_after = self.promised.partition_point(|(e, _)| *e <= epoch);
+        self.promised.drain(..first_after).for_each(|(_, more)| room.merge(more));
+    }
+
+    /// A pass of the cut of `epoch` was given up, and has returned its room.
+    pub fn put_room(&mut self, epoch: Epoch, room: Reservation) {
+        self.promised.push_front((epoch, room));
+    }
+
+    /// The room stays reserved, also without this cache.
+    pub fn keep_room(&mut self) {
+        self.promised.drain(..).for_each(|(_, room)| room.keep());
+    }
+}

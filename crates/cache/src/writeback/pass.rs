@@ -1,0 +1,515 @@
+//! Write-back in rounds, or passes: each carries one cut of the cache to the pool, and the pool
+//! publishes all of it at once, with the cuts before it.
+//!
+//! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned,
+//!    which costs nothing and never changes. What is overwritten from now on is a new key in the
+//!    live tree; the clone still has the old one, and its bytes stay in their bucket. Writes past
+//!    the cache that are under way end first: what is staged for the cut is complete. There may be
+//!    several cuts ([`crate::writeback::cuts`]).
+//! 2. The clone is walked in the order of addresses, but for what is older than the cut that was
+//!    published last; runs of dirty blocks are read, verified, and written into free space of the
+//!    pool, in the round's own transaction, at the pace that the controller sets. What is staged is
+//!    in the pool: the volume takes it over where it is.
+//! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
+//!    an older one in the cache would hide it.
+//! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every
+//!    key of this epoch and of older ones is clean.
+//!
+//! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again,
+//! before any other is.
+//!
+//! A dirty block that is bad in the cache cannot be carried. It is entered again into the open epoch, so that it stays dirty and reading it stays an
+//! error: once clean, the pool's old block would be taken for it.
+
+use std::time::Duration;
+
+use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
+use btree::Cursor;
+use pool::{ErrorKind, Pass, PoolError, Result};
+use queue::Class;
+use rt::sync::either;
+use smallvec::SmallVec;
+
+use crate::Cache;
+use crate::error::malformed;
+use crate::store::index::{Body, Extent};
+use crate::writeback::cuts::Cut;
+
+/// Blocks that are carried by one write to the pool.
+const RUN_BLOCKS: u64 = 256;
+/// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring places of the pool, where the queue merges those that wait
+/// together into one request.
+const RUNS: usize = 128;
+const BLOCKS: u64 = 4096;
+/// After an error a round is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A round that paces itself looks at its rate this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the blocks of a run are.
+enum Content {
+    /// Blocks of buckets.
+    Data(Vec<Extent>),
+    /// Blocks of the staging volume of this epoch.
+    Staged(Epoch),
+    Zeros,
+}
+
+/// Neighbouring dirty blocks of a volume, all of one kind.
+struct Run {
+    volume: VolumeId,
+    lba: Lba,
+    blocks: u64,
+    content: Content,
+}
+
+impl Run {
+    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are nothing.
+    fn carried(&self) -> u64 {
+        if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
+    }
+}
+
+impl Cache {
+    /// Runs rounds: when much is dirty, and before the pool's image is older than it may be.
+    pub(crate) async fn write_back(&self) {
+        while !self.0.health.is_closed() {
+            let wait = self.0.wakes.pass.wait();
+            match self.due_in() {
+                None => wait.await,
+                Some(Duration::ZERO) => {
+                    if let Err(e) = self.round().await {
+                        if self.has_failed() {
+                            if !self.has_handed_over() {
+                                return;
+                            }
+                            self.0.rt.sleep(AGAIN).await;
+                            continue;
+                        }
+                        self.note_failing(e);
+                        self.0.rt.sleep(AGAIN).await;
+                    }
+                }
+                Some(time) => either(self.0.rt.sleep(time), wait).await,
+            }
+        }
+    }
+
+    /// When the next pass is due; `None`: nothing is dirty.
+    fn due_in(&self) -> Option<Duration> {
+        let since = self.0.passes.borrow().dirty_since?;
+        if self.wants_pass() {
+            return Some(Duration::ZERO);
+        }
+        // The cut is taken at half of the lag that is allowed, and carried in the other half.
+        Some((self.0.settings.max_lag / 2).saturating_sub(self.0.rt.now().since(since)))
+    }
+
+    /// A pass should begin now.
+    pub(crate) fn wants_pass(&self) -> bool {
+        let passes = self.0.passes.borrow();
+        if passes.cuts.count() > 0 || passes.urgent > 0 {
+            return passes.dirty_since.is_some();
+        }
+        drop(passes);
+        let open = self.state().buckets.dirty_blocks().0;
+        self.state().buckets.is_dirty()
+            && (self.much_is_dirty()
+                || self.round_wanted_by_staged()
+                || self.wants_node_room()
+                || self.is_short() && open > 0)
+    }
+
+    /// Notes since when the pool's image lacks something.
+    pub(crate) fn note_dirty(&self) {
+        let dirty = self.state().buckets.is_dirty();
+        let mut passes = self.0.passes.borrow_mut();
+        if !dirty && passes.cuts.count() == 0 {
+            passes.dirty_since = None;
+        } else if passes.dirty_since.is_none() {
+            passes.dirty_since = Some(self.0.rt.now());
+            self.0.wakes.pass.notify();
+        }
+    }
+
+    /// How often all that was dirty has been published: several rounds each time while there are
+    /// several cuts.
+    pub(crate) fn passes(&self) -> u64 {
+        self.0.passes.borrow().turns
+    }
+
+    /// One round, from the cut (or with the cut that an error left) to its publication. To be
+    /// called by [`Cache::run_round`] alone.
+    pub(crate) async fn one_round(&self) -> Result<()> {
+        let left = self.0.passes.borrow().cuts.carried().cloned();
+        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
+            // A commit of somebody else's.
+            return self.conclude(cut).await;
+        }
+        self.check_failed()?;
+        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
+            // The pool has all of it, and publishes it with whichever commit ends well: to carry it again would need as much room once more.
+            self.0.pool.commit().await?;
+            if self.0.pool.published() >= cut.epoch {
+                return self.conclude(cut).await;
+            }
+        }
+        let cut = match left {
+            Some(cut) => cut,
+            None => self.choose_cut().await?,
+        };
+        let _passing = self.passing();
+        self.carry_and_publish(&cut).await
+    }
+
+    async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
+        let round = self.begin_round(cut)?;
+        let mut outcome = self.carry(&round, cut).await;
+        if outcome.is_ok() {
+            outcome = self.finish(&round, cut).await;
+        }
+        self.0.passes.borrow_mut().carried = 0;
+        if outcome.is_err() {
+            self.abort_round(round, cut).await;
+        }
+        outcome
+    }
+
+    /// Begins to write into the pool, within the room of the cut and of those before it.
+    fn begin_round(&self, cut: &Cut) -> Result<Pass> {
+        let mut room = self.state_mut().promised.split(0);
+        let cuts = &mut self.0.passes.borrow_mut().cuts;
+        cuts.take_room(cut.epoch, &mut room);
+        let round = self.0.pool.begin_pass(&mut room);
+        if round.is_err() {
+            cuts.put_room(cut.epoch, room);
+        }
+        round
+    }
+
+    async fn abort_round(&self, round: Pass, cut: &Cut) {
+        if let Some(room) = round.abort().await {
+            self.0.passes.borrow_mut().cuts.put_room(cut.epoch, room);
+        }
+    }
+
+    /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
+    fn has_handed_over(&self) -> bool {
+        self.0.passes.borrow().cuts.handed_over().is_some()
+    }
+
+    /// What is staged for `epoch` may be in the volumes by now, or is.
+    pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
+        let handed_over = self.0.passes.borrow().cuts.handed_over();
+        handed_over.max(Some(self.state().index.published)) >= Some(epoch)
+    }
+
+    async fn carry(&self, round: &Pass, cut: &Cut) -> Result<()> {
+        let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
+        let mut pending: Option<Run> = None;
+        let mut tasks = std::collections::VecDeque::new();
+        let mut in_flight = 0;
+        let mut outcome = Ok(());
+        let mut more = true;
+        while more && outcome.is_ok() {
+            let found = self.next_leaf(&mut cursor, cut, &mut more).await;
+            let mut runs: Vec<Run> = Vec::new();
+            match found {
+                Err(e) => outcome = Err(e),
+                Ok(extents) => extents.into_iter().for_each(|e| join(&mut pending, e, &mut runs)),
+            }
+            if !more {
+                runs.extend(pending.take());
+            }
+            for run in runs {
+                // The others take no memory.
+                let n = run.carried();
+                while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
+                    && let Some((done, t)) = tasks.pop_front()
+                {
+                    in_flight -= done;
+                    outcome = outcome.and(join_task(t).await);
+                }
+                if outcome.is_ok() {
+                    // The others write no data, and no rate is to hold them: a cut of many of them would get as old as it likes.
+                    if n > 0 {
+                        self.pace(n * BLOCK_U64).await;
+                    }
+                    let (cache, round, cut) = (self.clone(), round.clone(), cut.clone());
+                    in_flight += n;
+                    tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, &cut).await })));
+                }
+            }
+        }
+        for (_, t) in tasks {
+            outcome = outcome.and(join_task(t).await);
+        }
+        outcome
+    }
+
+    /// The dirty extents of the cut's next leaf.
+    async fn next_leaf(&self, cursor: &mut Cursor, cut: &Cut, more: &mut bool) -> Result<Vec<Extent>> {
+        self.resident(Class::Commit, |st| {
+            let mut out = Vec::new();
+            let mut bad = false;
+            let buckets = &st.buckets;
+            let published = st.index.published;
+            *more = cursor.next_leaf(&cut.tree, &st.index.store, |k, v| match Extent::decode(buckets, k, v) {
+                Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
+                Some(_) => {}
+                None => bad = true,
+            })?;
+            if bad {
+                return Err(malformed().into());
+            }
+            Ok(out)
+        })
+        .await
+    }
+
+    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, or what room requires, but never above the most that is
+    /// set. The rate is looked at anew whenever more is needed. Who waits for all of it (a detach, a full pool) is not held up.
+    async fn pace(&self, bytes: u64) {
+        loop {
+            let pressed = self.0.wakes.pace.wait();
+            let now = self.0.rt.now();
+            let rate = self.rate(now);
+            let wait = self.0.passes.borrow_mut().take_turn(now, bytes, rate);
+            if wait.is_zero() {
+                break;
+            }
+            either(self.0.rt.sleep(wait.min(LOOK_AGAIN)), pressed).await;
+        }
+        self.0.admission.carried(bytes / BLOCK_U64);
+    }
+
+    /// Bytes a second that a round may carry now.
+    fn rate(&self, now: Instant) -> u64 {
+        let pressure = self.pressure();
+        let (open, cut) = self.split_by_pass();
+        let target = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+        let max = self.0.settings.writeback.max;
+        let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
+        let mut round = self.0.passes.borrow_mut();
+        let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
+        let taken = round.cuts.carried().map_or(now, |c| c.taken_at);
+        let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+        // All of the cut is counted, also what was carried already: somewhat too fast is in time.
+        let in_time = (cut * BLOCK_U64) as f64 / left;
+        let late = round.dirty_since.is_some_and(|since| now.since(since) > self.0.settings.max_lag);
+        let pressure = if late { 1.0 } else { pressure };
+        rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
+    }
+
+    /// Reads one run from the cache and writes it into the round.
+    async fn carry_run(&self, round: &Pass, mut run: Run, cut: &Cut) -> Result<()> {
+        // Of a cut that an earlier try left, some may be behind the volume's end by now. The size changes between rounds only.
+        let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
+        if run.lba.0 + run.blocks > end {
+            run.blocks = end.saturating_sub(run.lba.0);
+            if let Content::Data(parts) = &mut run.content {
+                parts.retain(|p| p.lba.0 < end);
+                parts.iter_mut().for_each(|p| *p = p.cut(p.lba.0, end));
+            }
+            if run.blocks == 0 {
+                return Ok(());
+            }
+        }
+        let end = run.lba.plus(run.blocks);
+        let parts = match run.content {
+            Content::Data(parts) => parts,
+            Content::Zeros => return gone_is_fine(round.discard(run.volume, run.lba, end).await),
+            Content::Staged(epoch) => {
+                return match self.0.pool.find_staging(run.volume, epoch) {
+                    Some(staging) => gone_is_fine(round.adopt(staging, run.volume, run.lba, end).await),
+                    // An earlier try got so far that the volume has it already.
+                    None if cut.handed_over => Ok(()),
+                    None => Err(self.staging_is_lost(run.volume, epoch)),
+                };
+            }
+        };
+        let mut reads = Vec::with_capacity(parts.len());
+        for part in parts {
+            let cache = self.clone();
+            reads.push(self.0.rt.spawn(async move {
+                let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
+                let data = cache.read_bucket(*addr, crcs, Class::WriteBack).await;
+                let data = match data {
+                    Ok(data) => Some(cache.carried(&part, data).await),
+                    Err(_) => None,
+                };
+                (data, part)
+            }));
+        }
+        round.warm(run.volume, run.lba, end).await;
+        let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
+        for r in reads {
+            let Some((data, part)) = r.await else {
+                return Err(PoolError::new(ErrorKind::Io, "the runtime has ended"));
+            };
+            let Some(Ok((data, crcs))) = data else {
+                self.carry_bad(part, round, cut.epoch).await?;
+                continue;
+            };
+            match good.last_mut() {
+                Some((list, sums, lba)) if lba.0 + sums.len() as u64 == part.lba.0 => {
+                    list.push(data);
+                    sums.extend(crcs);
+                }
+                _ => good.push((SliceList::from_iter([data]), crcs, part.lba)),
+            }
+        }
+        for (data, crcs, lba) in good {
+            self.write_in(round, (run.volume, lba), data, &crcs).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks into the round. Of a volume that was deleted meanwhile nothing is needed.
+    async fn write_in(
+        &self,
+        round: &Pass,
+        (volume, lba): (VolumeId, Lba),
+        data: SliceList,
+        crcs: &[base::Crc],
+    ) -> Result<()> {
+        gone_is_fine(round.write(volume, lba, data, crcs).await)
+    }
+
+    /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
+    async fn carry_bad(&self, part: Extent, round: &Pass, cut: Epoch) -> Result<()> {
+        for i in 0..part.len() {
+            let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
+            let Body::Data { addr, crcs, .. } = &one.body else { continue };
+            let read = self.read_bucket(*addr, crcs, Class::WriteBack).await;
+            let mine = read.is_err();
+            let why = match read {
+                Ok(data) => match self.carried(&one, data).await {
+                    Ok((data, crcs)) => {
+                        self.write_in(round, (one.volume, one.lba), SliceList::from_iter([data]), &crcs).await?;
+                        continue;
+                    }
+                    // Gone with its volume.
+                    Err(e) if e.kind == ErrorKind::NotFound => continue,
+                    Err(e) => format!("is written in part, and the pool cannot read the rest ({e}): it"),
+                },
+                Err(_) => "is bad in the cache and".to_owned(),
+            };
+            tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
+            let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
+            // The cut keeps its own room: a later try may read the block well.
+            let mut promised = self.0.pool.take_over(1);
+            self.resident(Class::Commit, |st| {
+                let range = (bad.lba, bad.lba.plus(1));
+                let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
+                let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
+                let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
+                match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
+                    Some(true) => {}
+                    // Entered again by an earlier try.
+                    Some(false) => return Ok(()),
+                    None => {
+                        // Overwritten since: the pool's image will lack what the cut has there, until the next one.
+                        if mine {
+                            st.buckets.condemn(addr);
+                        }
+                        st.stats.lost += 1;
+                        return Ok(());
+                    }
+                }
+                if mine {
+                    st.buckets.condemn(addr);
+                    st.note_bad(bad.volume, bad.lba);
+                }
+                let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
+                st.change_dirty((&mut room, &mut promised), bad.volume, range, &[again])
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, round: &Pass, cut: &Cut) -> Result<()> {
+        let target = self.state().journal.pushed();
+        self.durable(target, Class::Commit).await?;
+        self.0.passes.borrow_mut().cuts.hand_over();
+        round.publish(cut.epoch, cut.taken_at).await?;
+        self.conclude(cut).await
+    }
+
+    /// The cut is published: everything of it and of those before is clean.
+    async fn conclude(&self, cut: &Cut) -> Result<()> {
+        {
+            // Nothing is woken before both are settled.
+            let mut st = self.state_mut();
+            let mut passes = self.0.passes.borrow_mut();
+            passes.cuts.publish(cut.epoch);
+            passes.carried = 0;
+            passes.count += 1;
+            passes.last_error = None;
+            passes.failing_since = None;
+            st.index.published = cut.epoch;
+            st.buckets.publish(cut.epoch);
+            st.limbo.published(cut.epoch);
+            if cut.epoch >= passes.turn {
+                passes.turns += 1;
+                passes.turn = st.buckets.epoch();
+            }
+            let dirty = passes.cuts.count() > 0 || st.buckets.is_dirty();
+            passes.dirty_since = dirty.then_some(cut.taken_at);
+        }
+        while self.state_mut().buckets.tidy(256) {
+            self.0.rt.yield_now().await;
+        }
+        // Its device may have failed since the pool had all of it.
+        self.set_aside_if_failed();
+        self.give_back_nodes().await;
+        Ok(())
+    }
+}
+
+/// A volume that was deleted meanwhile needs nothing.
+fn gone_is_fine(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(e) if e.kind == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+async fn join_task(t: rt::JoinHandle<Result<()>>) -> Result<()> {
+    t.await.unwrap_or_else(|| Err(PoolError::new(ErrorKind::Io, "the runtime has ended")))
+}
+
+/// Adds an extent to the run being gathered; runs that are whole go to `out`.
+fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
+    if let Some(run) = pending
+        && run.volume == e.volume
+        && run.lba.0 + run.blocks == e.lba.0
+    {
+        let fits = match (&mut run.content, &e.body) {
+            (Content::Data(parts), Body::Data { .. }) if run.blocks + e.len() <= RUN_BLOCKS => {
+                parts.push(e.clone());
+                true
+            }
+            (Content::Staged(epoch), Body::Staged { .. }) => Some(*epoch) == e.written,
+            (Content::Zeros, Body::Zeros { .. }) => true,
+            _ => false,
+        };
+        if fits {
+            run.blocks += e.len();
+            return;
+        }
+    }
+    out.extend(pending.take());
+    let (volume, lba, blocks) = (e.volume, e.lba, e.len());
+    let content = match e.body {
+        Body::Data { .. } => Content::Data(vec![e]),
+        Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
+        Body::Zeros { .. } => Content::Zeros,
+    };
+    *pending = Some(Run { volume, lba, blocks, content });
+}
+
+#[cfg(test)]
+#[path = "pass_tests.rs"]
+mod tests;

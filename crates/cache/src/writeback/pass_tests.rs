@@ -1,0 +1,148 @@
+//! Rounds that take long, in simulation.
+
+use base::{Duration, Lba};
+use pool::{ErrorKind, Link, Pool, PoolError};
+
+use crate::check::tests::{Asked, Lab, fill, settings};
+use crate::{Cache, Settings};
+
+#[test]
+fn a_long_round_holds_the_nodes_that_its_cuts_know_and_no_others() {
+    for several in [false, true] {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            // Blocks that are dirty since before are reason enough for a round, which carries a
+            // block every 125 ms.
+            let slow = crate::policy::controller::Settings { min: 32 << 10, max: 32 << 10, idle_rate: 32 << 10 };
+            let seal_blocks = if several { 0 } else { u64::MAX };
+            let settings =
+                Settings { dirty_nodes: 4, dirty_target_percent: 1, writeback: slow, seal_blocks, ..settings() };
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let before = cache.status().index.checkpoints;
+            let (mut most, mut known, mut cuts) = (0, 0, 0);
+            for i in 0..2_000 {
+                fill(&cache, a, i * 1_237 % 4_000, 1, i as u8).await;
+                cuts = cuts.max(cache.status().writeback.sealed_cuts);
+                let st = cache.state();
+                let replaced = st.limbo.nodes().count();
+                most = most.max(replaced);
+                known = known.max(st.buckets.node_blocks() as usize - replaced);
+            }
+            let checkpoints = cache.status().index.checkpoints - before;
+            assert!(checkpoints > 50, "{checkpoints} checkpoints");
+            // Those that were durable at a cut, what had changed by then, and what a checkpoint has
+            // just replaced. Of several cuts, what is cheap, and then an eighth of what they carry.
+            let allowed = if several { 4_000 / 32 + 2_000 / 8 + 3 * known } else { 3 * known };
+            assert!(most > 0 && most <= allowed, "{most} nodes were held of {known}, in {checkpoints} checkpoints");
+            assert!(if several { cuts > 4 } else { cuts == 1 }, "{cuts} cuts");
+            cache.publish_all().await.unwrap();
+            cache.close().await.unwrap();
+            pool.close().await.unwrap();
+        });
+        let report = lab.check();
+        assert!(report.is_clean(), "{report:?}");
+    }
+}
+
+#[test]
+fn what_carries_no_data_waits_for_no_rate() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        // A block a second.
+        let slow = crate::policy::controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+        let settings = Settings { max_lag: Duration::from_secs(4), writeback: slow, ..settings() };
+        let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        cache.publish_all().await.unwrap();
+        for i in 0..300 {
+            cache.discard(a, Lba(i * 4), Lba(i * 4 + 1)).await.unwrap();
+        }
+        rt.sleep(Duration::from_secs(4)).await;
+        assert!(cache.all_written_back(), "{:?}", cache.status().writeback);
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
+    let lab = Lab::new();
+    lab.with(|cache| async move { cache.publish_all().await.unwrap() });
+    lab.with(|cache| async move {
+        assert!(!cache.all_written_back());
+        cache.0.rt.sleep(Duration::from_secs(3600)).await;
+        assert!(cache.all_written_back());
+        // To move clean blocks, or to forget a volume, changes nothing of that.
+        cache.collect().await.unwrap();
+        assert!(cache.all_written_back());
+    });
+}
+
+/// The pool has merged a round, and its commit failed: it publishes the round with the next one, and nothing is carried again.
+#[test]
+fn a_round_whose_commit_failed_is_not_carried_again() {
+    let lab = Lab::new();
+    lab.with(move |cache| async move {
+        let a = cache.pool().find_volume("a").unwrap().id;
+        cache.publish_all().await.unwrap();
+        fill(&cache, a, 0, 1_000, 1).await;
+        let before = cache.pool().status().pool;
+        assert_eq!(before.promised_bytes, 1_000 * 4096);
+        {
+            let _alone = cache.0.pass_lock.acquire(1).await;
+            let cut = cache.choose_cut().await.unwrap();
+            let round = cache.begin_round(&cut).unwrap();
+            cache.carry(&round, &cut).await.unwrap();
+            cache.pool().link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+            cache.finish(&round, &cut).await.unwrap_err();
+            assert!(round.abort().await.is_none(), "it was published");
+            cache.pool().link_journal(Link::None);
+            cache.0.wakes.pass.notify();
+        }
+        // Room for the next cut is promised meanwhile.
+        fill(&cache, a, 2_000, 500, 2).await;
+        cache.0.rt.sleep(Duration::from_secs(2)).await;
+        assert!(cache.0.passes.borrow().cuts.count() == 0);
+        assert_eq!(cache.pool().status().pool.promised_bytes, 500 * 4096);
+        cache.publish_all().await.unwrap();
+        assert_eq!(cache.pool().status().pool.promised_bytes, 0);
+    });
+    assert!(lab.check().is_clean());
+}
+
+/// A device that fails when the pool has all of its last round already is set aside, at once or when a later commit publishes the round.
+#[test]
+fn a_cache_that_fails_while_its_last_round_is_published_goes_aside() {
+    for later in [false, true] {
+        let lab = Lab::new();
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            fill(&cache, a, 0, 100, 1).await;
+            let c = cache.clone();
+            let _asked = Asked::link(&pool, move || {
+                c.fail(&PoolError::new(ErrorKind::Io, "broken"));
+                if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
+            });
+            let outcome = cache.round().await;
+            assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
+            if later {
+                pool.link_journal(Link::None);
+                pool.commit().await.unwrap();
+                rt.sleep(Duration::from_secs(3)).await;
+            }
+            assert!(cache.is_aside());
+            let data = pool.read(a, Lba(0), 100).await.unwrap();
+            assert_eq!(data[0][0], 1);
+            cache.close().await.unwrap_err();
+            pool.close().await.unwrap();
+        });
+    }
+}

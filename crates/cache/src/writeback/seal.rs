@@ -1,0 +1,167 @@
+//! Cuts: the moments at which the cache is carried to the pool.
+//!
+//! A cut *seals* the open epoch: it is a snapshot of the index's tree, taken in O(1), and the next
+//! epoch opens. There may be several that are not published: `published < e1 < e2 < ... < en <
+//! open`. The snapshot of a cut has everything that was dirty when it was taken, so a pass of
+//! write-back takes any one of them, carries what its snapshot has above the published epoch, and
+//! publishes its epoch: that cut and all before it are done at once.
+//!
+//! **When one is taken.** When a pass begins, unless it takes an older one; and while a pass runs,
+//! whenever enough is dirty in the open epoch ([`crate::policy::seal::should_seal`]). So what comes in during a long
+//! pass is not one large next cut, but several that can be published one by one, and room comes
+//! free in small lumps.
+//!
+//! **What one costs.** Nodes of the index that are replaced while it is the newest stay where they
+//! are until it is published, all of the index at most. Where changes are all over the index, many
+//! small cuts would fill the cache with old nodes. So they are small only as long as few nodes are
+//! held.
+//!
+//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: nodes of the pool's trees, a
+//! commit, and blocks that were overwritten from one cut to the next are carried for each. So the
+//! newest is taken, with all that is dirty, as long as nothing presses; and the oldest while much
+//! of the cache is dirty, because it is published soonest.
+//!
+//! **Staged blocks.** A cut waits for the writes past the cache that are under way
+//! ([`crate::io::past`]), which may take as long as the pool likes. A pass does not wait for that:
+//! [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other time, so
+//! there is no new one while somebody holds the round's lock without a pass.
+
+use format::cache::journal::Record;
+use pool::Result;
+use rt::sync::Permit;
+
+use super::cuts::Cut;
+use crate::Cache;
+use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
+use crate::store::room::Room;
+
+/// A pass carries.
+pub(crate) struct Passing(Cache);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().cuts.set_passing(false);
+    }
+}
+
+/// No cut is taken, but for one that a pass needs.
+struct KeptAway<'c>(&'c Cache);
+
+impl KeptAway<'_> {
+    fn new(cache: &Cache) -> KeptAway<'_> {
+        cache.0.passes.borrow_mut().cuts.keep_away();
+        KeptAway(cache)
+    }
+}
+
+impl Drop for KeptAway<'_> {
+    fn drop(&mut self) {
+        self.0.0.passes.borrow_mut().cuts.let_back();
+    }
+}
+
+impl Cache {
+    /// Takes cuts while a pass runs.
+    pub(crate) async fn sealer(&self) {
+        while !self.0.health.is_closed() {
+            let wait = self.0.wakes.seal.wait();
+            if !self.wants_seal() {
+                wait.await;
+                continue;
+            }
+            let Ok(mut room) = self.upkeep_room().await else { return };
+            let _hold = self.0.bypass.hold().await;
+            // The pass may have ended meanwhile.
+            if self.wants_seal() {
+                self.take_cut(&mut room);
+            }
+        }
+    }
+
+    /// So much is dirty in the open epoch that it should be sealed now.
+    pub(crate) fn wants_seal(&self) -> bool {
+        let round = self.0.passes.borrow();
+        let cuts = &round.cuts;
+        if !cuts.may_seal() {
+            return false;
+        }
+        let layout = &self.0.layout;
+        let least = seal_at(layout.data_blocks(), layout.bucket_blocks, self.0.settings.seal_blocks);
+        let standing = {
+            let st = self.state();
+            let open = st.buckets.dirty_blocks().0 + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK;
+            Standing { open, cuts: cuts.count(), held: st.limbo.held(), data_blocks: layout.data_blocks() }
+        };
+        should_seal(standing, least) && !self.has_failed() && !self.wants_node_room()
+    }
+
+    /// Seals the open epoch. Nothing may be under way past the cache.
+    pub(crate) fn take_cut(&self, room: &mut Room) {
+        // Nothing is woken before both have it.
+        let mut st = self.state_mut();
+        let mut passes = self.0.passes.borrow_mut();
+        let promised = st.promised.split_all();
+        let epoch = st.buckets.take_cut();
+        let open = st.buckets.epoch();
+        st.push(room, &Record::Epoch { epoch: open });
+        let generation = st.index.changes.generation();
+        st.limbo.take_cut(epoch, generation);
+        let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
+        passes.cuts.push(Cut { epoch, tree, taken_at, handed_over: false }, promised);
+    }
+
+    /// The cut that the next pass carries, taken now if need be.
+    pub(crate) async fn choose_cut(&self) -> Result<Cut> {
+        let next = {
+            let round = self.0.passes.borrow();
+            let (open, sealed) = self.state().buckets.dirty_blocks();
+            let all = round.urgent > 0;
+            let blocks = self.0.layout.data_blocks();
+            next(round.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
+        };
+        let may_take = self.0.passes.borrow().cuts.may_take();
+        if next == Next::Newest && may_take {
+            let mut room = self.upkeep_room().await?;
+            let _hold = self.0.bypass.hold().await;
+            self.take_cut(&mut room);
+        }
+        let cut = self.0.passes.borrow_mut().cuts.carry(next);
+        Ok(cut.unwrap_or_else(|| unreachable!("one was there, or was taken")))
+    }
+
+    /// A pass carries until this is dropped.
+    pub(crate) fn passing(&self) -> Passing {
+        self.0.passes.borrow_mut().cuts.set_passing(true);
+        self.0.wakes.seal.notify();
+        Passing(self.clone())
+    }
+
+    /// Dirty blocks that the pass leaves, and those that it publishes.
+    pub(crate) fn split_by_pass(&self) -> (u64, u64) {
+        let carried = self.0.passes.borrow().cuts.carried().map(|cut| cut.epoch);
+        let st = self.state();
+        let (open, sealed) = st.buckets.dirty_blocks();
+        let cut = carried.map_or(0, |epoch| st.buckets.dirty_blocks_upto(epoch));
+        (open + sealed - cut, cut)
+    }
+
+    /// As [`Cache::between_rounds`]; and there is no cut while the permit is held. The size of a
+    /// volume that writes back changes with this permit only. Else a cut could have blocks from
+    /// behind a new end, and a pass would carry them to the volume after it has grown again. The
+    /// passes that this takes are not paced; an error of one is returned. If the cache has failed,
+    /// cuts may be left: none of them is carried any more, but for one that the pool has already.
+    pub async fn between_cuts(&self) -> Result<Permit> {
+        let alone = self.between_rounds().await;
+        let _urgent = self.urgent();
+        let _none = KeptAway::new(self);
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts.count() > 0 {
+            outcome = Box::pin(self.run_round()).await;
+        }
+        outcome.map(|()| alone)
+    }
+}
+
+#[cfg(test)]
+#[path = "seal_tests.rs"]
+mod tests;
