@@ -12,14 +12,15 @@ impl Cache {
         if self.0.rt.now().since(waited_since) <= PATIENCE {
             return Ok(());
         }
-        // Garbage collection may find keys of nothing, and with them nodes; it has more time.
-        let collects = self.0.rt.now().since(waited_since) <= 10 * PATIENCE;
-        if !self.is_worn(collects) {
+        // Garbage collection may find keys of nothing, and with them nodes; and a clean bucket that
+        // cannot be evicted now may be later. Both have more time.
+        let more_time = self.0.rt.now().since(waited_since) <= 10 * PATIENCE;
+        if !self.is_worn(more_time) {
             return Ok(());
         }
         // The pool has all that counts; this says so.
         self.publish_all().await?;
-        if !self.is_worn(collects) {
+        if !self.is_worn(more_time) {
             return Ok(());
         }
         let census = self.state().buckets.census();
@@ -34,11 +35,11 @@ impl Cache {
         Err(e)
     }
 
-    fn is_worn(&self, collects: bool) -> bool {
+    fn is_worn(&self, more_time: bool) -> bool {
         let (st, census) = (self.state(), self.state().buckets.census());
         let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.buckets.zeros() != (0, 0);
-        let garbage = st.buckets.garbage() > 0;
-        !dirty && st.buckets.pending() == 0 && census.clean == 0 && !(collects && garbage)
+        let may_come = st.buckets.garbage() > 0 || census.clean > 0;
+        !dirty && st.buckets.pending() == 0 && !(more_time && may_come)
     }
 
     /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
