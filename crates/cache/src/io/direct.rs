@@ -40,7 +40,7 @@ impl Cache {
         let sequential = self.0.written.follow(volume, lba, blocks);
         let end = lba.plus(blocks);
         self.begin_direct(volume, (lba, end), false).await?;
-        let outcome = self.0.pool.write(volume, lba, &data).await;
+        let outcome = self.write_to_pool(volume, lba, &data).await;
         let kept = {
             let mut st = self.state_mut();
             st.promotions.end_direct(volume, lba, end);
@@ -57,6 +57,20 @@ impl Cache {
             self.keep(key, SliceList::from_iter([data]));
         }
         outcome
+    }
+
+    /// Writes to the pool. If that has no room, what is dirty or staged is published first, which may
+    /// give some back.
+    async fn write_to_pool(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        for _ in 0..2 {
+            match self.0.pool.write(volume, lba, data).await {
+                Err(e) if e.kind == ErrorKind::NoSpace && !self.has_failed() && !self.is_aside() => {
+                    Box::pin(self.publish_all()).await.map_err(|_| e)?;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.0.pool.write(volume, lba, data).await
     }
 
     /// Unmaps blocks in the pool.
