@@ -10,9 +10,6 @@ use crate::content;
 use crate::failures::{Failing, Whose};
 use crate::faults::Devices;
 
-/// Places of the cache's data that cannot be read, at most.
-const MOST_SPOILT: usize = 10_000;
-
 impl Devices {
     /// Devices that are needed fail at some operations of this boot, until it ends.
     pub async fn fail(self: Rc<Devices>, rt: Rt) {
@@ -127,10 +124,6 @@ impl Devices {
         let (Some(cache), true) = (self.cache(), most > 0) else { return };
         let recent = env.world.recent_writes(cache.file);
         for _ in 0..env.below(4 * most + 1) {
-            // Each bad sector takes a bucket out of use, and few are left of a small cache.
-            if env.spoilt.borrow().len() >= MOST_SPOILT {
-                return;
-            }
             let back = 1 + env.below(1 + env.below(recent.len() as u64));
             let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i]) else { continue };
             let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
