@@ -62,6 +62,9 @@ pub(crate) enum Stuck {
     Forever,
 }
 
+/// Sees the offset and the bytes of a write.
+pub(crate) type Watcher = Box<dyn FnMut(u64, &SliceList)>;
+
 pub(crate) struct Disk {
     pub model: DiskModel,
     pub store: Store,
@@ -83,6 +86,8 @@ pub(crate) struct Disk {
     flaky: Flaky,
     /// The offset and length of the last completed writes, oldest first.
     pub recent: VecDeque<(u64, u64)>,
+    /// Sees the offset and the bytes of each write that is begun.
+    pub watcher: Option<Watcher>,
     dead: bool,
     full: bool,
     /// When each of the `depth` slots is free.
@@ -113,6 +118,7 @@ impl Disk {
             fails_flushes: None,
             flaky: Flaky::default(),
             recent: VecDeque::new(),
+            watcher: None,
             dead: false,
             full: false,
             servers: vec![0; model.depth],
@@ -132,8 +138,11 @@ impl Disk {
             self.requests.push(None);
             self.requests.len() as u32 - 1
         });
-        if matches!(request.work, Work::Write { .. }) {
+        if let Work::Write { data, .. } = &request.work {
             self.writing.push(slot);
+            if let (Some(watcher), None) = (&mut self.watcher, request.doomed) {
+                watcher(request.offset, data);
+            }
         }
         self.requests[slot as usize] = Some(request);
         if by_chance(self.rates.stuck, &mut self.rng) {

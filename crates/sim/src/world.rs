@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use base::prng::mix64;
-use base::{Duration, Instant, IoError, Prng, crc32c};
+use base::{Duration, Instant, IoError, Prng, SliceList, crc32c};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
 use crate::disk::{Disk, Request, Stuck, Work};
@@ -196,6 +196,12 @@ impl World {
     /// The offsets and lengths of the last completed writes to `disk`, oldest first, at most 256.
     pub fn recent_writes(&self, disk: FileId) -> Vec<(u64, u64)> {
         self.0.borrow_mut().disk(disk).recent.iter().copied().collect()
+    }
+
+    /// Calls `watcher` with the offset and the bytes of each write to `disk` that begins from now
+    /// on, whether it will be done or not. It must not use the world.
+    pub fn watch_writes(&self, disk: FileId, watcher: impl FnMut(u64, &SliceList) + 'static) {
+        self.0.borrow_mut().disk(disk).watcher = Some(Box::new(watcher));
     }
 
     /// Waits until `n` more operations were submitted in this boot. Tests use it to end a boot at

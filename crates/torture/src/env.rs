@@ -1,63 +1,24 @@
 //! What all parts of a run share: the world, the model, the story, chance.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Prng, SECTOR};
+use base::{BLOCK_U64, Prng};
 use cache::Cache;
 use pool::Pool;
 use rt::sync::Event;
-use rt::{FileId, Rt, SocketId};
+use rt::{Rt, SocketId};
 use sim::World;
 use volume::Volumes;
 
-use crate::content;
 use crate::model::Model;
 use crate::settings::{Damage, Settings};
+use crate::spoilt::Spoilt;
 use crate::story::{Coverage, Place, Story, What};
 
 /// An operation that takes longer than this, in virtual time, hangs.
 const PATIENCE_NS: u64 = 900 * 1_000_000_000;
-
-/// What cannot be read in the cache: each may cost one block of a volume.
-#[derive(Default)]
-pub(crate) struct Spoilt {
-    /// Blocks of the cache's device.
-    places: BTreeSet<(FileId, u64)>,
-    /// The blocks of volumes that stood there, as volume and number.
-    blocks: BTreeSet<(u32, u64)>,
-}
-
-impl Spoilt {
-    /// A sector of the device cannot be read, in which a sector of a volume stands.
-    pub fn insert(&mut self, (cache, at): (FileId, u64), (volume, sector): (u32, u64)) {
-        self.places.insert((cache, at / BLOCK_U64));
-        self.blocks.insert((volume, sector * SECTOR as u64 / BLOCK_U64));
-    }
-
-    /// What was written there since is readable, until a cut of power takes it. Then it is that
-    /// which cannot be read.
-    fn note_rewritten(&mut self, world: &World) {
-        for (cache, place) in &self.places {
-            let now = world.contents(*cache, place * BLOCK_U64, BLOCK);
-            let found = now.chunks_exact(SECTOR).filter_map(content::place_of);
-            self.blocks.extend(found.map(|(volume, sector)| (volume, sector * SECTOR as u64 / BLOCK_U64)));
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    pub fn clear(&mut self) {
-        *self = Spoilt::default();
-    }
-}
 
 pub(crate) struct Env {
     pub settings: Settings,
@@ -95,7 +56,7 @@ pub(crate) struct Env {
     /// Such an open may have left out a device, and none has ended well since.
     pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data.
-    pub spoilt: RefCell<Spoilt>,
+    pub spoilt: Rc<RefCell<Spoilt>>,
     /// FLUSHes and durable writes that were answered well in this boot.
     flushes: Cell<u64>,
     flushed: Event,
@@ -131,7 +92,7 @@ impl Env {
             device_failed: Cell::new(false),
             opening: Cell::new(false),
             cut_open: Cell::new(false),
-            spoilt: RefCell::default(),
+            spoilt: Rc::default(),
             flushes: Cell::new(0),
             flushed: Event::new(),
             cache_returned: Cell::new(false),
@@ -242,14 +203,8 @@ impl Env {
     /// The same, of a read of these bytes of a volume: where only data of the cache cannot be read,
     /// it costs no block but those that stood there.
     pub fn may_be_unreadable(&self, volume: u32, offset: u64, len: u64) -> bool {
-        let blocks = (volume, offset / BLOCK_U64)..(volume, (offset + len).div_ceil(BLOCK_U64));
-        self.failures_allowed() || self.spoilt.borrow().blocks.range(blocks).next().is_some()
-    }
-
-    /// The power is cut.
-    pub fn power_cut(&self) {
-        self.spoilt.borrow_mut().note_rewritten(&self.world);
-        self.world.power_cut();
+        let blocks = offset / BLOCK_U64..(offset + len).div_ceil(BLOCK_U64);
+        self.failures_allowed() || self.spoilt.borrow().meets(volume, blocks)
     }
 
     /// A flush was answered.

@@ -13,6 +13,7 @@ use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
 use crate::settings::{CacheDamage, Damage};
+use crate::spoilt::Spoilt;
 
 /// The devices as they are between and during boots.
 pub(crate) struct Devices {
@@ -43,6 +44,7 @@ impl Devices {
         env.world.watch_idle(&files.iter().map(|f| f.file).collect::<Vec<_>>());
         let cache = env.settings.cache.as_ref().map(|plan| {
             let file = env.world.add_disk(plan.disk.clone());
+            Spoilt::follow(&env.spoilt, &env.world, file);
             CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
         });
         let empty_cache = cache.as_ref().map(|c| env.world.snapshot_disk(c.file));
@@ -315,7 +317,7 @@ impl Devices {
         *self.cache.borrow_mut() = Some(cache.clone());
         self.env.was_struck.set(self.env.errors_allowed());
         self.env.cache_struck.set(false);
-        self.env.spoilt.borrow_mut().clear();
+        Spoilt::follow(&self.env.spoilt, &self.env.world, file);
         self.env.cache_lost_blocks.set(false);
         Some(cache)
     }

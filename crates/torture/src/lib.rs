@@ -39,6 +39,7 @@ mod front;
 mod model;
 mod run;
 pub mod settings;
+mod spoilt;
 mod start;
 mod story;
 mod trouble;

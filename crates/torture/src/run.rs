@@ -566,8 +566,9 @@ async fn end(env: &Env, rt: &Rt, ending: Ending) {
     env.take_counters();
     env.model.borrow_mut().look();
     env.note(format!("{ending:?}"));
+    env.spoilt.borrow_mut().note_end();
     if ending == Ending::PowerCut {
-        env.power_cut();
+        env.world.power_cut();
     }
     rt.kill();
     std::future::pending::<()>().await;

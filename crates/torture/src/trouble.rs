@@ -31,6 +31,7 @@ impl Devices {
             env.failing.set(true);
             env.device_failed.set(true);
             env.model.borrow_mut().excuse_lag();
+            env.spoilt.borrow_mut().note_end();
             for file in &files {
                 self.fail_one(*file, how);
             }
@@ -128,13 +129,14 @@ impl Devices {
             let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i]) else { continue };
             let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
             // What holds no data of clients is another fault, with another outcome.
-            let Some((volume, sector)) = content::place_of(&env.world.contents(cache.file, at, SECTOR)) else {
+            let holds = env.world.contents(cache.file, at, SECTOR);
+            if content::place_of(&holds).is_none() {
                 continue;
-            };
+            }
             env.note(format!("a sector of the cache's data cannot be read, at {at}"));
             env.count("faults: unreadable data of the cache", 1);
             env.world.inject(cache.file, Fault::ReadError { offset: at, len: SECTOR as u64 });
-            env.spoilt.borrow_mut().insert((cache.file, at), (volume, sector));
+            env.spoilt.borrow_mut().insert(at, &holds);
             env.model.borrow_mut().excuse_lag();
         }
     }
