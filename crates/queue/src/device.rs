@@ -270,10 +270,19 @@ impl Device {
         }
     }
 
-    fn change_share(&self, change: impl FnOnce(&mut Share)) {
+    /// Whether what the background does here has time, or somebody will need it soon
+    /// ([`crate::share`]). At first it has none.
+    pub fn set_background_patient(&self, patient: bool) {
+        if self.change_share(|share| share.set_patient(patient)) {
+            self.0.kick.notify();
+        }
+    }
+
+    fn change_share<T>(&self, change: impl FnOnce(&mut Share) -> T) -> T {
         let mut share = self.0.share.get();
-        change(&mut share);
+        let changed = change(&mut share);
         self.0.share.set(share);
+        changed
     }
 
     /// Takes the first request that may go, and those behind it that continue it.

@@ -1,9 +1,13 @@
 //! What the background may have in flight on a device: a pure rule, without time.
 //!
-//! While the device works for somebody who waits, the background has [`LEAST`] requests of at most
-//! [`LEAST_BYTES`] in flight: enough to go on at a good part of the speed of a fast device, and few
-//! enough that a request behind them waits for a fraction of a millisecond. It has the whole device
-//! when [`QUIET`] of its own requests in a row began and ended with nobody else there.
+//! While the device works for somebody who waits, the background has up to [`LEAST`] requests of at
+//! most [`LEAST_BYTES`] in flight: enough to go on at a good part of the speed of a fast device, and
+//! few enough that a request behind them waits for a fraction of a millisecond. It has the whole
+//! device when [`QUIET`] of its own requests in a row began and ended with nobody else there.
+//!
+//! Who owns the device may say that the background has time. Then it has one request in flight, and
+//! while others are, that one begins after [`OVERTAKEN`] of them have. So it costs them a ninth of
+//! the device, however fast that is, and moves on in each gap that they leave.
 //!
 //! The least is never taken away, as clients may wait for room that only the background makes: of
 //! requests that wait for the device, one of the background goes after [`OVERTAKEN`] others.
@@ -21,6 +25,8 @@ pub(crate) const OVERTAKEN: u32 = 8;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Share {
+    /// The background has time.
+    patient: bool,
     /// Requests in flight that somebody waits for.
     urgent: u32,
     background: u32,
@@ -31,6 +37,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// The background has time, or not. True if it may go on faster than before.
+    pub fn set_patient(&mut self, patient: bool) -> bool {
+        std::mem::replace(&mut self.patient, patient) && !patient
+    }
+
     /// How large the next request of the background may be, when `others` wait or not; `None`: it
     /// is not its turn.
     pub fn next_bytes(&self, others: bool) -> Option<usize> {
@@ -40,7 +51,13 @@ impl Share {
         if !others && self.urgent == 0 && self.alone >= QUIET {
             return Some(usize::MAX);
         }
-        (self.background < LEAST).then_some(LEAST_BYTES)
+        let beside_others = self.urgent > 0 && self.overtaken < OVERTAKEN;
+        let most = match (self.patient, beside_others) {
+            (true, true) => 0,
+            (true, false) => 1,
+            (false, _) => LEAST,
+        };
+        (self.background < most).then_some(LEAST_BYTES)
     }
 
     /// A request begins; background requests wait or not.
@@ -88,6 +105,35 @@ mod tests {
         }
         share.begin(Class::Commit, true);
         assert_eq!(share.next_bytes(false), None);
+    }
+
+    #[test]
+    fn a_background_that_has_time_has_one_request_after_so_many_others() {
+        let mut share = Share::default();
+        assert!(!share.set_patient(true));
+        for _ in 0..3 {
+            for _ in 0..OVERTAKEN {
+                share.begin(Class::Foreground, true);
+                assert_eq!(share.next_bytes(false).is_some(), share.overtaken == OVERTAKEN);
+            }
+            share.begin(Class::WriteBack, true);
+            assert_eq!(share.next_bytes(false), None);
+            share.end(Class::WriteBack);
+        }
+        // Nobody else is there: it need not wait for them, and has the device in the end.
+        (0..3 * OVERTAKEN).for_each(|_| share.end(Class::Foreground));
+        for _ in 0..QUIET {
+            assert_eq!(share.next_bytes(false), Some(LEAST_BYTES));
+            share.begin(Class::WriteBack, true);
+            assert_eq!(share.next_bytes(false), None);
+            share.end(Class::WriteBack);
+        }
+        assert_eq!(share.next_bytes(false), Some(usize::MAX));
+        // It has no time any more.
+        share.begin(Class::Foreground, true);
+        assert_eq!(share.next_bytes(false), None);
+        assert!(share.set_patient(false) && !share.set_patient(false));
+        assert_eq!(share.next_bytes(false), Some(LEAST_BYTES));
     }
 
     #[test]

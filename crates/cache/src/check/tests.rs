@@ -35,7 +35,8 @@ pub(crate) struct Lab {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { max_lag: Duration::from_secs(3600), journal_interval: Duration::from_secs(3600), ..Settings::default() }
+    let hour = Duration::from_secs(3600);
+    Settings { max_lag: hour, journal_interval: hour, dirty_target_percent: 60, ..Settings::default() }
 }
 
 pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {

@@ -5,6 +5,10 @@
 //! write throttle (openzfs/zfs: module/zfs/dmu_tx.c, the comment before `dmu_tx_delay`). Writers therefore settle where the curve gives them the speed of
 //! write-back, whatever that is. No estimate of any speed is in it, so there is none that a mixed load could spoil.
 //!
+//! No request waits for longer than it takes for half of what is left of the room to last a second ([`HALF_LIFE`]): writers that were fast
+//! slow down by no more than half from one second to the next, however fast they were. Without that bound a fast device runs down the steep end of the
+//! hyperbola within a fraction of a second.
+//!
 //! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of arrival; of the lines, the one that had the least
 //! goes next. One request passes at a time, its delay after the one before. The delay is computed anew at every look, so room that comes free counts at once.
 //! Where there is no room at all, the first of the line waits for it, and passes as soon as it is there.
@@ -22,6 +26,8 @@ use base::{Duration, Instant, VolumeId};
 pub const MOST: Duration = Duration::from_millis(100);
 /// The delay of a block half way between the curve's beginning and its end, in seconds.
 const MIDDLE: f64 = 100e-6;
+/// Half of the room that is left lasts for so long at least, in seconds.
+const HALF_LIFE: f64 = 1.0;
 /// Of the share at which the curve ends, it begins at this part.
 const BEGINS: f64 = 0.8;
 /// A request that passes late by no more than this shortens the wait of the next one.
@@ -55,15 +61,19 @@ impl Curve {
         self.begin
     }
 
-    /// The delay of a request of so many blocks where the share `gone` is gone.
-    pub fn delay(&self, blocks: u64, gone: f64) -> Duration {
+    /// The delay of a request of so many blocks where the share `gone` is gone, of `all` blocks;
+    /// 0: of something that is not used up by what is written.
+    pub fn delay(&self, blocks: u64, gone: f64, all: u64) -> Duration {
         if gone <= self.begin {
             return Duration::ZERO;
         }
         if gone >= self.end {
             return MOST;
         }
-        let seconds = blocks as f64 * MIDDLE * (gone - self.begin) / (self.end - gone);
+        let left = self.end - gone;
+        let by_curve = MIDDLE * (gone - self.begin) / left;
+        let by_half_life = HALF_LIFE / std::f64::consts::LN_2 / (left * all as f64);
+        let seconds = blocks as f64 * by_curve.min(by_half_life);
         Duration::from_secs_f64(seconds.min(MOST.as_secs_f64()))
     }
 }
@@ -88,9 +98,17 @@ impl Load {
     /// and writers are not to follow these. So that much is left out, and what was carried counts
     /// as room already, up to a lump: it is carried before what was left out is needed.
     pub fn gone(&self) -> f64 {
-        let lump = self.all / LUMP;
-        let left = (self.left() + self.soon.min(lump)).saturating_sub(lump);
-        (1.0 - left as f64 / (self.all - lump).max(1) as f64).max(0.0)
+        let left = (self.left() + self.soon.min(self.lump())).saturating_sub(self.lump());
+        (1.0 - left as f64 / self.usable().max(1) as f64).max(0.0)
+    }
+
+    fn lump(&self) -> u64 {
+        self.all / LUMP
+    }
+
+    /// What the share is of.
+    fn usable(&self) -> u64 {
+        self.all - self.lump()
     }
 
     fn left(&self) -> u64 {
@@ -206,9 +224,9 @@ impl<T> Line<T> {
     }
 
     fn due(&self, blocks: u64, load: &Load) -> Instant {
-        let by_room = self.curve.delay(blocks, load.gone());
+        let by_room = self.curve.delay(blocks, load.gone(), load.usable());
         let by_age = match load.age {
-            Some(age) if self.credit < blocks => self.ages.delay(blocks, age),
+            Some(age) if self.credit < blocks => self.ages.delay(blocks, age, 0),
             _ => Duration::ZERO,
         };
         let delay = by_room.max(by_age);

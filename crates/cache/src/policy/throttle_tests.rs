@@ -11,13 +11,13 @@ fn load(room: u64, all: u64) -> Load {
 
 proptest! {
     #[test]
-    fn the_curve_grows_with_what_is_gone_and_with_the_request(percent in 10u8..=98, a in 0.0..1.0f64, b in 0.0..1.0f64, blocks in 1u64..256) {
+    fn the_curve_grows_with_what_is_gone_and_with_the_request(percent in 10u8..=98, a in 0.0..1.0f64, b in 0.0..1.0f64, blocks in 1u64..256, all in 0u64..1 << 22) {
         let curve = Curve::until(percent);
         let (less, more) = (a.min(b), a.max(b));
-        prop_assert!(curve.delay(blocks, less) <= curve.delay(blocks, more));
-        prop_assert!(curve.delay(blocks, a) <= curve.delay(blocks + 1, a));
-        prop_assert!(curve.delay(blocks, a) <= MOST);
-        prop_assert_eq!(curve.delay(blocks, curve.begin()), Duration::ZERO);
+        prop_assert!(curve.delay(blocks, less, all) <= curve.delay(blocks, more, all));
+        prop_assert!(curve.delay(blocks, a, all) <= curve.delay(blocks + 1, a, all));
+        prop_assert!(curve.delay(blocks, a, all) <= MOST);
+        prop_assert_eq!(curve.delay(blocks, curve.begin(), all), Duration::ZERO);
     }
 
     /// Whatever comes, in whatever order: nobody is forgotten, a volume's requests pass in their order, none passes while what was let in takes all the room.
@@ -105,9 +105,12 @@ fn an_image_that_is_too_old_slows_writers_to_the_speed_of_write_back_and_no_furt
     assert!((19_900..20_200).contains(&passed), "{passed} at {now:?}");
 }
 
-/// A cache, a pool behind it and clients before it, by the hundredth of a second. Cuts are sealed while one is carried, each of an eighth of the cache.
+/// A cache, a pool behind it and clients before it, by `step_ms`. A pass begins when
+/// `first` blocks are dirty; cuts are sealed while one is carried, each of an eighth of the cache.
 struct Plant {
     all: u64,
+    step_ms: u64,
+    first: u64,
     line: Line<u64>,
     open: u64,
     sealed: VecDeque<u64>,
@@ -124,6 +127,8 @@ impl Plant {
     fn new(all: u64) -> Plant {
         Plant {
             all,
+            step_ms: 10,
+            first: 1,
             line: Line::new(Curve::until(95)),
             open: 0,
             sealed: VecDeque::new(),
@@ -143,7 +148,7 @@ impl Plant {
 
     /// `depth` clients send requests of `blocks`, no more than `most` blocks in this step; the pool takes `speed` blocks.
     fn step(&mut self, at: u64, (depth, blocks, most): (u64, u64, u64), speed: f64) {
-        let now = Instant(at * 10_000_000);
+        let now = Instant(at * self.step_ms * 1_000_000);
         self.written = 0;
         self.longest = 0;
         while self.written < most {
@@ -159,7 +164,7 @@ impl Plant {
             self.longest = self.longest.max(at - came);
         }
         let chunk = self.all / LUMP;
-        if self.open >= chunk || self.sealed.is_empty() && self.open > 0 {
+        if self.open >= if self.sealed.is_empty() { self.first } else { chunk } {
             self.sealed.push_back(std::mem::take(&mut self.open));
         }
         self.carried += speed;
@@ -251,5 +256,31 @@ fn a_burst_of_three_fifths_of_the_room_does_not_wait() {
             break;
         }
         assert_eq!(plant.written, 1000);
+    }
+}
+
+/// As fast as a device allows, for longer than there is room, before a pool of a sixth of that speed
+/// and less; the first pass begins late, with a large cut. The steps are shorter than what a
+/// request that passes late gives to the next one.
+#[test]
+fn writers_never_lose_more_than_half_of_their_speed_from_one_second_to_the_next() {
+    for (all, most, speed) in [(1 << 19, 60, 7.0), (1 << 19, 40, 7.0), (1 << 20, 60, 10.0), (1 << 21, 60, 2.0)] {
+        let mut plant = Plant { step_ms: 1, first: all / 5, ..Plant::new(all) };
+        let second = |plant: &mut Plant, s: u64| -> u64 {
+            (0..1000)
+                .map(|i| {
+                    plant.step(s * 1000 + i, (32, 1, most), speed);
+                    plant.written
+                })
+                .sum()
+        };
+        let seconds: Vec<u64> = (0..60).map(|s| second(&mut plant, s)).collect();
+        for pair in seconds.windows(2) {
+            let as_the_pool = pair[1] as f64 > 0.6 * speed * 1000.0;
+            assert!(
+                pair[1] * 100 >= pair[0] * 48 || as_the_pool && pair[0] < 3 * speed as u64 * 1000,
+                "{all}, {most}, {speed}: {pair:?} of {seconds:?}"
+            );
+        }
     }
 }

@@ -35,6 +35,7 @@ impl Cache {
         self.0.admission.line.borrow_mut().push(volume, blocks, tx);
         self.0.admission.arrived.notify();
         self.pressed();
+        self.share_device();
         rx.await.ok_or_else(|| self.hopeless())
     }
 
@@ -108,6 +109,16 @@ impl Cache {
         let begin = self.0.admission.line.borrow().curve().begin();
         let gone = self.load(self.0.rt.now()).gone();
         ((gone - begin / 3.0) / (begin / 3.0)).clamp(0.0, 1.0)
+    }
+
+    /// Says on the cache's device whether write-back has time: it has none where writers are about
+    /// to be slowed, or are, and where somebody waits for all of it.
+    pub(crate) fn share_device(&self) {
+        let begin = self.0.admission.line.borrow().curve().begin();
+        let needed = self.0.admission.has_line()
+            || self.0.passes.borrow().urgent > 0
+            || self.load(self.0.rt.now()).gone() > 0.9 * begin;
+        self.0.device.set_background_patient(!needed);
     }
 
     /// True if a write would not have to wait.

@@ -243,7 +243,8 @@ impl Cache {
     pub(crate) fn much_is_dirty(&self) -> bool {
         let (open, _) = self.state().buckets.dirty_blocks();
         let target = self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
-        open > 0 && (open > target / 2 || self.pressure() > 0.5)
+        // With the usual target this is about the size of a cut under pressure. A larger first one is published late.
+        open > 0 && (open > target / 3 || self.pressure() > 0.5)
     }
 
     /// Write-back is needed more than it was, perhaps: a round that paces itself is to look again.

@@ -274,6 +274,7 @@ impl Cache {
             let pressed = self.0.wakes.pace.wait();
             let now = self.0.rt.now();
             let rate = self.rate(now);
+            self.share_device();
             let wait = self.0.passes.borrow_mut().take_turn(now, bytes, rate);
             if wait.is_zero() {
                 break;
