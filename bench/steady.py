@@ -67,7 +67,7 @@ class Watch:
                 "at_s": time.monotonic() - self.began, "dirty_bytes": status["dirty_bytes"],
                 "dirty_share": status["dirty_bytes"] / status["size_bytes"],
                 "buckets": status["buckets"],
-                "lag_seconds": back["lag_seconds"], "rate": back["rate"], "round": back["round"],
+                "lag_seconds": back["lag_seconds"], "rate": back["rate"], "passes": back["passes"],
             })
 
 

@@ -60,7 +60,7 @@ def watched(row):
     samples = row["samples"]
     dirty = max((sample["dirty_share"] for sample in samples), default=0.0)
     lag = max((sample["lag_seconds"] for sample in samples), default=0.0)
-    return [f"{dirty * 100:.0f}", f"{lag:.1f}", str(row["status"]["writeback"]["round"])]
+    return [f"{dirty * 100:.0f}", f"{lag:.1f}", str(row["status"]["writeback"]["passes"])]
 
 
 def slowest(rows):

@@ -152,7 +152,7 @@ def picture(options, name, about, writes, longest_ms, samples):
 def published(samples):
     """When a pass was found to be published since the sample before."""
     pairs = zip(samples, samples[1:])
-    return [after["at_s"] for before, after in pairs if after["round"] > before["round"]]
+    return [after["at_s"] for before, after in pairs if after["passes"] > before["passes"]]
 
 
 def size_bytes(text):

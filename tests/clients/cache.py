@@ -149,11 +149,11 @@ def test_status(t):
     assert cache["state"] == "serving" and cache["dirty_bytes"] == 20 * 64 * KIB and cache["hits"] == 256, cache
     assert set(cache["buckets"]) >= {"free", "clean", "dirty", "metadata"} and cache["buckets"]["dirty"] > 0
     assert cache["journal"]["commits"] >= 20 and 0 < cache["journal"]["used"] < cache["journal"]["size"]
-    for name in ("rate", "dirty", "target", "proportional", "integral", "round", "lag_seconds", "min", "max"):
+    for name in ("rate", "dirty", "target", "proportional", "integral", "passes", "lag_seconds", "min", "max"):
         assert name in cache["writeback"], name
     server.cache("flush")
     cache = server.status()["cache"]
-    assert cache["dirty_bytes"] == 0 and cache["clean_bytes"] == 20 * 64 * KIB and cache["writeback"]["round"] > 0, cache
+    assert cache["dirty_bytes"] == 0 and cache["clean_bytes"] == 20 * 64 * KIB and cache["writeback"]["passes"] > 0, cache
     assert json.loads(server.cache("status", "--json").stdout)["state"] == "serving"
     for text in (server.cache("status").stdout, t.forebay("status", "--socket", server.control).stdout):
         for part in ("writeback: vol0; none: aside", "0 B dirty, 1.2 MiB clean", "100.0% found here"):

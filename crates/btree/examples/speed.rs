@@ -1,5 +1,9 @@
-//! Measures lookups, inserts, write-out and loads: `cargo run --release -p btree --example speed [records]`.
-#![allow(clippy::disallowed_methods, reason = "a measurement needs the clock; nothing of the engine runs here")]
+//! Measures lookups, inserts, write-out and loads: `cargo run --release -p btree --example speed
+//! [records]`.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a measurement needs the clock; nothing of the engine runs here"
+)]
 
 use std::time::Instant;
 
@@ -12,12 +16,18 @@ fn per(what: &str, n: u64, start: Instant) {
 
 fn lookups(what: &str, tree: &Tree, store: &Store, n: u64, mut key: impl FnMut(u64) -> u64) {
     let start = Instant::now();
-    let found = (0..n).filter(|_| matches!(tree.get(store, &key(n).to_be_bytes()), Ok(Some(_)))).count();
+    let found =
+        (0..n).filter(|_| matches!(tree.get(store, &key(n).to_be_bytes()), Ok(Some(_)))).count();
     per(what, n, start);
     assert_eq!(found as u64, n);
 }
 
-fn edit<'a>(store: &'a mut Store, tree: &'a mut Tree, changes: &'a mut Changes, key: &[u8]) -> Editor<'a> {
+fn edit<'a>(
+    store: &'a mut Store,
+    tree: &'a mut Tree,
+    changes: &'a mut Changes,
+    key: &[u8],
+) -> Editor<'a> {
     store.edit(tree, changes, key, key).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
@@ -29,7 +39,8 @@ fn insert(store: &mut Store, tree: &mut Tree, changes: &mut Changes, key: u64, v
 
 /// Inserts and removes by one editor.
 fn edits(n: u64, random: &mut Prng) {
-    let (mut store, mut tree, mut changes) = (Store::new(1 << 20), Tree::new(3), Changes::new(Generation(1)));
+    let (mut store, mut tree, mut changes) =
+        (Store::new(1 << 20), Tree::new(3), Changes::new(Generation(1)));
     let start = Instant::now();
     let mut edit = match store.edit(&mut tree, &mut changes, &[0], &[255]) {
         Ok(edit) => edit,
@@ -116,7 +127,10 @@ fn main() {
             loads += 1;
         }
     }
-    println!("ascending lookups with {loads} loads: {:.0} ns each", start.elapsed().as_nanos() as f64 / n as f64);
+    println!(
+        "ascending lookups with {loads} loads: {:.0} ns each",
+        start.elapsed().as_nanos() as f64 / n as f64
+    );
     let mut copy = tree.clone();
     let mut changes = Changes::new(Generation(2));
     let start = Instant::now();

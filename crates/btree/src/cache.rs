@@ -1,7 +1,8 @@
 //! Clean nodes by address, in bounded number.
 //!
-//! Replacement is CLOCK with credits: a leaf that is used gains one round of the hand, an inner node three, since it
-//! leads to many. The hand moves at most [`SWEEP`] places for one eviction, so admission costs O(1) always.
+//! Replacement is CLOCK with credits: a leaf that is used gains one round of the hand, an inner
+//! node three, since it leads to many. The hand moves at most [`SWEEP`] places for one eviction, so
+//! admission costs O(1) always.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +16,8 @@ use crate::node::Node;
 
 /// The farthest the hand moves for one eviction.
 const SWEEP: usize = 64;
-/// The smallest cache in which an operation can be sure to find all it needs, if it is retried alone.
+/// The smallest cache in which an operation can be sure to find all it needs, if it is retried
+/// alone.
 const SMALLEST: usize = 16;
 
 /// Condemned nodes that are remembered; more are found again.
@@ -106,7 +108,9 @@ impl NodeCache {
         let slot = self.slot_of(&fault.ptr).map(|at| &self.slots[at]);
         let found = slot.and_then(|slot| Some((slot, slot.node.as_ref()?)));
         // A damaged tree may refer to a node that has another place in it, or in another tree.
-        let Some((slot, node)) = found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree) else {
+        let Some((slot, node)) =
+            found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree)
+        else {
             self.misses.set(self.misses.get() + 1);
             return None;
         };
@@ -121,7 +125,8 @@ impl NodeCache {
         slot.node.as_ref().filter(|n| n.page.level() == fault.level && slot.tree == fault.tree)
     }
 
-    /// The node's keys are not where its parent says: it is not the right one, though its bytes are as expected.
+    /// The node's keys are not where its parent says: it is not the right one, though its bytes are
+    /// as expected.
     pub(crate) fn condemn(&mut self, ptr: &NodePtr) {
         self.take(ptr);
         if self.condemned.len() >= CONDEMNED {

@@ -1,5 +1,5 @@
-//! What a transaction has changed in its trees: how many nodes, and what becomes of the blocks of those
-//! that it replaced.
+//! What a transaction has changed in its trees: how many nodes, and what becomes of the blocks of
+//! those that it replaced.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -65,7 +65,8 @@ impl Changes {
     }
 }
 
-/// Blocks of nodes that a transaction replaced. They may be reused when that transaction is durable.
+/// Blocks of nodes that a transaction replaced. They may be reused when that transaction is
+/// durable.
 #[derive(Default)]
 pub struct Freed {
     known: Vec<NodePtr>,
@@ -89,9 +90,9 @@ impl Freed {
         self.len() == 0
     }
 
-    /// The nodes, each once, in the order in which they were replaced as far as they had addresses then.
-    /// To be called when the transaction before has been written out completely: only then do its nodes
-    /// have all their addresses. One that was never written out has none to free.
+    /// The nodes, each once, in the order in which they were replaced as far as they had addresses
+    /// then. To be called when the transaction before has been written out completely: only then do
+    /// its nodes have all their addresses. One that was never written out has none to free.
     pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
         self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
     }

@@ -6,7 +6,8 @@ use format::node::Key;
 use crate::node::Node;
 use crate::{Fault, Store, Tree};
 
-/// Reads a range in order. Its place is a key, not a node: it stays valid while the tree changes, faults and is evicted.
+/// Reads a range in order. Its place is a key, not a node: it stays valid while the tree changes,
+/// faults and is evicted.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     /// The next record's key is not below this; `None`: at the end.
@@ -22,15 +23,22 @@ impl Cursor {
         Cursor { at: Some(Key::new(from)), to: to.map(Key::new), since: Generation(0) }
     }
 
-    /// The same, over what `since` and later generations have changed: subtrees that are older are passed over, without being
-    /// read. What it meets has every such record, and others beside them.
+    /// The same, over what `since` and later generations have changed: subtrees that are older are
+    /// passed over, without being read. What it meets has every such record, and others beside
+    /// them.
     pub fn since(self, since: Generation) -> Cursor {
         Cursor { since, ..self }
     }
 
-    /// Calls `f` with the records of the next leaf (none, perhaps) and moves behind it, or behind what it passes over.
-    /// `Ok(false)`: that was the last. On a fault the cursor has not moved and `f` was not called.
-    pub fn next_leaf(&mut self, tree: &Tree, store: &Store, mut f: impl FnMut(&[u8], &[u8])) -> Result<bool, Fault> {
+    /// Calls `f` with the records of the next leaf (none, perhaps) and moves behind it, or behind
+    /// what it passes over. `Ok(false)`: that was the last. On a fault the cursor has not moved and
+    /// `f` was not called.
+    pub fn next_leaf(
+        &mut self,
+        tree: &Tree,
+        store: &Store,
+        mut f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool, Fault> {
         let Some(at) = &self.at else { return Ok(false) };
         let (leaf, next) = tree.leaf_since(store, at, self.since)?;
         if let Some(Node { page, .. }) = leaf {

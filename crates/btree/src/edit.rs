@@ -1,8 +1,8 @@
 //! Inserts and removes, by path copying.
 //!
 //! An edit goes down to its record, makes each node of the way its own (of the open generation and
-//! shared with nobody), changes the leaf, and on the way back up enters splits, merges thin nodes and
-//! drops empty ones. All that it meets is resident ([`crate::reach`]).
+//! not shared), changes the leaf, and on the way back up enters splits, merges thin nodes
+//! and drops empty ones. All that it meets is resident ([`crate::reach`]).
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -82,7 +82,10 @@ impl Store {
     }
 
     /// The same for several ranges and trees, which are edited in one step.
-    pub fn ready<'t>(&mut self, ranges: impl IntoIterator<Item = (&'t Tree, Key, Key)>) -> Result<Ready<'_>, Fault> {
+    pub fn ready<'t>(
+        &mut self,
+        ranges: impl IntoIterator<Item = (&'t Tree, Key, Key)>,
+    ) -> Result<Ready<'_>, Fault> {
         let ranges: SmallVec<[_; 2]> = ranges.into_iter().collect();
         let mut seen = 0;
         let mut reaches = SmallVec::new();
@@ -96,7 +99,12 @@ impl Store {
 
     /// Merges the leaf of `key` with the next if it is thin and both fit in one; false if not. On a
     /// fault nothing was changed.
-    pub fn merge_thin(&mut self, tree: &mut Tree, changes: &mut Changes, key: &[u8]) -> Result<bool, Fault> {
+    pub fn merge_thin(
+        &mut self,
+        tree: &mut Tree,
+        changes: &mut Changes,
+        key: &[u8],
+    ) -> Result<bool, Fault> {
         let (Some(leaf), Some(next)) = tree.leaf_of(self, key)? else { return Ok(false) };
         Ok(leaf.page.used() < THIN && self.edit(tree, changes, key, &next)?.merge_thin(key))
     }
@@ -114,7 +122,11 @@ impl<'a> Editor<'a> {
     }
 
     fn assert_covered(&self, key: &[u8]) {
-        assert!(self.reaches.iter().any(|r| r.covers(key)), "{:?} is outside of the edited range", Key::new(key));
+        assert!(
+            self.reaches.iter().any(|r| r.covers(key)),
+            "{:?} is outside of the edited range",
+            Key::new(key)
+        );
     }
 
     /// The value of `key`.
@@ -145,10 +157,15 @@ impl<'a> Editor<'a> {
         }
     }
 
-    /// Sets the value of `key`. Panics if the key is not of 1 to [`MAX_KEY`] bytes or the value of more
-    /// than [`MAX_VALUE`].
+    /// Sets the value of `key`. Panics if the key is not of 1 to [`MAX_KEY`] bytes or the value of
+    /// more than [`MAX_VALUE`].
     pub fn insert(&mut self, key: &[u8], value: &[u8]) {
-        assert!((1..=MAX_KEY).contains(&key.len()) && value.len() <= MAX_VALUE, "{}: {}", key.len(), value.len());
+        assert!(
+            (1..=MAX_KEY).contains(&key.len()) && value.len() <= MAX_VALUE,
+            "{}: {}",
+            key.len(),
+            value.len()
+        );
         self.assert_covered(key);
         let path = self.path(key);
         let mut root = match self.own_tree() {
@@ -159,8 +176,13 @@ impl<'a> Editor<'a> {
                 return;
             }
         };
-        if let Some((separator, right)) = self.insert_below(Rc::make_mut(&mut root), &path, key, value) {
-            assert!(usize::from(self.tree.height) < MAX_HEIGHT, "a tree of more nodes than there can be");
+        if let Some((separator, right)) =
+            self.insert_below(Rc::make_mut(&mut root), &path, key, value)
+        {
+            assert!(
+                usize::from(self.tree.height) < MAX_HEIGHT,
+                "a tree of more nodes than there can be"
+            );
             let page = node::new_root(self.tree.height, &separator);
             root = self.new_node(page, vec![Some(root), Some(right)]);
             self.tree.height += 1;
@@ -170,7 +192,11 @@ impl<'a> Editor<'a> {
 
     /// Removes `key`; false if it was not there. The record before the range cannot be removed.
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        assert!(self.reaches.iter().any(|r| r.may_lose(key)), "{:?} is outside of the edited range", Key::new(key));
+        assert!(
+            self.reaches.iter().any(|r| r.may_lose(key)),
+            "{:?} is outside of the edited range",
+            Key::new(key)
+        );
         let path = self.path(key);
         if path.found {
             self.shrink(&path, true);
@@ -178,11 +204,13 @@ impl<'a> Editor<'a> {
         path.found
     }
 
-    /// Merges the leaf of `key` with the next, which the range reaches, if it is thin and both fit in
-    /// one; false if not.
+    /// Merges the leaf of `key` with the next, which the range reaches, if it is thin and both fit
+    /// in one; false if not.
     pub fn merge_thin(&mut self, key: &[u8]) -> bool {
         self.assert_covered(key);
-        let (Some(leaf), Some(next)) = sure(self.tree.leaf_of(self.store, key)) else { return false };
+        let (Some(leaf), Some(next)) = sure(self.tree.leaf_of(self.store, key)) else {
+            return false;
+        };
         self.assert_covered(&next);
         let used = leaf.page.used();
         let (Some(neighbour), _) = sure(self.tree.leaf_of(self.store, &next)) else { return false };
@@ -194,13 +222,14 @@ impl<'a> Editor<'a> {
         merges
     }
 
-    /// Has the nodes on the way to `key` written anew, as far down as `moves` names one of them; returns
-    /// how many of them were not changed already.
+    /// Has the nodes on the way to `key` written anew, as far down as `moves` names one of them;
+    /// returns how many of them were not changed already.
     pub fn rewrite(&mut self, key: &[u8], moves: impl Fn(&NodePtr) -> bool) -> u64 {
         self.assert_covered(key);
         let path = self.path(key);
         let Some(mut node) = sure(self.tree.root_node(self.store)) else { return 0 };
-        let named = |node: &Node| node.ptr().is_some_and(|ptr| moves(&ptr)).then(|| node.page.level());
+        let named =
+            |node: &Node| node.ptr().is_some_and(|ptr| moves(&ptr)).then(|| node.page.level());
         let mut lowest = named(node);
         while node.page.level() > 0 {
             let i = usize::from(path.at[usize::from(node.page.level())]);
@@ -247,7 +276,10 @@ impl<'a> Editor<'a> {
             Link::Mem(node) => node,
             Link::Disk(ptr) => match self.store.nodes.take(&ptr) {
                 Some(node) => node,
-                None => panic!("an edit of tree {:#x} was not prepared for its node {}", self.tree.id, ptr.addr),
+                None => panic!(
+                    "an edit of tree {:#x} was not prepared for its node {}",
+                    self.tree.id, ptr.addr
+                ),
             },
         };
         self.own(node)
@@ -262,9 +294,9 @@ impl<'a> Editor<'a> {
         Rc::make_mut(parent.children[i].insert(node))
     }
 
-    /// The node, or its successor in the open generation. It may still be shared with a snapshot of the
-    /// same generation: `Rc::make_mut` copies it then, which changes no count, since only one of the
-    /// two is in the tree.
+    /// The node, or its successor in the open generation. It may still be shared with a snapshot of
+    /// the same generation: `Rc::make_mut` copies it then, which changes no count, since only one
+    /// of the two is in the tree.
     fn own(&mut self, node: Rc<Node>) -> Rc<Node> {
         let (open, settled) = (self.changes.generation(), self.tree.settled);
         assert!(node.generation <= open, "an edit of {} in {open}", node.generation);
@@ -274,8 +306,8 @@ impl<'a> Editor<'a> {
         self.changes.retire(&node);
         self.changes.made();
         if let Some(ptr) = node.ptr() {
-            // Freed with this transaction; without the store's share it may be ours alone, and need not
-            // be copied.
+            // Freed with this transaction; without the store's share it may be ours alone, and need
+            // not be copied.
             self.store.nodes.take(&ptr);
         }
         let mut node = Rc::try_unwrap(node).unwrap_or_else(|shared| (*shared).clone());
@@ -306,7 +338,13 @@ impl<'a> Editor<'a> {
     }
 
     /// Inserts below `node`; returns what it was split off, and the first key that belongs there.
-    fn insert_below(&mut self, node: &mut Node, path: &Path, key: &[u8], value: &[u8]) -> Option<(Key, Rc<Node>)> {
+    fn insert_below(
+        &mut self,
+        node: &mut Node,
+        path: &Path,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<(Key, Rc<Node>)> {
         let level = usize::from(node.page.level());
         let (i, found) = (usize::from(path.at[level]), path.found);
         if level > 0 {
@@ -314,7 +352,8 @@ impl<'a> Editor<'a> {
             let (separator, right) = self.insert_below(child, path, key, value)?;
             return self.insert_child(node, i + 1, &separator, right);
         }
-        let done = if found { node.page.replace(i, value) } else { node.page.insert(i, key, value) };
+        let done =
+            if found { node.page.replace(i, value) } else { node.page.insert(i, key, value) };
         let run = !found && i == usize::from(node.last) + 1;
         if done.is_ok() {
             if !found {
@@ -325,12 +364,19 @@ impl<'a> Editor<'a> {
         let Split { left, separator, right, at } = node.page.split(i, key, value, found, run);
         node.page = left;
         let mut right = Node::changed(right, self.changes.generation(), Vec::new());
-        (node.last, right.last) = if i < at { (i as u16, NO_SLOT) } else { (NO_SLOT, (i - at) as u16) };
+        (node.last, right.last) =
+            if i < at { (i as u16, NO_SLOT) } else { (NO_SLOT, (i - at) as u16) };
         self.changes.made();
         Some((separator, Rc::new(right)))
     }
 
-    fn insert_child(&mut self, node: &mut Node, i: usize, key: &Key, child: Rc<Node>) -> Option<(Key, Rc<Node>)> {
+    fn insert_child(
+        &mut self,
+        node: &mut Node,
+        i: usize,
+        key: &Key,
+        child: Rc<Node>,
+    ) -> Option<(Key, Rc<Node>)> {
         node.children.insert(i, Some(child));
         if node.page.insert_child(i, key).is_ok() {
             return None;
@@ -344,7 +390,9 @@ impl<'a> Editor<'a> {
     /// Removes the record that the path leads to, or only looks at its leaf; merges what is thin.
     fn shrink(&mut self, path: &Path, remove: bool) {
         let Some(mut root) = self.own_tree() else { return };
-        if let Remains::Nothing = self.shrink_below(Rc::make_mut(&mut root), path, &Bounds::ALL, remove) {
+        if let Remains::Nothing =
+            self.shrink_below(Rc::make_mut(&mut root), path, &Bounds::ALL, remove)
+        {
             self.changes.retire(&root);
             self.tree.height = 0;
         } else {
@@ -352,7 +400,13 @@ impl<'a> Editor<'a> {
         }
     }
 
-    fn shrink_below(&mut self, node: &mut Node, path: &Path, bounds: &Bounds, remove: bool) -> Remains {
+    fn shrink_below(
+        &mut self,
+        node: &mut Node,
+        path: &Path,
+        bounds: &Bounds,
+        remove: bool,
+    ) -> Remains {
         let level = usize::from(node.page.level());
         let i = usize::from(path.at[level]);
         if level == 0 {
@@ -367,7 +421,9 @@ impl<'a> Editor<'a> {
         match self.shrink_below(child, path, &inside, remove) {
             Remains::Enough => return Remains::Enough,
             Remains::Thin => {
-                if !(self.merge(node, i, i + 1, bounds) || i > 0 && self.merge(node, i - 1, i, bounds)) {
+                if !(self.merge(node, i, i + 1, bounds)
+                    || i > 0 && self.merge(node, i - 1, i, bounds))
+                {
                     return Remains::Enough;
                 }
             }
@@ -395,7 +451,9 @@ impl<'a> Editor<'a> {
         if left.page.used() + right.page.used() > MERGED {
             return false;
         }
-        let Some(page) = node::merge(&left.page, &node.page.key(r), &right.page, MERGED) else { return false };
+        let Some(page) = node::merge(&left.page, &node.page.key(r), &right.page, MERGED) else {
+            return false;
+        };
         let mut children = left.links();
         children.append(&mut right.links());
         for old in [left, right] {
@@ -417,7 +475,8 @@ impl<'a> Editor<'a> {
             let node = match &link {
                 Link::Mem(node) => node.clone(),
                 Link::Disk(ptr) => {
-                    let fault = Fault { ptr: *ptr, level: self.tree.height - 1, tree: self.tree.id };
+                    let fault =
+                        Fault { ptr: *ptr, level: self.tree.height - 1, tree: self.tree.id };
                     match self.store.nodes.peek(&fault) {
                         Some(node) => node.clone(),
                         None => return link,

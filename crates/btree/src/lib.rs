@@ -1,28 +1,28 @@
 //! One persistent (copy-on-write) B+tree, in memory and on disk.
 //!
-//! A [`Tree`] maps byte strings to byte strings. Its nodes are blocks on a device. Changed nodes are
-//! in the tree itself; a [`Store`] keeps clean ones, of any number of trees, in bounded number. A
-//! *step* is a synchronous function over resident nodes. Where it needs a node that is not resident
-//! it ends with a [`Fault`]; [`resident`] loads the node and runs the step again.
+//! A [`Tree`] maps byte strings to byte strings. Its nodes are blocks on a device. Changed nodes
+//! are in the tree itself; a [`Store`] keeps clean ones, of any number of trees, in bounded number.
+//! A *step* is a synchronous function over resident nodes. Where it needs a node that is not
+//! resident it ends with a [`Fault`]; [`resident`] loads the node and runs the step again.
 //!
 //! **Edits.** All edits go through an [`Editor`] of a range of keys. [`Store::edit`] makes one only
-//! when everything that edits of the range may touch is resident. Nothing can fault after that, so a
-//! step that has begun to change something ends well.
+//! when everything that edits of the range may touch is resident. Nothing can fault after that, so
+//! a step that has begun to change something ends well.
 //!
-//! **Generations.** Changes belong to a transaction, the *open* generation ([`Changes`]). A node of an
-//! older one is never changed: it is copied on the first change, and the block of the old one is
-//! reported freed, once, in [`Freed`]. To freeze a transaction is to clone the tree and to go on with
-//! the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the frozen clone their
-//! addresses, children before parents, while the open tree, which shares what neither has changed, is
-//! edited further. Commits are strictly one after another: write out, make the root durable,
-//! [`Tree::settle`], then let [`Freed::resolve`] of the next commit see the addresses that this one
-//! gave.
+//! **Generations.** Changes belong to a transaction, the *open* generation ([`Changes`]). A node of
+//! an older one is never changed: it is copied on the first change, and the block of the old one is
+//! reported freed, once, in [`Freed`]. To freeze a transaction is to clone the tree and to go on
+//! with the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the frozen clone
+//! their addresses, children before parents, while the open tree, which shares what neither has
+//! changed, is edited further. Commits are strictly one after another: write out, make the root
+//! durable, [`Tree::settle`], then let [`Freed::resolve`] of the next commit see the addresses that
+//! this one gave.
 //!
 //! **Offline**, a [`Walk`] goes over a tree as it stands on a device.
 //!
 //! **Faults.** Bytes from the device are verified by `format::node::decode` when they are admitted.
-//! What a durable root refers to must not be overwritten before a later root that no longer refers to
-//! it is durable: the caller keeps freed addresses apart until then.
+//! What a durable root refers to must not be overwritten before a later root that no longer refers
+//! to it is durable: the caller keeps freed addresses apart until then.
 
 mod cache;
 mod changes;
@@ -111,7 +111,8 @@ impl Tree {
         self.height
     }
 
-    /// The root as it is recorded, if the tree has been written out since it was last changed: `Some(None)` is empty.
+    /// The root as it is recorded, if the tree has been written out since it was last changed:
+    /// `Some(None)` is empty.
     pub fn recorded(&self) -> Option<Option<RootPtr>> {
         let ptr = match &self.root {
             None => return Some(None),
@@ -121,8 +122,9 @@ impl Tree {
         Some(Some(RootPtr { ptr, height: self.height }))
     }
 
-    /// `written`, the frozen snapshot that this tree was cloned to, is durable: its nodes in memory may be replaced by
-    /// their blocks. O(1); the links inside the tree follow as their nodes are changed.
+    /// `written`, the frozen snapshot that this tree was cloned to, is durable: its nodes in memory
+    /// may be replaced by their blocks. O(1); the links inside the tree follow as their nodes are
+    /// changed.
     pub fn settle(&mut self, written: &Tree) {
         if let Some(Link::Mem(node)) = &written.root {
             self.settled = self.settled.max(node.generation);

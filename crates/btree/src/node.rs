@@ -10,7 +10,8 @@ use format::node::{Key, NodePage, NodePtr};
 pub(crate) enum Place {
     /// It was read from there.
     Disk(NodePtr),
-    /// Changed in memory; set when it is written out. Shared with [`Freed`], since a node may be replaced before.
+    /// Changed in memory; set when it is written out. Shared with [`Freed`], since a node may be
+    /// replaced before.
     Later(Rc<Cell<Option<NodePtr>>>),
 }
 
@@ -33,12 +34,14 @@ impl Bounds {
         }
     }
 
-    /// True if they hold for a node's keys. A page is only known to be whole by itself; an edit relies
-    /// on the order of keys across nodes, so what comes from the device is checked before.
+    /// True if they hold for a node's keys. A page is only known to be whole by itself; an edit
+    /// relies on the order of keys across nodes, so what comes from the device is checked before.
     pub fn hold(&self, page: &NodePage) -> bool {
         let (first, count) = (usize::from(page.level() > 0), page.count());
         let above_low = |key: Key| if first == 0 { *key >= *self.low } else { *key > *self.low };
-        first == count || above_low(page.key(first)) && self.high.is_none_or(|high| *page.key(count - 1) < *high)
+        first == count
+            || above_low(page.key(first))
+                && self.high.is_none_or(|high| *page.key(count - 1) < *high)
     }
 }
 
@@ -48,7 +51,8 @@ pub(crate) struct Node {
     /// The transaction that changed it last.
     pub generation: Generation,
     pub place: Place,
-    /// Of a changed inner node: for each child the node in memory, or `None` and the page's pointer holds. Else empty.
+    /// Of a changed inner node: for each child the node in memory, or `None` and the page's pointer
+    /// holds. Else empty.
     pub children: Vec<Option<Rc<Node>>>,
     /// The slot last inserted, by which keys that arrive in order are recognised.
     pub last: u16,
@@ -65,7 +69,11 @@ impl Node {
     }
 
     /// A changed node of `generation`.
-    pub fn changed(page: NodePage, generation: Generation, children: Vec<Option<Rc<Node>>>) -> Node {
+    pub fn changed(
+        page: NodePage,
+        generation: Generation,
+        children: Vec<Option<Rc<Node>>>,
+    ) -> Node {
         Node { page, generation, place: Place::Later(Rc::default()), children, last: NO_SLOT }
     }
 

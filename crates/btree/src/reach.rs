@@ -1,11 +1,11 @@
 //! What the edits of a range may touch, made resident before the first of them.
 //!
-//! An edit of a key goes down the way to it, and splits or merges nodes on that way. Two things lead
-//! it to other nodes. The record before the range may have to be cut or prolonged. And removes may
-//! leave nothing of a leaf: it goes, its keys belong to the leaf before it from then on, or, where it
-//! was the first child of its parent, to the leaf behind it. So what is reached is the leaves
-//! of the range, that of the record before it, and, if the last leaf may go, the leaf behind that.
-//! Merges take a neighbour only if it happens to be resident.
+//! An edit of a key goes down the way to it, and splits or merges nodes on that way. Two things
+//! lead it to other nodes. The record before the range may have to be cut or prolonged. And removes
+//! may leave nothing of a leaf: it goes, its keys belong to the leaf before it from then on, or,
+//! where it was the first child of its parent, to the leaf behind it. So what is reached is the
+//! leaves of the range, that of the record before it, and, if the last leaf may go, the leaf behind
+//! that. Merges take a neighbour only if it happens to be resident.
 
 use format::node::{Key, MAX_HEIGHT};
 
@@ -62,8 +62,8 @@ impl Path {
 }
 
 impl Store {
-    /// `Ok`: what edits of the range may touch is resident; with the way to its first key. `alone`: no
-    /// other range of the tree is edited, so that the record before this one stays.
+    /// `Ok`: what edits of the range may touch is resident; with the way to its first key. `alone`:
+    /// no other range of the tree is edited, so that the record before this one stays.
     pub(crate) fn reach(
         &mut self,
         tree: &Tree,
@@ -76,7 +76,9 @@ impl Store {
         let found = survey.range((from, to), alone, &mut path);
         *seen = survey.seen;
         match found {
-            Ok(low) => Ok((Reach { tree: tree.id, low, from: Key::new(from), to: Key::new(to) }, path)),
+            Ok(low) => {
+                Ok((Reach { tree: tree.id, low, from: Key::new(from), to: Key::new(to) }, path))
+            }
             Err(lack) => {
                 if let Lack::Wrong(fault) = &lack {
                     self.nodes.condemn(&fault.ptr);
@@ -131,7 +133,12 @@ struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     /// Goes where edits of the range may go; returns the key of the last record before it.
-    fn range(&mut self, (from, to): (&[u8], &[u8]), alone: bool, path: &mut Path) -> Result<Key, Lack> {
+    fn range(
+        &mut self,
+        (from, to): (&[u8], &[u8]),
+        alone: bool,
+        path: &mut Path,
+    ) -> Result<Key, Lack> {
         let Some(root) = self.tree.root_node(self.store)? else { return Ok(Key::EMPTY) };
         let root: At<'a> = At { node: root, left: None, right: None };
         self.seen += 1;

@@ -10,7 +10,12 @@ use crate::node::Node;
 use crate::{Cursor, Fault, Link, Store, Tree};
 
 impl Tree {
-    fn resident<'a>(&self, store: &'a Store, ptr: NodePtr, level: u8) -> Result<&'a Rc<Node>, Fault> {
+    fn resident<'a>(
+        &self,
+        store: &'a Store,
+        ptr: NodePtr,
+        level: u8,
+    ) -> Result<&'a Rc<Node>, Fault> {
         let fault = Fault { ptr, level, tree: self.id };
         store.nodes.find(&fault).ok_or(fault)
     }
@@ -19,21 +24,34 @@ impl Tree {
         match &self.root {
             None => Ok(None),
             Some(Link::Mem(node)) => Ok(Some(node)),
-            // A recorded height of 0 is a damaged record: there is no such node, as its admission will tell.
-            Some(Link::Disk(ptr)) => self.resident(store, *ptr, self.height.wrapping_sub(1)).map(Some),
+            // A recorded height of 0 is a damaged record: there is no such node, as its admission
+            // will tell.
+            Some(Link::Disk(ptr)) => {
+                self.resident(store, *ptr, self.height.wrapping_sub(1)).map(Some)
+            }
         }
     }
 
-    pub(crate) fn child_node<'a>(&self, store: &'a Store, node: &'a Node, i: usize) -> Result<&'a Rc<Node>, Fault> {
+    pub(crate) fn child_node<'a>(
+        &self,
+        store: &'a Store,
+        node: &'a Node,
+        i: usize,
+    ) -> Result<&'a Rc<Node>, Fault> {
         match node.child(i) {
             Some(child) => Ok(child),
             None => self.resident(store, node.page.pointer(i), node.page.level() - 1),
         }
     }
 
-    /// As [`Tree::child_node`], for edits: they replace links to settled nodes in memory by links to their
-    /// blocks as they go, so such a node counts as resident only if the store has it.
-    pub(crate) fn child_to_edit<'a>(&self, store: &'a Store, node: &'a Node, i: usize) -> Result<&'a Rc<Node>, Fault> {
+    /// As [`Tree::child_node`], for edits: they replace links to settled nodes in memory by links
+    /// to their blocks as they go, so such a node counts as resident only if the store has it.
+    pub(crate) fn child_to_edit<'a>(
+        &self,
+        store: &'a Store,
+        node: &'a Node,
+        i: usize,
+    ) -> Result<&'a Rc<Node>, Fault> {
         match node.child(i).map(|child| (child.generation <= self.settled, child.ptr())) {
             Some((true, Some(ptr))) => self.resident(store, ptr, node.page.level() - 1),
             _ => self.child_node(store, node, i),
@@ -50,7 +68,12 @@ impl Tree {
     }
 
     /// What `f` makes of the key and value of the last record whose key is not above `key`.
-    pub fn get_le<R>(&self, store: &Store, key: &[u8], f: impl FnOnce(&[u8], &[u8]) -> R) -> Result<Option<R>, Fault> {
+    pub fn get_le<R>(
+        &self,
+        store: &Store,
+        key: &[u8],
+        f: impl FnOnce(&[u8], &[u8]) -> R,
+    ) -> Result<Option<R>, Fault> {
         let Some(mut node) = self.root_node(store)? else { return Ok(None) };
         // The lowest turning on the way that has a neighbour to the left.
         let mut left = None;
@@ -76,8 +99,8 @@ impl Tree {
         Ok(Some(f(&node.page.key(i), node.page.value(i))))
     }
 
-    /// Calls `f` with the records of `[from, to)` in order, until it breaks. A fault may come after some of them: the
-    /// caller starts over, or uses a [`Cursor`], which keeps its place.
+    /// Calls `f` with the records of `[from, to)` in order, until it breaks. A fault may come after
+    /// some of them: the caller starts over, or uses a [`Cursor`], which keeps its place.
     pub fn scan(
         &self,
         store: &Store,
@@ -98,8 +121,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The nodes that operations on `[from, to]` need and that are not resident, in order, at most `max`:
-    /// to be loaded together. Below such a node there may be more.
+    /// The nodes that operations on `[from, to]` need and that are not resident, in order, at most
+    /// `max`: to be loaded together. Below such a node there may be more.
     pub fn missing(&self, store: &Store, from: &[u8], to: &[u8], max: usize) -> Vec<Fault> {
         let mut faults = Vec::new();
         match self.root_node(store) {
@@ -141,8 +164,9 @@ impl Tree {
         self.leaf_since(store, key, Generation(0))
     }
 
-    /// The same; or where a subtree of `key` is older than `since`, the first leaf that belongs to the next one and is not, as
-    /// far as their parent knows. Without a leaf: there is none before the key.
+    /// The same; or where a subtree of `key` is older than `since`, the first leaf that belongs to
+    /// the next one and is not, as far as their parent knows. Without a leaf: there is none before
+    /// the key.
     pub(crate) fn leaf_since<'a>(
         &'a self,
         store: &'a Store,
@@ -153,9 +177,13 @@ impl Tree {
         let mut end = None;
         while node.page.level() > 0 {
             let count = node.page.count();
-            let young =
-                |&i: &usize| node.child(i).map_or_else(|| node.page.pointer(i).generation, |c| c.generation) >= since;
-            let Some(i) = (node.page.child_of(key)..count).find(young) else { return Ok((None, end)) };
+            let young = |&i: &usize| {
+                node.child(i).map_or_else(|| node.page.pointer(i).generation, |c| c.generation)
+                    >= since
+            };
+            let Some(i) = (node.page.child_of(key)..count).find(young) else {
+                return Ok((None, end));
+            };
             if i + 1 < count {
                 end = Some(node.page.key(i + 1));
             }

@@ -1,8 +1,9 @@
 //! The clean nodes of trees, and how those that are missing come to memory.
 //!
-//! A [`Store`] is plain data and stands in its owner's state. The owner says how a node is read, and
-//! how its state is reached between two awaits ([`Loader`]). The loop that runs a step until it needs
-//! nothing more ([`resident`]) and the loading of a node, once for all who want it ([`load`]), are here.
+//! A [`Store`] is plain data and stands in its owner's state. The owner says how a node is read,
+//! and how its state is reached between two awaits ([`Loader`]). The loop that runs a step until it
+//! needs nothing more ([`resident`]) and the loading of a node, once for all who want it
+//! ([`load`]), are here.
 
 use std::any::Any;
 use std::future::Future;
@@ -44,8 +45,8 @@ pub struct Store {
 type Loaded = Result<(), Rc<dyn Any>>;
 
 impl Store {
-    /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more while
-    /// it waits for them.
+    /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more
+    /// while it waits for them.
     pub fn new(limit_nodes: usize) -> Store {
         Store { nodes: NodeCache::new(limit_nodes), loading: FxHashMap::default() }
     }
@@ -105,7 +106,11 @@ pub trait Loader {
     fn pin(state: &Self::State) -> Self::Pin;
 
     /// Reads the block of a node.
-    fn read(&mut self, fault: &Fault, pin: &Self::Pin) -> impl Future<Output = Result<Slice, Self::Error>>;
+    fn read(
+        &mut self,
+        fault: &Fault,
+        pin: &Self::Pin,
+    ) -> impl Future<Output = Result<Slice, Self::Error>>;
 
     /// What was read is not the node.
     fn refused(fault: &Fault, why: NodeError) -> Self::Error;
@@ -125,7 +130,8 @@ pub async fn resident<L: Loader, T>(
                 Err(Stop::Fault(fault)) => (fault, L::pin(&state)),
             }
         };
-        // Boxed, as all that is rare on the way of a request: what a task carries about should be small.
+        // Boxed, as all that is rare on the way of a request: what a task carries about should be
+        // small.
         Box::pin(load(loader, &fault, &pin)).await?;
     }
 }

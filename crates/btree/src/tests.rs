@@ -1,6 +1,6 @@
-//! The tree against a `BTreeMap`, over a device in memory: transactions that overlap their predecessor's commit, crashes,
-//! abandoned transactions, a cache that is far too small. After every commit the allocated blocks are exactly the nodes
-//! that the durable root leads to.
+//! The tree against a `BTreeMap`, over a device in memory: transactions that overlap their
+//! predecessor's commit, crashes, abandoned transactions, a cache that is far too small. After
+//! every commit the allocated blocks are exactly the nodes that the durable root leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -63,15 +63,21 @@ impl World {
     }
 
     /// Runs `op` until it does not fault.
-    fn run<R>(&mut self, mut op: impl FnMut(&mut Tree, &mut Store, &mut Changes) -> Result<R, Fault>) -> R {
+    fn run<R>(
+        &mut self,
+        mut op: impl FnMut(&mut Tree, &mut Store, &mut Changes) -> Result<R, Fault>,
+    ) -> R {
         for _ in 0..10_000 {
             let before = self.changes.dirty();
             match op(&mut self.tree, &mut self.store, &mut self.changes) {
                 Ok(r) => return r,
                 Err(fault) => {
                     assert_eq!(self.changes.dirty(), before, "a fault changed something");
-                    let bytes = self.disk.get(&fault.ptr.addr).expect("a fault at a block never written");
-                    self.store.admit(&fault, bytes).expect("a fault at a block that is not the node");
+                    let bytes =
+                        self.disk.get(&fault.ptr.addr).expect("a fault at a block never written");
+                    self.store
+                        .admit(&fault, bytes)
+                        .expect("a fault at a block that is not the node");
                 }
             }
         }
@@ -107,7 +113,10 @@ impl World {
 
     fn scan(&mut self, from: &[u8], to: &[u8]) {
         let want: Vec<_> = if from < to {
-            self.model.range(from.to_vec()..to.to_vec()).map(|(k, v)| (k.clone(), v.clone())).collect()
+            self.model
+                .range(from.to_vec()..to.to_vec())
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect()
         } else {
             Vec::new()
         };
@@ -117,15 +126,21 @@ impl World {
         while more {
             let ahead = cursor.ahead(&self.tree, &self.store, 3);
             assert!(ahead.len() <= 3);
-            more = self.run(|t, s, _| cursor.next_leaf(t, s, |k, v| got.push((k.to_vec(), v.to_vec()))));
+            more = self
+                .run(|t, s, _| cursor.next_leaf(t, s, |k, v| got.push((k.to_vec(), v.to_vec()))));
         }
         assert_eq!(got, want);
         let since = self.durable_generation;
         let mut young = Vec::new();
         let mut cursor = Cursor::new(from, Some(to)).since(since);
-        while self.run(|t, s, _| cursor.next_leaf(t, s, |k, v| young.push((k.to_vec(), v.to_vec())))) {}
+        while self
+            .run(|t, s, _| cursor.next_leaf(t, s, |k, v| young.push((k.to_vec(), v.to_vec()))))
+        {
+        }
         assert!(young.is_sorted() && young.iter().all(|record| want.binary_search(record).is_ok()));
-        for record in want.iter().filter(|(key, _)| self.inserted.get(key).is_some_and(|g| *g >= since)) {
+        for record in
+            want.iter().filter(|(key, _)| self.inserted.get(key).is_some_and(|g| *g >= since))
+        {
             assert!(young.binary_search(record).is_ok(), "what was inserted since was passed over");
         }
         let limit = want.len().min(10);
@@ -182,14 +197,19 @@ impl World {
             let mut alloc = || {
                 // Reuses blocks soon, so that one freed too early shows.
                 *next = (*next + 1) % (2 * live.len() as u64 + 64);
-                let addr = (*next..).map(PoolAddr).find(|a| !live.contains(a) && !allocated.contains(a))?;
+                let addr = (*next..)
+                    .map(PoolAddr)
+                    .find(|a| !live.contains(a) && !allocated.contains(a))?;
                 allocated.insert(addr);
                 Some(addr)
             };
             let mut out = [0; BLOCK];
             match c.out.next(&mut self.store, &mut alloc, &mut out).unwrap() {
                 Some(addr) => {
-                    assert!(c.allocated.contains(&addr), "{addr:?} was not allocated for this commit");
+                    assert!(
+                        c.allocated.contains(&addr),
+                        "{addr:?} was not allocated for this commit"
+                    );
                     self.disk.insert(addr, out.to_vec());
                 }
                 None => return self.complete(),
@@ -281,13 +301,25 @@ fn key_of(n: u16) -> Vec<u8> {
 fn op() -> impl Strategy<Value = Op> {
     let start = 0u16..6000;
     prop_oneof![
-        6 => (start.clone(), 1u16..400, prop_oneof![Just(1u16), Just(1), 2u16..50, Just(2711)], 0u16..400)
+        6 => (
+            start.clone(),
+            1u16..400,
+            prop_oneof![Just(1u16), Just(1), 2u16..50, Just(2711)],
+            0u16..400,
+        )
             .prop_map(|(start, n, step, size)| Op::Run { start, n, step, size }),
         5 => (start.clone(), 1u16..800, prop_oneof![Just(1u16), Just(1), 2u16..10, Just(2711)])
             .prop_map(|(start, n, step)| Op::Remove { start, n, step }),
-        4 => (start.clone(), 1u16..200, 0u16..1024, prop_oneof![Just(0u16), 0u16..20, 0u16..2000], 0u64..1 << 32)
+        4 => (
+            start.clone(),
+            1u16..200,
+            0u16..1024,
+            prop_oneof![Just(0u16), 0u16..20, 0u16..2000],
+            0u64..1 << 32,
+        )
             .prop_map(|(start, n, size, gap, seed)| Op::Ranges { start, n, size, gap, seed }),
-        2 => (start.clone(), 1u16..400, 1u64..4).prop_map(|(start, n, of)| Op::Move { start, n, of }),
+        2 => (start.clone(), 1u16..400,
+            1u64..4).prop_map(|(start, n, of)| Op::Move { start, n, of }),
         4 => start.clone().prop_map(Op::Look),
         2 => (start.clone(), start).prop_map(|(a, b)| Op::Scan(a, b)),
         1 => Just(Op::Snapshot),
@@ -413,7 +445,11 @@ fn ascending_runs_leave_full_nodes() {
         let key = [&10_000u64.to_be_bytes()[..], &i.to_be_bytes()].concat();
         w.insert(&key, &[0; 12]);
     }
-    assert!(w.changes.dirty() - before <= 10_000 / 190 + 5, "{} nodes more", w.changes.dirty() - before);
+    assert!(
+        w.changes.dirty() - before <= 10_000 / 190 + 5,
+        "{} nodes more",
+        w.changes.dirty() - before
+    );
 }
 
 #[test]
@@ -467,7 +503,8 @@ fn a_node_in_the_wrong_place_is_refused_though_it_is_resident() {
     let mut w = ascending(10_000);
     commit(&mut w);
     let root = w.durable.unwrap();
-    for (id, height) in [(ID + 1, root.height), (ID, 1), (ID, root.height + 1), (ID, 0), (ID, 255)] {
+    for (id, height) in [(ID + 1, root.height), (ID, 1), (ID, root.height + 1), (ID, 0), (ID, 255)]
+    {
         let wrong = Tree::open(id, Some(RootPtr { height, ..root }));
         let fault = wrong.get(&w.store, b"key").unwrap_err();
         let refusal = w.store.admit(&fault, &w.disk[&fault.ptr.addr]).unwrap_err();
@@ -494,7 +531,9 @@ fn an_edit_does_not_trust_the_order_of_keys_across_nodes() {
     let mut refused = None;
     for _ in 0..10 {
         let key = 300u64.to_be_bytes();
-        let Err(fault) = w.store.edit(&mut w.tree, &mut w.changes, &key, &key) else { panic!("it could be changed") };
+        let Err(fault) = w.store.edit(&mut w.tree, &mut w.changes, &key, &key) else {
+            panic!("it could be changed")
+        };
         refused = w.store.admit(&fault, &w.disk[&fault.ptr.addr]).err();
         if refused.is_some() {
             break;
@@ -538,7 +577,12 @@ fn nodes_are_written_elsewhere_where_they_are_told_to() {
         w.rewrite(&i.to_be_bytes(), half);
     }
     // Not the others, but for those above.
-    assert!((old.len() / 2..old.len() / 2 + 3).contains(&w.changes.dirty()), "{} of {}", w.changes.dirty(), old.len());
+    assert!(
+        (old.len() / 2..old.len() / 2 + 3).contains(&w.changes.dirty()),
+        "{} of {}",
+        w.changes.dirty(),
+        old.len()
+    );
     commit(&mut w);
     assert!(old.iter().filter(|addr| half(**addr)).all(|addr| !w.live.contains(addr)));
     w.scan(&[0], &[255]);

@@ -1,7 +1,8 @@
-//! Goes over a tree as it stands on a device, node by node: for checks and dumps, which stop at nothing.
+//! Goes over a tree as it stands on a device, node by node: for checks and dumps, which stop at
+//! nothing.
 //!
-//! Parents come before their children, in the order of keys. Nodes are read many at once; what cannot
-//! be read, or is not as its parent says, is passed over, with all below it.
+//! Parents come before their children, in the order of keys. Nodes are read many at once; what
+//! cannot be read, or is not as its parent says, is passed over, with all below it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -71,7 +72,8 @@ impl Walk {
     /// The next node; `None` after the last.
     pub async fn next_node(&mut self, nodes: &mut impl Nodes) -> Option<(NodeRef, NodePage)> {
         if let Some(node) = self.root.take() {
-            let root = self.read(nodes, vec![Wanted { node, bounds: Bounds::ALL }]).await.pop_front()?;
+            let root =
+                self.read(nodes, vec![Wanted { node, bounds: Bounds::ALL }]).await.pop_front()?;
             return Some(self.enter(root));
         }
         loop {
@@ -109,12 +111,21 @@ impl Walk {
     /// Hands a node out; an inner node's children come next.
     fn enter(&mut self, (wanted, page): (Wanted, NodePage)) -> (NodeRef, NodePage) {
         if page.level() > 0 {
-            self.stack.push(Frame { page: page.clone(), bounds: wanted.bounds, next: 0, ready: VecDeque::new() });
+            self.stack.push(Frame {
+                page: page.clone(),
+                bounds: wanted.bounds,
+                next: 0,
+                ready: VecDeque::new(),
+            });
         }
         (wanted.node, page)
     }
 
-    async fn read(&mut self, nodes: &mut impl Nodes, wanted: Vec<Wanted>) -> VecDeque<(Wanted, NodePage)> {
+    async fn read(
+        &mut self,
+        nodes: &mut impl Nodes,
+        wanted: Vec<Wanted>,
+    ) -> VecDeque<(Wanted, NodePage)> {
         let pages = nodes.read(&wanted).await;
         self.whole &= pages.iter().all(Option::is_some);
         wanted.into_iter().zip(pages).filter_map(|(wanted, page)| Some((wanted, page?))).collect()

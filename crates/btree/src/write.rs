@@ -13,9 +13,9 @@ use crate::{Link, Store, Tree};
 #[error("no space for a node")]
 pub struct OutOfSpace;
 
-/// The write-out of one frozen tree, a node at a time: the caller may pause between any two, and do other things to the
-/// store and to the open tree. If a write fails, [`WriteOut::restart`] (or a new one) goes through all nodes again; those
-/// that have an address keep it.
+/// The write-out of one frozen tree, a node at a time: the caller may pause between any two, and do
+/// other things to the store and to the open tree. If a write fails, [`WriteOut::restart`] (or a
+/// new one) goes through all nodes again; those that have an address keep it.
 pub struct WriteOut {
     tree: Tree,
     generation: Generation,
@@ -41,9 +41,10 @@ impl WriteOut {
         }
     }
 
-    /// Puts the next node's block in `out` (4096 bytes) and returns where it must be written; `None` after the last. Asks
-    /// `alloc` for an address if the node has none; if there is none to be had nothing changes, and the caller may try again.
-    /// The node's clean form goes into the store.
+    /// Puts the next node's block in `out` (4096 bytes) and returns where it must be written;
+    /// `None` after the last. Asks `alloc` for an address if the node has none; if there is none to
+    /// be had nothing changes, and the caller may try again. The node's clean form goes into the
+    /// store.
     pub fn next(
         &mut self,
         store: &mut Store,
@@ -53,7 +54,10 @@ impl WriteOut {
         assert_eq!(out.len(), BLOCK);
         while let Some((node, done)) = self.stack.last_mut() {
             let rest = node.children.get(*done..).unwrap_or_default();
-            if let Some(i) = rest.iter().position(|c| c.as_ref().is_some_and(|c| c.generation == self.generation)) {
+            if let Some(i) = rest
+                .iter()
+                .position(|c| c.as_ref().is_some_and(|c| c.generation == self.generation))
+            {
                 let child = rest[i].clone();
                 *done += i + 1;
                 self.stack.extend(child.map(|c| (c, 0)));
@@ -78,7 +82,9 @@ impl WriteOut {
 }
 
 fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, store: &mut Store, out: &mut [u8]) {
-    let Place::Later(place) = &node.place else { unreachable!("a changed node has a place to be set") };
+    let Place::Later(place) = &node.place else {
+        unreachable!("a changed node has a place to be set")
+    };
     let generation = node.generation;
     if node.page.level() == 0 {
         let ptr = NodePtr { addr, generation, crc: node.page.seal(tree, generation, addr, out) };
@@ -89,7 +95,9 @@ fn seal(node: &Rc<Node>, tree: u64, addr: PoolAddr, store: &mut Store, out: &mut
     let mut page = node.page.clone();
     for (i, child) in node.children.iter().enumerate() {
         if let Some(child) = child {
-            let ptr = child.ptr().unwrap_or_else(|| unreachable!("children are written before their parent"));
+            let ptr = child
+                .ptr()
+                .unwrap_or_else(|| unreachable!("children are written before their parent"));
             page.set_pointer(i, &ptr);
         }
     }

@@ -1,19 +1,21 @@
 //! Buckets: the cache's unit of allocation and eviction, and what is known of each.
 //!
-//! Plain data and plain functions; every change of the index tells this module of it, so that all counters are exact at all times and nobody
-//! needs a walk to know what is free.
+//! Plain data and plain functions; every change of the index tells this module of it, so that all
+//! counters are exact at all times and no walk is needed to know what is free.
 //!
-//! **Generations.** A key names the bucket *and* its generation. Evicting a bucket raises its generation: whatever pointed into it is stale at
-//! once, in O(1), and is dropped from the index later.
+//! **Generations.** A key names the bucket *and* its generation. Evicting a bucket raises its
+//! generation: whatever pointed into it is stale at once, in O(1), and is dropped from the index
+//! later.
 //!
 //! **Epochs.** A dirty key carries the epoch it was written in. Several epochs may be unpublished:
 //! those that cuts have *sealed*, and the *open* one. Each bucket counts its dirty blocks by epoch,
 //! so that publishing one makes counts void without touching them ([`epochs`]). Of sealed epochs,
 //! overwritten blocks count too: their bytes are needed until the epoch is published.
 //!
-//! **Reuse.** A bucket that nothing needs any more is not free yet. What made it so (an overwrite, or the raised generation) must be durable in the journal
-//! before its bytes may be overwritten: until then it waits in `pending`, with the number of the record that will say so. That number
-//! is what their clock shows ([`Buckets::set_clock`]).
+//! **Reuse.** A bucket that nothing needs any more is not free yet. What made it so (an overwrite,
+//! or the raised generation) must be durable in the journal before its bytes may be overwritten:
+//! until then it waits in `pending`, with the number of the record that will say so. That number is
+//! what their clock shows ([`Buckets::set_clock`]).
 
 use std::collections::VecDeque;
 
@@ -134,7 +136,8 @@ impl Buckets {
         b
     }
 
-    /// After [`Buckets::restore`] and the journal's replay: finds out which buckets are free and which may be evicted. `epoch` is the open one now.
+    /// After [`Buckets::restore`] and the journal's replay: finds out which buckets are free and
+    /// which may be evicted. `epoch` is the open one now.
     pub fn settle(&mut self, epoch: Epoch) {
         self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
         self.epochs.renumber(epoch);
@@ -172,7 +175,8 @@ impl Buckets {
 
     /// What a page of the table is to say, by what was frozen.
     pub fn frozen_page(&self, page: u32) -> Vec<BucketRecord> {
-        let frozen = self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
+        let frozen =
+            self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
         frozen.page(page, &self.all)
     }
 
@@ -243,7 +247,8 @@ impl Buckets {
         self.epochs.class_of(written)
     }
 
-    /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`]. `None`: no bucket is free.
+    /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`].
+    /// `None`: no bucket is free.
     pub fn append(&mut self, stream: Stream, want: u32) -> Option<(CacheAddr, u32, BucketGen)> {
         let s = stream as usize;
         if let Some(open) = &self.open[s]
@@ -255,7 +260,8 @@ impl Buckets {
             self.seal(id);
         }
         if self.open[s].is_none() {
-            // Nodes of a checkpoint take what was free when it froze the records: that is in front. Others take from behind.
+            // Nodes of a checkpoint take what was free when it froze the records: that is in front.
+            // Others take from behind.
             let id = match stream {
                 Stream::Nodes => {
                     let &id = self.free.front()?;
@@ -333,7 +339,7 @@ impl Buckets {
         let b = &mut self.all[id.0 as usize];
         b.live += len as u16;
         if b.kind == BucketKind::Free {
-            // In replay: nobody said that it was taken into use.
+            // In replay: no record says that it was taken into use.
             b.kind = BucketKind::Data;
         }
         self.live_blocks += u64::from(len);
@@ -350,7 +356,13 @@ impl Buckets {
     /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named;
     /// `written`: its epoch, if it was [counted](Buckets::counted). What was dirty is so no more,
     /// unless its epoch is sealed.
-    pub fn remove(&mut self, addr: CacheAddr, generation: BucketGen, len: u32, written: Option<Epoch>) {
+    pub fn remove(
+        &mut self,
+        addr: CacheAddr,
+        generation: BucketGen,
+        len: u32,
+        written: Option<Epoch>,
+    ) {
         let id = self.of(addr);
         if self.all[id.0 as usize].generation != generation {
             self.stale_blocks = self.stale_blocks.saturating_sub(u64::from(len));
@@ -386,7 +398,10 @@ impl Buckets {
         let id = self.of(addr);
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
-        assert!(b.replaced > 0 && b.kind == BucketKind::Nodes, "{id:?} has no nodes that were replaced");
+        assert!(
+            b.replaced > 0 && b.kind == BucketKind::Nodes,
+            "{id:?} has no nodes that were replaced"
+        );
         b.replaced -= 1;
         b.live -= 1;
         self.node_blocks -= 1;
@@ -405,7 +420,10 @@ impl Buckets {
             if b.pins == 0 {
                 self.retire_to(id, self.clock, Life::Pending);
             }
-        } else if b.kind == BucketKind::Data && dirty == 0 && !self.replacement.contains(id.0) && (fresh || b.pins == 0)
+        } else if b.kind == BucketKind::Data
+            && dirty == 0
+            && !self.replacement.contains(id.0)
+            && (fresh || b.pins == 0)
         {
             self.replacement.insert(id.0);
             self.candidates += 1;
@@ -517,7 +535,8 @@ impl Buckets {
         !self.epochs.is_tidy()
     }
 
-    /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can be moved.
+    /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can
+    /// be moved.
     pub fn is_sparse(&self, addr: CacheAddr) -> bool {
         let b = &self.all[self.of(addr).0 as usize];
         let least = if b.kind == BucketKind::Nodes { 2 } else { 8 };
@@ -553,8 +572,9 @@ impl Buckets {
         self.stale_blocks = self.stale_blocks.saturating_sub(len);
     }
 
-    /// A write to this bucket failed, or a block of it stayed bad when it was read again: in this life it is not used again once it is empty.
-    /// The next one tries it again: a sector that is written anew may be well.
+    /// A write to this bucket failed, or a block of it stayed bad when it was read again: in this
+    /// life it is not used again once it is empty. The next one tries it again: a sector that is
+    /// written anew may be well.
     pub fn condemn(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         let b = &mut self.all[id.0 as usize];

@@ -158,7 +158,7 @@ impl Cache {
             if self.wants_seal() {
                 wakes.seal.notify();
             }
-            if self.much_is_dirty() || self.round_wanted_by_staged() {
+            if self.much_is_dirty() || self.pass_wanted_by_staged() {
                 wakes.pass.notify();
             }
         }
@@ -196,7 +196,11 @@ impl Loader for Nodes<'_> {
 
 impl Cache {
     /// Runs a synchronous step over resident nodes until it needs no more.
-    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+    pub(crate) async fn resident<T>(
+        &self,
+        class: Class,
+        step: impl FnMut(&mut State) -> Step<T>,
+    ) -> Result<T> {
         btree::resident(&mut Nodes(self, class), step).await
     }
 }

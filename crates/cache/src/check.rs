@@ -3,20 +3,26 @@
 //! In this order, each step standing on what the steps before have found:
 //!
 //! 1. superblocks, whether the cache is that of its pool, and the bucket table ([`device`])
-//! 2. the index of the checkpoint, each node ([`walk`]) and each key ([`extents`]); then the buckets' counters against what the walk met ([`tally`])
-//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is opened ([`crate::lifecycle::replay`])
-//! 4. the index and the counters once more as they are then; keys against the pool's volumes; if asked for, all blocks that keys name are read and verified
+//! 2. the index of the checkpoint, each node ([`walk`]) and each key ([`extents`]); then the
+//!    buckets' counters against what the walk met ([`tally`])
+//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is
+//!    opened ([`crate::lifecycle::replay`])
+//! 4. the index and the counters once more as they are then; keys against the pool's volumes; if
+//!    asked for, all blocks that keys name are read and verified
 //!
 //! Step 3 and 4 need a checkpoint that is whole, because replay relies on it.
 //!
-//! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block, and a bounded number of nodes and data blocks.
+//! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block,
+//! and a bounded number of nodes and data blocks.
 //!
-//! What is staged stands in the pool, whose own check verifies it. Here each block that a staged key names has to be there, with the checksum that the key has;
-//! where the pool's check could not read all that may tell of it, all counts as arrived.
+//! What is staged stands in the pool, whose own check verifies it. Here each block that a staged
+//! key names has to be there, with the checksum that the key has; where the pool's check could not
+//! read all that may tell of it, all counts as arrived.
 //!
-//! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written next, and one slot of each table page, may hold anything;
-//! keys may be stale; entries of the journal that nobody was told of may be missing, and blocks that they name; there may be blocks of volumes that were
-//! deleted or shrunk (a note tells of them).
+//! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written
+//! next, and one slot of each table page, may hold anything; keys may be stale; entries of the
+//! journal that no client was told of may be missing, and blocks that they name; there may be
+//! blocks of volumes that were deleted or shrunk (a note tells of them).
 
 use base::{BucketId, EntrySeq, Epoch, Generation};
 use btree::{Cursor, Store, Tree};
@@ -29,7 +35,9 @@ use rt::Rt;
 use crate::buckets::Buckets;
 use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
-use crate::lifecycle::replay::{Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now};
+use crate::lifecycle::replay::{
+    Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now,
+};
 use crate::lifecycle::staged::{Arrivals, Committed};
 use crate::policy::replacement::Policy;
 use crate::store::index::{INDEX_TREE, Index};
@@ -92,7 +100,9 @@ impl Checker<'_> {
     async fn attached(&mut self, sb: &CacheSuperblock, file: &CacheFile) {
         let layout = match layout_of(sb, file) {
             Ok(layout) => layout,
-            Err(e) => return self.log.error(Subject::Superblock, &file.path, e.to_string(), GIVE_UP),
+            Err(e) => {
+                return self.log.error(Subject::Superblock, &file.path, e.to_string(), GIVE_UP);
+            }
         };
         self.log.counts.buckets = layout.buckets.into();
         let before = self.log.total(Severity::Error);
@@ -104,14 +114,21 @@ impl Checker<'_> {
                 self.replayed(sb, layout, records).await;
             }
             _ => {
-                let what = "the journal was not applied and no data read: what they rely on is not whole";
+                let what =
+                    "the journal was not applied and no data read: what they rely on is not whole";
                 self.log.note(Subject::Journal, &file.path, what);
             }
         }
     }
 
-    /// The index as of the checkpoint, and the buckets' counters. False if a part of it cannot be read.
-    async fn checkpoint(&mut self, sb: &CacheSuperblock, layout: &Layout, records: Option<&[BucketRecord]>) -> bool {
+    /// The index as of the checkpoint, and the buckets' counters. False if a part of it cannot be
+    /// read.
+    async fn checkpoint(
+        &mut self,
+        sb: &CacheSuperblock,
+        layout: &Layout,
+        records: Option<&[BucketRecord]>,
+    ) -> bool {
         let mut tally = Tally::new(layout);
         let generation = |bucket: usize| records.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
@@ -130,7 +147,9 @@ impl Checker<'_> {
             if page.level() == 0 {
                 for i in 0..page.count() {
                     let key = page.key(i);
-                    whole &= pass.key((&key, page.value(i)), generation, &mut tally, &mut self.log).is_ok();
+                    whole &= pass
+                        .key((&key, page.value(i)), generation, &mut tally, &mut self.log)
+                        .is_ok();
                 }
             }
             self.progress(Phase::Index, tally.met_blocks(), layout.data_blocks());
@@ -149,24 +168,35 @@ impl Checker<'_> {
     async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, records: Vec<BucketRecord>) {
         let published = self.image.published;
         let epoch = epoch_at(sb, published);
-        let records: Vec<BucketRecord> = records.into_iter().map(|f| record_now(f, sb, published)).collect();
+        let records: Vec<BucketRecord> =
+            records.into_iter().map(|f| record_now(f, sb, published)).collect();
         // Nothing is evicted here: any policy will do.
         let above = counted_above(sb, published);
-        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, (Policy::Fifo, 0), (above, epoch));
+        let mut buckets =
+            Buckets::restore(&records, layout.bucket_blocks, (Policy::Fifo, 0), (above, epoch));
         let staged = dirty_now(sb.staged, sb, published);
         buckets.restore_staged(staged.0.saturating_add(staged.1));
         drop(records);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
-        let index = Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
+        let index =
+            Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
         let arrivals = Arrivals::new(Committed::of(self.image));
         let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(crate::lifecycle::replay::replay_from(sb), EntrySeq(self.image.cache_journal), epoch).await {
+        match replayer
+            .run(
+                crate::lifecycle::replay::replay_from(sb),
+                EntrySeq(self.image.cache_journal),
+                epoch,
+            )
+            .await
+        {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;
-                (c.journal_entries, c.journal_records, c.not_arrived) = (done.entries, done.records, done.dropped);
+                (c.journal_entries, c.journal_records, c.not_arrived) =
+                    (done.entries, done.records, done.dropped);
                 self.keys(&mut replayer, done.epoch).await;
             }
         }
@@ -187,7 +217,8 @@ impl Checker<'_> {
                 Err(e) => return self.log.error(Subject::Node, "index", e.to_string(), GIVE_UP),
             };
             let buckets = &replayer.buckets;
-            let generation = |bucket: usize| Some(buckets.record(BucketId(bucket as u32)).generation);
+            let generation =
+                |bucket: usize| Some(buckets.record(BucketId(bucket as u32)).generation);
             let mut data = Vec::new();
             for (k, v) in &records {
                 let counts = pass.key((k, v), generation, &mut tally, &mut self.log);
@@ -230,7 +261,9 @@ impl Checker<'_> {
         }
         replayer
             .resident(|index, _| {
-                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| records.push((k.to_vec(), v.to_vec())))?)
+                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| {
+                    records.push((k.to_vec(), v.to_vec()))
+                })?)
             })
             .await
     }

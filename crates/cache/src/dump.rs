@@ -1,5 +1,6 @@
-//! Shows the structures of a cache device as data that can be written as JSON. Offline, like [`crate::check`], and as read-only; what is damaged is said to
-//! be unreadable, and the dump goes on.
+//! Shows the structures of a cache device as data that can be written as JSON. Offline, like
+//! [`crate::check`], and as read-only; what is damaged is said to be unreadable, and the dump goes
+//! on.
 
 use base::{CacheAddr, Crc, EntrySeq};
 use format::cache::bucket::BucketKind;
@@ -162,12 +163,18 @@ pub async fn dump(rt: &Rt, file: &CacheFile, what: What, out: &mut dyn FnMut(Ite
     outcome
 }
 
-async fn dump_on(src: &Source, file: &CacheFile, what: What, out: &mut dyn FnMut(Item)) -> Result<()> {
+async fn dump_on(
+    src: &Source,
+    file: &CacheFile,
+    what: What,
+    out: &mut dyn FnMut(Item),
+) -> Result<()> {
     let mut best: Option<CacheSuperblock> = None;
     for slot in 0..SLOTS {
         let offset = CacheSuperblock::offset_of(slot);
         let read = src.block(offset).await;
-        let read = read.and_then(|block| CacheSuperblock::decode(&block).map_err(|e| e.to_string()));
+        let read =
+            read.and_then(|block| CacheSuperblock::decode(&block).map_err(|e| e.to_string()));
         if what == What::Superblock {
             let superblock = read.as_ref().ok().map(|sb| Box::new(SuperblockItem::from(sb)));
             let (device, error) = (src.path.clone(), read.as_ref().err().cloned());
@@ -197,7 +204,9 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
         let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
-            out(Item::Unreadable { what: format!("page {page} of the bucket table; run forebay check") });
+            out(Item::Unreadable {
+                what: format!("page {page} of the bucket table; run forebay check"),
+            });
             bucket += crate::device::table::buckets_of(layout, page).count() as u32;
             continue;
         };
@@ -211,7 +220,14 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
                 free += 1;
             } else {
                 let (live_blocks, dirty_open, dirty_cut) = (f.live, f.dirty_open, f.dirty_cut);
-                out(Item::Bucket { bucket, use_, generation: f.generation.0, live_blocks, dirty_open, dirty_cut });
+                out(Item::Bucket {
+                    bucket,
+                    use_,
+                    generation: f.generation.0,
+                    live_blocks,
+                    dirty_open,
+                    dirty_cut,
+                });
             }
             bucket += 1;
         }
@@ -237,8 +253,16 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
     }
 }
 
-async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) -> Result<()> {
-    let entries = read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), EntrySeq(0)).await?.entries;
+async fn journal(
+    src: &Source,
+    sb: &CacheSuperblock,
+    layout: &Layout,
+    out: &mut dyn FnMut(Item),
+) -> Result<()> {
+    let entries =
+        read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), EntrySeq(0))
+            .await?
+            .entries;
     for e in entries {
         out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
         for record in e.records() {
@@ -247,11 +271,17 @@ async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
                     let key = format::cache::index::index_key(volume, lba);
                     match key_item(&key, value, layout) {
                         Some(key) => Item::Insert(key),
-                        None => Item::Unreadable { what: format!("the record for block {lba} of volume {volume}") },
+                        None => Item::Unreadable {
+                            what: format!("the record for block {lba} of volume {volume}"),
+                        },
                     }
                 }
-                Record::Raise { bucket, generation } => Item::Raise { bucket: bucket.0, generation: generation.0 },
-                Record::Remove { volume, lba, len } => Item::Remove { volume: volume.0, lba: lba.0, blocks: len },
+                Record::Raise { bucket, generation } => {
+                    Item::Raise { bucket: bucket.0, generation: generation.0 }
+                }
+                Record::Remove { volume, lba, len } => {
+                    Item::Remove { volume: volume.0, lba: lba.0, blocks: len }
+                }
                 Record::Epoch { epoch } => Item::Epoch { epoch: epoch.0 },
             });
         }
@@ -261,7 +291,9 @@ async fn journal(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
 
 fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
     let (volume, lba) = decode_key(key)?;
-    let texts = |crcs: format::cache::index::CrcList<'_>| crcs.iter().map(|c: Crc| crc_text(c)).collect::<Vec<_>>();
+    let texts = |crcs: format::cache::index::CrcList<'_>| {
+        crcs.iter().map(|c: Crc| crc_text(c)).collect::<Vec<_>>()
+    };
     let (epoch, blocks, data, staged) = match IndexValue::decode(value)? {
         IndexValue::Zeros { epoch, len } => (epoch, len, None, None),
         IndexValue::Staged { epoch, crcs } => (epoch, crcs.len() as u64, None, Some(texts(crcs))),
@@ -272,7 +304,14 @@ fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
             (
                 epoch,
                 blocks,
-                Some(DataItem { address, bucket, generation: generation.0, crcs, sectors: None, below: None }),
+                Some(DataItem {
+                    address,
+                    bucket,
+                    generation: generation.0,
+                    crcs,
+                    sectors: None,
+                    below: None,
+                }),
                 None,
             )
         }
@@ -281,7 +320,12 @@ fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
             let sectors = Some(format!("{:#010b}", cover.sectors.bits()));
             let below = cover.below.map(|b| (b.epoch.0, crc_text(b.crc)));
             let crcs = vec![crc_text(crc)];
-            (epoch, 1, Some(DataItem { address, bucket, generation: generation.0, crcs, sectors, below }), None)
+            (
+                epoch,
+                1,
+                Some(DataItem { address, bucket, generation: generation.0, crcs, sectors, below }),
+                None,
+            )
         }
     };
     Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data, staged })
@@ -317,7 +361,7 @@ impl From<&CacheSuperblock> for SuperblockItem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::tests::Lab;
+    use crate::testkit::Lab;
 
     fn dumped(lab: &Lab, what: What) -> Vec<String> {
         let file = lab.file();
@@ -343,12 +387,18 @@ mod tests {
         assert_eq!((lines.len(), count(&lines, "\"pool_uuid\":\"0101")), (4, 4), "{lines:?}");
         let lines = dumped(&lab, What::Index);
         assert_eq!(count(&lines, "\"kind\":\"node\""), c.nodes as usize);
-        assert!(count(&lines, "\"kind\":\"key\"") > 900 && count(&lines, "\"tree\":\"index of the cache\"") > 2);
+        assert!(
+            count(&lines, "\"kind\":\"key\"") > 900
+                && count(&lines, "\"tree\":\"index of the cache\"") > 2
+        );
         let lines = dumped(&lab, What::Journal);
         assert_eq!(count(&lines, "\"kind\":\"entry\""), c.journal_entries as usize);
         assert_eq!(count(&lines, "\"kind\":\"insert\""), c.journal_records as usize);
         let lines = dumped(&lab, What::Buckets);
-        assert!(count(&lines, "\"use\":\"data\"") > 50 && count(&lines, "\"use\":\"nodes\"") > 0, "{lines:?}");
+        assert!(
+            count(&lines, "\"use\":\"data\"") > 50 && count(&lines, "\"use\":\"nodes\"") > 0,
+            "{lines:?}"
+        );
         assert_eq!(count(&lines, "\"kind\":\"free\""), 1);
     }
 }

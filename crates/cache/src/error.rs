@@ -17,7 +17,8 @@ pub(crate) fn malformed() -> PoolError {
 /// What is said of a node that cannot be had.
 pub(crate) fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
     let text = format!(
-        "the cache's index: the node at block {}: {why}; run forebay check, or start without the cache to use the pool's image",
+        "the cache's index: the node at block {}: {why}; run forebay check, or start without the \
+         cache to use the pool's image",
         fault.ptr.addr
     );
     PoolError::new(ErrorKind::Damaged, text)

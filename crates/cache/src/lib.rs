@@ -2,24 +2,29 @@
 //!
 //! What a volume holds now is the pool's published image and, over it, the index. A write is
 //! appended to an open bucket, its key enters the index, and the reply goes out; FLUSH makes data
-//! and journal durable on the fast device alone. *Rounds* carry what is dirty to the pool: each
+//! and journal durable on the fast device alone. *Passes* carry what is dirty to the pool: each
 //! takes a cut of the index (a snapshot of the tree, taken in O(1), which seals an epoch), writes
 //! its blocks in the order of addresses, and publishes all of it at once; so the pool alone is
 //! always an exact past state. Long streams go past the buckets, into *staging volumes* of the
 //! pool, with keys like any other write.
 //!
 //! **Invariants.**
-//! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's record that made it so is durable, nobody reads it, no
-//!    unpublished cut needs it, and what replaced it is durable: what is staged, by a commit of the pool.
-//! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before it, and then a device flush; and a commit of the pool, where
-//!    some of these writes went past the cache.
+//! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's
+//!    record that made it so is durable, no read of it is under way, no unpublished cut needs it,
+//!    and what replaced it is durable: what is staged, by a commit of the pool.
+//! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before
+//!    it, and then a device flush; and a commit of the pool, where some of these writes went past
+//!    the cache.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
 //! 4. The buckets' counters are exact at all times, as of the epoch that they name
 //!    ([`buckets::Buckets::counted_above`]).
-//! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that write back.
-//! 6. No commit of the pool is durable before the journal has the records of all staged blocks in it, and no checkpoint of the index before the pool has
-//!    committed the staged blocks that it names.
-//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool then says that they do not count ([`health::failover`]).
+//! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that
+//!    write back.
+//! 6. No commit of the pool is durable before the journal has the records of all staged blocks in
+//!    it, and no checkpoint of the index before the pool has committed the staged blocks that it
+//!    names.
+//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
+//!    then says that they do not count ([`health::failover`]).
 
 mod buckets;
 mod cache;
@@ -37,6 +42,8 @@ mod settings;
 mod space;
 mod status;
 mod store;
+#[cfg(test)]
+mod testkit;
 mod wakes;
 mod writeback;
 

@@ -54,8 +54,9 @@ pub struct Settings {
     pub max_lag_policy: LagPolicy,
     /// Share of the cache that dirty data is held to, in percent.
     pub dirty_target_percent: u8,
-    /// Share of the cache's room, in percent, that may be gone before a write waits for as long as one ever does while there is room; writers are slowed from
-    /// four fifths of it on ([`crate::policy::throttle`]).
+    /// Share of the cache's room, in percent, that may be gone before a write waits for as long as
+    /// one ever does while there is room; writers are slowed from four fifths of it on
+    /// ([`crate::policy::throttle`]).
     pub dirty_limit_percent: u8,
     /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as a
     /// eighth of the cache has.
@@ -63,7 +64,8 @@ pub struct Settings {
     /// With more of the cache dirty than this, in percent, the oldest cut is carried; else the
     /// newest.
     pub pressure_percent: u8,
-    /// Bytes a second that a round writes back at least, at most, and while no client asks for anything.
+    /// Bytes a second that a pass writes back at least, at most, and while no client asks for
+    /// anything.
     pub writeback: crate::policy::controller::Settings,
     /// Garbage collection gives others a turn after so much time.
     pub gc_slice: Duration,
@@ -73,7 +75,8 @@ pub struct Settings {
     pub promote_blocks: u64,
     /// A stream of reads or writes goes past the cache from so many bytes on; 0: none does.
     pub sequential_cutoff: u64,
-    /// Where the cache device takes longer for a client's read than this, large requests go past it; zero: that does not matter.
+    /// Where the cache device takes longer for a client's read than this, large requests go past
+    /// it; zero: that does not matter.
     pub congested_read: Duration,
     /// And for a client's write.
     pub congested_write: Duration,

@@ -10,16 +10,17 @@ use crate::Cache;
 pub struct CacheStatus {
     /// Its file or device.
     pub path: String,
-    /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, or a detach is not durable yet, and the
-    /// pool goes on without it.
+    /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, or a detach is not
+    /// durable yet, and the pool goes on without it.
     pub state: &'static str,
-    /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed` where they differ.
+    /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed`
+    /// where they differ.
     pub mode: &'static str,
     /// Bytes in its buckets.
     pub size_bytes: u64,
     /// Not yet in the pool's image.
     pub dirty_bytes: u64,
-    /// Of these, in the pool already: they went past the cache, and wait for their round.
+    /// Of these, in the pool already: they went past the cache, and wait for their pass.
     pub staged_bytes: u64,
     /// In the pool too.
     pub clean_bytes: u64,
@@ -125,7 +126,8 @@ pub struct IndexStatus {
     pub keys: Option<i64>,
     /// Dead keys that the last garbage collection met, and dropped.
     pub stale_keys: u64,
-    /// Blocks that stale keys name, of buckets evicted since then, and those of staged keys that were published since then.
+    /// Blocks that stale keys name, of buckets evicted since then, and those of staged keys that
+    /// were published since then.
     pub stale_blocks: u64,
     /// Checkpoints since it was opened.
     pub checkpoints: u64,
@@ -147,7 +149,7 @@ pub struct JournalStatus {
 /// Write-back.
 #[derive(Clone, Serialize, Debug)]
 pub struct WritebackStatus {
-    /// Bytes a second that a round may carry now.
+    /// Bytes a second that a pass may carry now.
     pub rate: u64,
     /// Dirty bytes when the controller looked last.
     pub dirty: u64,
@@ -159,21 +161,22 @@ pub struct WritebackStatus {
     pub integral: f64,
     /// Cuts that are taken and not published.
     pub sealed_cuts: u64,
-    /// Rounds published.
-    pub round: u64,
+    /// Passes published.
+    pub passes: u64,
     /// How much older the pool's image may be than the volumes, in seconds.
     pub lag_seconds: f64,
     /// How old it should be at most, in seconds.
     pub max_lag_seconds: f64,
     /// Writes that wait for room.
     pub writers_waiting: u64,
-    /// The share of the room for writes that only write-back brings back, 0 to 1; writers are slowed near its end.
+    /// The share of the room for writes that only write-back brings back, 0 to 1; writers are
+    /// slowed near its end.
     pub room_gone: f64,
     /// Bytes a second at least.
     pub min: u64,
     /// And at most.
     pub max: u64,
-    /// Why the last round failed, if it did.
+    /// Why the last pass failed, if it did.
     pub error: Option<String>,
 }
 
@@ -224,14 +227,14 @@ impl Cache {
     /// The state now.
     pub fn status(&self) -> CacheStatus {
         let st = self.state();
-        let round = self.0.passes.borrow();
+        let passes = self.0.passes.borrow();
         let cp = self.0.checkpointer.borrow();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let (open, cut) = st.buckets.staged_blocks();
         let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
-        let controller = round.rate();
+        let controller = passes.rate();
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
         let replay = self.0.replay.get();
@@ -287,15 +290,15 @@ impl Cache {
                 target: controller.target,
                 proportional: controller.proportional,
                 integral: controller.integral,
-                sealed_cuts: round.cuts.count() as u64,
-                round: round.count,
+                sealed_cuts: passes.cuts.count() as u64,
+                passes: passes.count,
                 lag_seconds: self.age().as_secs_f64(),
                 max_lag_seconds: self.0.settings.max_lag.as_secs_f64(),
                 writers_waiting: self.0.admission.waiting(),
                 room_gone: self.load(self.0.rt.now()).gone(),
                 min: self.0.settings.writeback.min,
                 max: self.0.settings.writeback.max,
-                error: round.last_error.as_ref().map(ToString::to_string),
+                error: passes.last_error.as_ref().map(ToString::to_string),
             },
             gc: self.gc_status(),
             replay: ReplayStatus {

@@ -1,14 +1,17 @@
-//! The cache over a pool under simulation: concurrent clients, power cuts at any moment, and what must be there afterwards.
+//! The cache over a pool under simulation: concurrent clients, power cuts at any moment, and what
+//! must be there afterwards.
 //!
-//! Each block holds one number, repeated. A client owns a range of blocks and knows of each the last value that was flushed and all that were issued
-//! since; after a power cut a block may hold any of these, and from then on that one. Blocks of one client are never written by another, so what a block
-//! may hold is exact.
+//! Each block holds one number, repeated. A client owns a range of blocks and knows of each the
+//! last value that was flushed and all that were issued since; after a power cut a block may hold
+//! any of these, and from then on that one. Blocks of one client are never written by another, so
+//! what a block may hold is exact.
 //!
 //! Clients write long streams too, which go past the cache, over and between what is in it.
 //!
-//! After every power cut the pool is looked at alone too: the offline check must find nothing, neither in it, no leaked block above all, nor in the cache;
-//! and what it holds of a client's range must be what that client had written at one moment, not before the moment found last time: a whole cut, never
-//! a mixture.
+//! After every power cut the pool is looked at alone too: the offline check must find nothing,
+//! neither in it, no leaked block above all, nor in the cache; and what it holds of a client's
+//! range must be what that client had written at one moment, not before the moment found last time:
+//! a whole cut, never a mixture.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -34,7 +37,8 @@ struct Shape {
 /// What a block may hold: the first value is durable.
 type Model = Rc<RefCell<Vec<Vec<u64>>>>;
 
-/// Of each client: what its blocks held at each moment, as a hash; and which of these the pool was seen to hold last.
+/// Of each client: what its blocks held at each moment, as a hash; and which of these the pool was
+/// seen to hold last.
 type History = Rc<RefCell<Vec<(Vec<u64>, usize)>>>;
 
 /// What happened: a test of something that never happens is none.
@@ -48,7 +52,7 @@ struct Seen {
     /// Blocks that recovery found staged, and such that had not arrived.
     recovered: Cell<u64>,
     dropped: Cell<u64>,
-    rounds: Cell<u64>,
+    passes: Cell<u64>,
 }
 
 fn add(to: &Cell<u64>, n: u64) {
@@ -65,7 +69,8 @@ fn own(client: u64, blocks: u64) -> (u64, u64) {
 
 /// Notes what a client's blocks hold when everything issued so far is there.
 fn note(history: &History, client: u64, model: &[Vec<u64>], (from, to): (u64, u64)) {
-    let now = hash(model[from as usize..to as usize].iter().map(|may| *may.last().expect("never empty")));
+    let now =
+        hash(model[from as usize..to as usize].iter().map(|may| *may.last().expect("never empty")));
     history.borrow_mut()[client as usize].0.push(now);
 }
 
@@ -96,14 +101,22 @@ impl Bench {
     fn new(seed: u64, shape: Shape, seen: &Rc<Seen>) -> Bench {
         let world = World::new(seed);
         let size = 48 * MIB;
-        let pool =
-            vec![DeviceFile { path: "disk".into(), file: world.add_disk(DiskModel::nvme(size)), size_bytes: size }];
+        let pool = vec![DeviceFile {
+            path: "disk".into(),
+            file: world.add_disk(DiskModel::nvme(size)),
+            size_bytes: size,
+        }];
         let bytes = shape.cache_bytes;
-        let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(bytes)), size_bytes: bytes };
+        let cache = CacheFile {
+            path: "cache".into(),
+            file: world.add_disk(DiskModel::nvme(bytes)),
+            size_bytes: bytes,
+        };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
         let (r, files, c) = (rt.clone(), pool.clone(), cache.clone());
         rt.block_on(async move {
-            let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+            let options =
+                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
             pool::create(&r, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
             let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
             pool.create_volume("v", shape.blocks * BLOCK as u64, 4096).await.expect("volume");
@@ -116,12 +129,14 @@ impl Bench {
         Bench { world, pool, cache, shape, boots: 0, seed, seen: seen.clone() }
     }
 
-    /// One life: what is there is checked, clients work, and then it ends cleanly or by a power cut in the middle of everything.
+    /// One life: what is there is checked, clients work, and then it ends cleanly or by a power cut
+    /// in the middle of everything.
     fn live(&mut self, model: &Model, history: &History, clean: bool) {
         self.boots += 1;
         let mut rng = Prng::new(self.seed << 16 | self.boots);
         let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 1024);
-        let (r, files, cache, shape) = (rt.clone(), self.pool.clone(), self.cache.clone(), self.shape);
+        let (r, files, cache, shape) =
+            (rt.clone(), self.pool.clone(), self.cache.clone(), self.shape);
         let (model, seed, boots, past) = (model.clone(), self.seed, self.boots, history.clone());
         let settings = settings(&shape, &mut rng);
         let seen = self.seen.clone();
@@ -137,20 +152,24 @@ impl Bench {
                 let value = read(&cache, volume, at).await;
                 let mut model = model.borrow_mut();
                 let may = &mut model[at as usize];
-                assert!(may.contains(&value), "seed {seed} boot {boots} block {at}: {value}, may be {may:?}");
+                assert!(
+                    may.contains(&value),
+                    "seed {seed} boot {boots} block {at}: {value}, may be {may:?}"
+                );
                 *may = vec![value];
             }
             let mut clients = Vec::new();
             for client in 0..CLIENTS {
                 note(&past, client, &model.borrow(), own(client, shape.blocks));
                 let who = (client, own(client, shape.blocks));
-                let client = run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
+                let client =
+                    run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
                 clients.push(r.spawn(client));
             }
             let count = |cache: &Cache| {
                 let status = cache.status();
                 add(&seen.bypassed, status.bypassed);
-                add(&seen.rounds, status.writeback.round);
+                add(&seen.passes, status.writeback.passes);
                 add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
                 add(&seen.cut_with_cuts, u64::from(status.writeback.sealed_cuts > 1));
             };
@@ -177,11 +196,13 @@ impl Bench {
 
     fn look_at_the_pool(&self, history: &History) {
         let rt = Rt::new(self.world.backend(), Order::Fifo, 1024);
-        let (r, files, shape, past, seed) = (rt.clone(), self.pool.clone(), self.shape, history.clone(), self.seed);
+        let (r, files, shape, past, seed) =
+            (rt.clone(), self.pool.clone(), self.shape, history.clone(), self.seed);
         let cache = self.cache.clone();
         rt.block_on(async move {
             let options = pool::check::CheckOptions { data: true, ..Default::default() };
-            let report = pool::check::check(&r, files.clone(), &options, &mut |_| {}).await.expect("check");
+            let report =
+                pool::check::check(&r, files.clone(), &options, &mut |_| {}).await.expect("check");
             assert!(report.is_clean(), "seed {seed}: {report:?}");
             let found = cache::check::check(&r, &cache, &report.image, &options, &mut |_| {}).await;
             assert_eq!(found.standing, Standing::Attached);
@@ -199,7 +220,9 @@ impl Bench {
                 let mut past = past.borrow_mut();
                 let (moments, seen) = &mut past[client as usize];
                 let found = moments[*seen..].iter().rposition(|m| *m == held).map(|i| i + *seen);
-                let Some(found) = found else { panic!("seed {seed}: the pool holds no moment of client {client}") };
+                let Some(found) = found else {
+                    panic!("seed {seed}: the pool holds no moment of client {client}")
+                };
                 *seen = found;
             }
             pool.close().await.expect("close");
@@ -243,9 +266,17 @@ async fn write(
     cache.write(volume, Lba(at), &filled(cache, &values)).await.expect("write");
 }
 
-async fn flush(cache: &Cache, volume: VolumeId, (_, (from, to)): Client, rng: &mut Prng, model: &Model) {
-    let done: Vec<usize> = model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
-    if rng.one_in(2) { cache.flush().await } else { cache.flush_volume(volume).await }.expect("flush");
+async fn flush(
+    cache: &Cache,
+    volume: VolumeId,
+    (_, (from, to)): Client,
+    rng: &mut Prng,
+    model: &Model,
+) {
+    let done: Vec<usize> =
+        model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+    if rng.one_in(2) { cache.flush().await } else { cache.flush_volume(volume).await }
+        .expect("flush");
     // What was issued before is durable: older values may not come back.
     let mut model = model.borrow_mut();
     for (may, n) in model[from as usize..to as usize].iter_mut().zip(done) {
@@ -253,8 +284,15 @@ async fn flush(cache: &Cache, volume: VolumeId, (_, (from, to)): Client, rng: &m
     }
 }
 
-/// Goes over the same blocks in order, twice or so; between its requests come small writes there, and flushes.
-async fn stream(cache: &Cache, volume: VolumeId, who: Client, rng: &mut Prng, about: (&Model, &History)) {
+/// Goes over the same blocks in order, twice or so; between its requests come small writes there,
+/// and flushes.
+async fn stream(
+    cache: &Cache,
+    volume: VolumeId,
+    who: Client,
+    rng: &mut Prng,
+    about: (&Model, &History),
+) {
     let (_, (from, to)) = who;
     let step = rng.range(16, 40);
     let all = (step * rng.range(2, 8)).min(to - from);
@@ -280,7 +318,14 @@ async fn stream(cache: &Cache, volume: VolumeId, who: Client, rng: &mut Prng, ab
     }
 }
 
-async fn run_client(cache: Cache, volume: VolumeId, who: Client, mut rng: Prng, model: Model, history: History) {
+async fn run_client(
+    cache: Cache,
+    volume: VolumeId,
+    who: Client,
+    mut rng: Prng,
+    model: Model,
+    history: History,
+) {
     let (client, (from, to)) = who;
     for _ in 0..120 {
         let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
@@ -323,9 +368,21 @@ fn run(seeds: std::ops::Range<u64>, shape: Shape) {
             bench.live(&model, &history, life % 3 == 2);
         }
     }
-    println!("rounds: {}, lives that ended with several cuts: {}", seen.rounds.get(), seen.cut_with_cuts.get());
-    assert!(seen.cut_with_cuts.get() > 2 || shape.max_lag > Duration::from_secs(60), "{}", seen.cut_with_cuts.get());
-    assert!(seen.rounds.get() > 5 || shape.max_lag > Duration::from_secs(60), "only {} rounds", seen.rounds.get());
+    println!(
+        "passes: {}, lives that ended with several cuts: {}",
+        seen.passes.get(),
+        seen.cut_with_cuts.get()
+    );
+    assert!(
+        seen.cut_with_cuts.get() > 2 || shape.max_lag > Duration::from_secs(60),
+        "{}",
+        seen.cut_with_cuts.get()
+    );
+    assert!(
+        seen.passes.get() > 5 || shape.max_lag > Duration::from_secs(60),
+        "only {} passes",
+        seen.passes.get()
+    );
     for (what, n) in [
         ("blocks past the cache", &seen.bypassed),
         ("lives that ended with staged blocks", &seen.cut_with_staged),
@@ -343,11 +400,14 @@ fn what_was_flushed_survives_power_cuts() {
 }
 
 #[test]
-fn rounds_publish_whole_cuts() {
+fn passes_publish_whole_cuts() {
     run(100..112, Shape { cache_bytes: 6 * MIB, blocks: 1024, max_lag: Duration::from_millis(20) });
 }
 
 #[test]
 fn a_cache_smaller_than_what_is_written() {
-    run(200..206, Shape { cache_bytes: 4 * MIB, blocks: 4096, max_lag: Duration::from_millis(200) });
+    run(
+        200..206,
+        Shape { cache_bytes: 4 * MIB, blocks: 4096, max_lag: Duration::from_millis(200) },
+    );
 }

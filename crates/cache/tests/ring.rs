@@ -47,9 +47,15 @@ impl Load {
             if value == 0 {
                 self.cache.discard(self.flushed, Lba(at), Lba(at + 1)).await.expect("discard");
             } else {
-                self.cache.write(self.flushed, Lba(at), &filled(&self.cache, value, 1)).await.expect("write");
+                self.cache
+                    .write(self.flushed, Lba(at), &filled(&self.cache, value, 1))
+                    .await
+                    .expect("write");
             }
-            self.cache.flush_volume(self.flushed).await.unwrap_or_else(|e| panic!("write {i}: {e}"));
+            self.cache
+                .flush_volume(self.flushed)
+                .await
+                .unwrap_or_else(|e| panic!("write {i}: {e}"));
             let may = &mut self.model.borrow_mut()[at as usize];
             may.drain(..may.len() - 1);
         }
@@ -71,11 +77,17 @@ impl Load {
     async fn direct(self: Rc<Load>, number: u64, mut rng: Prng) {
         for i in 0..100 {
             let at = number * OWN + rng.below(OWN);
-            self.cache.write_direct(self.direct, Lba(at), &filled(&self.cache, i, 1), true).await.expect("write");
+            self.cache
+                .write_direct(self.direct, Lba(at), &filled(&self.cache, i, 1), true)
+                .await
+                .expect("write");
             if rng.one_in(4) {
                 self.cache.pool().commit().await.expect("commit");
             }
-            self.cache.read(self.direct, Lba(number * OWN + rng.below(OWN)), 1).await.expect("read");
+            self.cache
+                .read(self.direct, Lba(number * OWN + rng.below(OWN)), 1)
+                .await
+                .expect("read");
         }
     }
 
@@ -138,11 +150,13 @@ fn run(seed: u64) {
     let file = world.add_disk(DiskModel::nvme(size));
     let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
     let model = DiskModel::nvme(cache_size);
-    let file = CacheFile { path: "cache".into(), file: world.add_disk(model), size_bytes: cache_size };
+    let file =
+        CacheFile { path: "cache".into(), file: world.add_disk(model), size_bytes: cache_size };
     let model = Rc::new(RefCell::new(vec![vec![0]; (WRITERS * OWN) as usize]));
     for cut in [true, false] {
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 4096);
-        let (r, files, file, model, mut rng) = (rt.clone(), files.clone(), file.clone(), model.clone(), rng.fork());
+        let (r, files, file, model, mut rng) =
+            (rt.clone(), files.clone(), file.clone(), model.clone(), rng.fork());
         rt.block_on(async move {
             if cut {
                 create(&r, &files, &file).await;
@@ -150,8 +164,10 @@ fn run(seed: u64) {
             let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
             let id = |name| pool.find_volume(name).expect("there").id;
             let (flushed, direct) = (id("flushed"), id("direct"));
-            let cache = Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
-            let load = Rc::new(Load { cache: cache.clone(), flushed, direct, model, busy: Cell::new(0) });
+            let cache =
+                Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
+            let load =
+                Rc::new(Load { cache: cache.clone(), flushed, direct, model, busy: Cell::new(0) });
             load.verify(&cache).await;
             load.start_all(&r, &mut rng);
             if cut {
@@ -161,11 +177,17 @@ fn run(seed: u64) {
             while load.busy.get() > 0 {
                 r.sleep(Duration::from_millis(10)).await;
                 let stands = r.now().since(began) > Duration::from_secs(TIME);
-                assert!(!stands, "seed {seed}: {} tasks stand still: {:?}", load.busy.get(), cache.status());
+                assert!(
+                    !stands,
+                    "seed {seed}: {} tasks stand still: {:?}",
+                    load.busy.get(),
+                    cache.status()
+                );
             }
             assert!(cache.status().bypassed > 0, "seed {seed}: no stream went past the cache");
             cache.close().await.expect("close");
-            let cache = Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
+            let cache =
+                Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
             load.verify(&cache).await;
             cache.close().await.expect("close");
             pool.close().await.expect("close");

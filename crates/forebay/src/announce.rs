@@ -42,11 +42,16 @@ fn text(places: &Places, status: &Value, notes: &[String]) -> String {
     let state = pool["state"].as_str().unwrap_or_default();
     let devices = pool["devices"].as_array().map_or(0, Vec::len);
     let name = pool["name"].as_str().unwrap_or_default();
-    let mut out =
-        format!("Serving the pool {name:?}: {state}, devices: {devices}, copies of every block: {}\n", pool["copies"]);
+    let mut out = format!(
+        "Serving the pool {name:?}: {state}, devices: {devices}, copies of every block: {}\n",
+        pool["copies"]
+    );
     if let Some(path) = status["cache"]["path"].as_str() {
         let size = human_bytes(status["cache"]["size_bytes"].as_u64().unwrap_or(0));
-        out += &format!("Cache: {path}, {size}, {}\n", status["cache"]["mode"].as_str().unwrap_or_default());
+        out += &format!(
+            "Cache: {path}, {size}, {}\n",
+            status["cache"]["mode"].as_str().unwrap_or_default()
+        );
     }
     for note in notes {
         out += &format!("{note}\n");
@@ -66,15 +71,17 @@ fn text(places: &Places, status: &Value, notes: &[String]) -> String {
     }
     let control = shell_word(&places.control_socket.display().to_string());
     let Some(first) = volumes.first().and_then(|v| v["name"].as_str()) else {
-        out += &format!("  no volume yet; make one: forebay volume create NAME --size 8G --socket {control}\n");
+        out += &format!(
+            "  no volume yet; make one: forebay volume create NAME --size 8G --socket {control}\n"
+        );
         return out;
     };
     let uri = shell_word(&nbd_uri_unix(&places.nbd_socket, first));
     out += &format!(
         "\nUse it with any NBD client, for example:\n  \
-           qemu-img info {uri}\n  \
-           nbdfuse /mnt/point {uri} &    then mkfs.ext4 /mnt/point/nbd and mount it\n  \
-           qemu-system-x86_64 -drive file={uri},format=raw,if=virtio,discard=unmap\n\
+         qemu-img info {uri}\n  \
+         nbdfuse /mnt/point {uri} &    then mkfs.ext4 /mnt/point/nbd and mount it\n  \
+         qemu-system-x86_64 -drive file={uri},format=raw,if=virtio,discard=unmap\n\
          See what it does: forebay status --socket {control}\n"
     );
     out
@@ -104,18 +111,25 @@ mod tests {
 
     #[test]
     fn uris_are_words_and_examples_are_quoted() {
-        let volumes: Vec<Value> =
-            (0..12).map(|i| serde_json::json!({ "name": format!("vol{i}"), "size_bytes": 8u64 << 30 })).collect();
+        let volumes: Vec<Value> = (0..12)
+            .map(|i| serde_json::json!({ "name": format!("vol{i}"), "size_bytes": 8u64 << 30 }))
+            .collect();
         let status = serde_json::json!({
-            "pool": { "name": "p", "state": "degraded", "copies": 2, "devices": [{}, {}] }, "volumes": volumes,
+            "pool": { "name": "p", "state": "degraded", "copies": 2, "devices": [{}, {}] },
+            "volumes": volumes,
             "cache": { "path": "/c.img", "size_bytes": 2u64 << 30, "mode": "writeback" },
         });
         let text = text(&places(), &status, &["WARNING: device 1 is missing".into()]);
         assert!(text.contains("  vol0  8 GiB  nbd+unix:///vol0?socket=/d/n%20b.sock\n"), "{text}");
         assert!(text.contains("\nCache: /c.img, 2 GiB, writeback\n"), "{text}");
-        assert!(text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"), "{text}");
         assert!(
-            text.contains("and 2 more") && text.contains("degraded") && text.contains("WARNING: device 1"),
+            text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"),
+            "{text}"
+        );
+        assert!(
+            text.contains("and 2 more")
+                && text.contains("degraded")
+                && text.contains("WARNING: device 1"),
             "{text}"
         );
         assert!(text.contains(r"--socket '/d/c'\''.sock'"), "{text}");

@@ -1,7 +1,8 @@
 //! The file or block device that a cache is to be made on: whether it may be taken, and opening it.
 //!
-//! What may be taken: a file that is not there yet, or empty; a file or device on which nothing is recognised; one that holds a cache of this very pool, which
-//! the pool does not count on any more. Everything else is refused, and left as it is.
+//! What may be taken: a file that is not there yet, or empty; a file or device on which nothing is
+//! recognised; one that holds a cache of this very pool, which the pool does not count on any more.
+//! Everything else is refused, and left as it is.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -26,7 +27,8 @@ pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
 
 /// The same, for reading alone, and for use.
 pub fn open_to_read(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) = open(handles, path, &OpenFile { write: false, create_len: None, direct: true })?;
+    let (file, info) =
+        open(handles, path, &OpenFile { write: false, create_len: None, direct: true })?;
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
@@ -46,7 +48,8 @@ struct Plan {
     create_len: Option<u64>,
 }
 
-/// Whether a cache for a pool that is yet to be made can be made at `path`, as far as that can be told. Changes nothing.
+/// Whether a cache for a pool that is yet to be made can be made at `path`, as far as that can be
+/// told. Changes nothing.
 pub fn check_place(path: &Path, size: Option<u64>) -> Result<()> {
     plan(path, size, None).map(drop)
 }
@@ -63,12 +66,16 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
     let is_new = meta.is_none();
     let held = if is_new { Held::Nothing } else { look(path)? };
     if let Held::Refused(what) = &held {
-        return Err(CommandError::Failed(format!("{at} holds {what}; it was left as it is: name another place")));
+        return Err(CommandError::Failed(format!(
+            "{at} holds {what}; it was left as it is: name another place"
+        )));
     }
     if let Held::Cache(sb) = &held
         && Some(sb.pool_uuid) != pool_uuid
     {
-        return Err(CommandError::Failed(format!("{at} holds the cache of another pool; it was left as it is")));
+        return Err(CommandError::Failed(format!(
+            "{at} holds the cache of another pool; it was left as it is"
+        )));
     }
     let mut plan = Plan { is_new, empty: false, create_len: None };
     let bytes;
@@ -78,12 +85,17 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
         bytes = size.unwrap_or(len);
         match size {
             None if len == 0 => {
-                return Err(CommandError::Failed(format!("say with --size how large {at} is to be")));
+                return Err(CommandError::Failed(format!(
+                    "say with --size how large {at} is to be"
+                )));
             }
             None => {}
             Some(size) => {
                 if len != size && len > 0 && !own {
-                    let text = format!("{at} has {}: a size is for files that are not there yet", human_bytes(len));
+                    let text = format!(
+                        "{at} has {}: a size is for files that are not there yet",
+                        human_bytes(len)
+                    );
                     return Err(CommandError::Failed(text));
                 }
                 check_room(path, size, meta.as_ref())?;
@@ -95,11 +107,13 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
     } else {
         bytes = File::open(path).and_then(|mut f| f.seek(SeekFrom::End(0))).map_err(failed)?;
     }
-    cache::check_create(bytes, &cache::CreateOptions::default()).map_err(|e| CommandError::failed(at, e))?;
+    cache::check_create(bytes, &cache::CreateOptions::default())
+        .map_err(|e| CommandError::failed(at, e))?;
     Ok(plan)
 }
 
-/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks, for seconds if need be.
+/// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks,
+/// for seconds if need be.
 pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
     let Plan { is_new, empty, create_len } = plan(path, size, Some(pool_uuid))?;
     if empty {
@@ -120,7 +134,10 @@ fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()> {
         return Ok(());
     }
     let (free, size) = (human_bytes(free), human_bytes(size));
-    Err(CommandError::Failed(format!("{} has {free} free, too little for a cache of {size}", dir.display())))
+    Err(CommandError::Failed(format!(
+        "{} has {free} free, too little for a cache of {size}",
+        dir.display()
+    )))
 }
 
 /// What stands on a file or device.
@@ -152,16 +169,22 @@ pub fn look(path: &Path) -> Result<Held> {
     if found.is_empty() {
         return Ok(Held::Nothing);
     }
-    let damaged = if found.iter().all(|s| s.what == A_CACHE) { " whose superblocks are all damaged" } else { "" };
+    let damaged = if found.iter().all(|s| s.what == A_CACHE) {
+        " whose superblocks are all damaged"
+    } else {
+        ""
+    };
     Ok(Held::Refused(signatures::describe(&found) + damaged))
 }
 
 fn newest(file: &File) -> Option<CacheSuperblock> {
-    let read = |slot| CacheSuperblock::decode(&block_at(file, CacheSuperblock::offset_of(slot))?).ok();
+    let read =
+        |slot| CacheSuperblock::decode(&block_at(file, CacheSuperblock::offset_of(slot))?).ok();
     (0..SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
 }
 
-/// The cache of the pool on these devices, as its newest superblock says; `None` also if none can be read, or if they are not all of one pool.
+/// The cache of the pool on these devices, as its newest superblock says; `None` also if none can
+/// be read, or if they are not all of one pool.
 pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<[u8; 16]> {
     let read = |path: &Path| {
         let file = File::open(path).ok()?;
@@ -194,8 +217,10 @@ mod tests {
         let (file, info) = open(&world.handles, &at, &how).unwrap();
         let device = world.device(&at.clone().into(), file, &info);
         let on = dir.join(name);
-        let (cache, info) = open(&world.handles, &on, &OpenFile { create_len: Some(CACHE), ..how }).unwrap();
-        let cache = CacheFile { path: on.display().to_string(), file: cache, size_bytes: info.size_bytes };
+        let (cache, info) =
+            open(&world.handles, &on, &OpenFile { create_len: Some(CACHE), ..how }).unwrap();
+        let cache =
+            CacheFile { path: on.display().to_string(), file: cache, size_bytes: info.size_bytes };
         let files = [file, cache.file];
         let ids = [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()];
         let options = pool::CreateOptions { name: "p".into(), copies: 1, group_bytes: None };
@@ -244,14 +269,21 @@ mod tests {
             check_place(&dir.path().join("own"), Some(CACHE)).is_err(),
             "not the cache of a pool that is yet to be made"
         );
-        assert!(matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own));
+        assert!(
+            matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own)
+        );
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
 
         let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
-        (0..SLOTS).for_each(|slot| file.write_all_at(b"x", CacheSuperblock::offset_of(slot) + 100).unwrap());
+        (0..SLOTS).for_each(|slot| {
+            file.write_all_at(b"x", CacheSuperblock::offset_of(slot) + 100).unwrap()
+        });
         refused("foreign", None, "damaged");
         let both = ["own.pool", "foreign.pool"].map(|name| dir.path().join(name));
-        assert!(own != foreign && cache_of_pool(both.iter().map(|p| p.as_path())).is_none(), "of two pools");
+        assert!(
+            own != foreign && cache_of_pool(both.iter().map(|p| p.as_path())).is_none(),
+            "of two pools"
+        );
     }
 }

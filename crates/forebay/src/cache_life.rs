@@ -1,7 +1,9 @@
-//! The life of a pool's cache at a server: made and attached, opened, written back and detached, given up.
+//! The life of a pool's cache at a server: made and attached, opened, written back and detached,
+//! given up.
 //!
-//! Fault model: a pool that has a cache is not served without it, since the cache may hold what was flushed; only the user can say that it is lost, and then
-//! is told how old the pool's image is. A cache that nobody asked for and that cannot be made is no reason not to serve.
+//! Fault model: a pool that has a cache is not served without it, since the cache may hold what was
+//! flushed; only the user can say that it is lost, and then is told how old the pool's image is. A
+//! cache that was not asked for and that cannot be made is no reason not to serve.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -28,7 +30,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Volumes that are named in a list.
 const LISTED: usize = 10;
 
-/// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can be told. Looks only.
+/// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
+/// be told. Looks only.
 pub fn foresee_made(config: &CacheConfig) -> Result<()> {
     match (&config.path, config.size_bytes) {
         (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
@@ -54,9 +57,12 @@ impl Caches {
         Caches { rt: rt.clone(), handles: handles.clone(), config, file, changing }
     }
 
-    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is refused changes nothing.
+    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is
+    /// refused changes nothing.
     pub fn foresee(&self, devices: &[DeviceFile]) -> Result<()> {
-        let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else { return Ok(()) };
+        let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else {
+            return Ok(());
+        };
         let path = self.config.path.as_deref();
         let held = match path {
             Some(path) if path.exists() => look(path)?,
@@ -65,32 +71,46 @@ impl Caches {
         let is_there = matches!(&held, Held::Cache(sb) if sb.uuid == uuid);
         match (path, self.config.forget) {
             (Some(path), true) if is_there => Err(CommandError::Failed(format!(
-                "{} is the pool's cache and is there: start without --forget-cache. If it cannot be used, move it away first",
+                "{} is the pool's cache and is there: start without --forget-cache. If it cannot \
+                 be used, move it away first",
                 path.display()
             ))),
             (_, true) => Ok(()),
             (Some(_), false) if is_there => Ok(()),
-            (Some(path), false) if path.exists() => Err(missing(uuid, format!("is not what {} holds", path.display()))),
-            (Some(path), false) => Err(missing(uuid, format!("is not there: {} does not exist", path.display()))),
+            (Some(path), false) if path.exists() => {
+                Err(missing(uuid, format!("is not what {} holds", path.display())))
+            }
+            (Some(path), false) => {
+                Err(missing(uuid, format!("is not there: {} does not exist", path.display())))
+            }
             (None, false) => Err(missing(uuid, "is not named".into())),
         }
     }
 
-    /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user should hear goes to `notes`.
+    /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user
+    /// should hear goes to `notes`.
     pub async fn open(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
         if self.config.forget {
             self.forget(pool, notes).await?;
         }
         let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
-        let Some(path) = &self.config.path else { return Err(missing(uuid, "is not named".into())) };
+        let Some(path) = &self.config.path else {
+            return Err(missing(uuid, "is not named".into()));
+        };
         let at = path.clone();
         let opening = elsewhere(&self.rt, &self.handles, move || open_existing(&at));
-        let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(|e| match e {
-            OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
-            OpenError::Refused(e) => e,
-        })?;
+        let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
+            |e| match e {
+                OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
+                OpenError::Refused(e) => e,
+            },
+        )?;
         let size_bytes = opened.info.size_bytes;
-        let file = CacheFile { path: path.display().to_string(), file: self.handles.adopt_file(opened), size_bytes };
+        let file = CacheFile {
+            path: path.display().to_string(),
+            file: self.handles.adopt_file(opened),
+            size_bytes,
+        };
         self.file.set(Some(file.file));
         let opened = Cache::open(&self.rt, &file, pool, self.config.settings.clone()).await;
         let cache = opened.map_err(|e| missing(uuid, format!("cannot be opened ({e})")))?;
@@ -100,7 +120,8 @@ impl Caches {
                 return Ok(None);
             }
             Some(size) if size != file.size_bytes && !self.config.optional => notes.push(format!(
-                "the cache keeps its size of {}; for another, let it go with --cache-size 0 and start again",
+                "the cache keeps its size of {}; for another, let it go with --cache-size 0 and \
+                 start again",
                 human_bytes(file.size_bytes)
             )),
             _ => {}
@@ -125,7 +146,8 @@ impl Caches {
         match self.make(pool, path, Some(size)).await {
             Ok(cache) => {
                 notes.push(format!(
-                    "the pool has a new write-back cache, {}, {} (--cache-size 0 takes it out again)",
+                    "the pool has a new write-back cache, {}, {} (--cache-size 0 takes it out \
+                     again)",
                     path.display(),
                     human_bytes(size)
                 ));
@@ -133,7 +155,9 @@ impl Caches {
             }
             Err(e) if self.config.optional => {
                 tracing::warn!("no cache: {e}");
-                notes.push(format!("no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)"));
+                notes.push(format!(
+                    "no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)"
+                ));
                 Ok(None)
             }
             Err(e) => Err(e),
@@ -144,9 +168,14 @@ impl Caches {
     async fn make(&self, pool: &Pool, path: &Path, size: Option<u64>) -> Result<Cache> {
         let (at, uuid) = (path.to_owned(), pool.uuid());
         let opening = elsewhere(&self.rt, &self.handles, move || open_place(&at, size, uuid));
-        let Place { opened, is_new } = opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
+        let Place { opened, is_new } =
+            opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
         let size_bytes = opened.info.size_bytes;
-        let file = CacheFile { path: path.display().to_string(), file: self.handles.adopt_file(opened), size_bytes };
+        let file = CacheFile {
+            path: path.display().to_string(),
+            file: self.handles.adopt_file(opened),
+            size_bytes,
+        };
         match self.make_on(pool, &file).await {
             Ok(cache) => {
                 self.file.set(Some(file.file));
@@ -165,20 +194,28 @@ impl Caches {
 
     async fn make_on(&self, pool: &Pool, file: &CacheFile) -> pool::Result<Cache> {
         let uuid = Uuid::new_v4().into_bytes();
-        let made = cache::create(&self.rt, file, pool, &cache::CreateOptions::default(), uuid).await;
+        let made =
+            cache::create(&self.rt, file, pool, &cache::CreateOptions::default(), uuid).await;
         let opened = match made {
             Ok(()) => Cache::open(&self.rt, file, pool, self.config.settings.clone()).await,
             Err(e) => Err(e),
         };
         if opened.is_err() && pool.cache_uuid() == Some(uuid) {
-            // Nobody has written anything to it.
+            // Nothing was written to it.
             pool.set_cache_uuid(None).await?;
         }
         opened
     }
 
-    async fn detach_at_start(&self, cache: Cache, path: &Path, notes: &mut Vec<String>) -> Result<()> {
-        tracing::info!(path = %path.display(), dirty_bytes = cache.status().dirty_bytes, "writing back, then detaching the cache");
+    async fn detach_at_start(
+        &self,
+        cache: Cache,
+        path: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<()> {
+        let dirty_bytes = cache.status().dirty_bytes;
+        let what = "writing back, then detaching the cache";
+        tracing::info!(path = %path.display(), dirty_bytes, "{what}");
         let done = Rc::new(Cell::new(false));
         let (rt, ended, watched) = (self.rt.clone(), done.clone(), cache.clone());
         self.rt.detach(async move {
@@ -231,7 +268,10 @@ impl Caches {
     ) -> std::result::Result<(), RequestError> {
         let _alone = Alone::take(&self.changing)?;
         if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
-            return Err(RequestError::new("exists", "the pool has a cache already: forebay cache detach takes it out"));
+            return Err(RequestError::new(
+                "exists",
+                "the pool has a cache already: forebay cache detach takes it out",
+            ));
         }
         let cache = self.make(volumes.pool(), path, size).await?;
         if let Err(e) = volumes.attach(cache.clone()).await {
@@ -268,7 +308,8 @@ impl Caches {
 
 fn missing(uuid: [u8; 16], why: String) -> CommandError {
     CommandError::Failed(format!(
-        "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. Bring it back and name it with --cache PATH; if it is lost, \
+        "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. \
+         Bring it back and name it with --cache PATH; if it is lost, \
          --forget-cache goes on from the pool's older image",
         Uuid::from_bytes(uuid)
     ))
@@ -280,7 +321,10 @@ struct Alone<'a>(&'a Cell<bool>);
 impl<'a> Alone<'a> {
     fn take(changing: &'a Cell<bool>) -> std::result::Result<Alone<'a>, RequestError> {
         if changing.replace(true) {
-            return Err(RequestError::new("failed", "a cache is being attached or detached already"));
+            return Err(RequestError::new(
+                "failed",
+                "a cache is being attached or detached already",
+            ));
         }
         Ok(Alone(changing))
     }
@@ -298,7 +342,9 @@ fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
     let mut lines = vec![format!("the pool's cache {} is given up", Uuid::from_bytes(uuid))];
     let image = match cut {
         0 => "the image is that of before the cache: nothing was published".to_owned(),
-        n => format!("the image is the cut {n} of the cache, whole; nothing newer than it is there"),
+        n => {
+            format!("the image is the cut {n} of the cache, whole; nothing newer than it is there")
+        }
     };
     let age = match pool.published_at() {
         None => "of when that is was not written down".to_owned(),
@@ -306,7 +352,11 @@ fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
             let at = UNIX_EPOCH + Duration::from_secs(seconds);
             #[allow(clippy::disallowed_methods, reason = "a report for people")]
             let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
-            format!("it is of {} ({} ago): what completed before that is in it", utc(at), human_seconds(ago))
+            format!(
+                "it is of {} ({} ago): what completed before that is in it",
+                utc(at),
+                human_seconds(ago)
+            )
         }
     };
     lines.push(format!("{image}; {age}"));
@@ -318,7 +368,8 @@ fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
     let others = named(|m| m != CacheMode::WriteBack);
     if !back.is_empty() {
         lines.push(format!(
-            "what was written to {} after it is lost, flushed or not; that is {lag} of writes at most (max_lag, unless it was set otherwise), where the pool \
+            "what was written to {} after it is lost, flushed or not; that is {lag} of writes at \
+             most (max_lag, unless it was set otherwise), where the pool \
              could keep up until the cache was lost",
             list(&back)
         ));

@@ -1,5 +1,5 @@
-//! What a server is told, validated: from command-line options, from a configuration file, from defaults, in this order. Plain data; nothing
-//! has been opened yet.
+//! What a server is told, validated: from command-line options, from a configuration file, from
+//! defaults, in this order. Plain data; nothing has been opened yet.
 //!
 //! `docs/configuration.md` describes every key of the file.
 
@@ -163,11 +163,16 @@ impl ConfigFile {
     /// Reads a file. Relative paths in it are relative to the directory that it is in.
     pub fn read(path: &Path) -> Result<ConfigFile> {
         let at = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
-        let mut file = ConfigFile::parse(&text).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
+        let mut file =
+            ConfigFile::parse(&text).map_err(|e| CommandError::Usage(format!("{at}: {e}")))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let devices = file.devices.iter_mut().map(|d| &mut d.path);
-        let paths = devices.chain(&mut file.nbd.socket).chain(&mut file.control.socket).chain(&mut file.cache.path);
+        let paths = devices
+            .chain(&mut file.nbd.socket)
+            .chain(&mut file.control.socket)
+            .chain(&mut file.cache.path);
         paths.for_each(|p| *p = base.join(&*p));
         Ok(file)
     }
@@ -178,7 +183,8 @@ impl ConfigFile {
 }
 
 impl ServeConfig {
-    /// Puts together what was said, with sockets in `home` where nothing was said about them, and checks it.
+    /// Puts together what was said, with sockets in `home` where nothing was said about them, and
+    /// checks it.
     pub fn new(options: Overrides, file: ConfigFile, home: &Path) -> Result<ServeConfig> {
         let usage = |text: String| Err(CommandError::Usage(text));
         let devices = if options.devices.is_empty() { file.devices } else { options.devices };
@@ -189,18 +195,34 @@ impl ServeConfig {
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(cache.path.as_deref()))?;
         let settings = settings(options.commit_interval, &file.pool)?;
         let limits = limits(options.max_connections, &file.nbd)?;
-        let nbd_socket = options.nbd_socket.or(file.nbd.socket).unwrap_or_else(|| home.join("nbd.sock"));
-        let control_socket =
-            options.control_socket.or(file.control.socket).unwrap_or_else(|| home.join("control.sock"));
+        let nbd_socket =
+            options.nbd_socket.or(file.nbd.socket).unwrap_or_else(|| home.join("nbd.sock"));
+        let control_socket = options
+            .control_socket
+            .or(file.control.socket)
+            .unwrap_or_else(|| home.join("control.sock"));
         for path in [&nbd_socket, &control_socket] {
             check_unix_path(path).map_err(CommandError::Usage)?;
         }
         if nbd_socket == control_socket {
-            return usage(format!("NBD and control cannot share the socket {}", nbd_socket.display()));
+            return usage(format!(
+                "NBD and control cannot share the socket {}",
+                nbd_socket.display()
+            ));
         }
         let io = options.io.or(file.io.backend).unwrap_or_default();
-        let nbd_listen = if options.nbd_listen.is_empty() { file.nbd.listen } else { options.nbd_listen };
-        Ok(ServeConfig { devices, nbd_socket, nbd_listen, control_socket, io, settings, limits, cache })
+        let nbd_listen =
+            if options.nbd_listen.is_empty() { file.nbd.listen } else { options.nbd_listen };
+        Ok(ServeConfig {
+            devices,
+            nbd_socket,
+            nbd_listen,
+            control_socket,
+            io,
+            settings,
+            limits,
+            cache,
+        })
     }
 }
 
@@ -208,7 +230,9 @@ fn settings(commit_interval: Option<Duration>, file: &PoolSection) -> Result<poo
     let default = pool::Settings::default();
     let depth = file.device_depth.unwrap_or(default.device.depth);
     let settings = pool::Settings {
-        commit_interval: commit_interval.or(file.commit_interval).unwrap_or(default.commit_interval),
+        commit_interval: commit_interval
+            .or(file.commit_interval)
+            .unwrap_or(default.commit_interval),
         dirty_nodes: file.dirty_nodes.unwrap_or(default.dirty_nodes),
         cached_nodes: file.cached_nodes.unwrap_or(default.cached_nodes),
         loaded_groups: file.loaded_groups.unwrap_or(default.loaded_groups),
@@ -227,8 +251,12 @@ fn settings(commit_interval: Option<Duration>, file: &PoolSection) -> Result<poo
 fn limits(max_connections: Option<usize>, file: &NbdSection) -> Result<nbd::Limits> {
     let default = nbd::Limits::default();
     let limits = nbd::Limits {
-        max_connections: max_connections.or(file.max_connections).unwrap_or(default.max_connections),
-        max_in_flight_requests: file.max_requests_per_connection.unwrap_or(default.max_in_flight_requests),
+        max_connections: max_connections
+            .or(file.max_connections)
+            .unwrap_or(default.max_connections),
+        max_in_flight_requests: file
+            .max_requests_per_connection
+            .unwrap_or(default.max_in_flight_requests),
         max_payload_bytes: file.max_payload.unwrap_or(default.max_payload_bytes),
         ..default
     };
@@ -300,23 +328,35 @@ mod tests {
         let c = config(WHOLE).unwrap();
         assert_eq!(
             c.devices,
-            [PathBuf::from("a").into(), DeviceChoice { path: "/b".into(), emulate: Some(Emulate::Hdd) }]
+            [
+                PathBuf::from("a").into(),
+                DeviceChoice { path: "/b".into(), emulate: Some(Emulate::Hdd) }
+            ]
         );
-        assert_eq!((c.nbd_socket.to_str(), c.control_socket.to_str()), (Some("n.sock"), Some("c.sock")));
+        assert_eq!(
+            (c.nbd_socket.to_str(), c.control_socket.to_str()),
+            (Some("n.sock"), Some("c.sock"))
+        );
         assert_eq!(c.nbd_listen.len(), 2);
         assert_eq!((c.limits.max_connections, c.limits.max_in_flight_requests), (7, 9));
         assert_eq!(c.limits.max_payload_bytes, 128 << 20);
         assert_eq!(c.settings.commit_interval, Duration::from_millis(250));
         assert_eq!((c.settings.dirty_nodes, c.settings.cached_nodes), (100, 1000));
         assert_eq!((c.settings.loaded_groups, c.settings.device.depth), (20, 32));
-        assert_eq!((c.cache.path.as_deref(), c.cache.size_bytes), (Some(Path::new("c.img")), Some(3 << 30)));
+        assert_eq!(
+            (c.cache.path.as_deref(), c.cache.size_bytes),
+            (Some(Path::new("c.img")), Some(3 << 30))
+        );
         let cached = c.cache.settings;
         assert_eq!((cached.policy, cached.max_lag), (cache::Policy::Lru, Duration::from_secs(7)));
         assert_eq!((cached.dirty_target_percent, cached.dirty_limit_percent), (11, 22));
         let rates = (cached.writeback.min, cached.writeback.max, cached.writeback.idle_rate);
         assert_eq!(rates, (1 << 20, 50 << 20, 5 << 20));
         assert_eq!((cached.promote, cached.promote_blocks), (cache::Promote::Second, 16));
-        assert_eq!((cached.sequential_cutoff, cached.resident_nodes, cached.dirty_nodes), (1 << 20, 8192, 99));
+        assert_eq!(
+            (cached.sequential_cutoff, cached.resident_nodes, cached.dirty_nodes),
+            (1 << 20, 8192, 99)
+        );
         assert_eq!(cached.journal_interval, Duration::from_secs(2));
         assert_eq!(c.io, IoChoice::Posix);
         let log = ConfigFile::parse(WHOLE).unwrap().log;
@@ -328,7 +368,10 @@ mod tests {
         let text = include_str!("../../../docs/configuration.md");
         for line in WHOLE.lines().map(str::trim) {
             let key = line.split_once('=').map_or(line, |(key, _)| key.trim());
-            assert!(text.contains(&format!("`{key}`")) || key.is_empty(), "{key} is not in docs/configuration.md");
+            assert!(
+                text.contains(&format!("`{key}`")) || key.is_empty(),
+                "{key} is not in docs/configuration.md"
+            );
         }
     }
 
@@ -340,11 +383,17 @@ mod tests {
             ("devices = [\"a\"]\n[cache]\nsize = \"2G\"", "path"),
             ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
-            ("devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"sieve\"", "one of lru, fifo, random, s3fifo"),
+            (
+                "devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"sieve\"",
+                "one of lru, fifo, random, s3fifo",
+            ),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_limit = 30", "dirty_limit"),
-            ("devices = [\"a\"]\n[cache]\npath = \"c\"\nwriteback_rate_min = \"2G\"", "writeback_rate_max"),
+            (
+                "devices = [\"a\"]\n[cache]\npath = \"c\"\nwriteback_rate_min = \"2G\"",
+                "writeback_rate_max",
+            ),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
             ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),
             ("devices = [\"a\"]\n[nbd]\nlisten = [\"nowhere\"]", "nowhere"),
@@ -356,7 +405,10 @@ mod tests {
             ("devices = [\"a\"]\n[log]\nlevel = \"x=y=z\"", "x=y=z"),
             ("[nbd]", "devices"),
             ("devices = []", "no device"),
-            ("devices = [{ path = \"a\", emulate = \"tape\" }]", "emulate is \"tape\"; it can be hdd or ssd"),
+            (
+                "devices = [{ path = \"a\", emulate = \"tape\" }]",
+                "emulate is \"tape\"; it can be hdd or ssd",
+            ),
             ("devices = [{ path = \"a\", emulat = \"hdd\" }]", "emulat"),
             ("devices = [{ emulate = \"hdd\" }]", "path"),
             ("devices = [{ path = \"a\", emulate = \"hdd\" }, \"a\"]", "named twice"),
@@ -382,12 +434,22 @@ mod tests {
             },
             ..Overrides::default()
         };
-        let c = ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home")).unwrap();
+        let c = ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home"))
+            .unwrap();
         assert_eq!(c.devices, [PathBuf::from("d").into()]);
-        assert_eq!((c.nbd_socket.to_str(), c.control_socket.to_str()), (Some("n.sock"), Some("o.sock")));
-        assert_eq!((c.settings.commit_interval, c.settings.dirty_nodes), (Duration::from_secs(1), 100));
+        assert_eq!(
+            (c.nbd_socket.to_str(), c.control_socket.to_str()),
+            (Some("n.sock"), Some("o.sock"))
+        );
+        assert_eq!(
+            (c.settings.commit_interval, c.settings.dirty_nodes),
+            (Duration::from_secs(1), 100)
+        );
         assert_eq!(c.cache.settings.max_lag, Duration::from_secs(9));
-        assert_eq!((c.cache.settings.policy, c.cache.size_bytes), (cache::Policy::Fifo, Some(3 << 30)));
+        assert_eq!(
+            (c.cache.settings.policy, c.cache.size_bytes),
+            (cache::Policy::Fifo, Some(3 << 30))
+        );
         let c = config("devices = [\"a\"]").unwrap();
         assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
         assert_eq!(c.settings.commit_interval, Duration::from_secs(5));

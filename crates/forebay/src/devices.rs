@@ -1,7 +1,8 @@
 //! A device as it is named: a path, and what the device is made to behave like.
 //!
-//! On the command line it is `PATH[,emulate=hdd|ssd]`, where a comma of the path itself is written twice; in a configuration file a path, or a table with
-//! `path` and `emulate`, where commas mean nothing. What is emulated is nowhere stored: it holds for as long as the device is open.
+//! On the command line it is `PATH[,emulate=hdd|ssd]`, where a comma of the path itself is written
+//! twice; in a configuration file a path, or a table with `path` and `emulate`, where commas mean
+//! nothing. What is emulated is nowhere stored: it holds for as long as the device is open.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -115,7 +116,8 @@ impl<'de> Deserialize<'de> for DeviceChoice {
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<DeviceChoice, M::Error> {
                 let table = Table::deserialize(MapAccessDeserializer::new(map))?;
-                let emulate = table.emulate.map(|text| text.parse()).transpose().map_err(M::Error::custom)?;
+                let emulate =
+                    table.emulate.map(|text| text.parse()).transpose().map_err(M::Error::custom)?;
                 Ok(DeviceChoice { path: table.path, emulate })
             }
         }
@@ -147,7 +149,10 @@ mod tests {
         }
         let odd = OsStr::from_bytes(b"a\xff,emulate=hdd");
         let device = DeviceChoice::parse(odd).unwrap();
-        assert_eq!((device.path.as_os_str().as_bytes(), device.emulate), (&b"a\xff"[..], Some(Emulate::Hdd)));
+        assert_eq!(
+            (device.path.as_os_str().as_bytes(), device.emulate),
+            (&b"a\xff"[..], Some(Emulate::Hdd))
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The directory of `forebay up`: two pool devices and the cache as sparse files, the sockets, and a lock.
+//! The directory of `forebay up`: two pool devices and the cache as sparse files, the sockets, and
+//! a lock.
 //!
-//! A new pool is made under names that end in `.new`, and gets its real names when it is whole and has its volume, the second
-//! device first. So a crash in the first run leaves one of these:
+//! A new pool is made under names that end in `.new`, and gets its real names when it is whole and
+//! has its volume, the second device first. So a crash in the first run leaves one of these:
 //!
 //! | there is | then |
 //! | --- | --- |
@@ -49,7 +50,10 @@ impl Home {
         let how = OpenFile { write: true, create_len: Some(LOCK_BYTES), direct: false };
         world.open(&dir.join(LOCK), &how).map_err(|e| match e {
             OpenError::Refused(CommandError::Failed(text)) if text.contains("in use") => {
-                CommandError::Failed(format!("{} is in use by another process (is forebay running?)", dir.display()))
+                CommandError::Failed(format!(
+                    "{} is in use by another process (is forebay running?)",
+                    dir.display()
+                ))
             }
             OpenError::Refused(e) => e,
             OpenError::Gone(text) => CommandError::Failed(text),
@@ -78,13 +82,19 @@ impl Home {
     }
 
     /// Makes the files of a new pool.
-    pub fn stage(&self, world: &World, size_bytes: u64, emulate: Option<Emulate>) -> Result<Staged> {
+    pub fn stage(
+        &self,
+        world: &World,
+        size_bytes: u64,
+        emulate: Option<Emulate>,
+    ) -> Result<Staged> {
         let mut files = Vec::new();
         for path in Home::devices(&self.dir) {
             let staged = staged(&path);
             remove_if_there(&staged)?;
             let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
-            let (file, info) = world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+            let (file, info) =
+                world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
             files.push(world.device(&DeviceChoice { path, emulate }, file, &info));
         }
         Ok(Staged { dir: self.dir.clone(), files })
@@ -130,7 +140,8 @@ fn exists(path: &Path) -> Result<bool> {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {
-    std::fs::rename(from, to).map_err(|e| CommandError::failed(format_args!("renaming {}", from.display()), e))
+    std::fs::rename(from, to)
+        .map_err(|e| CommandError::failed(format_args!("renaming {}", from.display()), e))
 }
 
 fn remove_if_there(path: &Path) -> Result<()> {
@@ -168,7 +179,8 @@ mod tests {
         assert_eq!(staged.files[1].path, dir.join("pool1.img").display().to_string());
         staged.publish().unwrap();
         assert!(home.has_pool().unwrap());
-        let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["lock", "pool0.img", "pool1.img"]);
     }

@@ -31,11 +31,16 @@ pub fn parse_level(text: &str) -> Result<String, String> {
 /// Begins to log.
 pub fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::builder().parse_lossy(level);
-    // A line that cannot be written is lost; a complaint about it would go the same way, and end the thread.
-    let logs =
-        tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost; a complaint about it would go the same way, and end
+    // the thread.
+    let logs = tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
-        LogFormat::Human => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Human => {
+            logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init()
+        }
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
 }

@@ -1,7 +1,8 @@
-//! Messages from other threads to the shard: a bounded channel, and a byte on a pair of sockets that wakes the shard through its seam.
+//! Messages from other threads to the shard: a bounded channel, and a byte on a pair of sockets
+//! that wakes the shard through its seam.
 //!
-//! The byte is sent after the message, so whoever has received it finds the message. A full pair of sockets holds bytes enough to
-//! wake the shard already.
+//! The byte is sent after the message, so the thread that has received it finds the message. A full
+//! pair of sockets holds bytes enough to wake the shard already.
 
 use std::collections::VecDeque;
 use std::future::{Future, pending, poll_fn};
@@ -27,7 +28,7 @@ pub struct Mailbox<T> {
     messages: Receiver<T>,
     /// Messages that somebody who waited for another one has passed over.
     kept: VecDeque<T>,
-    /// The receive of a byte that is under way: it stays so though nobody waits for it any more.
+    /// The receive of a byte that is under way: it stays so though no task waits for it any more.
     ring: Option<Pin<Box<dyn Future<Output = Completion>>>>,
 }
 
@@ -60,7 +61,9 @@ pub async fn elsewhere<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (sender, mut mailbox) = mailbox(rt, handles)?;
-    let spawned = std::thread::Builder::new().name("elsewhere".into()).spawn(move || sender.send(work()).is_ok());
+    let spawned = std::thread::Builder::new()
+        .name("elsewhere".into())
+        .spawn(move || sender.send(work()).is_ok());
     let done = match spawned {
         Ok(_) => mailbox.next().await.ok_or_else(|| io::Error::other("the thread ended early")),
         Err(e) => Err(e),
@@ -70,11 +73,14 @@ pub async fn elsewhere<T: Send + 'static>(
 }
 
 impl<T> Sender<T> {
-    /// Sends a message; waits while there are too many. The message comes back if the shard has ended.
+    /// Sends a message; waits while there are too many. The message comes back if the shard has
+    /// ended.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.messages.send(message).map_err(|e| e.0)?;
         match (&*self.bell).write(&[1]) {
-            Err(e) if e.kind() != ErrorKind::WouldBlock => tracing::debug!("the shard does not listen any more: {e}"),
+            Err(e) if e.kind() != ErrorKind::WouldBlock => {
+                tracing::debug!("the shard does not listen any more: {e}")
+            }
             _ => {}
         }
         Ok(())
@@ -82,7 +88,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// The next message; `None` when nobody can send any more.
+    /// The next message; `None` when all senders are gone.
     pub async fn next(&mut self) -> Option<T> {
         match self.kept.pop_front() {
             Some(message) => Some(message),
@@ -90,8 +96,13 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// The result of `future`, unless a message for which `ends` holds comes first: then it is dropped. Other messages are kept.
-    pub async fn unless<R>(&mut self, ends: impl Fn(&T) -> bool, future: impl Future<Output = R>) -> Option<R> {
+    /// The result of `future`, unless a message for which `ends` holds comes first: then it is
+    /// dropped. Other messages are kept.
+    pub async fn unless<R>(
+        &mut self,
+        ends: impl Fn(&T) -> bool,
+        future: impl Future<Output = R>,
+    ) -> Option<R> {
         let mut future = pin!(future);
         let mut told = pin!(async {
             while let Some(message) = self.newest().await {
@@ -119,7 +130,12 @@ impl<T> Mailbox<T> {
             }
             let rung = self.ring.get_or_insert_with(|| {
                 let bufs = [self.rt.bufs().take(BELL_BYTES)].into_iter().collect();
-                Box::pin(self.rt.op(Op::Recv { socket: self.bell, buf: bufs, start: 0, fill: false }))
+                Box::pin(self.rt.op(Op::Recv {
+                    socket: self.bell,
+                    buf: bufs,
+                    start: 0,
+                    fill: false,
+                }))
             });
             let rung = rung.await;
             self.ring = None;
@@ -141,7 +157,9 @@ mod tests {
     fn messages_arrive_in_order_from_another_thread() {
         let world = World::new(IoChoice::Posix, &[]).unwrap();
         let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).unwrap();
-        let thread = std::thread::Builder::new().spawn(move || (0..10_000).all(|i| sender.send(i).is_ok())).unwrap();
+        let thread = std::thread::Builder::new()
+            .spawn(move || (0..10_000).all(|i| sender.send(i).is_ok()))
+            .unwrap();
         let got = world.rt.block_on(async move {
             let mut got = Vec::new();
             while let Some(i) = mailbox.next().await {

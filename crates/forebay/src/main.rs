@@ -1,9 +1,11 @@
 //! The command `forebay`: serves a pool's volumes over NBD, and looks after both.
 //!
 //! * [`cli`]: commands and their arguments, a file for each group
-//! * [`config`]: arguments and configuration file become one validated configuration before anything is opened
+//! * [`config`]: arguments and configuration file become one validated configuration before
+//!   anything is opened
 //! * [`home`]: the directory of `forebay up`
-//! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]: where it listens
+//! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
+//!   where it listens
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server
@@ -33,7 +35,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// The engine allocates and frees a few small things for every request, often many at once; the C library's allocator is slower at that.
+/// The engine allocates and frees a few small things for every request, often many at once; the C
+/// library's allocator is slower at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

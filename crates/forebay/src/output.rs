@@ -17,7 +17,8 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Prints a value as JSON over several lines.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| CommandError::failed("printing", e))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|e| CommandError::failed("printing", e))?;
     print(&(text + "\n"))
 }
 

@@ -1,8 +1,10 @@
-//! A running server: the shard with its pool, volumes and NBD server on this thread, and its clean end.
+//! A running server: the shard with its pool, volumes and NBD server on this thread, and its clean
+//! end.
 //!
-//! Fault model: ends cleanly on [`Message::Stop`]: no new requests, those in flight are finished for a while, everything is
-//! committed. A process that is killed instead loses nothing that was flushed. While it starts it ends at once, as if it were killed:
-//! nobody has written anything yet, and a device may never answer.
+//! Fault model: ends cleanly on [`Message::Stop`]: no new requests, those in flight are finished
+//! for a while, everything is committed. A process that is killed instead loses nothing that was
+//! flushed. While it starts it ends at once, as if it were killed: no client has written anything
+//! yet, and a device may never answer.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -70,7 +72,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let places = announce::Places::of(&config);
     let caches = Caches::new(&world.rt, &world.handles, config.cache);
     if let Source::Devices(files) = &source {
-        // This thread may wait for a device: for as long as it does, a signal ends the process as it ends any other.
+        // This thread may wait for a device: for as long as it does, a signal ends the process as
+        // it ends any other.
         caches.foresee(files)?;
     }
     let ending = Ending::default();
@@ -80,39 +83,50 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let mut listeners = Vec::new();
     for &address in &config.nbd_listen {
         if !address.ip().is_loopback() {
-            tracing::warn!("whoever reaches {address} can read and write all volumes: NBD has no passwords");
+            tracing::warn!(
+                "whoever reaches {address} can read and write all volumes: NBD has no passwords"
+            );
         }
         listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
     }
     let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
-    let outcome = UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
-        let outcome = (|| {
-            listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
-            let (rt, backend, limits) = (world.rt.clone(), world.backend, config.limits);
-            let emulated = config.devices.iter().filter_map(|d| Some((d.path.display().to_string(), d.emulate?)));
-            let emulated = emulated.collect();
-            let engine = Starting { rt, backend, limits, listeners, emulated, caches, ending };
-            let control = ControlServer::start(control_socket, sender).map_err(failed)?;
-            let served = world.rt.block_on(async move {
-                let unix_time_at_zero = unix_time_at_zero(&engine.rt);
-                let settings = pool::Settings { unix_time_at_zero, ..config.settings };
-                let stops = |m: &Message| matches!(m, Message::Stop);
-                let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await else {
-                    // Nobody waits for what is under way on devices.
-                    std::mem::forget(engine.rt.clone());
-                    tracing::info!("stopped before anything was served");
-                    return Ok(());
-                };
-                let (pool, cache, heard) = opened?;
-                engine.run(pool, cache, mailbox, |status| announce::announce(&places, status, &heard)).await
-            });
-            control.drain(REPLY_GRACE);
-            // Nothing kills this runtime, so it has a result.
-            served.unwrap_or(Ok(()))
-        })();
-        control_name.remove();
-        outcome
-    });
+    let outcome =
+        UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
+            let outcome = (|| {
+                listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
+                let (rt, backend, limits) = (world.rt.clone(), world.backend, config.limits);
+                let emulated = config
+                    .devices
+                    .iter()
+                    .filter_map(|d| Some((d.path.display().to_string(), d.emulate?)));
+                let emulated = emulated.collect();
+                let engine = Starting { rt, backend, limits, listeners, emulated, caches, ending };
+                let control = ControlServer::start(control_socket, sender).map_err(failed)?;
+                let served = world.rt.block_on(async move {
+                    let unix_time_at_zero = unix_time_at_zero(&engine.rt);
+                    let settings = pool::Settings { unix_time_at_zero, ..config.settings };
+                    let stops = |m: &Message| matches!(m, Message::Stop);
+                    let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await
+                    else {
+                        // No task waits for what is under way on devices.
+                        std::mem::forget(engine.rt.clone());
+                        tracing::info!("stopped before anything was served");
+                        return Ok(());
+                    };
+                    let (pool, cache, heard) = opened?;
+                    engine
+                        .run(pool, cache, mailbox, |status| {
+                            announce::announce(&places, status, &heard)
+                        })
+                        .await
+                });
+                control.drain(REPLY_GRACE);
+                // Nothing kills this runtime, so it has a result.
+                served.unwrap_or(Ok(()))
+            })();
+            control_name.remove();
+            outcome
+        });
     nbd_name.remove();
     outcome
 }
@@ -140,8 +154,13 @@ impl Drop for Unmade<'_> {
 }
 
 impl Starting {
-    /// The pool, its cache, and what the user should hear. May be dropped at any time: then nothing is closed, as after a loss of power.
-    async fn open(&self, source: Source, settings: pool::Settings) -> Result<(Pool, Option<Cache>, Vec<String>)> {
+    /// The pool, its cache, and what the user should hear. May be dropped at any time: then nothing
+    /// is closed, as after a loss of power.
+    async fn open(
+        &self,
+        source: Source,
+        settings: pool::Settings,
+    ) -> Result<(Pool, Option<Cache>, Vec<String>)> {
         let (pool, mut heard) = self.open_pool(source, settings).await?;
         heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
         match self.caches.open(&pool, &mut heard).await {
@@ -153,7 +172,11 @@ impl Starting {
         }
     }
 
-    async fn open_pool(&self, source: Source, settings: pool::Settings) -> Result<(Pool, Vec<String>)> {
+    async fn open_pool(
+        &self,
+        source: Source,
+        settings: pool::Settings,
+    ) -> Result<(Pool, Vec<String>)> {
         match source {
             Source::Devices(files) => Ok(Pool::open(&self.rt, files, settings).await?),
             Source::New(new) => {
@@ -194,7 +217,7 @@ impl Starting {
         while let Some(Message::Request(request, reply)) = mailbox.next().await {
             shard.start(request, reply);
         }
-        // Whoever asks from now on is told that the server is stopping.
+        // A client that asks from now on is told that the server is stopping.
         drop(mailbox);
         shard.stop().await
     }
@@ -351,9 +374,14 @@ async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
     if let Some(cache) = volumes.cache() {
         match cache.close().await {
             // The pool goes on alone, and has what was written since.
-            Err(e) if cache.is_aside() => tracing::warn!("closing the cache, which is out of use: {e}"),
-            // The pool has what was written by volumes that do not write back, and knows what it may not commit.
-            closed => outcome = closed.map_err(|e| CommandError::failed("closing the cache failed", e)),
+            Err(e) if cache.is_aside() => {
+                tracing::warn!("closing the cache, which is out of use: {e}")
+            }
+            // The pool has what was written by volumes that do not write back, and knows what it
+            // may not commit.
+            closed => {
+                outcome = closed.map_err(|e| CommandError::failed("closing the cache failed", e))
+            }
         }
     }
     ending.waits_for(Step::Pool);
@@ -361,12 +389,14 @@ async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
     outcome.and(last.map_err(|e| CommandError::failed("the last commit failed", e)))
 }
 
-/// May this process have too few descriptors for all clients, it says so: those that come then are not accepted.
+/// May this process have too few descriptors for all clients, it says so: those that come then are
+/// not accepted.
 fn raise_open_files(max_connections: usize) {
     let needed = max_connections as u64 + OWN_FILES;
     match sys::raise_open_files() {
         Ok(limit) if limit < needed => tracing::warn!(
-            "at most {limit} files can be open, and {max_connections} connections need {needed}: raise the hard limit (ulimit -Hn), or lower max_connections"
+            "at most {limit} files can be open, and {max_connections} connections need {needed}: \
+             raise the hard limit (ulimit -Hn), or lower max_connections"
         ),
         Ok(_) => {}
         Err(e) => tracing::warn!("how many files can be open is not known: {e}"),
@@ -391,8 +421,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A pool with a cache whose device dies, with something dirty in it or not, and then writes that are not flushed. Returns whether it was closed well, and
-    /// what is there in the pool afterwards.
+    /// A pool with a cache whose device dies, with something dirty in it or not, and then writes
+    /// that are not flushed. Returns whether it was closed well, and what is there in the pool
+    /// afterwards.
     fn close_after_the_cache_died(dirty: bool) -> (bool, Option<u8>) {
         let world = sim::World::new(3);
         let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
@@ -403,12 +434,16 @@ mod tests {
         let r = rt.clone();
         let out = rt.block_on(async move {
             let options = CreateOptions { name: "p".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&r, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.unwrap();
-            let settings = pool::Settings { commit_interval: Duration::from_secs(3600), ..Default::default() };
+            pool::create(&r, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+                .await
+                .unwrap();
+            let settings =
+                pool::Settings { commit_interval: Duration::from_secs(3600), ..Default::default() };
             let (pool, _) = Pool::open(&r, vec![disk.clone()], settings.clone()).await.unwrap();
             let options = cache::CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
             cache::create(&r, &on_cache, &pool, &options, [3; 16]).await.unwrap();
-            let cache = Cache::open(&r, &on_cache, &pool, cache::Settings::default()).await.unwrap();
+            let cache =
+                Cache::open(&r, &on_cache, &pool, cache::Settings::default()).await.unwrap();
             let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
             let v = volumes.create("v", 8 * MIB, 4096).await.unwrap();
             let block = |value: u8| {

@@ -1,8 +1,9 @@
-//! SIGINT and SIGTERM: the first asks the shard to end cleanly, the second ends the process at once, as a loss of power would: what
-//! was flushed is safe.
+//! SIGINT and SIGTERM: the first asks the shard to end cleanly, the second ends the process at
+//! once, as a loss of power would: what was flushed is safe.
 //!
-//! Fault model: nobody may read the log any more, or so slowly that a line waits. Nothing here depends on a line being written. A device may never answer:
-//! what an end waits for is told by a thread of its own.
+//! Fault model: the log may not be read any more, or so slowly that a line waits. Nothing here
+//! depends on a line being written. A device may never answer: what an end waits for is told by a
+//! thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -37,7 +38,7 @@ pub enum Step {
     Cache,
     /// The pool.
     Pool,
-    /// What is under way on devices, though nobody needs it.
+    /// What is under way on devices, though it is not needed.
     Devices,
 }
 
@@ -65,7 +66,10 @@ impl Ending {
         loop {
             #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
             std::thread::sleep(PATIENCE);
-            tracing::warn!("still stopping, waiting for {}; another signal ends it at once", self.text());
+            tracing::warn!(
+                "still stopping, waiting for {}; another signal ends it at once",
+                self.text()
+            );
         }
     }
 }
@@ -88,7 +92,10 @@ pub fn watch(shard: Sender<Message>, ending: Ending) -> Result<()> {
             let _ = std::thread::Builder::new().name("ending".into()).spawn(move || ending.tell());
             // A shard that takes no more messages is ending already.
             let _ = shard.send(Message::Stop);
-            tracing::info!("stopping on {}; another signal ends it at once", signal_name(signal).unwrap_or("a signal"));
+            tracing::info!(
+                "stopping on {}; another signal ends it at once",
+                signal_name(signal).unwrap_or("a signal")
+            );
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(handle).map_err(failed)?;

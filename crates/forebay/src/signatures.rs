@@ -1,7 +1,8 @@
-//! What a device already holds, by the signatures of common formats: so that a pool is not made over somebody's data unasked.
+//! What a device already holds, by the signatures of common formats: so that a pool is not made
+//! over somebody's data unasked.
 //!
-//! Sources: util-linux's libblkid superblock probes, and each format's own documentation. Absence of a signature proves nothing
-//! about the content; presence is reason enough to ask.
+//! Sources: util-linux's libblkid superblock probes, and each format's own documentation. Absence
+//! of a signature proves nothing about the content; presence is reason enough to ask.
 
 use std::fs::File;
 use std::io;
@@ -132,7 +133,9 @@ impl Probe<'_> {
     /// Magic 0xef53 at 0x38 of the superblock at 1024; features tell the versions apart.
     fn ext(&self) -> Option<Signature> {
         let superblock = self.read(0x400, 0x68)?;
-        let word = |at: usize| superblock[at..at + 4].iter().rev().fold(0u32, |word, &b| word << 8 | u32::from(b));
+        let word = |at: usize| {
+            superblock[at..at + 4].iter().rev().fold(0u32, |word, &b| word << 8 | u32::from(b))
+        };
         if superblock[0x38..0x3a] != [0x53, 0xef] {
             return None;
         }
@@ -158,12 +161,15 @@ impl Probe<'_> {
         let md_1_0 = (self.size_bytes / 512).checked_sub(16).map(|sectors| (sectors & !7) * 512);
         let md_0_90 = (self.size_bytes & !0xffff).checked_sub(0x10000);
         let gpt = [512, 4096].map(|sector| self.size_bytes.checked_sub(sector));
-        let md = [md_1_0, md_0_90].into_iter().flatten().map(|at| ("a member of an md RAID", at, MD));
-        let gpt = gpt.into_iter().flatten().map(|at| ("the backup of a GPT partition table", at, GPT));
+        let md =
+            [md_1_0, md_0_90].into_iter().flatten().map(|at| ("a member of an md RAID", at, MD));
+        let gpt =
+            gpt.into_iter().flatten().map(|at| ("the backup of a GPT partition table", at, GPT));
         md.chain(gpt).filter_map(|(what, at, magic)| self.magic(what, at, magic)).collect()
     }
 
-    /// Four labels of 256 KiB, two at each end; the second half of each is a ring of uberblocks, at least 1 KiB apart.
+    /// Four labels of 256 KiB, two at each end; the second half of each is a ring of uberblocks, at
+    /// least 1 KiB apart.
     fn zfs(&self) -> Vec<Signature> {
         const LABEL: u64 = 256 << 10;
         const RING: u64 = 128 << 10;
@@ -173,9 +179,14 @@ impl Probe<'_> {
         for ring in labels.into_iter().flatten().map(|label| label + RING) {
             let Some(bytes) = self.read(ring, RING as usize) else { continue };
             for (i, uberblock) in bytes.chunks_exact(1024).enumerate() {
-                let magic = uberblock[..8].iter().rev().fold(0u64, |word, &b| word << 8 | u64::from(b));
+                let magic =
+                    uberblock[..8].iter().rev().fold(0u64, |word, &b| word << 8 | u64::from(b));
                 if ZFS_UBERBLOCK.contains(&magic) {
-                    found.push(Signature { what: "a ZFS pool", offset: ring + i as u64 * 1024, len: 8 });
+                    found.push(Signature {
+                        what: "a ZFS pool",
+                        offset: ring + i as u64 * 1024,
+                        len: 8,
+                    });
                 }
             }
         }
@@ -210,7 +221,8 @@ mod tests {
     fn every_signature_is_found_named_and_wiped() {
         let mut lvm = *b"LABELONE................LVM2 001";
         lvm[8..24].fill(0);
-        let mut cases: Vec<(&str, u64, Vec<u8>)> = FIXED.iter().map(|f| (f.what, f.offset, f.magic.to_vec())).collect();
+        let mut cases: Vec<(&str, u64, Vec<u8>)> =
+            FIXED.iter().map(|f| (f.what, f.offset, f.magic.to_vec())).collect();
         cases.push(("a Forebay pool", 0x10000, FOREBAY.to_vec()));
         cases.push(("a Forebay pool", 0x40000, FOREBAY.to_vec()));
         cases.push((A_CACHE, 0x4000, FOREBAY_CACHE.to_vec()));
@@ -238,7 +250,10 @@ mod tests {
         let journal: (u64, &[u8]) = (0x45c, &[4]);
         let extents: (u64, &[u8]) = (0x460, &[0x40]);
         assert_eq!(describe(&find(&device(&[magic, journal]), SIZE)), "an ext3 file system");
-        assert_eq!(describe(&find(&device(&[magic, journal, extents]), SIZE)), "an ext4 file system");
+        assert_eq!(
+            describe(&find(&device(&[magic, journal, extents]), SIZE)),
+            "an ext4 file system"
+        );
     }
 
     #[test]
@@ -247,6 +262,9 @@ mod tests {
         assert_eq!(describe(&find(&fat, SIZE)), "a FAT file system");
         let both = device(&[(510, BOOT), (512, GPT), (SIZE - 512, GPT)]);
         let text = describe(&find(&both, SIZE));
-        assert_eq!(text, "a GPT partition table, the backup of a GPT partition table, an MBR partition table");
+        assert_eq!(
+            text,
+            "a GPT partition table, the backup of a GPT partition table, an MBR partition table"
+        );
     }
 }

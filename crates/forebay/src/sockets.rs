@@ -1,9 +1,10 @@
 //! Listening sockets.
 //!
-//! Fault model: a server that was killed leaves its unix sockets behind. Such a one refuses connections and is replaced; one on which
-//! somebody answers, and anything that is no socket, is left alone. The sockets of a killed process answer for as long as the kernel
-//! still ends its I/O, a little longer than it lives itself; so an answer is asked for repeatedly, for up to a second. Unix sockets
-//! are for their owner alone from the moment they exist.
+//! Fault model: a server that was killed leaves its unix sockets behind. Such a one refuses
+//! connections and is replaced; one on which somebody answers, and anything that is no socket, is
+//! left alone. The sockets of a killed process answer for as long as the kernel still ends its I/O,
+//! a little longer than it lives itself; so an answer is asked for repeatedly, for up to a second.
+//! Unix sockets are for their owner alone from the moment they exist.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -44,7 +45,8 @@ impl Identity {
 impl UnixSocket {
     /// Listens at `path`.
     pub fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
-        let failed = |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
+        let failed =
+            |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
         check_unix_path(path).map_err(CommandError::Failed)?;
         let socket = match bind_now(path) {
             Err(e) if e.kind() == ErrorKind::AddrInUse => {
@@ -56,7 +58,10 @@ impl UnixSocket {
         let socket = socket.map_err(failed)?;
         let meta = path.symlink_metadata().map_err(failed)?;
         let identity = Identity::of(&meta);
-        Ok((UnixSocket { path: path.to_owned(), identity }, UnixListener::from(OwnedFd::from(socket))))
+        Ok((
+            UnixSocket { path: path.to_owned(), identity },
+            UnixListener::from(OwnedFd::from(socket)),
+        ))
     }
 
     /// Takes the name away, if it is still ours.
@@ -94,7 +99,8 @@ fn remove_stale(path: &Path) -> Result<()> {
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
                 tracing::debug!("{text} was left behind by a server that is gone");
                 let removed = std::fs::remove_file(path);
-                return removed.map_err(|e| CommandError::failed(format_args!("removing the old {text}"), e));
+                return removed
+                    .map_err(|e| CommandError::failed(format_args!("removing the old {text}"), e));
             }
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             _ => {}
@@ -109,7 +115,10 @@ pub fn check_unix_path(path: &Path) -> std::result::Result<(), String> {
     if (1..=MAX_UNIX_PATH).contains(&len) {
         return Ok(());
     }
-    Err(format!("{}: the path of a unix socket has 1 to {MAX_UNIX_PATH} bytes, not {len}", path.display()))
+    Err(format!(
+        "{}: the path of a unix socket has 1 to {MAX_UNIX_PATH} bytes, not {len}",
+        path.display()
+    ))
 }
 
 /// Resolves `ADDRESS:PORT`.
@@ -128,7 +137,9 @@ pub fn bind_tcp(address: SocketAddr) -> Result<OwnedFd> {
         socket.listen(BACKLOG)?;
         Ok(socket)
     };
-    bind().map(OwnedFd::from).map_err(|e| CommandError::failed(format_args!("listening on {address}"), e))
+    bind()
+        .map(OwnedFd::from)
+        .map_err(|e| CommandError::failed(format_args!("listening on {address}"), e))
 }
 
 /// The address that a client connects to.
@@ -151,7 +162,9 @@ fn percent_encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &b in bytes {
         match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(b)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(b))
+            }
             _ => text.push_str(&format!("%{b:02X}")),
         }
     }

@@ -6,9 +6,11 @@ const UNITS: [(char, u32); 6] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P
 
 /// Reads a size: `16G`, `512M`, `1.5T`, `4096`; `GiB`, `GB` and lower case are accepted for `G`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a size; a size is a number of bytes or like 512M, 16G, 1T");
+    let wrong =
+        || format!("{text:?} is not a size; a size is a number of bytes or like 512M, 16G, 1T");
     let trimmed = text.trim();
-    let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let number_len =
+        trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(number_len);
     let shift = parse_unit(unit.trim()).ok_or_else(wrong)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -19,7 +21,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// `whole.fraction << shift`; absent where that is no whole number of bytes.
 fn scale(whole: &str, fraction: &str, shift: u32) -> Option<u128> {
     // More digits than any size has.
-    if whole.is_empty() || whole.len() > 20 || fraction.len() > 12 || (shift == 0 && !fraction.is_empty()) {
+    if whole.is_empty()
+        || whole.len() > 20
+        || fraction.len() > 12
+        || (shift == 0 && !fraction.is_empty())
+    {
         return None;
     }
     let ten = 10u128.pow(fraction.len() as u32);
@@ -43,7 +49,8 @@ fn parse_unit(unit: &str) -> Option<u32> {
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a time; a time is like 500ms, 5s, 2m");
     let trimmed = text.trim();
-    let number_len = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let number_len =
+        trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(number_len);
     let unit_s = match unit.trim() {
         "us" => 0.000_001,
@@ -91,8 +98,9 @@ pub fn human_seconds(seconds: u64) -> String {
 pub fn utc(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that the leap day is their last; 719,468 days lie between 0000-03-01 and 1970-01-01. Source: Howard Hinnant,
-    // "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
+    // Years begin in March here, so that the leap day is their last; 719,468 days lie between
+    // 0000-03-01 and 1970-01-01. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+    // Algorithms", civil_from_days.
     let z = days + 719_468;
     let (era, of_era) = (z / 146_097, z % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -101,7 +109,12 @@ pub fn utc(at: SystemTime) -> String {
     let day = of_year - (153 * from_march + 2) / 5 + 1;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The world of a shard: which backend it runs on, and how its devices are opened.
 //!
-//! Fault model: a device that is not there, or is but does not answer, is reported as [`OpenError::Gone`], so that the pool can go
-//! on without it; one that somebody else uses, or that may not be opened, ends the command before anything was changed.
+//! Fault model: a device that is not there, or is but does not answer, is reported as
+//! [`OpenError::Gone`], so that the pool can go on without it; one that somebody else uses, or that
+//! may not be opened, ends the command before anything was changed.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -55,9 +56,13 @@ impl World {
         let emulates = devices.iter().any(|d| d.emulate.is_some());
         match choice {
             IoChoice::Posix => World::posix(emulates),
-            IoChoice::Uring => World::uring(emulates).map_err(|e| CommandError::failed("io_uring cannot be used", e)),
+            IoChoice::Uring => World::uring(emulates)
+                .map_err(|e| CommandError::failed("io_uring cannot be used", e)),
             IoChoice::Auto => World::uring(emulates).or_else(|e| {
-                tracing::warn!("io_uring cannot be used here ({e}): using epoll and threads, which costs more CPU");
+                tracing::warn!(
+                    "io_uring cannot be used here ({e}): using epoll and threads, \
+                     which costs more CPU"
+                );
                 World::posix(emulates)
             }),
         }
@@ -70,12 +75,18 @@ impl World {
     }
 
     fn posix(emulates: bool) -> Result<World> {
-        let backend = Posix::new(FILE_THREADS).map_err(|e| CommandError::failed("starting threads for I/O", e))?;
+        let backend = Posix::new(FILE_THREADS)
+            .map_err(|e| CommandError::failed("starting threads for I/O", e))?;
         let handles = backend.handles();
         Ok(World::over(Box::new(backend), emulates, handles, "posix"))
     }
 
-    fn over(mut io: Box<dyn Backend>, emulates: bool, handles: Handles, backend: &'static str) -> World {
+    fn over(
+        mut io: Box<dyn Backend>,
+        emulates: bool,
+        handles: Handles,
+        backend: &'static str,
+    ) -> World {
         // Where nothing is emulated, nothing stands between the runtime and its backend.
         let emulations = emulates.then(Emulations::default);
         if let Some(emulations) = &emulations {
@@ -97,12 +108,16 @@ impl World {
     }
 
     /// Opens and locks one file or block device.
-    pub fn open(&self, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
+    pub fn open(
+        &self,
+        path: &Path,
+        how: &OpenFile,
+    ) -> std::result::Result<(FileId, FileInfo), OpenError> {
         open(&self.handles, path, how)
     }
 
-    /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are left out with a warning, as
-    /// long as one is left.
+    /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are
+    /// left out with a warning, as long as one is left.
     pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
         let how = OpenFile { write, create_len: None, direct: true };
         let mut opened = Opened::default();
@@ -114,7 +129,10 @@ impl World {
             }
         }
         if opened.files.is_empty() {
-            return Err(CommandError::Failed(format!("no device can be opened: {}", opened.gone.join("; "))));
+            return Err(CommandError::Failed(format!(
+                "no device can be opened: {}",
+                opened.gone.join("; ")
+            )));
         }
         for text in &opened.gone {
             tracing::warn!("{text}: going on without this device");
@@ -124,7 +142,11 @@ impl World {
 }
 
 /// Opens and locks one file or block device.
-pub fn open(handles: &Handles, path: &Path, how: &OpenFile) -> std::result::Result<(FileId, FileInfo), OpenError> {
+pub fn open(
+    handles: &Handles,
+    path: &Path,
+    how: &OpenFile,
+) -> std::result::Result<(FileId, FileInfo), OpenError> {
     let opened = open_unowned(path, how)?;
     let info = opened.info;
     Ok((handles.adopt_file(opened), info))
@@ -134,7 +156,8 @@ pub fn open(handles: &Handles, path: &Path, how: &OpenFile) -> std::result::Resu
 pub fn open_unowned(path: &Path, how: &OpenFile) -> std::result::Result<posix::Opened, OpenError> {
     let opened = posix::open::open(path, how).map_err(|e| OpenError::of(path, &e))?;
     let info = &opened.info;
-    tracing::debug!(path = %path.display(), size_bytes = info.size_bytes, direct = info.direct, "opened");
+    let (size_bytes, direct) = (info.size_bytes, info.direct);
+    tracing::debug!(path = %path.display(), size_bytes, direct, "opened");
     Ok(opened)
 }
 
@@ -160,8 +183,11 @@ impl OpenError {
     fn of(path: &Path, e: &io::Error) -> OpenError {
         let path_text = path.display();
         if e.kind() == ErrorKind::ResourceBusy {
-            let mounted =
-                if is_block_device(path) { "is it mounted, or is forebay running?" } else { "is forebay running?" };
+            let mounted = if is_block_device(path) {
+                "is it mounted, or is forebay running?"
+            } else {
+                "is forebay running?"
+            };
             let text = format!("{path_text} is in use by another process ({mounted})");
             return OpenError::Refused(CommandError::Failed(text));
         }
@@ -192,7 +218,9 @@ pub fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(
     let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
     for path in paths {
         let identity = match path.metadata() {
-            Ok(m) if m.file_type().is_block_device() => PathBuf::from(format!("block device {}", m.rdev())),
+            Ok(m) if m.file_type().is_block_device() => {
+                PathBuf::from(format!("block device {}", m.rdev()))
+            }
             Ok(m) => PathBuf::from(format!("file {} {}", m.dev(), m.ino())),
             Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         };
@@ -239,6 +267,9 @@ mod tests {
         assert!(world.open_devices(&[b.into()], true).is_err());
         let other = World::new(IoChoice::Posix, &[]).unwrap();
         let Err(e) = other.open_devices(&[a.clone().into()], true) else { panic!("opened twice") };
-        assert_eq!(e.to_string(), format!("{} is in use by another process (is forebay running?)", a.display()));
+        assert_eq!(
+            e.to_string(),
+            format!("{} is in use by another process (is forebay running?)", a.display())
+        );
     }
 }

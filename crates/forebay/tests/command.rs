@@ -157,7 +157,8 @@ fn up_serves_and_answers_until_it_is_told_to_stop() {
 fn it_ends_well_though_nobody_reads_the_log_any_more() {
     for signal in ["TERM", "INT"] {
         let (_tmp, dir) = dir();
-        let mut up = Up::start_as(Command::new(BIN), Stdio::piped(), &dir, &["--log-level", "debug"]);
+        let mut up =
+            Up::start_as(Command::new(BIN), Stdio::piped(), &dir, &["--log-level", "debug"]);
         drop(up.child.stderr.take());
         assert!(up.greets());
         up.stop(signal);
@@ -174,8 +175,10 @@ fn a_second_signal_ends_it_though_the_log_is_full() {
     let (_tmp, dir) = dir();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut up = Up::start_as(Command::new(BIN), writer.try_clone().unwrap().into(), &dir, &[]);
-    // No line fits any more, and nobody reads.
-    let fill = std::thread::Builder::new().spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {}).unwrap();
+    // No line fits any more, and there is no reader.
+    let fill = std::thread::Builder::new()
+        .spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {})
+        .unwrap();
     (0..10).for_each(|_| pause());
     up.signal("TERM");
     (0..10).for_each(|_| pause());
@@ -211,8 +214,13 @@ fn a_signal_while_it_starts_ends_it_before_it_serves() {
         let log = dir.with_extension("err");
         up.stopped();
         let log = std::fs::read_to_string(log).unwrap();
-        assert!(log.contains("before anything was served") && !log.contains("INFO serving"), "{log}");
-        assert!(["pool0.img", "pool0.img.new", "cache.img"].iter().all(|name| !dir.join(name).exists()));
+        assert!(
+            log.contains("before anything was served") && !log.contains("INFO serving"),
+            "{log}"
+        );
+        assert!(
+            ["pool0.img", "pool0.img.new", "cache.img"].iter().all(|name| !dir.join(name).exists())
+        );
         Up::start(&dir, &[]).stop(signal);
     }
 }
@@ -222,17 +230,30 @@ fn an_end_that_takes_long_says_what_it_waits_for() {
     let (_tmp, dir) = dir();
     let up = Up::start(&dir, &[]);
     let mut client = UnixStream::connect(up.path("nbd.sock")).unwrap();
-    // The greeting; flags and EXPORT_NAME; size and flags. Then a WRITE of which the data never comes.
+    // The greeting; flags and EXPORT_NAME; size and flags. Then a WRITE of which the data never
+    // comes.
     let say = |client: &mut UnixStream, parts: &[&[u8]]| client.write_all(&parts.concat()).unwrap();
     client.read_exact(&mut [0; 18]).unwrap();
-    say(&mut client, &[&3u32.to_be_bytes(), b"IHAVEOPT", &1u32.to_be_bytes(), &4u32.to_be_bytes(), b"vol0"]);
+    say(
+        &mut client,
+        &[&3u32.to_be_bytes(), b"IHAVEOPT", &1u32.to_be_bytes(), &4u32.to_be_bytes(), b"vol0"],
+    );
     client.read_exact(&mut [0; 10]).unwrap();
-    say(&mut client, &[&0x2560_9513u32.to_be_bytes(), &1u32.to_be_bytes(), &[0; 16], &(1u32 << 20).to_be_bytes()]);
+    say(
+        &mut client,
+        &[
+            &0x2560_9513u32.to_be_bytes(),
+            &1u32.to_be_bytes(),
+            &[0; 16],
+            &(1u32 << 20).to_be_bytes(),
+        ],
+    );
     while up.status()["server"]["requests_in_flight"] != 1 {
         pause();
     }
     up.signal("TERM");
-    let said = "still stopping, waiting for requests of clients that are under way; another signal ends it at once";
+    let said = "still stopping, waiting for requests of clients that are under way; another \
+                signal ends it at once";
     assert!((0..TRIES).any(|_| {
         pause();
         up.log("err").contains(said)
@@ -245,7 +266,11 @@ fn an_end_that_takes_long_says_what_it_waits_for() {
 fn as_many_files_as_are_allowed_can_be_open() {
     let limited = |soft: u32, hard: u32| {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec \"$0\" \"$@\""), BIN]);
+        command.args([
+            "-c",
+            &format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec \"$0\" \"$@\""),
+            BIN,
+        ]);
         command
     };
     for (hard, warned) in [(200, true), (320, false)] {
@@ -256,7 +281,11 @@ fn as_many_files_as_are_allowed_can_be_open() {
         let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
         assert_eq!(files.split_whitespace().nth(3), Some(hard.to_string().as_str()), "{files}");
         let log = up.log("err");
-        assert_eq!(log.contains("at most 200 files can be open, and 256 connections need 320"), warned, "{log}");
+        assert_eq!(
+            log.contains("at most 200 files can be open, and 256 connections need 320"),
+            warned,
+            "{log}"
+        );
         up.stop("TERM");
     }
 }
@@ -293,7 +322,8 @@ fn a_cache_comes_and_goes() {
         [words, &["--socket", text(&socket)]].concat().iter().map(|w| (*w).to_owned()).collect()
     };
     let fine = |words: &[&str]| fine(&with(words).iter().map(String::as_str).collect::<Vec<_>>());
-    let refused = |words: &[&str]| refused(1, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
+    let refused =
+        |words: &[&str]| refused(1, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
     assert!(refused(&["cache", "attach", text(&other), "--size", "32M"]).contains("already"));
     assert_eq!(fine(&["cache", "mode", "vol0", "writearound"]), "");
     assert!(fine(&["cache", "status"]).contains("writearound: vol0"));
@@ -303,7 +333,10 @@ fn a_cache_comes_and_goes() {
         assert!(refused(&["cache", what]).contains("no cache"), "{what}");
     }
     assert!(refused(&["cache", "attach", text(&other)]).contains("--size"));
-    assert!(refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("larger") && !other.exists());
+    assert!(
+        refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("larger")
+            && !other.exists()
+    );
     fine(&["cache", "attach", text(&other), "--size", "32M"]);
     // The one before was let go of.
     let free = std::fs::File::open(up.path("cache.img")).unwrap();
@@ -312,10 +345,17 @@ fn a_cache_comes_and_goes() {
     assert_eq!((&status["path"], &status["state"]), (&text(&other).into(), &"serving".into()));
     up.stop("TERM");
     let log = self::refused(1, &["up", text(&dir)]);
-    assert!(log.contains("is not what") && log.contains("--cache PATH") && log.contains("--forget-cache"), "{log}");
+    assert!(
+        log.contains("is not what")
+            && log.contains("--cache PATH")
+            && log.contains("--forget-cache"),
+        "{log}"
+    );
     Up::start(&dir, &["--cache", text(&other)]).stop("TERM");
     let up = Up::start(&dir, &["--cache", text(&other), "--cache-size", "0"]);
-    assert!(up.log("out").contains("written back") && other.exists() && up.status()["cache"].is_null());
+    assert!(
+        up.log("out").contains("written back") && other.exists() && up.status()["cache"].is_null()
+    );
     up.stop("TERM");
 }
 
@@ -378,13 +418,17 @@ fn a_cache_is_checked_and_dumped_with_its_pool() {
     let in_use = refused(1, &["dump", "cache", "index", "--dir", text(&dir)]);
     assert!(in_use.contains("in use by another process"), "{in_use}");
     up.stop("TERM");
-    let (first, second, cache) = (dir.join("pool0.img"), dir.join("pool1.img"), dir.join("cache.img"));
+    let (first, second, cache) =
+        (dir.join("pool0.img"), dir.join("pool1.img"), dir.join("cache.img"));
     let report = fine(&["check", "--data", text(&dir)]);
     assert!(report.contains("cache.img: ") && report.ends_with("clean\n"), "{report}");
     let devices = ["check", "--json", "--device", text(&first), text(&second)];
     let json = |words: &[&str]| serde_json::from_str::<Value>(&fine(words)).unwrap();
     let with = json(&[&devices[..], &["--cache", text(&cache)]].concat());
-    assert_eq!((&with["cache_report"]["standing"], &with["cache_report"]["errors"]), (&"attached".into(), &0.into()));
+    assert_eq!(
+        (&with["cache_report"]["standing"], &with["cache_report"]["errors"]),
+        (&"attached".into(), &0.into())
+    );
     assert_eq!(with["cache"], with["cache_report"]["uuid"]);
     assert!(json(&devices)["cache_report"].is_null());
     let without = fine(&["check", "--device", text(&first), text(&second)]);
@@ -392,7 +436,9 @@ fn a_cache_is_checked_and_dumped_with_its_pool() {
     for what in ["superblock", "buckets", "index", "journal"] {
         let dumped = fine(&["dump", "cache", what, "--dir", text(&dir)]);
         assert!(
-            dumped.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].is_string()),
+            dumped
+                .lines()
+                .all(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].is_string()),
             "{dumped}"
         );
     }
@@ -424,14 +470,16 @@ fn create_asks_before_it_overwrites() {
     refused(1, &create(&["--size", "1M"]));
     assert!(!a.exists() && !b.exists(), "what a failed creation has made goes again");
     refused(2, &create(&["--size", "256M", "--copies", "3"]));
-    let made: Value = serde_json::from_str(&fine(&create(&["--size", "256M", "--name", "p", "--json"]))).unwrap();
+    let made: Value =
+        serde_json::from_str(&fine(&create(&["--size", "256M", "--name", "p", "--json"]))).unwrap();
     assert_eq!((&made["name"], &made["copies"]), (&"p".into(), &2.into()));
     let again = refused(1, &create(&[]));
     assert!(again.contains("holds a Forebay pool") && again.contains("--force"), "{again}");
     fine(&["check", "--device", text(&a), "--device", text(&b)]);
     fine(&create(&["--force"]));
     let dumped = fine(&["dump", "superblock", "--device", text(&a), text(&b)]);
-    let lines: Vec<Value> = dumped.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        dumped.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.len() >= 2 && lines.iter().any(|l| l["superblock"].is_object()), "{dumped}");
     refused(2, &["dump", "everything", "--device", text(&a)]);
     refused(1, &["check", text(&tmp.path().join("nowhere"))]);
@@ -456,7 +504,8 @@ fn a_creation_that_cannot_be_leaves_what_was_there() {
     let cache = ["create", "--force", "--device", text(&a), "--cache", text(&b)];
     assert!(refused(1, &cache).contains("larger"));
     let new = tmp.path().join("new");
-    let cache = ["create", "--force", "--device", text(&a), "--cache", text(&new), "--cache-size", "1M"];
+    let cache =
+        ["create", "--force", "--device", text(&a), "--cache", text(&new), "--cache-size", "1M"];
     assert!(refused(1, &cache).contains("larger") && !new.exists());
     for path in [&a, &b] {
         let mut head = vec![0; image.len()];

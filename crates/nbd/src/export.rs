@@ -1,4 +1,4 @@
-//! What the server needs from whoever stores the data.
+//! What the server needs from the store.
 
 use std::future::Future;
 
@@ -13,7 +13,8 @@ pub struct ExportInfo {
     pub name: String,
     /// For people; may be empty.
     pub description: String,
-    /// Offsets and lengths are multiples of it: 512 or 4096, in any case a power of two up to 64 KiB.
+    /// Offsets and lengths are multiples of it: 512 or 4096, in any case a power of two up to 64
+    /// KiB.
     pub min_block: u32,
     /// From which size on aligned requests are efficient.
     pub preferred_block: u32,
@@ -47,8 +48,9 @@ pub struct Extent {
 
 /// An open export. A clone is the same export; each request runs on a clone.
 ///
-/// The server has checked of every request that it is not empty, aligned to `min_block`, inside `size_bytes` when it came,
-/// and no change of a read-only export. Requests run concurrently, in any order.
+/// The server has checked of every request that it is not empty, aligned to `min_block`, inside
+/// `size_bytes` when it came, and no change of a read-only export. Requests run concurrently, in
+/// any order.
 pub trait Export: Clone + 'static {
     /// What a client is told.
     fn info(&self) -> ExportInfo;
@@ -56,18 +58,25 @@ pub trait Export: Clone + 'static {
     fn size_bytes(&self) -> u64;
     /// The data of a range: exactly `len` bytes.
     fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;
-    /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this completes.
-    fn write(&self, offset: u64, data: Slice, fua: bool) -> impl Future<Output = Result<(), Errno>>;
+    /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this
+    /// completes.
+    fn write(&self, offset: u64, data: Slice, fua: bool)
+    -> impl Future<Output = Result<(), Errno>>;
     /// Makes everything that completed before durable, on whatever connection.
     fn flush(&self) -> impl Future<Output = Result<(), Errno>>;
     /// Gives up a range's content.
     fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), Errno>>;
     /// Makes a range read as zeros.
-    fn write_zeroes(&self, offset: u64, len: u64, opts: ZeroOpts) -> impl Future<Output = Result<(), Errno>>;
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        opts: ZeroOpts,
+    ) -> impl Future<Output = Result<(), Errno>>;
     /// Reads a range ahead, if that makes sense.
     fn cache(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), Errno>>;
-    /// The extents from `offset` on, in order, without gaps: at least one, at most `max_extents`, and not necessarily all of
-    /// the range.
+    /// The extents from `offset` on, in order, without gaps: at least one, at most `max_extents`,
+    /// and not necessarily all of the range.
     fn block_status(
         &self,
         offset: u64,

@@ -43,7 +43,13 @@ impl Handshake {
     }
 
     /// Carries out an option; appends what is to be sent to `out`.
-    pub fn option<E: Exports>(&mut self, exports: &E, option: u32, data: &[u8], out: &mut Vec<u8>) -> Step<E::Export> {
+    pub fn option<E: Exports>(
+        &mut self,
+        exports: &E,
+        option: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step<E::Export> {
         if option == opt::EXPORT_NAME {
             return self.export_name(exports, data, out);
         }
@@ -63,7 +69,9 @@ impl Handshake {
                 put_reply(out, option, rep::ACK, &[]);
             }
             opt::STRUCTURED_REPLY => refuse(out, option, rep::ERR_INVALID, "no data expected"),
-            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => self.meta_context(exports, option, data, out),
+            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => {
+                self.meta_context(exports, option, data, out)
+            }
             _ => refuse(out, option, rep::ERR_UNSUP, "not supported"),
         }
         Step::Again
@@ -74,9 +82,16 @@ impl Handshake {
         refuse(out, option, rep::ERR_TOO_BIG, "option too long");
     }
 
-    fn export_name<E: Exports>(&self, exports: &E, data: &[u8], out: &mut Vec<u8>) -> Step<E::Export> {
+    fn export_name<E: Exports>(
+        &self,
+        exports: &E,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step<E::Export> {
         let name = std::str::from_utf8(data).ok().filter(|n| n.len() <= MAX_STRING);
-        let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n)?))) else { return Step::Close };
+        let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n)?))) else {
+            return Step::Close;
+        };
         let info = export.info();
         out.extend_from_slice(&export.size_bytes().to_be_bytes());
         out.extend_from_slice(&self.transmission_flags(&info).to_be_bytes());
@@ -86,7 +101,13 @@ impl Handshake {
         Step::Start(export, self.terms(name, &info))
     }
 
-    fn info<E: Exports>(&self, exports: &E, option: u32, data: &[u8], out: &mut Vec<u8>) -> Step<E::Export> {
+    fn info<E: Exports>(
+        &self,
+        exports: &E,
+        option: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Step<E::Export> {
         let Some(request) = InfoRequest::parse(data) else {
             refuse(out, option, rep::ERR_INVALID, "malformed");
             return Step::Again;
@@ -102,7 +123,8 @@ impl Handshake {
             all.extend_from_slice(parts);
             put_reply(out, option, rep::INFO, &all);
         };
-        let (size, flags) = (export.size_bytes().to_be_bytes(), self.transmission_flags(&i).to_be_bytes());
+        let (size, flags) =
+            (export.size_bytes().to_be_bytes(), self.transmission_flags(&i).to_be_bytes());
         put(info::EXPORT, &[&size, &flags]);
         if request.wants(info::NAME) {
             put(info::NAME, &[i.name.as_bytes()]);
@@ -114,10 +136,20 @@ impl Handshake {
         let sizes = [i.min_block, i.preferred_block, i.max_block].map(u32::to_be_bytes);
         put(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
         put_reply(out, option, rep::ACK, &[]);
-        if option == opt::GO { Step::Start(export, self.terms(request.name, &i)) } else { Step::Again }
+        if option == opt::GO {
+            Step::Start(export, self.terms(request.name, &i))
+        } else {
+            Step::Again
+        }
     }
 
-    fn meta_context<E: Exports>(&mut self, exports: &E, option: u32, data: &[u8], out: &mut Vec<u8>) {
+    fn meta_context<E: Exports>(
+        &mut self,
+        exports: &E,
+        option: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         let set = option == opt::SET_META_CONTEXT;
         if set {
             // What was selected before is gone, even if this fails.
@@ -125,7 +157,12 @@ impl Handshake {
         }
         let request = MetaRequest::parse(data).filter(|_| self.structured);
         let Some(request) = request else {
-            return refuse(out, option, rep::ERR_INVALID, "malformed, or structured replies were not negotiated");
+            return refuse(
+                out,
+                option,
+                rep::ERR_INVALID,
+                "malformed, or structured replies were not negotiated",
+            );
         };
         if exports.open(request.name).is_none() {
             return refuse(out, option, rep::ERR_UNKNOWN, "no such export");
@@ -133,7 +170,8 @@ impl Handshake {
         let selected = if set {
             request.queries.contains(&ALLOCATION)
         } else {
-            request.queries.is_empty() || request.queries.iter().any(|q| *q == ALLOCATION || *q == "base:")
+            request.queries.is_empty()
+                || request.queries.iter().any(|q| *q == ALLOCATION || *q == "base:")
         };
         if selected {
             let id = if set { ALLOCATION_CONTEXT } else { 0 };
@@ -159,7 +197,11 @@ impl Handshake {
     }
 
     fn terms(&self, name: &str, info: &ExportInfo) -> Terms {
-        assert!(info.min_block.is_power_of_two(), "an export with a minimum block of {}", info.min_block);
+        assert!(
+            info.min_block.is_power_of_two(),
+            "an export with a minimum block of {}",
+            info.min_block
+        );
         Terms {
             min_block: info.min_block,
             max_block: info.max_block.min(MAX_PAYLOAD),

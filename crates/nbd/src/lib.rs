@@ -1,14 +1,17 @@
-//! The network block device protocol: a pure codec apart from sockets, and a server of it over the seam.
+//! The network block device protocol: a pure codec apart from sockets, and a server of it over the
+//! seam.
 //!
-//! Source: doc/proto.md of the NetworkBlockDevice project. Spoken are fixed newstyle negotiation, structured replies, block
-//! size constraints and the metadata context `base:allocation`; TLS and extended headers are declined.
+//! Source: doc/proto.md of the NetworkBlockDevice project. Spoken are fixed newstyle negotiation,
+//! structured replies, block size constraints and the metadata context `base:allocation`; TLS and
+//! extended headers are declined.
 //!
-//! Fault model: a client may send any bytes at any speed, stop at any point, or never read what it asked for. It gets the
-//! protocol's error or a closed connection; memory is bounded by [`Limits`], whatever clients do.
+//! Fault model: a client may send any bytes at any speed, stop at any point, or never read what it
+//! asked for. It gets the protocol's error or a closed connection; memory is bounded by [`Limits`],
+//! whatever clients do.
 //!
 //! * [`codec`]: bytes to values and back, no I/O
 //! * [`handshake`]: option haggling as a state machine, no I/O
-//! * [`export`]: what the server needs from whoever stores the data
+//! * [`export`]: what the server needs from the store
 //! * [`server`]: connections, budgets, out-of-order replies
 
 pub mod codec;

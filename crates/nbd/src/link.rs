@@ -1,14 +1,17 @@
-//! One connected socket, shared by who receives from it and who sends to it; closed exactly once, never used after.
+//! One connected socket, shared by who receives from it and who sends to it; closed exactly once,
+//! never used after.
 //!
-//! What is long is received and sent in pieces of [`PIECE`]: how far a backend's operation is cannot be seen before it has ended.
+//! What is long is received and sent in pieces of [`PIECE`]: how far a backend's operation is
+//! cannot be seen before it has ended.
 
 use std::cell::Cell;
 
 use base::{Buf, BufList, Duration, Instant, SliceList};
 use rt::{Op, Payload, Rt, SocketId};
 
-/// What one operation moves at most, and what a peer has to let through in the time after which a transfer counts as stalled, or else all that is left
-/// of it: a few bytes now and then are no progress. A batch of replies is less, as a rule, and so one operation.
+/// What one operation moves at most, and what a peer has to let through in the time after which a
+/// transfer counts as stalled, or else all that is left of it: a few bytes now and then are no
+/// progress. A batch of replies is less, as a rule, and so one operation.
 pub(crate) const PIECE: usize = 2 << 20;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
@@ -60,7 +63,13 @@ impl Progress {
 
 impl Link {
     pub fn new(rt: Rt, socket: SocketId) -> Link {
-        Link { rt, socket, closed: Cell::new(false), payload: Progress::default(), sending: Progress::default() }
+        Link {
+            rt,
+            socket,
+            closed: Cell::new(false),
+            payload: Progress::default(),
+            sending: Progress::default(),
+        }
     }
 
     pub fn rt(&self) -> &Rt {
@@ -91,7 +100,8 @@ impl Link {
             Ok(n) if n > 0 && n <= room as u64 => Ok(n as usize),
             _ => Err(Gone),
         };
-        let buf = c.into_bufs().pop().unwrap_or_else(|| unreachable!("a receive gives its buffer back"));
+        let buf =
+            c.into_bufs().pop().unwrap_or_else(|| unreachable!("a receive gives its buffer back"));
         (buf, n)
     }
 
@@ -135,7 +145,9 @@ impl Link {
             let whole = left <= missing;
             let piece = if whole { std::mem::take(&mut data) } else { front(&data, missing) };
             let c = self.rt.op(Op::Send { socket: self.socket, data: piece }).await;
-            let (Ok(n @ 1..), Payload::Data(piece)) = (c.result, c.payload) else { return Err(Gone) };
+            let (Ok(n @ 1..), Payload::Data(piece)) = (c.result, c.payload) else {
+                return Err(Gone);
+            };
             if whole {
                 data = piece;
             }
@@ -147,10 +159,13 @@ impl Link {
         Ok(())
     }
 
-    /// True if for this long the peer has let us wait, but for a few bytes, in the middle of a payload or of a reply.
+    /// True if for this long the peer has let us wait, but for a few bytes, in the middle of a
+    /// payload or of a reply.
     pub fn stalled(&self, limit: Duration) -> bool {
         let now = self.rt.now();
-        [&self.payload, &self.sending].iter().any(|p| p.since.get().is_some_and(|s| now.since(s) >= limit))
+        [&self.payload, &self.sending]
+            .iter()
+            .any(|p| p.since.get().is_some_and(|s| now.since(s) >= limit))
     }
 }
 
@@ -228,11 +243,14 @@ mod tests {
         let r = rt.clone();
         let done = rt.block_on(async move {
             let theirs = Link::new(r.clone(), world.connect(listener));
-            let Payload::Socket(socket) = r.op(Op::Accept { listener }).await.payload else { panic!("not accepted") };
+            let Payload::Socket(socket) = r.op(Op::Accept { listener }).await.payload else {
+                panic!("not accepted")
+            };
             let ours = Link::new(r.clone(), socket);
             let bytes: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
             let whole = r.bufs().copy_of(&bytes).freeze();
-            let parts = (0..LEN).step_by(300_000).map(|at| whole.cut(at, 300_000.min(LEN - at))).collect();
+            let parts =
+                (0..LEN).step_by(300_000).map(|at| whole.cut(at, 300_000.min(LEN - at))).collect();
             let sending = r.spawn(async move { theirs.send_all(parts).await });
             let got = ours.recv_all(r.bufs().zeroed(LEN), 0).await;
             assert!(got.is_ok_and(|got| *got == *bytes), "another content");
@@ -253,9 +271,13 @@ mod tests {
             advance(&mut list, n);
             let rest: Vec<u8> = list.iter().flat_map(|s| s.to_vec()).collect();
             assert_eq!(rest, &b"abcdef"[n..]);
-            let first: Vec<u8> = front(&parts_of(&pool), n).iter().flat_map(|s| s.to_vec()).collect();
+            let first: Vec<u8> =
+                front(&parts_of(&pool), n).iter().flat_map(|s| s.to_vec()).collect();
             assert_eq!(first, &b"abcdef"[..n]);
-            assert!(list.iter().any(|s| !s.is_empty()) || n == 6 && list.is_empty(), "{n}: {list:?}");
+            assert!(
+                list.iter().any(|s| !s.is_empty()) || n == 6 && list.is_empty(),
+                "{n}: {list:?}"
+            );
         }
     }
 }

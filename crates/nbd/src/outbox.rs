@@ -1,6 +1,7 @@
 //! The sending half of a connection: messages from many tasks, gathered into few sends by one.
 //!
-//! Unbounded by itself: who pushes holds permits, which the message carries and which return when it is sent or dropped.
+//! Unbounded by itself: who pushes holds permits, which the message carries and which return when
+//! it is sent or dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -34,7 +35,12 @@ pub(crate) struct Outbox<P> {
 
 impl<P: 'static> Outbox<P> {
     pub fn new(link: Rc<Link>) -> Outbox<P> {
-        Outbox { link, queue: RefCell::new(VecDeque::new()), waker: RefCell::new(None), ended: Cell::new(false) }
+        Outbox {
+            link,
+            queue: RefCell::new(VecDeque::new()),
+            waker: RefCell::new(None),
+            ended: Cell::new(false),
+        }
     }
 
     /// Adds a message; if the connection is closed, drops it.
@@ -73,12 +79,14 @@ impl<P: 'static> Outbox<P> {
         .await
     }
 
-    /// Sends until the end, or until the connection breaks: then it is closed and the messages are dropped. `in_flight`
-    /// says how many requests have not been answered or wait here with their answer.
+    /// Sends until the end, or until the connection breaks: then it is closed and the messages are
+    /// dropped. `in_flight` says how many requests have not been answered or wait here with their
+    /// answer.
     pub async fn run(&self, in_flight: impl Fn() -> u64) {
         let mut permits = Vec::new();
         while self.filled().await {
-            // Where others may be about to answer, their answers go along. With nobody left there is nothing to wait for.
+            // Where others may be about to answer, their answers go along. With none left there
+            // is nothing to wait for.
             if in_flight() > self.queue.borrow().len() as u64 {
                 self.link.rt().settled().await;
             }
@@ -96,7 +104,8 @@ impl<P: 'static> Outbox<P> {
         }
     }
 
-    /// Takes messages from the front of the queue as one list of views: heads that follow each other share a view.
+    /// Takes messages from the front of the queue as one list of views: heads that follow each
+    /// other share a view.
     fn gather(&self, permits: &mut Vec<P>) -> SliceList {
         let mut queue = self.queue.borrow_mut();
         let count = queue.len().min(BATCH_HEADS);

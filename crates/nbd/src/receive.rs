@@ -1,8 +1,10 @@
-//! The receiving half of a connection: one buffer from which many messages are parsed, that grows where much comes at once.
+//! The receiving half of a connection: one buffer from which many messages are parsed, that grows
+//! where much comes at once.
 //!
-//! Requests without payload are small, so the buffer begins with a page; it multiplies whenever a receive has filled it, and
-//! shrinks where receives bring little. Large payloads are received into their own memory; after one the buffer is a page
-//! again, so that little of the next is copied out of it.
+//! Requests without payload are small, so the buffer begins with a page; it multiplies whenever a
+//! receive has filled it, and shrinks where receives bring little. Large payloads are received into
+//! their own memory; after one the buffer is a page again, so that little of the next is copied out
+//! of it.
 
 use std::rc::Rc;
 
@@ -45,7 +47,8 @@ impl Receiver {
         assert!(self.head <= self.tail, "consumed more than was received");
     }
 
-    /// Receives once; there is room for `need` bytes of [`Receiver::data`] together at least, of which some are missing.
+    /// Receives once; there is room for `need` bytes of [`Receiver::data`] together at least, of
+    /// which some are missing.
     pub async fn more(&mut self, need: usize) -> Result<(), Gone> {
         let left = self.tail - self.head;
         let buf = self.buf.take();

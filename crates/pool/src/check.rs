@@ -7,7 +7,7 @@
 //!    ([`space`])
 //! 3. every group's checksum tree ([`groups`]): each block that a volume has must have a checksum
 //!    for that volume's block; if asked for, all data is read and verified too
-//! 4. what is allocated and was claimed by nobody has leaked
+//! 4. what is allocated and was not claimed has leaked
 //!
 //! Memory: the group records, two bits a block, some 50 bytes for each block in a staging volume,
 //! and a bounded number of nodes and data blocks.
@@ -32,7 +32,9 @@ use format::page::{GroupKind, VolumeRecord, VolumeState};
 use rt::Rt;
 use rustc_hash::FxHashMap;
 
-pub use report::{Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Staged, Subject};
+pub use report::{
+    Counts, DeviceReport, Image, Log, Problem, Report, Severity, Slot, Staged, Subject,
+};
 
 use crate::devices::DeviceFile;
 use crate::error::Result;
@@ -162,11 +164,20 @@ impl<'a> Checker<'a> {
                 GroupKind::Metadata => "metadata",
                 _ => "data",
             };
-            let what = format!("{count} {kind} blocks are allocated and nothing refers to them, the first is {first}");
-            self.log.error(Subject::Space, format!("block group {i}"), what, "the space is lost; nothing else is");
+            let what = format!(
+                "{count} {kind} blocks are allocated and nothing refers to them, the first is \
+                 {first}"
+            );
+            self.log.error(
+                Subject::Space,
+                format!("block group {i}"),
+                what,
+                "the space is lost; nothing else is",
+            );
         }
         if !self.whole && lost > 0 {
-            let what = format!("{lost} blocks are allocated and nothing that can be read refers to them");
+            let what =
+                format!("{lost} blocks are allocated and nothing that can be read refers to them");
             self.log.note(Subject::Space, "pool", what);
         }
     }

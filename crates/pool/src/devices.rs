@@ -94,13 +94,18 @@ impl Devices {
         d.errors_mut().checksum += 1;
         let n = d.errors().checksum;
         if worth_telling(n) {
-            tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. there");
+            tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. \
+                there");
         }
     }
 
     /// Counts and logs the failures among `outcomes` of devices that are in use; returns these
     /// devices, and what to say of them.
-    pub fn note_write_errors(&mut self, outcomes: Outcomes, what: &str) -> Vec<(usize, IoError, String)> {
+    pub fn note_write_errors(
+        &mut self,
+        outcomes: Outcomes,
+        what: &str,
+    ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
         for (row, outcome) in outcomes {
             let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
@@ -127,7 +132,8 @@ impl Devices {
     /// Takes one chunk of each of `copies` devices, those with the most free chunks, devices that
     /// are in use first. `None` if there are not so many, or none of them is in use.
     pub fn take_chunks(&mut self, copies: usize) -> Option<Vec<Chunk>> {
-        let mut order: Vec<usize> = (0..self.0.len()).filter(|&d| self.0[d].free_chunks() > 0).collect();
+        let mut order: Vec<usize> =
+            (0..self.0.len()).filter(|&d| self.0[d].free_chunks() > 0).collect();
         let missing = |d: usize| !self.is_live(d);
         order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.0[d].free_chunks()), d));
         if order.len() < copies || missing(order[0]) {
@@ -151,11 +157,14 @@ impl Devices {
     /// group takes chunks of different devices, one of them of a device in use, and others of such
     /// as long as there are ([`Devices::take_chunks`]).
     pub fn formable(&self, copies: u64, most: u64) -> u64 {
-        let free = |live| self.0.iter().filter(move |d| d.live().is_some() == live).map(PoolDevice::free_chunks);
+        let free = |live| {
+            self.0.iter().filter(move |d| d.live().is_some() == live).map(PoolDevice::free_chunks)
+        };
         let whole = groups_of(free(true), copies, most);
         // The other free chunks are on fewer than `copies` devices. They make groups with chunks of
         // missing devices, for when those are replaced.
-        let mut rest: SmallVec<[u64; 4]> = free(true).filter_map(|n| n.checked_sub(whole)).collect();
+        let mut rest: SmallVec<[u64; 4]> =
+            free(true).filter_map(|n| n.checked_sub(whole)).collect();
         rest.sort_unstable_by(|a, b| b.cmp(a));
         let partial = |live: u64| match rest.get(live as usize - 1) {
             Some(&n) => groups_of(free(false), copies - live, n),

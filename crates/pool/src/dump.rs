@@ -44,7 +44,8 @@ pub enum What {
 
 impl What {
     /// How it is written, for usage texts.
-    pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | extents VOLUME | checksums GROUP | node ADDRESS";
+    pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | \
+                             extents VOLUME | checksums GROUP | node ADDRESS";
 
     /// Reads a word and, where one is needed, its argument.
     pub fn parse(word: &str, argument: Option<&str>) -> std::result::Result<What, String> {
@@ -71,7 +72,12 @@ impl What {
 }
 
 /// Hands `what` of the pool on `files` to `out`, structure by structure.
-pub async fn dump(rt: &Rt, files: Vec<DeviceFile>, what: &What, out: &mut dyn FnMut(Item)) -> Result<()> {
+pub async fn dump(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    what: &What,
+    out: &mut dyn FnMut(Item),
+) -> Result<()> {
     if *what == What::Superblock {
         superblocks(rt, &files, out).await;
         return Ok(());
@@ -90,16 +96,20 @@ async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
             let mut first = None;
             for copy in 0..SLOT_COPIES as u64 {
                 let offset = Superblock::offset_of(slot) + copy * BLOCK as u64;
-                let (outcome, block) = queue.read(Class::Foreground, offset, rt.bufs().take(BLOCK)).await;
+                let (outcome, block) =
+                    queue.read(Class::Foreground, offset, rt.bufs().take(BLOCK)).await;
                 let read = outcome.map(|()| Superblock::decode(&block));
                 // The second one is told of where it says something else.
-                let silent = matches!(read, Ok(Err(FormatError::Magic(_)))) || first.as_ref() == Some(&read);
+                let silent =
+                    matches!(read, Ok(Err(FormatError::Magic(_)))) || first.as_ref() == Some(&read);
                 if copy > 0 && silent {
                     continue;
                 }
                 first = Some(read.clone());
-                let read = read.map_err(|e| e.to_string()).and_then(|sb| sb.map_err(|e| e.to_string()));
-                let (device, superblock) = (f.path.clone(), read.as_ref().ok().map(SuperblockItem::from));
+                let read =
+                    read.map_err(|e| e.to_string()).and_then(|sb| sb.map_err(|e| e.to_string()));
+                let (device, superblock) =
+                    (f.path.clone(), read.as_ref().ok().map(SuperblockItem::from));
                 out(Item::Superblock { device, slot, offset, error: read.err(), superblock });
             }
         }
@@ -108,7 +118,12 @@ async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
 }
 
 impl Checker<'_> {
-    async fn dump(&mut self, volumes: &[VolumeRecord], what: &What, out: &mut dyn FnMut(Item)) -> Result<()> {
+    async fn dump(
+        &mut self,
+        volumes: &[VolumeRecord],
+        what: &What,
+        out: &mut dyn FnMut(Item),
+    ) -> Result<()> {
         match what {
             What::Superblock => {}
             What::Volumes => volumes.iter().for_each(|v| out(Item::from(v))),
@@ -116,13 +131,20 @@ impl Checker<'_> {
             What::Bitmap(group) => self.dump_bitmap(*group, out)?,
             What::Mapping(name) => {
                 let v = find(volumes, name)?;
-                self.dump_tree(Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true), out, |_, _| {}).await;
+                self.dump_tree(
+                    Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true),
+                    out,
+                    |_, _| {},
+                )
+                .await;
             }
             What::Extents(name) => {
                 let v = find(volumes, name)?;
                 let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
                 while let Some(leaf) = walk.next_leaf(self).await {
-                    for e in (0..leaf.count()).filter_map(|i| Extent::decode(&leaf.key(i), leaf.value(i))) {
+                    for e in (0..leaf.count())
+                        .filter_map(|i| Extent::decode(&leaf.key(i), leaf.value(i)))
+                    {
                         let (group, offset) = self.space.geometry.split(e.addr);
                         let (lba, address) = (e.lba.0, e.addr.0);
                         out(Item::Extent { lba, blocks: e.len, address, group: group.0, offset });
@@ -137,10 +159,20 @@ impl Checker<'_> {
                 self.dump_tree(walk, out, |(key, value), out| {
                     let Some(r) = Checksums::decode(key, value) else { return };
                     let crcs = (0..r.len()).filter_map(|i| r.crc(i)).map(item::crc_text).collect();
-                    let is_used =
-                        |b: u32| allocated.as_ref().is_some_and(|a| (b as usize) < a.len() && a.get(b as usize));
-                    let allocated = (0..r.len()).map(|i| is_used(r.offset.saturating_add(i))).collect();
-                    out(Item::Checksums { offset: r.offset, volume: r.volume.0, lba: r.lba.0, crcs, allocated });
+                    let is_used = |b: u32| {
+                        allocated
+                            .as_ref()
+                            .is_some_and(|a| (b as usize) < a.len() && a.get(b as usize))
+                    };
+                    let allocated =
+                        (0..r.len()).map(|i| is_used(r.offset.saturating_add(i))).collect();
+                    out(Item::Checksums {
+                        offset: r.offset,
+                        volume: r.volume.0,
+                        lba: r.lba.0,
+                        crcs,
+                        allocated,
+                    });
                 })
                 .await;
             }
@@ -165,8 +197,11 @@ impl Checker<'_> {
     fn dump_bitmap(&self, group: u32, out: &mut dyn FnMut(Item)) -> Result<()> {
         let g = self.space.groups.get(group as usize).ok_or_else(|| no_group(group))?;
         let Some(bits) = &g.allocated else {
-            let what =
-                if g.record.kind == GroupKind::Free { "a free group has no bitmap" } else { "it cannot be read" };
+            let what = if g.record.kind == GroupKind::Free {
+                "a free group has no bitmap"
+            } else {
+                "it cannot be read"
+            };
             out(Item::Unreadable { what: format!("the bitmap of block group {group}: {what}") });
             return Ok(());
         };
@@ -212,7 +247,14 @@ impl Checker<'_> {
             let crc = outcome.as_ref().ok().map(|b| item::crc_text(base::crc32c(b)));
             let begins = outcome.as_ref().map_or(String::new(), |b| item::hex(&b[..64]));
             let error = outcome.as_ref().err().map(|e| e.to_string());
-            out(Item::Copy { address: addr.0, device: self.src.name(d), offset, error, crc, begins });
+            out(Item::Copy {
+                address: addr.0,
+                device: self.src.name(d),
+                offset,
+                error,
+                crc,
+                begins,
+            });
             if let (None, Ok(bytes)) = (&found, &outcome) {
                 found = item::node_in(bytes);
             }

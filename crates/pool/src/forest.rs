@@ -71,10 +71,14 @@ impl Forest {
             if let Some((volume, epoch)) = r.staged.filter(|_| r.state == VolumeState::Live)
                 && stagings.insert((volume, epoch), r.id).is_some()
             {
-                return Err(damaged(format!("volume {volume} has two staging volumes for epoch {epoch}")));
+                return Err(damaged(format!(
+                    "volume {volume} has two staging volumes for epoch {epoch}"
+                )));
             }
         }
-        let sums = |(i, r): (usize, &GroupRecord)| LiveTree::open(checksum_tree_id(GroupId(i as u32)), r.checksums);
+        let sums = |(i, r): (usize, &GroupRecord)| {
+            LiveTree::open(checksum_tree_id(GroupId(i as u32)), r.checksums)
+        };
         Ok(Forest {
             geometry,
             store: Store::new(cached_nodes),
@@ -121,7 +125,11 @@ impl Forest {
 
     /// Blocks that volumes have.
     pub fn held(&self) -> Held {
-        debug_assert_eq!(self.held, Held::by(self.volumes.values()), "what volumes have was not counted");
+        debug_assert_eq!(
+            self.held,
+            Held::by(self.volumes.values()),
+            "what volumes have was not counted"
+        );
         self.held
     }
 
@@ -151,8 +159,12 @@ impl Forest {
     /// Enters a new volume, which has the next number; it becomes durable with the transaction.
     pub fn add(&mut self, edit: Edit<'_>, v: Volume) -> Result<VolumeId> {
         let (id, staged) = (v.record.id, v.record.staged);
-        let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume) else {
-            return Err(PoolError::new(ErrorKind::NoSpace, "there are no more numbers for volumes"));
+        let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume)
+        else {
+            return Err(PoolError::new(
+                ErrorKind::NoSpace,
+                "there are no more numbers for volumes",
+            ));
         };
         self.next_volume = next;
         assert_eq!(v.record.allocated_blocks, 0, "a new volume has nothing");
@@ -165,7 +177,12 @@ impl Forest {
     }
 
     /// Changes the record of a volume in the direct transaction.
-    pub fn change(&mut self, (txn, g): Edit<'_>, id: VolumeId, f: impl FnOnce(&mut VolumeRecord)) -> Result<()> {
+    pub fn change(
+        &mut self,
+        (txn, g): Edit<'_>,
+        id: VolumeId,
+        f: impl FnOnce(&mut VolumeRecord),
+    ) -> Result<()> {
         let v = self.volumes.get_mut(&id).filter(|v| !v.gone).ok_or_else(|| no_such_volume(id))?;
         v.begin_edit(g);
         txn.join_volume(id, g.open);
@@ -185,7 +202,8 @@ impl Forest {
     /// A commit has failed, and with it every creation that waits for one: a client that is told so
     /// must not find the volume later.
     pub fn give_up_creations(&mut self, (txn, g): Edit<'_>) {
-        let waiting: Vec<VolumeId> = self.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
+        let waiting: Vec<VolumeId> =
+            self.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
         for id in waiting {
             if self.forget((txn, g), id).is_ok()
                 && let Some(v) = self.volumes.get_mut(&id)
@@ -196,8 +214,13 @@ impl Forest {
     }
 
     /// Marks staging volumes deleted, those that `f` says; their blocks have yet to be freed.
-    pub fn end_stagings(&mut self, (txn, g): Edit<'_>, f: impl Fn(VolumeId, Epoch) -> bool) -> Vec<VolumeId> {
-        let ended: Vec<_> = self.stagings().filter(|&(volume, epoch, _)| f(volume, epoch)).collect();
+    pub fn end_stagings(
+        &mut self,
+        (txn, g): Edit<'_>,
+        f: impl Fn(VolumeId, Epoch) -> bool,
+    ) -> Vec<VolumeId> {
+        let ended: Vec<_> =
+            self.stagings().filter(|&(volume, epoch, _)| f(volume, epoch)).collect();
         for &(volume, epoch, id) in &ended {
             self.stagings.remove(&(volume, epoch));
             let _ = self.change((txn, g), id, |record| record.state = VolumeState::Deleting);
@@ -207,7 +230,12 @@ impl Forest {
 
     /// The extents of a live volume that overlap `range`, at most `max`, in order, whole as they
     /// stand.
-    pub fn extents(&self, id: VolumeId, range: (Lba, Lba), max: usize) -> Step<SmallVec<[Extent; 4]>> {
+    pub fn extents(
+        &self,
+        id: VolumeId,
+        range: (Lba, Lba),
+        max: usize,
+    ) -> Step<SmallVec<[Extent; 4]>> {
         let v = self.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
         mapping::overlapping(v.mapping.tree(), &self.store, &self.geometry, range, max)
     }
@@ -241,7 +269,11 @@ impl Forest {
     }
 
     /// Sees that what a write of `range` needs of a volume's mapping is resident.
-    pub fn ready_mapping(&mut self, id: VolumeId, range: (Lba, Lba)) -> std::result::Result<(), Fault> {
+    pub fn ready_mapping(
+        &mut self,
+        id: VolumeId,
+        range: (Lba, Lba),
+    ) -> std::result::Result<(), Fault> {
         if let Some(v) = self.volumes.get(&id) {
             let tree = v.mapping.of(Kind::Pass).unwrap_or(v.mapping.tree());
             self.store.ready([mapping::range(tree, range)])?;
@@ -311,7 +343,11 @@ impl Forest {
     }
 
     /// A volume as of the freeze of `generation`. From now on edits need not keep it.
-    pub fn take_frozen_volume(&mut self, id: VolumeId, generation: Generation) -> Option<FrozenVolume> {
+    pub fn take_frozen_volume(
+        &mut self,
+        id: VolumeId,
+        generation: Generation,
+    ) -> Option<FrozenVolume> {
         self.volumes.get_mut(&id).map(|v| v.take_frozen(generation))
     }
 

@@ -30,7 +30,11 @@ use tables::PageCopy;
 impl Pool {
     /// Opens a pool for use on those of its devices that are there. Warnings (a missing device, a
     /// stale one that is left out) are logged and returned.
-    pub async fn open(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<(Pool, Vec<String>)> {
+    pub async fn open(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        settings: Settings,
+    ) -> Result<(Pool, Vec<String>)> {
         let loaded = load(rt, files, &settings).await?;
         let warnings = loaded.warnings;
         for w in &warnings {
@@ -73,11 +77,14 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     // next commit has written both, neither is stale.
     let in_use = |f: &&Found| {
         let record = best.devices.get(usize::from(f.sb.device));
-        f.sb.generation >= best.previous && record.is_some_and(|record| record.state == DeviceState::Online)
+        f.sb.generation >= best.previous
+            && record.is_some_and(|record| record.state == DeviceState::Online)
     };
-    let known = found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
+    let known =
+        found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
     let mut devices = judge(&best, &geometry, found, &mut warnings)?;
-    let mut tables = tables::read(rt, geometry, &best, &mut devices, known < best.generation).await?;
+    let mut tables =
+        tables::read(rt, geometry, &best, &mut devices, known < best.generation).await?;
     let lacking = std::mem::take(&mut tables.lacking);
     let state = assemble(&best, Generation(known), standing, settings, (devices, tables))?;
     Ok(Loaded { state, warnings, lacking })
@@ -100,7 +107,11 @@ fn assemble(
     let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
     let open = Generation(((best.generation >> 32) + step) << 32);
     let published = Published { epoch: best.published, taken_at: best.published_at };
-    let mark = best.cache_uuid.map(|uuid| CacheMark { uuid, entry: best.cache_journal, clean_void: best.clean_void });
+    let mark = best.cache_uuid.map(|uuid| CacheMark {
+        uuid,
+        entry: best.cache_journal,
+        clean_void: best.clean_void,
+    });
     Ok(State {
         identity: Identity { uuid: best.pool_uuid, name: best.name.clone(), copies: best.copies },
         devices: Devices::new(devices),
@@ -124,13 +135,19 @@ fn take_chunks(
     let mut lost = 0;
     for (id, record) in (0..).map(GroupId).zip(groups) {
         let used = record.kind != GroupKind::Free;
-        if used && (record.chunks.len() != usize::from(best.copies) || record.used > geometry.group_blocks) {
+        if used
+            && (record.chunks.len() != usize::from(best.copies)
+                || record.used > geometry.group_blocks)
+        {
             return Err(damaged(format!("the record of block group {id} makes no sense")));
         }
         for c in &record.chunks {
-            let fits = devices.get_mut(usize::from(c.device)).is_some_and(|d| d.take_chunk(c.chunk));
+            let fits =
+                devices.get_mut(usize::from(c.device)).is_some_and(|d| d.take_chunk(c.chunk));
             if !fits {
-                let text = format!("block group {id} claims a chunk that does not exist or is another group's");
+                let text = format!(
+                    "block group {id} claims a chunk that does not exist or is another group's"
+                );
                 return Err(damaged(text));
             }
         }
@@ -138,7 +155,10 @@ fn take_chunks(
         lost += u32::from(!live && record.used > 0);
     }
     if lost > 0 {
-        let text = format!("{lost} block groups have no copy on the devices that are there; give the missing ones too");
+        let text = format!(
+            "{lost} block groups have no copy on the devices that are there; give the missing \
+             ones too"
+        );
         return Err(PoolError::new(ErrorKind::Missing, text));
     }
     Ok(())

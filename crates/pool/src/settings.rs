@@ -50,10 +50,15 @@ pub struct CreateOptions {
 
 /// Checks a name for a pool or a volume.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let ok = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(|c| c.is_control() || c == '/');
+    let ok = !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.chars().any(|c| c.is_control() || c == '/');
     if ok {
         return Ok(());
     }
-    let text = format!("{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, no '/'");
+    let text = format!(
+        "{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, \
+         no '/'"
+    );
     Err(PoolError::new(ErrorKind::Invalid, text))
 }

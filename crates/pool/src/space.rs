@@ -165,7 +165,8 @@ impl Space {
     pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
         let is_lost = |c: &Chunk| lost.contains(&usize::from(c.device));
         let stays = |c: &Chunk| !is_lost(c) && devices.is_live(usize::from(c.device));
-        self.used_groups().all(|g| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
+        self.used_groups()
+            .all(|g| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
     }
 
     /// The table page with a group's record.
@@ -203,10 +204,14 @@ impl Space {
     /// be read.
     pub fn no_room(&self, what: &str) -> PoolError {
         match self.groups.iter().filter(|g| g.unreadable).count() {
-            0 => PoolError::new(ErrorKind::NoSpace, format!("{what}; discard something or add space")),
+            0 => PoolError::new(
+                ErrorKind::NoSpace,
+                format!("{what}; discard something or add space"),
+            ),
             n => {
                 let text = format!(
-                    "{what} but where the bitmaps cannot be read, which are those of {n} block groups; \
+                    "{what} but where the bitmaps cannot be read, which are those of {n} block \
+                     groups; \
                      see to the pool's devices, then restart forebay"
                 );
                 PoolError::new(ErrorKind::Io, text)

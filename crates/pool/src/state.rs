@@ -134,13 +134,16 @@ impl State {
 
     /// True if waiting for a commit may free something.
     pub fn gives_back(&self) -> bool {
-        self.txns.open().frees_anything() || self.txns.committing().is_some() || self.space.has_limbo()
+        self.txns.open().frees_anything()
+            || self.txns.committing().is_some()
+            || self.space.has_limbo()
     }
 
     /// Takes these devices out of use, if every group goes on without all of them; false, and
     /// nothing is changed, if the pool needs one of them.
     pub fn fail_devices(&mut self, rows: &[usize]) -> bool {
-        let failing: BTreeSet<usize> = rows.iter().copied().filter(|&row| self.devices.is_live(row)).collect();
+        let failing: BTreeSet<usize> =
+            rows.iter().copied().filter(|&row| self.devices.is_live(row)).collect();
         if failing.is_empty() {
             return true;
         }

@@ -116,7 +116,10 @@ impl Txn {
 
     /// True if a commit would change nothing that anyone can tell.
     pub fn is_clean(&self) -> bool {
-        self.volumes.is_empty() && self.sums.is_empty() && self.lists.frees.is_empty() && !self.superblock
+        self.volumes.is_empty()
+            && self.sums.is_empty()
+            && self.lists.frees.is_empty()
+            && !self.superblock
     }
 
     /// True if its commit frees something.

@@ -40,7 +40,9 @@ impl Bench {
         let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };
         bench.volume = bench.run(|rt, files| async move {
             let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
             let pool = open(&rt, files).await.expect("open");
             let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
             fill(&pool, id, 1).await;
@@ -70,7 +72,9 @@ impl Bench {
     fn open_alone_in_vain(&self) {
         self.rules.set(|op| is_superblock(op).then_some((IoError::IO, Done::No)));
         self.run(|rt, files| async move {
-            let Err(e) = open(&rt, files[..1].to_vec()).await else { panic!("it has no superblock") };
+            let Err(e) = open(&rt, files[..1].to_vec()).await else {
+                panic!("it has no superblock")
+            };
             assert!(e.context.contains("superblock write to disk0"), "{e}");
         });
         self.rules.clear();
@@ -113,7 +117,10 @@ impl Bench {
             let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
             let first = data[0][0];
             assert!(values.contains(&first), "{disks:?}: {first}");
-            assert!(data.iter().all(|s| s.iter().all(|&b| b == first)), "{disks:?}: not all is {first}");
+            assert!(
+                data.iter().all(|s| s.iter().all(|&b| b == first)),
+                "{disks:?}: not all is {first}"
+            );
             pool.close().await.expect("close");
         });
     }
@@ -125,8 +132,15 @@ impl Bench {
         })
     }
 
-    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
-        let rt = Rt::new(self.rules.over(self.world.backend()), Order::Seeded(self.world.history_hash()), 256);
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+    ) -> T {
+        let rt = Rt::new(
+            self.rules.over(self.world.backend()),
+            Order::Seeded(self.world.history_hash()),
+            256,
+        );
         let out = rt.block_on(body(rt.clone(), self.files.clone()));
         rt.kill();
         out.expect("alive")

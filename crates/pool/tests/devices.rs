@@ -47,9 +47,13 @@ impl Bench {
     fn rot(&self, disk: usize) {
         for block in 1024..(32 * MIB / BLOCK as u64) {
             let offset = block * BLOCK as u64;
-            let written = self.world.contents(self.files[disk].file, offset, BLOCK).iter().any(|&b| b != 0);
+            let written =
+                self.world.contents(self.files[disk].file, offset, BLOCK).iter().any(|&b| b != 0);
             if written {
-                assert!(self.world.inject(self.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 }));
+                assert!(
+                    self.world
+                        .inject(self.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 })
+                );
             }
         }
     }
@@ -80,7 +84,10 @@ impl Bench {
         let id = self.volume;
         self.run(|rt, files| async move {
             let (pool, warnings) = open(&rt, files).await.expect("open");
-            assert_eq!(warnings.iter().filter(|w| w.contains("stale")).count(), usize::from(stale.is_some()));
+            assert_eq!(
+                warnings.iter().filter(|w| w.contains("stale")).count(),
+                usize::from(stale.is_some())
+            );
             for (i, d) in pool.status().pool.devices.iter().enumerate() {
                 assert_eq!(d.state, if Some(i) == stale { "stale" } else { "online" }, "{i}");
             }
@@ -102,7 +109,10 @@ impl Bench {
         }
     }
 
-    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+    ) -> T {
         let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 256);
         let out = rt.block_on(body(rt.clone(), self.files.clone()));
         rt.kill();
@@ -327,7 +337,10 @@ fn look(bench: &Bench, disks: usize) -> Result<Vec<String>, PoolError> {
 
 #[test]
 fn a_superblock_with_one_bad_copy_is_not_lost() {
-    for fault in [|offset| Fault::BitRot { offset, len: 512 }, |offset| Fault::ReadError { offset, len: 512 }] {
+    for fault in [
+        |offset| Fault::BitRot { offset, len: 512 },
+        |offset| Fault::ReadError { offset, len: 512 },
+    ] {
         for copy in [0, BLOCK as u64] {
             let bench = Bench::new(77);
             for disk in 0..2 {
@@ -385,8 +398,9 @@ fn an_unreadable_superblock_is_not_an_older_one() {
     // Slots in which only older ones can be are of no matter.
     let bench = Bench::new(83);
     let newest = newest_slot(&bench, 0);
-    for slot in
-        (1u64..=4).map(|slot| slot << 16).filter(|&slot| slot != newest && slot != newest % (4 << 16) + (1 << 16))
+    for slot in (1u64..=4)
+        .map(|slot| slot << 16)
+        .filter(|&slot| slot != newest && slot != newest % (4 << 16) + (1 << 16))
     {
         assert!(bench.world.inject(bench.files[0].file, for_good(slot)));
     }
@@ -405,7 +419,8 @@ fn a_torn_table_page_is_not_left_in_its_slot() {
         let bytes = bench.world.contents(bench.files[disk].file, at + 16, 8);
         u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
     };
-    let old = [slot(0), slot(1)].into_iter().min_by_key(|&at| generation(0, at)).expect("two slots");
+    let old =
+        [slot(0), slot(1)].into_iter().min_by_key(|&at| generation(0, at)).expect("two slots");
     let before = generation(0, old);
     let sector = old + BLOCK as u64 / 2;
     assert!(bench.world.inject(bench.files[0].file, Fault::BitRot { offset: sector, len: 512 }));
@@ -415,7 +430,10 @@ fn a_torn_table_page_is_not_left_in_its_slot() {
     // The same where it cannot be read.
     let other = slot(0) + slot(1) - old;
     let before = generation(0, other);
-    assert!(bench.world.inject(bench.files[1].file, Fault::ReadError { offset: other + BLOCK as u64 / 2, len: 512 }));
+    assert!(bench.world.inject(
+        bench.files[1].file,
+        Fault::ReadError { offset: other + BLOCK as u64 / 2, len: 512 }
+    ));
     bench.alone(&[0, 1], None);
     assert!(generation(0, other) > before && generation(1, other) == generation(0, other));
     bench.expect_stale(None, 1);

@@ -50,7 +50,8 @@ impl Bench {
         let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };
         bench.volume = bench
             .run(|rt, files| async move {
-                let options = CreateOptions { name: "bench".into(), copies, group_bytes: Some(MIB) };
+                let options =
+                    CreateOptions { name: "bench".into(), copies, group_bytes: Some(MIB) };
                 let ids = [[1; 16], [2; 16], [3; 16], [4; 16]];
                 pool::create(&rt, &files, &options, &ids[..=files.len()]).await.expect("create");
                 let pool = open(&rt, files).await.expect("open");
@@ -68,7 +69,11 @@ impl Bench {
         &self,
         body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
     ) -> Option<T> {
-        let rt = Rt::new(self.rules.over(self.world.backend()), Order::Seeded(self.world.history_hash()), 256);
+        let rt = Rt::new(
+            self.rules.over(self.world.backend()),
+            Order::Seeded(self.world.history_hash()),
+            256,
+        );
         let out = rt.block_on(body(rt.clone(), self.files.clone()));
         rt.kill();
         out
@@ -89,9 +94,13 @@ impl Bench {
         self.run(|rt, files| async move {
             let pool = open(&rt, files).await.expect("open");
             for lba in 0..BLOCKS {
-                let data = pool.read(id, Lba(lba), 1).await.unwrap_or_else(|e| panic!("block {lba}: {e}"));
+                let data =
+                    pool.read(id, Lba(lba), 1).await.unwrap_or_else(|e| panic!("block {lba}: {e}"));
                 let first = data[0][0];
-                assert!(values.contains(&first) && data[0].iter().all(|&b| b == first), "block {lba} is {first}");
+                assert!(
+                    values.contains(&first) && data[0].iter().all(|&b| b == first),
+                    "block {lba} is {first}"
+                );
             }
             pool.close().await.expect("close");
         })
@@ -123,7 +132,8 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Res
 #[test]
 fn a_flush_that_failed_ends_commits_for_good() {
     for seed in 0..40 {
-        let (disks, loses) = (1 + seed as usize % 2, if seed % 3 == 0 { Loses::All } else { Loses::Part });
+        let (disks, loses) =
+            (1 + seed as usize % 2, if seed % 3 == 0 { Loses::All } else { Loses::Part });
         let end = if seed % 4 < 2 { End::Kill } else { End::Power };
         let bench = Bench::new(seed, disks, disks as u8);
         let (world, id) = (bench.world.clone(), bench.volume);
@@ -144,7 +154,8 @@ fn a_flush_that_failed_ends_commits_for_good() {
             assert_eq!(a.context, b.context);
             // The devices are well again: all the same.
             for _ in 0..3 {
-                let e = pool.commit().await.expect_err("a later flush says nothing of what was lost");
+                let e =
+                    pool.commit().await.expect_err("a later flush says nothing of what was lost");
                 assert_eq!(e.context, a.context);
                 assert_eq!(put(&pool, id, 0, 1, 3).await.expect_err("a write").context, a.context);
                 rt.sleep(Duration::from_millis(200)).await;
@@ -169,7 +180,10 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
             let pool = open(&rt, files.clone()).await.expect("open");
             put(&pool, id, 0, BLOCKS / 2, 2).await.expect("write");
             let bad = seed as usize / 2 % 2;
-            assert!(world.inject(files[bad].file, Fault::FailFlush { times: Times::Next(1), loses: Loses::All }));
+            assert!(world.inject(
+                files[bad].file,
+                Fault::FailFlush { times: Times::Next(1), loses: Loses::All }
+            ));
             let p = pool.clone();
             let a = rt.spawn(async move { p.commit().await });
             rt.settled().await;
@@ -199,7 +213,12 @@ fn devices_that_fail_together_are_judged_together() {
             }
             put(&pool, id, 0, BLOCKS, 2).await.expect("write");
             for f in &files[..2] {
-                assert!(world.inject(f.file, Fault::FailFlush { times: Times::Next(1), loses: Loses::All }));
+                assert!(
+                    world.inject(
+                        f.file,
+                        Fault::FailFlush { times: Times::Next(1), loses: Loses::All }
+                    )
+                );
             }
             let outcome = pool.commit().await;
             assert_eq!(outcome.is_ok(), copies == 3, "{outcome:?}");
@@ -292,8 +311,11 @@ fn what_is_found_after_a_kill_is_made_durable_before_it_is_acted_on() {
             let bytes = bench.world.contents(file, at + 16, 8);
             u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
         };
-        let older = [MIB, MIB + BLOCK_U64].into_iter().min_by_key(|&at| generation(at)).expect("two slots");
-        assert!(bench.world.inject(file, Fault::FailReads { offset: older, len: BLOCK_U64, times: 2 }));
+        let older =
+            [MIB, MIB + BLOCK_U64].into_iter().min_by_key(|&at| generation(at)).expect("two slots");
+        assert!(
+            bench.world.inject(file, Fault::FailReads { offset: older, len: BLOCK_U64, times: 2 })
+        );
         // The first thing that it writes; then there is some time.
         life(|op| matches!(op, Op::Write { .. }), 1);
         bench.end(End::Power);

@@ -33,7 +33,9 @@ impl Bench {
         let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };
         bench.volume = bench.run(|rt, files| async move {
             let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
             let pool = open(&rt, files).await;
             let id = pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
             put(&pool, id, 0, 100).await;
@@ -44,8 +46,15 @@ impl Bench {
         bench
     }
 
-    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
-        let rt = Rt::new(self.rules.over(self.world.backend()), Order::Seeded(self.world.history_hash()), 256);
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+    ) -> T {
+        let rt = Rt::new(
+            self.rules.over(self.world.backend()),
+            Order::Seeded(self.world.history_hash()),
+            256,
+        );
         let out = rt.block_on(body(rt.clone(), self.files.clone()));
         rt.kill();
         out.expect("alive")
@@ -74,7 +83,9 @@ fn a_superblock_that_was_refused_drops_the_device() {
             let pool = open(&rt, files.clone()).await;
             let second = files[1].file;
             rules.set(move |op| match op {
-                Op::Write { fua: true, .. } if writes_to(op, second) => Some((IoError::NO_SPACE, done)),
+                Op::Write { fua: true, .. } if writes_to(op, second) => {
+                    Some((IoError::NO_SPACE, done))
+                }
                 _ => None,
             });
             put(&pool, id, 1000, 10).await;
@@ -108,21 +119,33 @@ fn nothing_is_written_after_a_superblock_that_was_refused() {
                 _ => None,
             });
             let e = pool.create_volume("w", MIB, 4096).await.expect_err("no superblock");
-            assert!(e.context.contains("superblock") && e.context.contains("restart forebay"), "{e}");
+            assert!(
+                e.context.contains("superblock") && e.context.contains("restart forebay"),
+                "{e}"
+            );
             rules.clear();
             let disks = [files[0].file, files[1].file];
             let all = || disks.map(|disk| world.contents(disk, 0, 32 * MIB as usize));
             let before = all();
             let data = pool.bufs().zeroed(BLOCK).freeze();
-            assert_eq!(pool.write(id, Lba(0), &data).await.expect_err("written").context, e.context);
-            assert_eq!(pool.discard(id, Lba(0), Lba(9)).await.expect_err("discarded").context, e.context);
+            assert_eq!(
+                pool.write(id, Lba(0), &data).await.expect_err("written").context,
+                e.context
+            );
+            assert_eq!(
+                pool.discard(id, Lba(0), Lba(9)).await.expect_err("discarded").context,
+                e.context
+            );
             assert_eq!(pool.commit().await.expect_err("committed").context, e.context);
             assert_eq!(pool.read(id, Lba(0), 100).await.expect("reads go on")[0][0], 1);
             rt.sleep(Duration::from_secs(30)).await;
             assert!(all() == before, "something was written");
             let status = pool.status().pool;
             assert_eq!((status.state, status.trouble), ("failed", Some(e.context.clone())));
-            assert_eq!(pool.close().await.expect_err("nothing is committed at the end either").context, e.context);
+            assert_eq!(
+                pool.close().await.expect_err("nothing is committed at the end either").context,
+                e.context
+            );
         });
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
@@ -259,7 +282,7 @@ fn an_error_that_passes_does_not_end_the_freeing() {
     });
 }
 
-/// Nobody finds a volume that may still be given up: what was written to it then would never be
+/// No client finds a volume that may still be given up: what was written to it then would never be
 /// freed.
 #[test]
 fn a_volume_is_found_when_it_is_durable() {

@@ -38,7 +38,9 @@ impl Bench {
         let mut bench = Bench { world, files, volume: VolumeId(0) };
         bench.volume = bench.run(|rt, files| async move {
             let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
             let pool = open(&rt, files).await;
             let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
             put(&pool, id, 0, 100, 1).await;
@@ -49,7 +51,10 @@ impl Bench {
         bench
     }
 
-    fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(Rt, Vec<DeviceFile>) -> F) -> T {
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
+    ) -> T {
         self.try_run(body).expect("alive")
     }
 
@@ -70,7 +75,10 @@ impl Bench {
             pool::check::check(&rt, files, &options, &mut |_| ()).await.expect("a pool")
         });
         // A crash may have torn one of two copies of a superblock.
-        let noted = report.problems.iter().all(|p| p.severity == Severity::Note && p.subject == Subject::Superblock);
+        let noted = report
+            .problems
+            .iter()
+            .all(|p| p.severity == Severity::Note && p.subject == Subject::Superblock);
         assert!(report.is_clean() && noted, "{:?}", report.problems);
         report
     }
@@ -104,7 +112,13 @@ async fn rest(rt: &Rt, pool: &Pool) {
     }
 }
 
-async fn try_put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Result<(), PoolError> {
+async fn try_put(
+    pool: &Pool,
+    id: VolumeId,
+    lba: u64,
+    blocks: u64,
+    value: u8,
+) -> Result<(), PoolError> {
     let mut data = pool.bufs().take((blocks * BLOCK_U64) as usize);
     data.fill(value);
     pool.write(id, Lba(lba), &data.freeze()).await
@@ -163,10 +177,14 @@ fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
         assert_eq!(content(&pool, v, 250).await, [(1, 100), (0, 150)], "not yet");
         assert_eq!(content(&pool, s, 61).await, [(0, 20), (2, 10), (3, 10), (2, 20), (0, 1)]);
         pass.publish(ONE, base::Instant(0)).await.expect("publish");
-        let after = [(1, 20), (2, 10), (3, 5), (4, 15), (2, 10), (1, 40), (0, 100), (5, 4), (0, 46)];
+        let after =
+            [(1, 20), (2, 10), (3, 5), (4, 15), (2, 10), (1, 40), (0, 100), (5, 4), (0, 46)];
         assert_eq!(content(&pool, v, 250).await, after);
         assert_eq!(runs(&pool.read_staged(v, ONE, Lba(0), 250).await.expect("read")), after);
-        assert_eq!(pool.read(s, Lba(20), 1).await.expect_err("it has ended").kind, ErrorKind::NotFound);
+        assert_eq!(
+            pool.read(s, Lba(20), 1).await.expect_err("it has ended").kind,
+            ErrorKind::NotFound
+        );
         assert_eq!(pool.staging(v, ONE).await.expect_err("published").kind, ErrorKind::NotFound);
         assert!(pool.stagings().is_empty() && pool.find_staging(v, ONE).is_none());
         assert_eq!(pool.volume(v).expect("there").allocated_bytes, 104 * BLOCK_U64);
@@ -223,9 +241,18 @@ fn an_aborted_pass_leaves_everything_as_it_was() {
         let s = stage(&pool, v, 50, 100, 2).await;
         let pass = begin(&pool).expect("pass");
         pass.adopt(s, v, Lba(60), Lba(120)).await.expect("adopt");
-        assert_eq!(try_put(&pool, s, 0, 5, 8).await.expect_err("too late").kind, ErrorKind::NotFound);
-        assert_eq!(pool.discard(s, Lba(0), Lba(90)).await.expect_err("too late").kind, ErrorKind::NotFound);
-        assert_eq!(pass.adopt(v, s, Lba(0), Lba(9)).await.map_err(|e| e.kind), Err(ErrorKind::Invalid));
+        assert_eq!(
+            try_put(&pool, s, 0, 5, 8).await.expect_err("too late").kind,
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            pool.discard(s, Lba(0), Lba(90)).await.expect_err("too late").kind,
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            pass.adopt(v, s, Lba(0), Lba(9)).await.map_err(|e| e.kind),
+            Err(ErrorKind::Invalid)
+        );
         drop(pass.abort().await);
         assert_eq!(content(&pool, v, 200).await, [(1, 100), (0, 100)]);
         assert_eq!(content(&pool, s, 200).await, [(0, 50), (2, 100), (0, 50)]);
@@ -274,12 +301,18 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
             let pool = open(&rt, files).await;
             let published = pool.published() == ONE;
             if published {
-                assert_eq!(content(&pool, v, 1100).await, [(1, 50), (2, 250), (3, 100), (2, 300), (0, 400)]);
+                assert_eq!(
+                    content(&pool, v, 1100).await,
+                    [(1, 50), (2, 250), (3, 100), (2, 300), (0, 400)]
+                );
                 assert!(pool.stagings().is_empty());
             } else {
                 assert_eq!(content(&pool, v, 1100).await, [(1, 100), (0, 1000)]);
                 let s = pool.find_staging(v, ONE).expect("it was committed");
-                assert_eq!(content(&pool, s, 1100).await, [(0, 50), (2, 250), (3, 100), (2, 650), (0, 50)]);
+                assert_eq!(
+                    content(&pool, s, 1100).await,
+                    [(0, 50), (2, 250), (3, 100), (2, 650), (0, 50)]
+                );
             }
             pool.close().await.expect("close");
             published
@@ -309,7 +342,10 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
         assert!(pool.find_staging(v, ONE).is_none());
         pool.link_journal(pool::Link::None);
         let pass = begin(&pool).expect("pass");
-        assert_eq!(pass.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+        assert_eq!(
+            pass.adopt(s, v, Lba(0), Lba(120)).await.map_err(|e| e.kind),
+            Err(ErrorKind::NotFound)
+        );
         pass.publish(ONE, base::Instant(0)).await.expect("publish");
         assert_eq!(content(&pool, v, 130).await, [(1, 50), (2, 70), (0, 10)]);
         pool.close().await.expect("close");
@@ -371,7 +407,10 @@ fn a_deleted_volume_takes_its_staging_volumes_with_it() {
             }
             pool.delete_volume(v).await.expect("delete");
             assert!(pool.stagings().is_empty());
-            assert_eq!(pool.staging(v, Epoch(2)).await.expect_err("gone").kind, ErrorKind::NotFound);
+            assert_eq!(
+                pool.staging(v, Epoch(2)).await.expect_err("gone").kind,
+                ErrorKind::NotFound
+            );
             let late = pass.adopt(s, v, Lba(120), Lba(150)).await;
             assert_eq!(late.map_err(|e| e.kind), Err(ErrorKind::NotFound));
             rest(&rt, &pool).await;
@@ -437,7 +476,11 @@ fn nobody_sees_them_and_the_table_keeps_room_for_volumes() {
         let s = stage(&pool, v, 50, 3, 2).await;
         assert_eq!(pool.staging(v, ONE).await.expect("the same"), s);
         assert_eq!(pool.volumes().len(), 1);
-        assert!(pool.find_volume("").is_none() && pool.volume(s).is_none() && pool.volume_size(s).is_none());
+        assert!(
+            pool.find_volume("").is_none()
+                && pool.volume(s).is_none()
+                && pool.volume_size(s).is_none()
+        );
         assert_eq!(pool.delete_volume(s).await.expect_err("not so").kind, ErrorKind::NotFound);
         assert_eq!(pool.staging(s, ONE).await.expect_err("not so").kind, ErrorKind::NotFound);
         let crcs = pool.checksums(s, Lba(49), 5).await.expect("checksums");

@@ -9,29 +9,12 @@ use rt::sync::{Event, OneShotSender, oneshot};
 use rt::{Completion, FileId, Op, Payload, Rt};
 use smallvec::SmallVec;
 
+use crate::limits::Limits;
 use crate::share::Share;
 use crate::stats::{Class, DeviceStats};
 
-/// What a device can take.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests in flight.
-    pub depth: usize,
-    /// Requests are merged up to this many bytes; a single one may be larger.
-    pub max_request_bytes: usize,
-    /// Requests are merged up to this many pieces.
-    pub max_segments: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { depth: 128, max_request_bytes: 1 << 20, max_segments: 256 }
-    }
-}
-
-/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied before what
-/// was copied is used: more would push it out
-/// of the processor's cache again.
+/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied
+/// before what was copied is used: more would push it out of the processor's cache again.
 const MEMORY_REQUEST_BYTES: usize = 128 << 10;
 const MEMORY_BYTES: usize = 256 << 10;
 
@@ -76,7 +59,9 @@ impl Request {
             _ => false,
         };
         let free = !self.alone && !next.alone;
-        free && same_kind && self.class == next.class && self.offset + self.len as u64 == next.offset
+        free && same_kind
+            && self.class == next.class
+            && self.offset + self.len as u64 == next.offset
     }
 }
 
@@ -117,9 +102,9 @@ impl Waiting {
 
 /// A handle on a device's queue; clones are the same queue.
 ///
-/// What somebody waits for goes first, in order of arrival. Classes that nobody waits for get the
-/// whole device when it is quiet, and a small share of it, which they always get, when it is not
-/// ([`crate::share`]).
+/// What somebody waits for goes first, in order of arrival. Classes that no client waits for get
+/// the whole device when it is quiet, and a small share of it, which they always get, when it is
+/// not ([`crate::share`]).
 #[derive(Clone)]
 pub struct Device(Rc<Inner>);
 
@@ -167,7 +152,8 @@ impl Device {
         self.0.stats.borrow().clone()
     }
 
-    /// Fills `buf` from `offset`; gives it back with the outcome. After an error its content is unspecified.
+    /// Fills `buf` from `offset`; gives it back with the outcome. After an error its content is
+    /// unspecified.
     pub async fn read(&self, class: Class, offset: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
         let len = buf.len();
         self.read_with(class, offset, len, Some(buf)).await
@@ -175,11 +161,22 @@ impl Device {
 
     /// As [`Device::read`], into a buffer of `len` bytes that is taken when the device is asked, so
     /// that what has to wait holds no memory.
-    pub async fn read_new(&self, class: Class, offset: u64, len: usize) -> (Result<(), IoError>, Buf) {
+    pub async fn read_new(
+        &self,
+        class: Class,
+        offset: u64,
+        len: usize,
+    ) -> (Result<(), IoError>, Buf) {
         self.read_with(class, offset, len, None).await
     }
 
-    async fn read_with(&self, class: Class, offset: u64, len: usize, buf: Option<Buf>) -> (Result<(), IoError>, Buf) {
+    async fn read_with(
+        &self,
+        class: Class,
+        offset: u64,
+        len: usize,
+        buf: Option<Buf>,
+    ) -> (Result<(), IoError>, Buf) {
         let (done, rx) = oneshot();
         let work = Work::Read { buf, done };
         self.plug(Request { class, offset, len, since: self.0.rt.now(), work, alone: false });
@@ -195,11 +192,22 @@ impl Device {
     }
 
     /// As [`Device::write`], and durable when it returns.
-    pub async fn write_durable(&self, class: Class, offset: u64, data: SliceList) -> Result<(), IoError> {
+    pub async fn write_durable(
+        &self,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+    ) -> Result<(), IoError> {
         self.write_with(class, offset, data, true).await
     }
 
-    async fn write_with(&self, class: Class, offset: u64, data: SliceList, fua: bool) -> Result<(), IoError> {
+    async fn write_with(
+        &self,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+        fua: bool,
+    ) -> Result<(), IoError> {
         let (done, rx) = oneshot();
         let len = data.iter().map(|s| s.len()).sum();
         let work = Work::Write { data, fua, done };
@@ -219,7 +227,8 @@ impl Device {
         c.result.map(|_| ())
     }
 
-    /// Gives up what `[offset, offset + len)` holds. Advice: `Unsupported` is no failure of the device.
+    /// Gives up what `[offset, offset + len)` holds. Advice: `Unsupported` is no failure of the
+    /// device.
     pub async fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         self.0.rt.op(Op::Discard { file: self.0.file, offset, len }).await.result.map(|_| ())
     }
@@ -259,7 +268,9 @@ impl Device {
 
     /// Starts what there is room for.
     fn dispatch(&self) {
-        while self.0.in_flight.get() < self.0.limits.depth && self.0.bytes_in_flight.get() < self.0.max_bytes {
+        while self.0.in_flight.get() < self.0.limits.depth
+            && self.0.bytes_in_flight.get() < self.0.max_bytes
+        {
             let Some(run) = self.next_run() else { return };
             let bytes: usize = run.iter().map(|r| r.len).sum();
             self.0.in_flight.set(self.0.in_flight.get() + 1);
@@ -317,8 +328,14 @@ impl Device {
     }
 
     fn start(&self, run: SmallVec<[Request; 1]>) {
-        let mut transfer =
-            Transfer { offset: run[0].offset, moved: 0, stalls: 0, len: 0, parts: SmallVec::new(), whole: None };
+        let mut transfer = Transfer {
+            offset: run[0].offset,
+            moved: 0,
+            stalls: 0,
+            len: 0,
+            parts: SmallVec::new(),
+            whole: None,
+        };
         let (mut bufs, mut data, mut durable) = (BufList::new(), SliceList::new(), false);
         let mut reading = false;
         for r in run {
@@ -336,7 +353,13 @@ impl Device {
                     Done::Write(done)
                 }
             };
-            transfer.parts.push(Part { class: r.class, len: r.len, segments, since: r.since, done });
+            transfer.parts.push(Part {
+                class: r.class,
+                len: r.len,
+                segments,
+                since: r.since,
+                done,
+            });
         }
         if reading { self.read_on(transfer, bufs) } else { self.write_on(transfer, data, durable) }
     }
@@ -350,13 +373,16 @@ impl Device {
                 Ok(n) if n as usize == transfer.len => device.finish(transfer, Ok(()), bufs),
                 Ok(0) => device.finish(transfer, Err(IoError::IO), bufs),
                 Ok(n) => device.read_rest(transfer, n as usize, bufs),
-                Err(e) if transfer.can_be_split(e) => device.split(transfer, bufs, SliceList::new()),
+                Err(e) if transfer.can_be_split(e) => {
+                    device.split(transfer, bufs, SliceList::new())
+                }
                 Err(e) => device.finish(transfer, Err(e), bufs),
             }
         });
     }
 
-    /// After a short read: reads the rest piece by piece into a buffer of its own and copies it; rare, so simple.
+    /// After a short read: reads the rest piece by piece into a buffer of its own and copies it;
+    /// rare, so simple.
     fn read_rest(&self, transfer: Transfer, got: usize, mut bufs: BufList) {
         let device = self.clone();
         self.0.rt.detach(async move {
@@ -364,13 +390,15 @@ impl Device {
             let mut stalls = 0;
             let mut outcome = Ok(());
             while at < transfer.len {
-                // Direct I/O wants an aligned start: read again from the beginning of the block that was cut.
+                // Direct I/O wants an aligned start: read again from the beginning of the block
+                // that was cut.
                 let from = at / base::BLOCK * base::BLOCK;
                 let want = (transfer.len - from).min(device.0.limits.max_request_bytes);
                 let mut bounce = BufList::new();
                 bounce.push(device.0.rt.bufs().take(want));
                 let offset = transfer.offset + from as u64;
-                let c = device.0.rt.op(Op::Read { file: device.0.file, offset, bufs: bounce }).await;
+                let c =
+                    device.0.rt.op(Op::Read { file: device.0.file, offset, bufs: bounce }).await;
                 let n = match c.result {
                     Ok(n) if from + n as usize > at => n as usize,
                     // Shorter still than before: that is no end of the file.
@@ -392,7 +420,9 @@ impl Device {
                 at = from + n;
             }
             match outcome {
-                Err(e) if transfer.can_be_split(e) => device.split(transfer, bufs, SliceList::new()),
+                Err(e) if transfer.can_be_split(e) => {
+                    device.split(transfer, bufs, SliceList::new())
+                }
                 outcome => device.finish(transfer, outcome, bufs),
             }
         });
@@ -401,42 +431,48 @@ impl Device {
     fn write_on(&self, mut transfer: Transfer, data: SliceList, fua: bool) {
         let device = self.clone();
         let offset = transfer.offset + transfer.moved as u64;
-        self.0.rt.submit(Op::Write { file: self.0.file, offset, data, fua }, move |c: Completion| {
-            let data = match c.payload {
-                Payload::Data(d) => d,
-                other => panic!("a write completed with {other:?}"),
-            };
-            match c.result {
-                Ok(n) if transfer.moved + n as usize == transfer.len => device.finish(transfer, Ok(()), BufList::new()),
-                Ok(0) => device.finish(transfer, Err(IoError::IO), BufList::new()),
-                Ok(n) => {
-                    // Again from the start of the block that was cut, for direct I/O's sake.
-                    let keep = (transfer.moved + n as usize) / base::BLOCK * base::BLOCK;
-                    if keep == transfer.moved {
-                        transfer.stalls += 1;
-                        if transfer.stalls > MAX_STALLS {
-                            return device.finish(transfer, Err(IoError::IO), BufList::new());
+        self.0.rt.submit(
+            Op::Write { file: self.0.file, offset, data, fua },
+            move |c: Completion| {
+                let data = match c.payload {
+                    Payload::Data(d) => d,
+                    other => panic!("a write completed with {other:?}"),
+                };
+                match c.result {
+                    Ok(n) if transfer.moved + n as usize == transfer.len => {
+                        device.finish(transfer, Ok(()), BufList::new())
+                    }
+                    Ok(0) => device.finish(transfer, Err(IoError::IO), BufList::new()),
+                    Ok(n) => {
+                        // Again from the start of the block that was cut, for direct I/O's sake.
+                        let keep = (transfer.moved + n as usize) / base::BLOCK * base::BLOCK;
+                        if keep == transfer.moved {
+                            transfer.stalls += 1;
+                            if transfer.stalls > MAX_STALLS {
+                                return device.finish(transfer, Err(IoError::IO), BufList::new());
+                            }
                         }
+                        let rest = tail(&data, keep - transfer.moved);
+                        transfer.moved = keep;
+                        if transfer.parts.len() > 1 {
+                            transfer.whole.get_or_insert(data);
+                        }
+                        device.write_on(transfer, rest, fua);
                     }
-                    let rest = tail(&data, keep - transfer.moved);
-                    transfer.moved = keep;
-                    if transfer.parts.len() > 1 {
-                        transfer.whole.get_or_insert(data);
+                    // What was to be durable is not tried again: the caller has to know that the
+                    // device could not do it.
+                    Err(e) if !fua && transfer.can_be_split(e) => {
+                        let data = transfer.whole.take().unwrap_or(data);
+                        device.split(transfer, BufList::new(), data);
                     }
-                    device.write_on(transfer, rest, fua);
+                    Err(e) => device.finish(transfer, Err(e), BufList::new()),
                 }
-                // What was to be durable is not tried again: whoever asked has to know that the device could not do it.
-                Err(e) if !fua && transfer.can_be_split(e) => {
-                    let data = transfer.whole.take().unwrap_or(data);
-                    device.split(transfer, BufList::new(), data);
-                }
-                Err(e) => device.finish(transfer, Err(e), BufList::new()),
-            }
-        });
+            },
+        );
     }
 
     /// Puts the parts of a request that failed back in front of what waits, each to be tried alone:
-    /// which of them is bad nobody knows, and the others are
+    /// which of them is bad is not known, and the others are
     /// not to fail with it.
     fn split(&self, transfer: Transfer, bufs: BufList, data: SliceList) {
         self.count_ended(&transfer);
@@ -446,7 +482,9 @@ impl Device {
         for Part { class, len, segments, since, done } in transfer.parts {
             let work = match done {
                 Done::Read(done) => Work::Read { buf: bufs.next(), done },
-                Done::Write(done) => Work::Write { data: data.by_ref().take(segments).collect(), fua: false, done },
+                Done::Write(done) => {
+                    Work::Write { data: data.by_ref().take(segments).collect(), fua: false, done }
+                }
             };
             requests.push(Request { class, offset, len, since, work, alone: true });
             offset += len as u64;

@@ -1,9 +1,9 @@
 //! What the background may have in flight on a device: a pure rule, without time.
 //!
-//! While the device works for somebody who waits, the background has up to [`LEAST`] requests of at
-//! most [`LEAST_BYTES`] in flight: enough to go on at a good part of the speed of a fast device, and
-//! few enough that a request behind them waits for a fraction of a millisecond. It has the whole
-//! device when [`QUIET`] of its own requests in a row began and ended with nobody else there.
+//! While the device works for those who wait, the background has up to [`LEAST`] requests of at
+//! most [`LEAST_BYTES`] in flight: enough to go on at a good part of the speed of a fast device,
+//! and few enough that a request behind them waits for a fraction of a millisecond. It has the
+//! whole device when [`QUIET`] of its own requests in a row began and ended with no other there.
 //!
 //! Who owns the device may say that the background has time. Then it has one request in flight, and
 //! while others are, that one begins after [`OVERTAKEN`] of them have. So it costs them a ninth of
@@ -100,7 +100,10 @@ mod tests {
         assert_eq!(share.next_bytes(false), None, "it is not quiet yet");
         for _ in 0..QUIET {
             share.end(Class::WriteBack);
-            assert_eq!(share.next_bytes(false), if share.alone < QUIET { Some(LEAST_BYTES) } else { Some(usize::MAX) });
+            assert_eq!(
+                share.next_bytes(false),
+                if share.alone < QUIET { Some(LEAST_BYTES) } else { Some(usize::MAX) }
+            );
             share.begin(Class::WriteBack, true);
         }
         share.begin(Class::Commit, true);
@@ -120,7 +123,7 @@ mod tests {
             assert_eq!(share.next_bytes(false), None);
             share.end(Class::WriteBack);
         }
-        // Nobody else is there: it need not wait for them, and has the device in the end.
+        // No other is there: it need not wait for them, and has the device in the end.
         (0..3 * OVERTAKEN).for_each(|_| share.end(Class::Foreground));
         for _ in 0..QUIET {
             assert_eq!(share.next_bytes(false), Some(LEAST_BYTES));
@@ -150,7 +153,7 @@ mod tests {
         share.begin(Class::Promotion, true);
         (0..OVERTAKEN).for_each(|_| share.begin(Class::Foreground, true));
         assert_eq!(share.next_bytes(true), None, "its least is in flight");
-        // Nobody was overtaken while nothing of the background waited.
+        // None was overtaken while nothing of the background waited.
         let mut share = Share::default();
         (0..99).for_each(|_| share.begin(Class::Foreground, false));
         assert_eq!(share.next_bytes(true), None);

@@ -22,7 +22,7 @@ impl Class {
     pub const ALL: [Class; 5] =
         [Class::Foreground, Class::Commit, Class::WriteBack, Class::Promotion, Class::Collection];
 
-    /// Nobody waits for it: it gives way to the other classes ([`crate::Device`]).
+    /// No client waits for it: it gives way to the other classes ([`crate::Device`]).
     pub fn is_background(self) -> bool {
         matches!(self, Class::WriteBack | Class::Promotion | Class::Collection)
     }

@@ -26,8 +26,12 @@ struct Noting {
 impl Backend for Noting {
     fn submit(&mut self, id: OpId, op: Op) {
         let (write, offset, len, payload) = match op {
-            Op::Read { offset, bufs, .. } => (false, offset, bufs.iter().map(|b| b.len()).sum(), Payload::Bufs(bufs)),
-            Op::Write { offset, data, .. } => (true, offset, data.iter().map(|s| s.len()).sum(), Payload::Data(data)),
+            Op::Read { offset, bufs, .. } => {
+                (false, offset, bufs.iter().map(|b| b.len()).sum(), Payload::Bufs(bufs))
+            }
+            Op::Write { offset, data, .. } => {
+                (true, offset, data.iter().map(|s| s.len()).sum(), Payload::Data(data))
+            }
             other => panic!("{other:?}"),
         };
         self.asked.borrow_mut().push((write, offset, len));
@@ -50,7 +54,12 @@ type Asked = Rc<RefCell<Vec<(bool, u64, usize)>>>;
 
 fn noting() -> (Rt, Asked, Rc<RefCell<usize>>) {
     let (asked, most) = (Asked::default(), Rc::default());
-    let backend = Noting { asked: asked.clone(), most: Rc::clone(&most), pending: Vec::new(), now: Instant(0) };
+    let backend = Noting {
+        asked: asked.clone(),
+        most: Rc::clone(&most),
+        pending: Vec::new(),
+        now: Instant(0),
+    };
     (Rt::new(Box::new(backend), Order::Fifo, 64), asked, most)
 }
 
@@ -62,21 +71,30 @@ fn neighbours_submitted_together_become_one_request() {
     let r = rt.clone();
     let d = device.clone();
     rt.block_on(async move {
-        // Blocks 0 to 5 backwards, one far away, and a read in between that must not be merged with writes.
+        // Blocks 0 to 5 backwards, one far away, and a read in between that must not be merged with
+        // writes.
         let mut tasks = Vec::new();
         for i in (0..6u64).rev().chain([100]) {
             let (d, data) = (d.clone(), block(r.bufs(), i as u8, 1));
-            tasks.push(r.spawn(async move { d.write(Class::Foreground, i * BLOCK as u64, data).await }));
+            tasks.push(
+                r.spawn(async move { d.write(Class::Foreground, i * BLOCK as u64, data).await }),
+            );
         }
         let (d2, buf) = (d.clone(), r.bufs().take(BLOCK));
-        let read = r.spawn(async move { d2.read(Class::Foreground, 6 * BLOCK as u64, buf).await.0 });
+        let read =
+            r.spawn(async move { d2.read(Class::Foreground, 6 * BLOCK as u64, buf).await.0 });
         for t in tasks {
             assert_eq!(t.await, Some(Ok(())));
         }
         assert_eq!(read.await, Some(Ok(())));
     });
     let b = BLOCK as u64;
-    let want = [(true, 0, 4 * BLOCK), (true, 4 * b, 2 * BLOCK), (false, 6 * b, BLOCK), (true, 100 * b, BLOCK)];
+    let want = [
+        (true, 0, 4 * BLOCK),
+        (true, 4 * b, 2 * BLOCK),
+        (false, 6 * b, BLOCK),
+        (true, 100 * b, BLOCK),
+    ];
     assert_eq!(*asked.borrow(), want);
     assert_eq!(device.stats().of(Class::Foreground).merged, 4);
     assert_eq!(device.stats().of(Class::Foreground).write.count, 7);
@@ -125,8 +143,12 @@ fn short_transfers_are_finished() {
                     let offset = i * 16 * BLOCK as u64;
                     r.clone().spawn(async move {
                         let fill = i as u8 + 1;
-                        assert_eq!(d.write(Class::Foreground, offset, block(r.bufs(), fill, blocks)).await, Ok(()));
-                        let (outcome, buf) = d.read(Class::Foreground, offset, r.bufs().take(blocks * BLOCK)).await;
+                        assert_eq!(
+                            d.write(Class::Foreground, offset, block(r.bufs(), fill, blocks)).await,
+                            Ok(())
+                        );
+                        let (outcome, buf) =
+                            d.read(Class::Foreground, offset, r.bufs().take(blocks * BLOCK)).await;
                         assert_eq!(outcome, Ok(()));
                         assert!(buf.iter().all(|&b| b == fill), "seed {seed} request {i}");
                     })
@@ -176,7 +198,10 @@ fn a_bad_block_takes_no_neighbour_with_it() {
     rt.block_on(async move {
         let at = |i: u64| i * BLOCK as u64;
         for i in 0..16 {
-            assert_eq!(device.write(Class::Foreground, at(i), block(r.bufs(), i as u8, 1)).await, Ok(()));
+            assert_eq!(
+                device.write(Class::Foreground, at(i), block(r.bufs(), i as u8, 1)).await,
+                Ok(())
+            );
         }
         assert!(w.inject(disk, Fault::ReadError { offset: at(5), len: 512 }));
         let reads: Vec<_> = (0..16)
@@ -223,7 +248,11 @@ fn merged_writes_fail_one_by_one_and_durable_ones_together() {
                     let (d, data) = (device.clone(), block(r.bufs(), i as u8 + 1, 2));
                     r.spawn(async move {
                         let class = Class::Commit;
-                        if fua { d.write_durable(class, at(i), data).await } else { d.write(class, at(i), data).await }
+                        if fua {
+                            d.write_durable(class, at(i), data).await
+                        } else {
+                            d.write(class, at(i), data).await
+                        }
                     })
                 })
                 .collect();
@@ -266,7 +295,8 @@ fn the_background_has_a_small_share_while_somebody_waits() {
         }
     });
     let asked = asked.borrow();
-    let is_urgent: Vec<bool> = asked.iter().map(|&(_, offset, _)| offset >= 2000 * BLOCK as u64).collect();
+    let is_urgent: Vec<bool> =
+        asked.iter().map(|&(_, offset, _)| offset >= 2000 * BLOCK as u64).collect();
     let last_urgent = is_urgent.iter().rposition(|&urgent| urgent).unwrap();
     let before = is_urgent[..last_urgent].iter().filter(|&&urgent| !urgent).count();
     assert_eq!((asked.len(), *most.borrow()), (128, 8));

@@ -52,7 +52,11 @@ fn size(env: &Env, sector: u64) -> u64 {
         return env.settings.volume_bytes;
     }
     let blocks = 1 + env.below(env.settings.volume_bytes / 4096);
-    if env.one_in(3) { (blocks * 4096 / sector).saturating_sub(env.below(7)).max(1) * sector } else { blocks * 4096 }
+    if env.one_in(3) {
+        (blocks * 4096 / sector).saturating_sub(env.below(7)).max(1) * sector
+    } else {
+        blocks * 4096
+    }
 }
 
 async fn create(boot: &Rc<Boot>, name: &str) {

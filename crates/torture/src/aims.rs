@@ -16,7 +16,8 @@ use base::{Duration, Prng};
 
 use crate::failures::Failures;
 use crate::settings::{
-    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, a_cache, one_of,
+    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, a_cache,
+    one_of,
 };
 
 /// The class of fault.
@@ -58,7 +59,7 @@ impl Aim {
     }
 }
 
-/// Nothing befalls the devices, and nothing changes but what is drawn here.
+/// Nothing happens to the devices, and nothing changes but what is drawn here.
 fn plain(s: &mut Settings) {
     s.failures = Failures::default();
     s.damage = Damage::None;
@@ -71,7 +72,7 @@ fn plain(s: &mut Settings) {
     s.boots.truncate(1);
 }
 
-/// A small cache that nothing befalls.
+/// A small cache without faults.
 fn calm(r: &mut Prng) -> CachePlan {
     let mut plan = a_cache(r, &mut Prng::new(0));
     plan.journal_bytes = 1 << 20;

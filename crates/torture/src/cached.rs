@@ -1,7 +1,8 @@
 //! The cache of a run: it is attached, opened, closed, detached, and lost.
 //!
-//! A cache that is lost was there when the boot before ended, however it ended. The pool is opened without it, the model is set back to the cut that the
-//! pool says it holds, and everything is compared; then the story goes on from there, with a new cache or without one.
+//! A cache that is lost was there when the boot before ended, however it ended. The pool is opened
+//! without it, the model is set back to the cut that the pool says it holds, and everything is
+//! compared; then the story goes on from there, with a new cache or without one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -52,15 +53,22 @@ pub(crate) fn perhaps_lose(env: &Env, attachment: &Cell<Attachment>) {
     if struck || plan.lost > 0 && env.one_in(plan.lost) {
         env.note("the cache is lost");
         env.count("caches lost", 1);
-        env.count("caches lost in the middle of an attach or a detach", u64::from(lost == Attachment::PerhapsLost));
+        env.count(
+            "caches lost in the middle of an attach or a detach",
+            u64::from(lost == Attachment::PerhapsLost),
+        );
         attachment.set(lost);
     }
 }
 
-/// Between two boots: a cache's device that had died answers again. What was flushed is there, and nobody may see any more that something befell it.
+/// Between two boots: a cache's device that had died answers again. What was flushed is there, and
+/// it may not show any more that something happened to it.
 pub(crate) fn perhaps_return(env: &Env, devices: &Devices, attachment: &Cell<Attachment>) {
     let Some(plan) = &env.settings.cache else { return };
-    let (Some(file), Attachment::Attached | Attachment::Lost) = (devices.cache(), attachment.get()) else { return };
+    let (Some(file), Attachment::Attached | Attachment::Lost) = (devices.cache(), attachment.get())
+    else {
+        return;
+    };
     if plan.damage != CacheDamage::Dies || !env.cache_struck.get() || env.one_in(3) {
         return;
     }
@@ -75,7 +83,8 @@ pub(crate) fn perhaps_return(env: &Env, devices: &Devices, attachment: &Cell<Att
 /// Why the program ends itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
-    /// The pool is beyond repair, which may be beyond the budget; or nobody can say any more what it should hold.
+    /// The pool is beyond repair, which may be beyond the budget; or it cannot be said any more
+    /// what it should hold.
     Refused,
     /// The cache's device was struck, and is of no use: the story goes on without it.
     CacheFailed,
@@ -117,7 +126,8 @@ pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
     env.note("the cache is given up");
 }
 
-/// Opens the pool's cache; goes on without one that is lost; attaches one to a pool that has none, or not.
+/// Opens the pool's cache; goes on without one that is lost; attaches one to a pool that has none,
+/// or not.
 pub(crate) async fn open(
     env: &Rc<Env>,
     rt: &Rt,
@@ -130,11 +140,15 @@ pub(crate) async fn open(
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
         // It held nothing that the pool lacked when its device failed.
-        (_, false) if env.cache_struck.get() || env.cache_returned.get() || env.device_failed.get() => {
+        (_, false)
+            if env.cache_struck.get() || env.cache_returned.get() || env.device_failed.get() =>
+        {
             env.count("caches that failed and were not missed", 1);
             gone(env, attachment);
         }
-        (Attachment::Attached | Attachment::Lost, false) => env.fail("the pool does not know its cache any more"),
+        (Attachment::Attached | Attachment::Lost, false) => {
+            env.fail("the pool does not know its cache any more")
+        }
         (Attachment::None, true) => env.fail("the pool names a cache that was detached"),
         (Attachment::SetBack, _) | (Attachment::Lost | Attachment::PerhapsLost, true) => {
             forget(env, rt, pool, devices, attachment).await?;
@@ -167,7 +181,9 @@ pub(crate) async fn open(
     env.count("opens of a cache whose clean keys did not count", u64::from(pool.clean_void()));
     let cache = match Cache::open(rt, file, pool, plan.settings.clone()).await {
         Ok(cache) => cache,
-        Err(e) if !env.failures_allowed() => env.fail(format!("opening the cache: {:?}: {e}", e.kind)),
+        Err(e) if !env.failures_allowed() => {
+            env.fail(format!("opening the cache: {:?}: {e}", e.kind))
+        }
         Err(e) => {
             let over = judge(env, "opening the cache", Err(e)).err().unwrap_or(Over::Refused);
             if over == Over::CacheFailed {
@@ -217,17 +233,21 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `max_lag`, and what two rounds in a row (a write may have missed the cut of the one that is under way) may take while the pool's devices are idle, in nanoseconds.
+/// `max_lag`, and what two passes in a row (a write may have missed the cut of the one that is
+/// under way) may take while the pool's devices are idle, in nanoseconds.
 pub(crate) fn allowed_lag(plan: &CachePlan) -> u64 {
-    /// Neither is paced to take less than a tenth of a second, and what is due is looked for as often.
-    const ROUNDS: Duration = Duration::from_millis(500);
+    /// Neither is paced to take less than a tenth of a second, and what is due is looked for as
+    /// often.
+    const PASSES: Duration = Duration::from_millis(500);
     let size = plan.disk.size_bytes;
     // At the most that is allowed, all that the cache can hold.
     let paced = Duration::from_secs_f64(size as f64 / plan.settings.writeback.max as f64);
-    // Each of its blocks may be read alone, some at a time; leaves of the index, the journal and flushes come one after the other.
-    let (read, write, flush) = (plan.disk.read_latency.1, plan.disk.write_latency.1, plan.disk.flush_latency.1);
+    // Each of its blocks may be read alone, some at a time; leaves of the index, the journal and
+    // flushes come one after the other.
+    let (read, write, flush) =
+        (plan.disk.read_latency.1, plan.disk.write_latency.1, plan.disk.flush_latency.1);
     let device = read * (size / BLOCK_U64 / 16) as u32 + (read + write + flush) * 100;
-    nanos(plan.settings.max_lag + ROUNDS + (paced + device) * 2)
+    nanos(plan.settings.max_lag + PASSES + (paced + device) * 2)
 }
 
 /// The pool has no cache, and needs none.
@@ -236,7 +256,8 @@ fn gone(env: &Env, attachment: &Cell<Attachment>) {
     attachment.set(Attachment::None);
 }
 
-/// The pool goes on alone, as it was when its last cut was taken. All of it is compared before anything else.
+/// The pool goes on alone, as it was when its last cut was taken. All of it is compared before
+/// anything else.
 async fn forget(
     env: &Rc<Env>,
     rt: &Rt,
@@ -246,7 +267,7 @@ async fn forget(
 ) -> Result<(), Over> {
     if attachment.get() != Attachment::SetBack {
         if env.cache_lost_blocks.get() {
-            // Those blocks are in no cut; the others are, and nobody knows any more which is which.
+            // Those blocks are in no cut; the others are, and which is which is not known any more.
             env.count("runs that ended over dirty blocks lost", 1);
             return Err(Over::Refused);
         }
@@ -273,13 +294,19 @@ async fn forget(
 }
 
 /// The cache is closed, or detached.
-pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachment>) -> Result<(), Over> {
+pub(crate) async fn close(
+    boot: &Boot,
+    cache: &Cache,
+    attachment: &Cell<Attachment>,
+) -> Result<(), Over> {
     let env = &boot.env;
-    let detach = env.settings.cache.as_ref().is_some_and(|plan| plan.detach > 0 && env.one_in(plan.detach));
+    let detach =
+        env.settings.cache.as_ref().is_some_and(|plan| plan.detach > 0 && env.one_in(plan.detach));
     if !detach {
         let outcome = cache.close().await;
         env.model.borrow_mut().look();
-        return judge(env, "closing the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment));
+        return judge(env, "closing the cache", outcome)
+            .inspect_err(|_| give_up_if_struck(env, attachment));
     }
     attachment.set(Attachment::Detaching);
     let from = env.model.borrow_mut().begin_flush();
@@ -292,7 +319,8 @@ pub(crate) async fn close(boot: &Boot, cache: &Cache, attachment: &Cell<Attachme
         env.model.borrow_mut().look();
         env.cache_lost_blocks.set(env.cache_lost_blocks.get() || cache.status().lost > 0);
     }
-    judge(env, "detaching the cache", outcome).inspect_err(|_| give_up_if_struck(env, attachment))?;
+    judge(env, "detaching the cache", outcome)
+        .inspect_err(|_| give_up_if_struck(env, attachment))?;
     env.note("the cache is detached");
     env.count("caches detached", 1);
     env.model.borrow_mut().end_commit(from);
@@ -310,10 +338,37 @@ pub(crate) fn count(s: &CacheStatus, c: &mut Coverage) {
     c.add("cache: bad dirty blocks met", s.lost);
     c.add("cache: checkpoints", s.index.checkpoints);
     c.add("cache: group commits", s.journal.commits);
-    c.add("cache: rounds published", s.writeback.round);
+    c.add("cache: passes published", s.writeback.passes);
     c.add("cache: records replayed", s.replay.records);
     c.add("cache: blocks that had not arrived", s.replay.dropped_blocks);
     c.add("cache: boots that ended with dirty blocks", u64::from(s.dirty_bytes > 0));
     c.add("cache: boots that ended with several cuts", u64::from(s.writeback.sealed_cuts > 1));
-    c.add("cache: boots that ended more than half dirty", u64::from(s.dirty_bytes * 2 > s.size_bytes));
+    c.add(
+        "cache: boots that ended more than half dirty",
+        u64::from(s.dirty_bytes * 2 > s.size_bytes),
+    );
+}
+
+/// Collections of a boot: more would cost time, and find nothing more.
+const MOST_COLLECTIONS: u64 = 400;
+
+/// The cache collects all the time.
+pub(crate) async fn collect(boot: Rc<Boot>) {
+    let env = &boot.env;
+    let mut asked = 0;
+    while !env.stopping.get() && asked < MOST_COLLECTIONS {
+        if env.resting.get() {
+            boot.rt.sleep(Duration::from_millis(10)).await;
+            continue;
+        }
+        asked += 1;
+        if let Some(cache) = boot.volumes.cache()
+            && let Err(e) = cache.collect().await
+            && !env.errors_allowed()
+        {
+            env.fail(format!("collecting: {:?}: {e}", e.kind));
+        }
+        env.count("cache: collections asked for", 1);
+        boot.rt.sleep(Duration::from_micros(1 + env.below(20_000))).await;
+    }
 }

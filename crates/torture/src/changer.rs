@@ -1,5 +1,5 @@
-//! What is in front of the pool changes under load: modes of volumes, a cache is attached or detached. What is promised of that stands in the model
-//! (`model/cuts.rs`).
+//! What is in front of the pool changes under load: modes of volumes, a cache is attached or
+//! detached. What is promised of that stands in the model (`model/cuts.rs`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,8 @@ use crate::cached::{self, Attachment};
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 
-const MODES: [CacheMode; 4] = [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None];
+const MODES: [CacheMode; 4] =
+    [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None];
 
 /// One change after the other, until the boot ends.
 pub(crate) struct Changer {
@@ -22,14 +23,20 @@ pub(crate) struct Changer {
 }
 
 impl Changer {
-    pub fn new(boot: &Rc<Boot>, devices: &Rc<Devices>, attachment: &Rc<Cell<Attachment>>) -> Changer {
+    pub fn new(
+        boot: &Rc<Boot>,
+        devices: &Rc<Devices>,
+        attachment: &Rc<Cell<Attachment>>,
+    ) -> Changer {
         Changer { boot: boot.clone(), devices: devices.clone(), attachment: attachment.clone() }
     }
 
     pub async fn work(self) {
         let env = self.boot.env.clone();
         let plan = env.settings.changes;
-        let next = |every: u64| if every == 0 { u64::MAX } else { env.answered.get() + env.below(2 * every) };
+        let next = |every: u64| {
+            if every == 0 { u64::MAX } else { env.answered.get() + env.below(2 * every) }
+        };
         let (mut mode, mut cache) = (next(plan.mode), next(plan.cache));
         while !env.stopping.get() {
             let now = env.answered.get();
@@ -70,7 +77,9 @@ impl Changer {
     async fn attach_or_detach(&self) {
         if self.boot.volumes.cache().is_some() {
             self.detach().await;
-        } else if self.boot.volumes.pool().cache_uuid().is_none() && self.attachment.get() == Attachment::None {
+        } else if self.boot.volumes.pool().cache_uuid().is_none()
+            && self.attachment.get() == Attachment::None
+        {
             self.attach().await;
         }
     }
@@ -96,7 +105,9 @@ impl Changer {
                 }
                 Err(e) => self.undo(cache.detach().await, e),
             },
-            Err(e) if pool.cache_uuid() == Some(uuid) => self.undo(pool.set_cache_uuid(None).await, e),
+            Err(e) if pool.cache_uuid() == Some(uuid) => {
+                self.undo(pool.set_cache_uuid(None).await, e)
+            }
             Err(e) => Err(e),
         };
         judge(env, "attaching a cache", self.ends(op, outcome));
@@ -145,7 +156,9 @@ impl Changer {
     }
 
     fn ends(&self, op: u64, outcome: Result<(), PoolError>) -> Result<(), PoolError> {
-        let how = outcome.as_ref().map_or_else(|e| format!("failed: {:?}: {e}", e.kind), |()| "done".to_owned());
+        let how = outcome
+            .as_ref()
+            .map_or_else(|e| format!("failed: {:?}: {e}", e.kind), |()| "done".to_owned());
         self.boot.env.note(format!("op {op}: {how}"));
         self.boot.env.ends(op, how);
         outcome

@@ -17,7 +17,8 @@ use crate::model::Kind;
 const A_MOMENT_NS: u64 = 1_000_000_000;
 const SECTOR_U64: u64 = SECTOR as u64;
 /// Requests of the mix, in the order of its weights.
-const NAMES: [&str; 9] = ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"];
+const NAMES: [&str; 9] =
+    ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"];
 
 /// A client: some workers that share connections.
 pub(crate) struct Client {
@@ -45,7 +46,12 @@ struct Context {
 
 impl Client {
     pub fn new(boot: &Rc<Boot>, nbd: bool) -> Rc<Client> {
-        Rc::new(Client { boot: boot.clone(), nbd, connections: RefCell::default(), connecting: Semaphore::new(1) })
+        Rc::new(Client {
+            boot: boot.clone(),
+            nbd,
+            connections: RefCell::default(),
+            connecting: Semaphore::new(1),
+        })
     }
 
     /// A worker: one request after the other until the boot ends.
@@ -135,7 +141,9 @@ impl Client {
         let env = &self.boot.env;
         let Some((size, sector, resizes, resizing)) = ({
             let model = env.model.borrow();
-            model.volume(id).map(|v| (v.sizes().0, u64::from(v.sector), v.resizes, v.resizing.is_some()))
+            model
+                .volume(id)
+                .map(|v| (v.sizes().0, u64::from(v.sector), v.resizes, v.resizing.is_some()))
         }) else {
             return;
         };
@@ -147,7 +155,8 @@ impl Client {
         }
         let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
         let began = env.world.now().0;
-        let context = Context { volume: id, began, size, resizes, offset, end: offset + len, what, takes };
+        let context =
+            Context { volume: id, began, size, resizes, offset, end: offset + len, what, takes };
         match what {
             "read" => self.read(context, front, offset, len).await,
             "flush" => self.flush(context, front).await,
@@ -181,7 +190,8 @@ impl Client {
             _ => 16 * BLOCK_U64,
         };
         // A range of more than this in zeros to be written would fill the pool and take ages.
-        let longest = if what == "zeroes" && size > 1 << 30 { longest.min(64 * BLOCK_U64) } else { longest };
+        let longest =
+            if what == "zeroes" && size > 1 << 30 { longest.min(64 * BLOCK_U64) } else { longest };
         let slots = (size / align).max(1);
         let at = if env.below(16) < env.settings.hot {
             // A few hot places, 16 blocks each.
@@ -224,7 +234,9 @@ impl Client {
                 run(rt, async move { front.write(offset, data.freeze(), fua).await }).await
             }
             Kind::Discard => run(rt, async move { front.discard(offset, len, fua).await }).await,
-            Kind::Zeroes { allocate } => run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await,
+            Kind::Zeroes { allocate } => {
+                run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await
+            }
         };
         let closed = outcome.as_ref().is_err_and(|e| e.why == Why::Closed);
         self.tell(op, &outcome, fua);
@@ -308,21 +320,25 @@ impl Client {
         }
     }
 
-    /// A request behind the end must be refused. While the size changes it cannot be said where that is.
+    /// A request behind the end must be refused. While the size changes it cannot be said where
+    /// that is.
     async fn outside(&self, context: Context, front: Front, size: u64, sector: u64) {
         let env = &self.boot.env;
         let most = env.model.borrow().volume(context.volume).map_or(0, |v| v.sizes().1);
         let offset = if env.one_in(2) { most } else { most.saturating_sub(sector) };
-        let outcome = run(&self.boot.rt, async move { front.read(offset, 2 * sector).await.map(|_| ()) }).await;
+        let outcome =
+            run(&self.boot.rt, async move { front.read(offset, 2 * sector).await.map(|_| ()) })
+                .await;
         env.count("outside", 1);
         let (now, resizes) = {
             let model = env.model.borrow();
             model.volume(context.volume).map_or((0, 0), |v| (v.sizes().1, v.resizes))
         };
         match outcome {
-            Ok(()) if resizes == context.resizes && now == size => {
-                env.fail(format!("a read of {} bytes at {offset} of a volume of {size} bytes was answered", 2 * sector))
-            }
+            Ok(()) if resizes == context.resizes && now == size => env.fail(format!(
+                "a read of {} bytes at {offset} of a volume of {size} bytes was answered",
+                2 * sector
+            )),
             Ok(()) => {}
             Err(e) => self.judge(&Context { end: u64::MAX, ..context }, &e),
         }
@@ -335,7 +351,8 @@ impl Client {
             let model = env.model.borrow();
             model.volume(context.volume).map_or((0, 0, true), |v| (v.sizes().0, v.resizes, v.dying))
         };
-        let outside = context.end > size.min(context.size) && (context.end == u64::MAX || resizes != context.resizes);
+        let outside = context.end > size.min(context.size)
+            && (context.end == u64::MAX || resizes != context.resizes);
         let allowed = match e.why {
             Why::Closed => env.settings.vanish > 0,
             Why::Gone => dying,
@@ -351,7 +368,11 @@ impl Client {
             Why::Io => {
                 env.count("requests failed", 1);
                 match context.what {
-                    "read" => env.may_be_unreadable(context.volume, context.offset, context.end - context.offset),
+                    "read" => env.may_be_unreadable(
+                        context.volume,
+                        context.offset,
+                        context.end - context.offset,
+                    ),
                     _ => env.errors_allowed(),
                 }
             }
@@ -367,19 +388,25 @@ impl Client {
         }
     }
 
-    /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its time.
+    /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its
+    /// time.
     fn is_full(&self) -> bool {
         let env = &self.boot.env;
         let now = env.world.now().0;
         let status = self.boot.volumes.pool().status().pool;
         let free = status.capacity_bytes.saturating_sub(status.used_bytes);
-        // In front of it space is promised: for what is dirty, for every request under way, and for the nodes that they change.
+        // In front of it space is promised: for what is dirty, for every request under way, and for
+        // the nodes that they change.
         let promised = self.boot.volumes.cache().map_or(0, |c| {
             let dirty = c.status().dirty_bytes;
             dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
         });
         // What metadata keeps for itself, and some groups that are as good as full.
-        if free <= 4 * env.settings.group_bytes + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + promised {
+        if free
+            <= 4 * env.settings.group_bytes
+                + 4 * env.settings.pool.dirty_nodes * BLOCK_U64
+                + promised
+        {
             env.full_at.set(Some(now));
         }
         self.was_full_at(now)

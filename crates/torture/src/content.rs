@@ -1,7 +1,8 @@
-//! What is written: every sector says which write of which volume it belongs to, so that a wrong one explains itself.
+//! What is written: every sector says which write of which volume it belongs to, so that a wrong
+//! one explains itself.
 //!
-//! A sector is 64 little-endian words: magic and volume, sector, write, then words that follow from these three. Whoever finds one knows
-//! whether it is whole, and where it should be.
+//! A sector is 64 little-endian words: magic and volume, sector, write, then words that follow from
+//! these three. From one alone it is known whether it is whole, and where it should be.
 
 use base::SECTOR;
 use base::prng::mix64;
@@ -54,7 +55,11 @@ pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
     }
     let word = |i: usize| word(sector, i);
     if word(0) >> 32 != MAGIC {
-        return Found::Wrong(format!("no content of any volume: it begins with {:016x} {:016x}", word(0), word(1)));
+        return Found::Wrong(format!(
+            "no content of any volume: it begins with {:016x} {:016x}",
+            word(0),
+            word(1)
+        ));
     }
     let (of, at, write) = (word(0) as u32, word(1), word(2));
     let mut expected = [0; SECTOR];
@@ -85,7 +90,9 @@ mod tests {
             assert_eq!(place_of(sector), Some((7, 100 + i as u64)));
         }
         assert_eq!(place_of(&[0; SECTOR]), None);
-        let wrong = |f: Found, text: &str| assert!(matches!(&f, Found::Wrong(t) if t.contains(text)), "{f:?}");
+        let wrong = |f: Found, text: &str| {
+            assert!(matches!(&f, Found::Wrong(t) if t.contains(text)), "{f:?}")
+        };
         wrong(identify(&bytes[..SECTOR], 7, 101), "sector 100 of volume 7");
         wrong(identify(&bytes[..SECTOR], 8, 100), "write 42");
         bytes[300] ^= 1;

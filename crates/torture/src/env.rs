@@ -45,7 +45,8 @@ pub(crate) struct Env {
     in_flight: RefCell<BTreeMap<u64, (u64, &'static str, u64)>>,
     /// The cache's device was struck since it was made.
     pub cache_struck: Cell<bool>,
-    /// A cache was struck in this boot that is detached by now: requests that it failed may still be answered.
+    /// A cache was struck in this boot that is detached by now: requests that it failed may still
+    /// be answered.
     pub was_struck: Cell<bool>,
     /// Devices that are needed have failed in this boot: requests may fail until it ends.
     pub failing: Cell<bool>,
@@ -157,10 +158,17 @@ impl Env {
             self.fail(format!("{text}\n{cache:?}"));
         }
         let now = self.world.now().0;
-        let old = self.in_flight.borrow().iter().find(|(_, (at, ..))| at + PATIENCE_NS < now).map(|(op, w)| (*op, *w));
+        let old = self
+            .in_flight
+            .borrow()
+            .iter()
+            .find(|(_, (at, ..))| at + PATIENCE_NS < now)
+            .map(|(op, w)| (*op, *w));
         if let Some((op, (at, what, _))) = old {
             let cache = self.cache.borrow().as_ref().map(Cache::status);
-            self.fail(format!("op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{cache:?}"));
+            self.fail(format!(
+                "op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{cache:?}"
+            ));
         }
         let last = self.last_answer.get();
         if last + PATIENCE_NS < now {

@@ -1,6 +1,8 @@
-//! Which operations of devices fail, which boots end when nobody expects it, and storms of writers: what a run draws of these, each with a switch of its own.
+//! Which operations of devices fail, which boots end unexpectedly, and storms of writers:
+//! what a run draws of these, each with a switch of its own.
 //!
-//! All of it comes from a generator of its own, so that the rest of a run is drawn as it was without it.
+//! All of it comes from a generator of its own, so that the rest of a run is drawn as it was
+//! without it.
 //!
 //! | fault | what a client may see | what must be there after a restart |
 //! | --- | --- | --- |
@@ -16,7 +18,9 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, one_of};
+use crate::settings::{
+    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, one_of,
+};
 
 /// How a device fails that is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +68,8 @@ pub struct Failures {
     pub needed: Option<(Failing, Whose)>,
     /// Reads fail by chance, and are well the next time: once in so many; 0 for never.
     pub flaky_reads: u32,
-    /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at most before a boot; 0 for none.
+    /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at
+    /// most before a boot; 0 for none.
     pub unreadable: u64,
     /// They go bad all the time, also while the cache is in use.
     pub often: bool,
@@ -92,7 +97,10 @@ impl Failures {
             f.victims.failed_flush = one_of(r, &[0, 4, 20, 100]);
             f.victims.failed_but_done = one_of(r, &[0, 50, 400]);
         }
-        let loses = one_of(r, &[Loses::Part, Loses::All, Loses::Part, Loses::All, Loses::Part, Loses::Nothing]);
+        let loses = one_of(
+            r,
+            &[Loses::Part, Loses::All, Loses::Part, Loses::All, Loses::Part, Loses::Nothing],
+        );
         let how = one_of(
             r,
             &[
@@ -122,8 +130,11 @@ impl Failures {
             f.victims = FaultRates::default();
             settings.damage = Damage::None;
             settings.victims.clear();
-            settings.faults =
-                Faults { harmless: settings.faults.harmless, full: settings.faults.full, ..Faults::default() };
+            settings.faults = Faults {
+                harmless: settings.faults.harmless,
+                full: settings.faults.full,
+                ..Faults::default()
+            };
         }
         let flaky = one_of(r, &[20, 200, 1000]);
         if r.one_in(4) && !beyond {
@@ -139,8 +150,10 @@ impl Failures {
             f.hasty = Some(Hasty { most });
             hurry(r, &mut settings.boots, most);
         }
-        // Hundreds of writers before a disk that takes up to 750 ms wait for longer than anybody is patient.
-        let fast = settings.devices.iter().all(|d| d.read_latency.1.max(d.write_latency.1) <= STORMY);
+        // Hundreds of writers before a disk that takes up to 750 ms wait for longer than anybody is
+        // patient.
+        let fast =
+            settings.devices.iter().all(|d| d.read_latency.1.max(d.write_latency.1) <= STORMY);
         if r.one_in(8) && cached && !beyond && fast && settings.slow.is_none() {
             (f.storm, f.collects) = (true, true);
             blow(r, settings);
@@ -181,7 +194,7 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
     }
 }
 
-/// Nothing befalls the cache but what is drawn here.
+/// Nothing happens to the cache but what is drawn here.
 fn calm(plan: &mut CachePlan) {
     plan.journal_bytes = 1 << 20;
     plan.damage = CacheDamage::None;
@@ -211,7 +224,13 @@ fn blow(r: &mut Prng, s: &mut Settings) {
     s.fua = 1;
     s.most_blocks = one_of(r, &[1, 2]);
     s.hot = one_of(r, &[0, 4]);
-    s.mix = Mix { write: 20, sectors: one_of(r, &[0, 4]), large: one_of(r, &[0, 0, 1]), read: 1, ..Mix::default() };
+    s.mix = Mix {
+        write: 20,
+        sectors: one_of(r, &[0, 4]),
+        large: one_of(r, &[0, 0, 1]),
+        read: 1,
+        ..Mix::default()
+    };
     s.boots.truncate(2);
     for boot in &mut s.boots {
         boot.operations = 4000;

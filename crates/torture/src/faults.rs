@@ -1,4 +1,5 @@
-//! Faults: at rates while the pool is open, some at chosen moments, and what befalls devices between two boots.
+//! Faults: at rates while the pool is open, some at chosen moments, and what happens to devices
+//! between two boots.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -68,14 +69,40 @@ impl Devices {
         self.env.settings.victims.contains(&d)
     }
 
-    /// True if a pool may be refused with this error, and must be opened without a victim then: one that has lost its only superblock is
-    /// nobody's. Split brain is no such reason: those that are no victims are always there, so there are never two sides.
+    /// True if a pool may be refused with this error, and must be opened without a victim then: one
+    /// that has lost its only superblock belongs to no pool. Split brain is no such reason: those
+    /// that are no victims are always there, so there are never two sides.
     pub fn may_refuse(&self, e: &PoolError) -> bool {
-        let names_victim = || self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")));
+        let names_victim = || {
+            self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")))
+        };
         e.kind == ErrorKind::Foreign && self.env.settings.damage == Damage::Budget && names_victim()
     }
 
-    /// No fault happens by itself, nobody is dead or full.
+    /// Counts what happened to the devices that there are.
+    pub fn count_faults(&self) {
+        let env = &self.env;
+        let caches = self.cache().into_iter().map(|c| c.file);
+        for f in self.files.iter().map(|f| f.file).chain(caches) {
+            let c = env.world.fault_counts(f);
+            env.count("faults: bit rot", c.bit_rot);
+            env.count("faults: unreadable sectors", c.unreadable_sectors);
+            env.count("faults: misdirected writes", c.misdirected_writes);
+            env.count("faults: lost writes", c.lost_writes);
+            env.count("faults: short transfers", c.short_transfers);
+            env.count("faults: transient errors", c.transient_errors);
+            env.count("faults: stuck", c.stuck);
+            env.count("faults: dead devices", c.dead);
+            env.count("faults: devices out of reach", c.unreachable);
+            env.count("faults: failed flushes", c.failed_flushes);
+            env.count("faults: sectors that a failed flush lost", c.lost_sectors);
+            env.count("faults: done and reported as failed", c.failed_but_done);
+            env.count("faults: reads that failed once", c.transient_reads);
+            env.count("faults: no space on the host", c.no_space);
+        }
+    }
+
+    /// No fault happens by itself, no device is dead or full.
     pub fn calm(&self) {
         for f in &self.files {
             self.env.world.set_rates(f.file, FaultRates::default());
@@ -175,7 +202,8 @@ impl Devices {
         }
     }
 
-    /// All copies of the newest superblock gone at once is what a pool cannot notice: it is then as of the commit before.
+    /// All copies of the newest superblock gone at once is what a pool cannot notice: it is then as
+    /// of the commit before.
     fn fault_behind_the_superblocks(&self, d: usize) -> Fault {
         const MIB: u64 = 1 << 20;
         let env = &self.env;
@@ -188,7 +216,11 @@ impl Devices {
             _ => (start, size),
         };
         let offset = from + env.below((to - from) / 512) * 512;
-        if env.one_in(2) { Fault::BitRot { offset, len: 512 } } else { Fault::ReadError { offset, len: 512 } }
+        if env.one_in(2) {
+            Fault::BitRot { offset, len: 512 }
+        } else {
+            Fault::ReadError { offset, len: 512 }
+        }
     }
 
     /// Sets the rates for a boot.
@@ -224,7 +256,9 @@ impl Devices {
             if env.settings.cache.is_some() && env.cache.borrow().is_some() && env.one_in(8) {
                 self.strike_cache();
             }
-            if env.cache.borrow().is_some() && env.one_in(if env.settings.failures.often { 2 } else { 32 }) {
+            if env.cache.borrow().is_some()
+                && env.one_in(if env.settings.failures.often { 2 } else { 32 })
+            {
                 self.spoil_cache();
             }
             let d = env.below(self.files.len() as u64) as usize;
@@ -242,7 +276,7 @@ impl Devices {
         }
     }
 
-    /// Something befalls the device of the cache, which is attached.
+    /// Something happens to the device of the cache, which is attached.
     pub fn strike_cache(&self) {
         let env = &self.env;
         let (Some(file), Some(plan)) = (self.cache(), &env.settings.cache) else { return };
@@ -256,8 +290,11 @@ impl Devices {
         }
         let Some((from, to)) = places else { return };
         let offset = from + env.below((to - from) / 512) * 512;
-        let fault =
-            if env.one_in(2) { Fault::BitRot { offset, len: 512 } } else { Fault::ReadError { offset, len: 512 } };
+        let fault = if env.one_in(2) {
+            Fault::BitRot { offset, len: 512 }
+        } else {
+            Fault::ReadError { offset, len: 512 }
+        };
         env.note(format!("a place of the cache's device rots: {:?}, {offset}", plan.damage));
         env.count("cache: places rotten", 1);
         env.world.inject(file.file, fault);
@@ -276,7 +313,8 @@ impl Devices {
     fn places(&self, file: FileId, damage: CacheDamage) -> Option<(u64, u64)> {
         let slots = (0..SLOTS).map(CacheSuperblock::offset_of);
         let whole = |at| CacheSuperblock::decode(&self.env.world.contents(file, at, BLOCK)).ok();
-        let (at, sb) = slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence)?;
+        let (at, sb) =
+            slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence)?;
         let journal = sb.journal_start * BLOCK_U64;
         // The ring stands twice.
         let buckets = journal + 2 * u64::from(sb.journal_blocks) * BLOCK_U64;
@@ -286,13 +324,15 @@ impl Devices {
             CacheDamage::Superblocks => Some((at, at + BLOCK_U64)),
             CacheDamage::Table => Some((sb.table_start * BLOCK_U64, journal)),
             CacheDamage::Journal => Some((journal, journal + used)),
-            CacheDamage::Buckets => {
-                Some((buckets, buckets + u64::from(sb.bucket_count) * u64::from(sb.bucket_blocks) * BLOCK_U64))
-            }
+            CacheDamage::Buckets => Some((
+                buckets,
+                buckets + u64::from(sb.bucket_count) * u64::from(sb.bucket_blocks) * BLOCK_U64,
+            )),
         }
     }
 
-    /// A new device is in the place of the cache's, if that was struck; else the same one serves again.
+    /// A new device is in the place of the cache's, if that was struck; else the same one serves
+    /// again.
     pub fn renew_cache(&self) {
         if let Some(file) = self.cache() {
             // It may have died and been detached since.
@@ -308,7 +348,8 @@ impl Devices {
         }
     }
 
-    /// A device for another cache, while the program runs: operations of the one before may still reach that one's.
+    /// A device for another cache, while the program runs: operations of the one before may still
+    /// reach that one's.
     pub fn another_cache(&self) -> Option<CacheFile> {
         let plan = self.env.settings.cache.as_ref()?;
         let file = self.env.world.add_disk(plan.disk.clone());

@@ -100,18 +100,27 @@ impl Front {
                 v.discard(offset, len).await?;
                 self.durable(fua).await
             }
-            Front::Nbd(c) => Ok(c.command(Command::Trim, offset, len as u32, if fua { flag::FUA } else { 0 }).await?),
+            Front::Nbd(c) => Ok(c
+                .command(Command::Trim, offset, len as u32, if fua { flag::FUA } else { 0 })
+                .await?),
         }
     }
 
-    pub async fn zeroes(&self, offset: u64, len: u64, allocate: bool, fua: bool) -> Result<(), Failure> {
+    pub async fn zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        allocate: bool,
+        fua: bool,
+    ) -> Result<(), Failure> {
         match self {
             Front::Direct(v) => {
                 v.write_zeroes(offset, len, allocate).await?;
                 self.durable(fua).await
             }
             Front::Nbd(c) => {
-                let flags = if allocate { flag::NO_HOLE } else { 0 } | if fua { flag::FUA } else { 0 };
+                let flags =
+                    if allocate { flag::NO_HOLE } else { 0 } | if fua { flag::FUA } else { 0 };
                 Ok(c.command(Command::WriteZeroes, offset, len as u32, flags).await?)
             }
         }
@@ -153,6 +162,8 @@ pub(crate) async fn run<T: 'static>(
 ) -> Result<T, Failure> {
     match rt.spawn(request).await {
         Some(outcome) => outcome,
-        None => Err(Failure { why: Why::Odd, text: "the request ended without an answer".to_owned() }),
+        None => {
+            Err(Failure { why: Why::Odd, text: "the request ended without an answer".to_owned() })
+        }
     }
 }

@@ -2,29 +2,39 @@
 //!
 //! # What it explores
 //!
-//! One seed is one run. It draws its [`Settings`] (a swarm: devices, copies, sizes, speeds, which operations and faults there are at all), then goes
-//! through several boots: the pool is opened (or made), volumes come and go and change their size, clients write and read them directly and
-//! by NBD over a simulated wire, and at some moment, also in the middle of opening, power fails or the process is killed. In between
-//! devices rot, vanish, or come back as they were long before; in some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be
-//! lost between two boots; meanwhile modes of volumes are switched, and the cache is detached and another attached ([`changer`]).
+//! One seed is one run. It draws its [`Settings`] (a swarm: devices, copies, sizes, speeds, which
+//! operations and faults there are at all), then goes through several boots: the pool is opened (or
+//! made), volumes come and go and change their size, clients write and read them directly and by
+//! NBD over a simulated wire, and at some moment, also in the middle of opening, power fails or the
+//! process is killed. In between devices rot, vanish, or come back as they were long before; in
+//! some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be lost
+//! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
+//! another attached ([`changer`]).
 //!
 //! # What it checks
 //!
-//! * Every sector that is read is what the model ([`model`]) allows: the last completed write, or one that was concurrent; after a crash
-//!   anything from the last flushed to the last issued, whole blocks old or new, the same from then on.
-//! * Faults that lose data strike at most `copies - 1` devices: then no client sees an error but ENOSPC where there is none left. In runs
-//!   *beyond* that budget errors are allowed, wrong bytes never.
-//! * Volumes: what was acknowledged (create, resize, delete) is there after a crash; what was not may be.
+//! * Every sector that is read is what the model ([`model`]) allows: the last completed write, or
+//!   one that was concurrent; after a crash anything from the last flushed to the last issued,
+//!   whole blocks old or new, the same from then on.
+//! * Faults that lose data strike at most `copies - 1` devices: then no client sees an error but
+//!   ENOSPC where there is none left. In runs *beyond* that budget errors are allowed, wrong bytes
+//!   never.
+//! * Volumes: what was acknowledged (create, resize, delete) is there after a crash; what was not
+//!   may be.
 //! * After every crash the offline check finds nothing but damage on devices that were struck.
-//! * Without its cache the pool holds, of volumes that write back, one of the cuts that were taken, exactly, and no older one than was seen published; of others all that was
-//!   flushed. A switch, an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
-//! * What was written is missing in the pool's image no longer than `max_lag`, and what a round needs that cannot go faster ([`model`]: lag).
-//! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume is deleted all space is back.
+//! * Without its cache the pool holds, of volumes that write back, one of the cuts that were taken,
+//!   exactly, and no older one than was seen published; of others all that was flushed. A switch,
+//!   an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
+//! * What was written is missing in the pool's image no longer than `max_lag`, and what a pass
+//!   needs that cannot go faster ([`model`]: lag).
+//! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
+//!   is deleted all space is back.
 //! * One seed is one history: a run can be repeated and gives the same hash.
 //!
 //! # How to replay
 //!
-//! `make torture SEEDS=1 SEED=n`; with `--verbose` the log of the engine, with `--trace` every operation at the seam.
+//! `make torture SEEDS=1 SEED=n`; with `--verbose` the log of the engine, with `--trace` every
+//! operation at the seam.
 
 mod admin;
 pub mod aims;
@@ -60,18 +70,23 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics of runs from being printed where they happen: [`run_seed`] reports them, with their place.
+/// Keeps panics of runs from being printed where they happen: [`run_seed`] reports them, with their
+/// place.
 pub fn catch_panics() {
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(|l| format!("{}:{}", l.file(), l.line())).unwrap_or_default();
+        let place =
+            info.location().map(|l| format!("{}:{}", l.file(), l.line())).unwrap_or_default();
         let text = match info.payload().downcast_ref::<&str>() {
             Some(text) => (*text).to_owned(),
             None => info.payload().downcast_ref::<String>().cloned().unwrap_or_default(),
         };
         // Empty unless RUST_BACKTRACE asks for it.
         let backtrace = std::backtrace::Backtrace::capture();
-        let backtrace =
-            if backtrace.status() == BacktraceStatus::Captured { backtrace.to_string() } else { String::new() };
+        let backtrace = if backtrace.status() == BacktraceStatus::Captured {
+            backtrace.to_string()
+        } else {
+            String::new()
+        };
         PANIC.with_borrow_mut(|p| *p = Some(format!("{text}\n({place})\n{backtrace}")));
     }));
 }
@@ -86,11 +101,14 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
     outcome.map_err(|payload| {
         let text = PANIC.with_borrow_mut(Option::take).unwrap_or_else(|| {
             let string = payload.downcast_ref::<String>().cloned();
-            string.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+            string
+                .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+                .unwrap_or_default()
         });
         let tale = story.try_borrow().map(|s| s.tell()).unwrap_or_default();
         format!(
-            "seed {seed} failed: {text}\n\nsettings: {settings:?}\n\n{tale}\nreplay: make torture SEEDS=1 SEED={seed}"
+            "seed {seed} failed: {text}\n\nsettings: {settings:?}\n\n{tale}\nreplay: make torture \
+             SEEDS=1 SEED={seed}"
         )
     })
 }

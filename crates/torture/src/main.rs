@@ -62,7 +62,11 @@ fn main() -> ExitCode {
     if single && args.verbose {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug"));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .without_time()
+            .init();
         eprintln!("{:?}", Settings::draw(args.seed));
     }
     torture::catch_panics();
@@ -74,7 +78,9 @@ fn main() -> ExitCode {
         for _ in 0..args.threads.max(1) {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let late = args.time_limit.is_some_and(|s| started.elapsed() >= Duration::from_secs(s));
+                    let late = args
+                        .time_limit
+                        .is_some_and(|s| started.elapsed() >= Duration::from_secs(s));
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     if late || i >= args.seeds {
                         break;
@@ -118,7 +124,8 @@ fn one(seed: u64, trace: bool, twice: bool) -> Result<torture::Summary, String> 
         let second = run_seed(seed, false)?;
         if first != second {
             return Err(format!(
-                "seed {seed} failed: two runs of it differ: {:016x} and {:016x}\n{:?}\n{:?}\nreplay: make torture SEEDS=1 SEED={seed}",
+                "seed {seed} failed: two runs of it differ: {:016x} and \
+                 {:016x}\n{:?}\n{:?}\nreplay: make torture SEEDS=1 SEED={seed}",
                 first.hash, second.hash, first.coverage, second.coverage
             ));
         }
@@ -129,13 +136,15 @@ fn one(seed: u64, trace: bool, twice: bool) -> Result<torture::Summary, String> 
 fn report(args: &Args, t: &Totals, took: Duration) -> ExitCode {
     let c = &t.coverage;
     let runs = t.passed + t.failed.len() as u64;
-    let operations: u64 = ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"]
-        .iter()
-        .chain(["create", "delete", "grow", "shrink"].iter())
-        .map(|name| c.get(name))
-        .sum();
+    let operations: u64 =
+        ["write", "sectors", "large", "read", "flush", "discard", "zeroes", "extents", "outside"]
+            .iter()
+            .chain(["create", "delete", "grow", "shrink"].iter())
+            .map(|name| c.get(name))
+            .sum();
     println!(
-        "{runs} runs ({} of them twice), {operations} operations, {} power cuts, {} kills, {} closes, {:.0} s of virtual time, {:.1} seeds/s, the slowest {:.1} s (seed {})",
+        "{runs} runs ({} of them twice), {operations} operations, {} power cuts, {} kills, {} \
+         closes, {:.0} s of virtual time, {:.1} seeds/s, the slowest {:.1} s (seed {})",
         t.replayed,
         c.get("power cuts"),
         c.get("kills"),
@@ -146,7 +155,9 @@ fn report(args: &Args, t: &Totals, took: Duration) -> ExitCode {
         t.slowest.1,
     );
     let faults: Vec<String> =
-        c.0.iter().filter_map(|(n, v)| n.strip_prefix("faults: ").map(|n| format!("{v} {n}"))).collect();
+        c.0.iter()
+            .filter_map(|(n, v)| n.strip_prefix("faults: ").map(|n| format!("{v} {n}")))
+            .collect();
     println!("faults: {}", faults.join(", "));
     if args.verbose {
         for (name, n) in &c.0 {

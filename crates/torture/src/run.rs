@@ -50,34 +50,25 @@ pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) ->
     world.set_trace(trace);
     let env = Rc::new(Env::new(settings, world.clone(), story));
     let devices = Rc::new(Devices::new(&env));
-    let mut run =
-        Run { env: env.clone(), devices: devices.clone(), created: false, boots: 0, attachment: Rc::default() };
+    let mut run = Run {
+        env: env.clone(),
+        devices: devices.clone(),
+        created: false,
+        boots: 0,
+        attachment: Rc::default(),
+    };
     let going = run.all_boots();
     if going {
         run.rest();
     }
-    let caches = devices.cache().into_iter().map(|c| c.file);
-    for f in devices.files.iter().map(|f| f.file).chain(caches) {
-        let c = world.fault_counts(f);
-        env.count("faults: bit rot", c.bit_rot);
-        env.count("faults: unreadable sectors", c.unreadable_sectors);
-        env.count("faults: misdirected writes", c.misdirected_writes);
-        env.count("faults: lost writes", c.lost_writes);
-        env.count("faults: short transfers", c.short_transfers);
-        env.count("faults: transient errors", c.transient_errors);
-        env.count("faults: stuck", c.stuck);
-        env.count("faults: dead devices", c.dead);
-        env.count("faults: devices out of reach", c.unreachable);
-        env.count("faults: failed flushes", c.failed_flushes);
-        env.count("faults: sectors that a failed flush lost", c.lost_sectors);
-        env.count("faults: done and reported as failed", c.failed_but_done);
-        env.count("faults: reads that failed once", c.transient_reads);
-        env.count("faults: no space on the host", c.no_space);
-    }
+    devices.count_faults();
     env.count("cache: cuts seen", env.model.borrow().cuts_taken());
     let (judged, most) = env.model.borrow().lag();
     env.count("cache: writes judged by the age of the pool's image", judged);
-    env.count("cache: runs whose image was at least half as old as allowed", u64::from(most >= 500));
+    env.count(
+        "cache: runs whose image was at least half as old as allowed",
+        u64::from(most >= 500),
+    );
     let coverage = env.coverage.borrow().clone();
     let hash = coverage.0.values().fold(world.history_hash(), |h, n| mix64(h ^ n));
     Summary { hash, virtual_ns: world.now().0, coverage }
@@ -151,7 +142,9 @@ impl Run {
         let outcome = rt.block_on(async move { session.live(plan, there, c).await });
         self.created = created.get();
         // A device may have been left out, or was about to be.
-        if self.env.opening.get() && (self.env.failing.get() || !self.env.settings.victims.is_empty()) {
+        if self.env.opening.get()
+            && (self.env.failing.get() || !self.env.settings.victims.is_empty())
+        {
             self.env.cut_open.set(true);
         }
         self.env.reset();
@@ -180,7 +173,9 @@ impl Run {
         let checked = rt.block_on(async move {
             let report = check(&r, files, &options, &mut |_| ()).await?;
             let cache = match cache {
-                Some(file) => Some(cache::check::check(&r, &file, &report.image, &options, &mut |_| ()).await),
+                Some(file) => {
+                    Some(cache::check::check(&r, &file, &report.image, &options, &mut |_| ()).await)
+                }
                 None => None,
             };
             Ok((report, cache))
@@ -212,7 +207,8 @@ impl Run {
         self.env.count("cache: offline checks", 1);
         if report.errors > 0 {
             let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-            self.env.fail(format!("the offline check of the cache found:\n{}", problems.join("\n")));
+            self.env
+                .fail(format!("the offline check of the cache found:\n{}", problems.join("\n")));
         }
     }
 
@@ -297,8 +293,14 @@ struct Session {
 }
 
 impl Session {
-    /// A boot with clients. It returns after a close, or when the program ends itself; not from a cut or a kill.
-    async fn live(self, plan: BootPlan, there: Vec<DeviceFile>, created: Rc<Cell<bool>>) -> Result<(), Over> {
+    /// A boot with clients. It returns after a close, or when the program ends itself; not from a
+    /// cut or a kill.
+    async fn live(
+        self,
+        plan: BootPlan,
+        there: Vec<DeviceFile>,
+        created: Rc<Cell<bool>>,
+    ) -> Result<(), Over> {
         let env = self.env.clone();
         if plan.ending != Ending::Close {
             let (e, rt) = (env.clone(), self.rt.clone());
@@ -313,11 +315,14 @@ impl Session {
             drop(self.rt.spawn(async move {
                 match (moment, cache) {
                     (Moment::CacheWrite(n), Some(cache)) => e.world.after_writes(cache, n).await,
-                    (Moment::CacheSuperblock(n), Some(cache)) => e.world.after_durable_writes(cache, n).await,
-                    (Moment::Flush(n), _) => e.after_flushes(n).await,
-                    (Moment::Operation(n) | Moment::CacheWrite(n) | Moment::CacheSuperblock(n), _) => {
-                        e.world.after_operations(n).await
+                    (Moment::CacheSuperblock(n), Some(cache)) => {
+                        e.world.after_durable_writes(cache, n).await
                     }
+                    (Moment::Flush(n), _) => e.after_flushes(n).await,
+                    (
+                        Moment::Operation(n) | Moment::CacheWrite(n) | Moment::CacheSuperblock(n),
+                        _,
+                    ) => e.world.after_operations(n).await,
                 }
                 e.count("boots that ended at an operation", 1);
                 end(&e, &rt, plan.ending).await;
@@ -350,11 +355,17 @@ impl Session {
         }
         if env.settings.failures.collects {
             let b = boot.clone();
-            tasks.push(self.rt.spawn(async move { collect(b).await }));
+            tasks.push(self.rt.spawn(async move { cached::collect(b).await }));
         }
-        let server = nbd::Server::new(self.rt.clone(), VolumeExports(boot.volumes.clone()), nbd::Limits::default());
+        let server = nbd::Server::new(
+            self.rt.clone(),
+            VolumeExports(boot.volumes.clone()),
+            nbd::Limits::default(),
+        );
         server.serve(boot.listener);
-        for nbd in (0..env.settings.direct).map(|_| false).chain((0..env.settings.nbd).map(|_| true)) {
+        for nbd in
+            (0..env.settings.direct).map(|_| false).chain((0..env.settings.nbd).map(|_| true))
+        {
             let client = Client::new(&boot, nbd);
             for _ in 0..env.settings.depth {
                 let c = client.clone();
@@ -366,7 +377,7 @@ impl Session {
             env.check_patience();
         }
         if let Some(cache) = env.settings.cache.as_ref().filter(|_| env.one_in(2)) {
-            // Nobody asks for anything: what is dirty must become old enough to be missed.
+            // No client asks for anything: what is dirty must become old enough to be missed.
             env.resting.set(true);
             let long = cached::allowed_lag(cache).min(LONGEST_REST_NS);
             let until = env.world.now().0 + env.below(2 * long);
@@ -414,7 +425,12 @@ impl Session {
     }
 
     /// Opens the pool, or makes it, and its cache.
-    async fn open(&self, there: Vec<DeviceFile>, created: &Cell<bool>, may_attach: bool) -> Result<Rc<Boot>, Over> {
+    async fn open(
+        &self,
+        there: Vec<DeviceFile>,
+        created: &Cell<bool>,
+        may_attach: bool,
+    ) -> Result<Rc<Boot>, Over> {
         let env = &self.env;
         if !created.get() {
             let options = CreateOptions {
@@ -422,7 +438,8 @@ impl Session {
                 copies: env.settings.copies,
                 group_bytes: Some(env.settings.group_bytes),
             };
-            let ids: Vec<[u8; 16]> = (0..=there.len()).map(|_| std::array::from_fn(|_| env.below(256) as u8)).collect();
+            let ids: Vec<[u8; 16]> =
+                (0..=there.len()).map(|_| std::array::from_fn(|_| env.below(256) as u8)).collect();
             if let Err(e) = pool::create(&self.rt, &there, &options, &ids).await {
                 env.fail(format!("the pool cannot be created: {e}"));
             }
@@ -437,7 +454,8 @@ impl Session {
                 Err(e) if self.devices.may_refuse(&e) => {
                     env.count("opens that met a device without a superblock", 1);
                     env.note(format!("open: {e}"));
-                    let victims: Vec<String> = env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
+                    let victims: Vec<String> =
+                        env.settings.victims.iter().map(|d| format!("disk{d}")).collect();
                     let before = there.len();
                     there.retain(|f| !victims.contains(&f.path));
                     if before == there.len() {
@@ -452,10 +470,18 @@ impl Session {
                 Err(e) if env.beyond() => {
                     env.count("opens refused", 1);
                     env.note(format!("open refused: {:?}: {e}", e.kind));
-                    let clear =
-                        matches!(e.kind, ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing | ErrorKind::NoSpace);
+                    let clear = matches!(
+                        e.kind,
+                        ErrorKind::Io
+                            | ErrorKind::Damaged
+                            | ErrorKind::Missing
+                            | ErrorKind::NoSpace
+                    );
                     if !clear {
-                        env.fail(format!("the pool was refused for a wrong reason: {:?}: {e}", e.kind));
+                        env.fail(format!(
+                            "the pool was refused for a wrong reason: {:?}: {e}",
+                            e.kind
+                        ));
                     }
                     return Err(Over::Refused);
                 }
@@ -474,7 +500,8 @@ impl Session {
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
             env.fail(text);
         }
-        let cache = cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
+        let cache =
+            cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
         let volumes = Volumes::with_cache(&pool, cache);
         let listener = env.world.listener();
         Ok(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes, listener }))
@@ -512,7 +539,8 @@ impl Session {
         self.close(&boot).await
     }
 
-    /// Waits until what was deleted is given back: only what the checksum trees of emptied groups had may stay.
+    /// Waits until what was deleted is given back: only what the checksum trees of emptied groups
+    /// had may stay.
     async fn wait_for_space(&self, boot: &Boot) {
         let env = &self.env;
         let groups = env.settings.total_bytes() / env.settings.group_bytes;
@@ -531,32 +559,11 @@ impl Session {
         if used <= most {
             env.count("runs that gave all space back", 1);
         } else if !env.beyond() {
-            env.fail(format!("all volumes are deleted, and {used} bytes are still in use (at most {most} should be)"));
+            env.fail(format!(
+                "all volumes are deleted, and {used} bytes are still in use (at most \
+                 {most} should be)"
+            ));
         }
-    }
-}
-
-/// Collections of a boot: more would cost time, and find nothing more.
-const MOST_COLLECTIONS: u64 = 400;
-
-/// The cache collects all the time.
-async fn collect(boot: Rc<Boot>) {
-    let env = &boot.env;
-    let mut asked = 0;
-    while !env.stopping.get() && asked < MOST_COLLECTIONS {
-        if env.resting.get() {
-            boot.rt.sleep(Duration::from_millis(10)).await;
-            continue;
-        }
-        asked += 1;
-        if let Some(cache) = boot.volumes.cache()
-            && let Err(e) = cache.collect().await
-            && !env.errors_allowed()
-        {
-            env.fail(format!("collecting: {:?}: {e}", e.kind));
-        }
-        env.count("cache: collections asked for", 1);
-        boot.rt.sleep(Duration::from_micros(1 + env.below(20_000))).await;
     }
 }
 

@@ -1,5 +1,6 @@
-//! The swarm: every run draws which operations and faults there are at all, and how large and slow everything is, so that runs differ in kind
-//! and not only in order (Groce et al., Swarm Testing, 2012).
+//! The swarm: every run draws which operations and faults there are at all, and how large and slow
+//! everything is, so that runs differ in kind and not only in order (Groce et al., Swarm Testing,
+//! 2012).
 
 use base::{Duration, Prng};
 use sim::{DiskModel, FaultRates};
@@ -109,7 +110,7 @@ pub struct Boot {
     pub verify: bool,
 }
 
-/// What befalls the cache's device, beside being lost.
+/// What happens to the cache's device, beside being lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheDamage {
     /// Nothing.
@@ -139,7 +140,7 @@ pub struct CachePlan {
     pub settings: cache::Settings,
     /// It is lost between two boots once in so many; 0 for never.
     pub lost: u64,
-    /// What befalls its device.
+    /// What happens to its device.
     pub damage: CacheDamage,
     /// It is detached at a close once in so many; 0 for never.
     pub detach: u64,
@@ -206,7 +207,7 @@ pub struct Settings {
     pub hot: u64,
     /// How much may go wrong.
     pub damage: Damage,
-    /// The devices that it befalls.
+    /// The devices that fail so.
     pub victims: Vec<usize>,
     /// Which faults.
     pub faults: Faults,
@@ -393,8 +394,11 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
     let lost = if r.one_in(3) { 0 } else { r.range(1, 5) };
     let detach = one_of(r, &[0, 1, 2]);
     use CacheDamage::{Buckets, Dies, Journal, Superblocks, Table};
-    let damage =
-        if r.one_in(3) { one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table]) } else { CacheDamage::None };
+    let damage = if r.one_in(3) {
+        one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table])
+    } else {
+        CacheDamage::None
+    };
     CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless }
 }
 
@@ -458,11 +462,21 @@ fn faults(r: &mut Prng, damage: Damage) -> Faults {
         ..harmless
     };
     if damage == Damage::Beyond {
-        // What nobody can notice when it befalls all copies (an acknowledged write that was not done) is no fault of the pool.
-        rates = FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
+        // What cannot be noticed when it happens to all copies (an acknowledged write that was not
+        // done) is no fault of the pool.
+        rates =
+            FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
         return Faults { rates, harmless, full, at_rest: true, ..Faults::default() };
     }
-    Faults { rates, harmless, die: r.one_in(3), absent: r.one_in(3), stale: r.one_in(3), full, at_rest: r.one_in(2) }
+    Faults {
+        rates,
+        harmless,
+        die: r.one_in(3),
+        absent: r.one_in(3),
+        stale: r.one_in(3),
+        full,
+        at_rest: r.one_in(2),
+    }
 }
 
 fn boots(r: &mut Prng) -> Vec<Boot> {
@@ -476,9 +490,18 @@ fn boots(r: &mut Prng) -> Vec<Boot> {
             };
             // Short ones: while the pool is being opened, or just after.
             let brief = r.one_in(5) && ending != Ending::Close;
-            let cut_after =
-                if brief { Duration::from_micros(r.range(1, 60_000)) } else { Duration::from_secs(100_000) };
-            Boot { ending, operations: one_of(r, &[5, 40, 150, 400]), cut_after, cut_at: None, verify: !r.one_in(4) }
+            let cut_after = if brief {
+                Duration::from_micros(r.range(1, 60_000))
+            } else {
+                Duration::from_secs(100_000)
+            };
+            Boot {
+                ending,
+                operations: one_of(r, &[5, 40, 150, 400]),
+                cut_after,
+                cut_at: None,
+                verify: !r.one_in(4),
+            }
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 //! A sector costs the block that stood there. But the cache may also know a block there that never
 //! arrived: its write was on its way when the program or the power ended, and the entry of the
 //! journal that names it is there. Whether the data was there too, and the sector broke later,
-//! nobody can know, so the cache says that it is lost. What counts is therefore what was last
+//! cannot be known, so the cache says that it is lost. What counts is therefore what was last
 //! *sent* to a place, and what was sent there before, which a cut of power may bring back.
 //!
 //! These two are enough: a bucket is written again only when it is durable that nothing in it is

@@ -22,7 +22,8 @@ impl Devices {
         if !env.settings.failures.start || env.one_in(4) {
             return;
         }
-        let cache = self.cache().map(|c| c.file).filter(|_| env.settings.cache.is_some() && !env.one_in(4));
+        let cache =
+            self.cache().map(|c| c.file).filter(|_| env.settings.cache.is_some() && !env.one_in(4));
         let ranges = match (cache, env.below(4)) {
             (Some(cache), 0) => self.superblocks_of_cache(cache),
             (Some(cache), 1) => self.marks_of_cache(cache),
@@ -47,11 +48,20 @@ impl Devices {
         let env = &self.env;
         let newest = |file: FileId| {
             let slots = (0..SLOTS).map(Superblock::offset_of);
-            let whole = |at: u64| Superblock::decode(&env.world.contents(file, at, base::BLOCK)).ok();
-            slots.filter_map(|at| Some((at, whole(at)?))).max_by_key(|(_, sb)| sb.sequence).map(|(at, _)| at)
+            let whole =
+                |at: u64| Superblock::decode(&env.world.contents(file, at, base::BLOCK)).ok();
+            slots
+                .filter_map(|at| Some((at, whole(at)?)))
+                .max_by_key(|(_, sb)| sb.sequence)
+                .map(|(at, _)| at)
         };
         let only = env.one_in(3).then(|| env.below(self.files.len() as u64) as usize);
-        let files = self.files.iter().enumerate().filter(|(i, _)| only.is_none_or(|d| d == *i)).map(|(_, f)| f.file);
+        let files = self
+            .files
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| only.is_none_or(|d| d == *i))
+            .map(|(_, f)| f.file);
         let copies = SLOT_COPIES as u64 * BLOCK_U64;
         files.filter_map(|file| Some((file, (newest(file)?, copies)))).collect()
     }
@@ -66,7 +76,8 @@ impl Devices {
     /// Those that are whole, by number.
     fn cache_superblocks(&self, file: FileId) -> Vec<(u64, CacheSuperblock)> {
         let slots = (0..CACHE_SLOTS).map(CacheSuperblock::offset_of);
-        let whole = |at: u64| CacheSuperblock::decode(&self.env.world.contents(file, at, base::BLOCK)).ok();
+        let whole =
+            |at: u64| CacheSuperblock::decode(&self.env.world.contents(file, at, base::BLOCK)).ok();
         let mut found: Vec<_> = slots.filter_map(|at| Some((at, whole(at)?))).collect();
         found.sort_by_key(|(_, sb)| sb.sequence);
         found
@@ -81,11 +92,13 @@ impl Devices {
     fn entries_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
         let env = &self.env;
         let Some((_, sb)) = self.cache_superblocks(file).pop() else { return Vec::new() };
-        let (start, ring) = (sb.journal_start * BLOCK_U64, u64::from(sb.journal_blocks) * BLOCK_U64);
+        let (start, ring) =
+            (sb.journal_start * BLOCK_U64, u64::from(sb.journal_blocks) * BLOCK_U64);
         let mut entries: Vec<Range> = env.world.recent_writes(file);
         entries.retain(|(at, _)| (start..start + ring).contains(at));
         let last = 1 + env.below(3) as usize;
-        let places = [vec![0], vec![ring], vec![0, ring], vec![0, ring]][env.below(4) as usize].clone();
+        let places =
+            [vec![0], vec![ring], vec![0, ring], vec![0, ring]][env.below(4) as usize].clone();
         let struck = entries.iter().rev().take(last);
         struck.flat_map(|(at, len)| places.iter().map(move |by| (file, (at + by, *len)))).collect()
     }

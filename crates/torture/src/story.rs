@@ -1,4 +1,5 @@
-//! What happened last, to be told when a run fails; and what was counted, to see that runs go where it hurts.
+//! What happened last, to be told when a run fails; and what was counted, to see that runs go where
+//! it hurts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -33,7 +34,11 @@ impl fmt::Display for Event {
         write!(f, "{:>12.3} ms  ", self.at as f64 / 1e6)?;
         match &self.what {
             What::Begins { op, volume, what, offset, len } => {
-                write!(f, "op {op}: {what} {len} at {offset} (block {}) of volume {volume}", offset / 4096)
+                write!(
+                    f,
+                    "op {op}: {what} {len} at {offset} (block {}) of volume {volume}",
+                    offset / 4096
+                )
             }
             What::Ends { op, how, .. } => write!(f, "op {op}: {how}"),
             What::Note(text) => f.write_str(text),
@@ -66,13 +71,17 @@ impl Story {
     pub fn tell(&self) -> String {
         let mut out = String::new();
         if let Some(place) = self.about {
-            out.push_str(&format!("what befell block {} of volume {}:\n", place.block, place.volume));
+            out.push_str(&format!(
+                "what befell block {} of volume {}:\n",
+                place.block, place.volume
+            ));
             let mut ops = std::collections::BTreeSet::new();
             let mut lines = VecDeque::new();
             for e in &self.events {
                 let tell = match &e.what {
                     What::Begins { op, volume, offset, len, .. } => {
-                        let touches = place.block >= offset / 4096 && place.block < (offset + len).div_ceil(4096);
+                        let touches = place.block >= offset / 4096
+                            && place.block < (offset + len).div_ceil(4096);
                         let told = *volume == place.volume && (*len == 0 || touches);
                         if told {
                             ops.insert(*op);

@@ -1,4 +1,5 @@
-//! Devices that are needed fail while they are in use, and are well again after the boot: see [`crate::failures`].
+//! Devices that are needed fail while they are in use, and are well again after the boot: see
+//! [`crate::failures`].
 
 use std::rc::Rc;
 
@@ -40,7 +41,9 @@ impl Devices {
                     Failing::Flush(_) => "needed devices: flushes that failed once",
                     Failing::Flushes(_) => "needed devices: flushes that fail for good",
                     Failing::Once => "needed devices: one operation fails",
-                    Failing::ButDone => "needed devices: one operation is done and reported as failed",
+                    Failing::ButDone => {
+                        "needed devices: one operation is done and reported as failed"
+                    }
                     Failing::Away => "needed devices: away for a time",
                     Failing::Dies => "needed devices: died, to come back at the next boot",
                 },
@@ -73,9 +76,10 @@ impl Devices {
         let cache = self.cache().map(|c| c.file);
         match whose {
             // Always the same one: a mirror goes on without it, and has no other copy from then on.
-            Whose::OneOfPool => {
-                pool.skip((self.env.settings.seed % self.files.len() as u64) as usize).take(1).collect()
-            }
+            Whose::OneOfPool => pool
+                .skip((self.env.settings.seed % self.files.len() as u64) as usize)
+                .take(1)
+                .collect(),
             Whose::AllOfPool => pool.collect(),
             Whose::Cache => cache.into_iter().collect(),
             Whose::All => pool.chain(cache).collect(),
@@ -89,8 +93,9 @@ impl Devices {
         self.failed.borrow_mut().retain(|f| !files.contains(f));
     }
 
-    /// What has failed in the boot before is well again; most of the time also if its flushes failed for good. Those that were away are there: a mirror
-    /// that has gone on without one must not be left alone with it.
+    /// What has failed in the boot before is well again; most of the time also if its flushes
+    /// failed for good. Those that were away are there: a mirror that has gone on without one must
+    /// not be left alone with it.
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
         let for_good = matches!(self.env.settings.failures.needed, Some((Failing::Flushes(_), _)));
@@ -116,7 +121,11 @@ impl Devices {
     pub fn only_flaky_reads(&self) {
         let rates = self.with_flaky_reads(FaultRates::default());
         let cache = self.cache().map(|c| c.file);
-        self.files.iter().map(|f| f.file).chain(cache).for_each(|f| self.env.world.set_rates(f, rates));
+        self.files
+            .iter()
+            .map(|f| f.file)
+            .chain(cache)
+            .for_each(|f| self.env.world.set_rates(f, rates));
     }
 
     /// Sectors of blocks that were written to the cache a short time ago cannot be read any more.
@@ -126,7 +135,10 @@ impl Devices {
         let recent = env.world.recent_writes(cache.file);
         for _ in 0..env.below(4 * most + 1) {
             let back = 1 + env.below(1 + env.below(recent.len() as u64));
-            let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i]) else { continue };
+            let Some((offset, len)) = recent.len().checked_sub(back as usize).map(|i| recent[i])
+            else {
+                continue;
+            };
             let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
             // What holds no data of clients is another fault, with another outcome.
             let holds = env.world.contents(cache.file, at, SECTOR);

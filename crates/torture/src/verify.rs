@@ -1,4 +1,5 @@
-//! Everything is read and compared: content, what is allocated, how much space it takes. For when no clients are about.
+//! Everything is read and compared: content, what is allocated, how much space it takes. For when
+//! no clients are about.
 
 use std::rc::Rc;
 
@@ -17,7 +18,9 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
     let mut bad = 0;
     for (name, id) in live {
         let Some(size) = env.model.borrow().volume(id).map(|v| v.size) else { continue };
-        let Some(volume) = boot.volumes.open(&name) else { env.fail(format!("volume {name:?} cannot be opened")) };
+        let Some(volume) = boot.volumes.open(&name) else {
+            env.fail(format!("volume {name:?} cannot be opened"))
+        };
         let step = (1 + env.below(256)) * BLOCK_U64;
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         if size <= READ_WHOLE {
@@ -27,14 +30,19 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
                 at += step;
             }
         } else {
-            let blocks = env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
+            let blocks =
+                env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
             for b in blocks {
                 match ranges.last_mut() {
-                    Some((start, len)) if *start + *len == b * BLOCK_U64 && *len < step => *len += BLOCK_U64,
+                    Some((start, len)) if *start + *len == b * BLOCK_U64 && *len < step => {
+                        *len += BLOCK_U64
+                    }
                     _ => ranges.push((b * BLOCK_U64, BLOCK_U64)),
                 }
             }
-            ranges.iter_mut().for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
+            ranges
+                .iter_mut()
+                .for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
         }
         for (offset, len) in ranges.into_iter().filter(|r| r.1 > 0) {
             bad += compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
@@ -44,7 +52,9 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
     env.count("volumes read as a whole", 1);
     let spoilt = env.spoilt.borrow().len() as u64;
     if bad > spoilt && !env.failures_allowed() {
-        env.fail(format!("{bad} blocks cannot be read, and only {spoilt} of the cache's data cannot"));
+        env.fail(format!(
+            "{bad} blocks cannot be read, and only {spoilt} of the cache's data cannot"
+        ));
     }
     if let Some(cache) = &boot.volumes.cache() {
         // What volumes take in the pool is known when all of it is there.
@@ -57,7 +67,8 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             Err(e) => env.fail(format!("publishing everything: {:?}: {e}", e.kind)),
         }
         // Room is kept for what is dirty, and for nothing else.
-        let (promised, dirty) = (boot.volumes.pool().status().pool.promised_bytes, cache.status().dirty_bytes);
+        let (promised, dirty) =
+            (boot.volumes.pool().status().pool.promised_bytes, cache.status().dirty_bytes);
         if promised != dirty && !cache.is_aside() {
             env.fail(format!("{promised} bytes are promised for {dirty} dirty ones"));
         }
@@ -73,11 +84,13 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
 async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size: u64) {
     let env = &boot.env;
     let mut at = 0;
-    let mut expected: Vec<u64> = env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
+    let mut expected: Vec<u64> =
+        env.model.borrow().volume(id).map(|v| v.known_blocks()).unwrap_or_default();
     expected.retain(|b| b * BLOCK_U64 < size);
     while at < size {
         let (v, from) = (volume.clone(), at);
-        let parts = run(&boot.rt, async move { Ok(v.extents(from, size - from, 100).await?) }).await;
+        let parts =
+            run(&boot.rt, async move { Ok(v.extents(from, size - from, 100).await?) }).await;
         let parts = match parts {
             Ok(parts) => parts,
             Err(Failure { why: Why::Io, .. }) if env.errors_allowed() => return,
@@ -99,7 +112,11 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
                 let (sure, perhaps) = v.takes(b);
                 if part.allocated && !perhaps || !part.allocated && sure {
                     drop(model);
-                    let is = if part.allocated { "is allocated, and should not be" } else { "is not allocated" };
+                    let is = if part.allocated {
+                        "is allocated, and should not be"
+                    } else {
+                        "is not allocated"
+                    };
                     env.fail_at(id, b, is);
                 }
             }
@@ -107,7 +124,8 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
     }
 }
 
-/// Gives the number of blocks that cannot be read; where errors are allowed for nothing but blocks of the cache that are bad.
+/// Gives the number of blocks that cannot be read; where errors are allowed for nothing but blocks
+/// of the cache that are bad.
 async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64) -> u64 {
     let env = &boot.env;
     let op = env.model.borrow_mut().begin_read(id);
@@ -121,9 +139,9 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
             }
             0
         }
-        Err(Failure { why: Why::Io, text }) if !env.may_be_unreadable(id, offset, len) => {
-            env.fail(format!("{len} bytes at {offset} of volume {id} can be had, and are not: {text}"))
-        }
+        Err(Failure { why: Why::Io, text }) if !env.may_be_unreadable(id, offset, len) => env.fail(
+            format!("{len} bytes at {offset} of volume {id} can be had, and are not: {text}"),
+        ),
         Err(Failure { why: Why::Io, .. }) if len > BLOCK_U64 && !env.failures_allowed() => {
             env.model.borrow_mut().drop_read(id, op);
             let mut bad = 0;

@@ -12,9 +12,13 @@ fn fixed_seeds_pass() {
             Err(story) => panic!("{story}"),
         }
     }
-    for name in
-        ["power cuts", "offline checks", "requests refused for want of space", "blocks healed", "degraded opens"]
-    {
+    for name in [
+        "power cuts",
+        "offline checks",
+        "requests refused for want of space",
+        "blocks healed",
+        "degraded opens",
+    ] {
         assert!(all.get(name) > 0, "these seeds do not come to: {name}\n{all:?}");
     }
 }

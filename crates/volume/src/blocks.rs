@@ -4,8 +4,9 @@
 //! Every request goes in by the volume's gate ([`crate::gate`]) and has one [`Route`]. A change of
 //! the cache or of a mode shuts the gate first, so that no request has two routes.
 //!
-//! **A cache that has failed** with something dirty in it is in the way of volumes that write back alone. All others go around it, and it is not told what they
-//! change: for as long as it is there, nobody may ask it about them again, and none of them may begin to write back.
+//! **A cache that has failed** with something dirty in it is in the way of volumes that write back
+//! alone. All others go around it, and it is not told what they change: for as long as it is there,
+//! it must not be asked about them again, and none of them may begin to write back.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -49,7 +50,13 @@ impl Blocks {
     pub fn new(pool: &Pool, cache: Option<Cache>) -> Blocks {
         let (cache, gates) = (RefCell::new(cache), RefCell::default());
         let born_shut = RefCell::default();
-        Blocks(Rc::new(Inner { pool: pool.clone(), cache, gates, born_shut, changing: rt::sync::Semaphore::new(1) }))
+        Blocks(Rc::new(Inner {
+            pool: pool.clone(),
+            cache,
+            gates,
+            born_shut,
+            changing: rt::sync::Semaphore::new(1),
+        }))
     }
 
     pub fn pool(&self) -> &Pool {
@@ -60,7 +67,8 @@ impl Blocks {
         self.0.cache.borrow().clone()
     }
 
-    /// [`NotFound`](ErrorKind::NotFound) if the volume is gone, or was to be: what its mode was is not known any more, and its blocks may be there after a crash.
+    /// [`NotFound`](ErrorKind::NotFound) if the volume is gone, or was to be: what its mode was is
+    /// not known any more, and its blocks may be there after a crash.
     fn gate(&self, volume: VolumeId) -> Result<Gate> {
         let mut gates = self.0.gates.borrow_mut();
         if let Some(gate) = gates.get(&volume) {
@@ -91,7 +99,8 @@ impl Blocks {
         self.cache().filter(serves)
     }
 
-    /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end first, or they would leave in the cache what is of no volume.
+    /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end
+    /// first, or they would leave in the cache what is of no volume.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
         let gate = self.gate(volume)?;
         let _shut = gate.shut().await;
@@ -102,7 +111,7 @@ impl Blocks {
             };
             // Cuts may have blocks of it. They are passed over: the pool does not know the volume
             // any more, and its id is not given again.
-            let _no_round = cache.between_rounds().await;
+            let _no_pass = cache.between_passes().await;
             self.0.pool.delete_volume(volume).await?;
             let forgotten = cache.forget(volume).await;
             // What a cache that went out of use has counts only if the volume writes back.
@@ -117,8 +126,8 @@ impl Blocks {
         outcome
     }
 
-    /// Changes what the cache does for a volume, under load; durable when it returns. What is dirty is written back first; requests are held
-    /// only while the last of it goes.
+    /// Changes what the cache does for a volume, under load; durable when it returns. What is dirty
+    /// is written back first; requests are held only while the last of it goes.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
         let gate = self.gate(volume)?;
@@ -134,19 +143,23 @@ impl Blocks {
             cache.publish_all().await?;
         }
         let _shut = gate.shut().await;
-        if mode == CacheMode::WriteBack && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed()) {
+        if mode == CacheMode::WriteBack
+            && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed())
+        {
             return Err(PoolError::new(
                 ErrorKind::Io,
-                "the cache has failed: no volume can begin to write back before forebay was restarted",
+                "the cache has failed: no volume can begin to write back before forebay was \
+                 restarted",
             ));
         }
-        // What one that has failed still has of the volume, nobody asks it for.
+        // One that has failed is not asked for what it still has of the volume.
         let cache = cache.filter(|c| before == CacheMode::WriteBack || !c.has_failed());
         if let Some(cache) = &cache {
             if before == CacheMode::WriteBack {
                 self.write_back(cache, || cache.is_written_back(volume)).await?;
             } else {
-                // What comes now may be durable in the cache before the pool commits what came before.
+                // What comes now may be durable in the cache before the pool commits what came
+                // before.
                 self.0.pool.commit().await?;
             }
             if mode == CacheMode::None {
@@ -155,8 +168,9 @@ impl Blocks {
             }
         }
         let outcome = self.0.pool.set_cache_mode(volume, mode).await;
-        // A commit that fails may have got through nonetheless, or the next one does: then a crash finds the new mode. So no more is asked of the cache from now
-        // on than each of the two allows: what writes back would be hidden by the other modes, and what is kept by none.
+        // A commit that fails may have got through nonetheless, or the next one does: then a crash
+        // finds the new mode. So no more is asked of the cache from now on than each of the two
+        // allows: what writes back would be hidden by the other modes, and what is kept by none.
         gate.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
         outcome
     }
@@ -171,7 +185,8 @@ impl Blocks {
         if done() {
             return Ok(());
         }
-        let what = "something dirty is bad in the cache and cannot be written back: see bad_blocks in forebay cache status; write those blocks again";
+        let what = "something dirty is bad in the cache and cannot be written back: see \
+                    bad_blocks in forebay cache status; write those blocks again";
         Err(PoolError::new(ErrorKind::Io, what))
     }
 
@@ -187,7 +202,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// Writes everything back and takes the cache away, under load; requests are held only while the last of it goes.
+    /// Writes everything back and takes the cache away, under load; requests are held only while
+    /// the last of it goes.
     pub async fn detach(&self) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
         let Some(cache) = self.cache() else {
@@ -203,7 +219,8 @@ impl Blocks {
     }
 
     async fn shut_all(&self) -> AllShut {
-        let there: Vec<Gate> = self.0.pool.volumes().iter().filter_map(|v| self.gate(v.id).ok()).collect();
+        let there: Vec<Gate> =
+            self.0.pool.volumes().iter().filter_map(|v| self.gate(v.id).ok()).collect();
         *self.0.born_shut.borrow_mut() = Some(Vec::new());
         let mut all = AllShut { blocks: self.clone(), gates: Vec::with_capacity(there.len()) };
         for gate in there {

@@ -1,9 +1,10 @@
-//! Blocks that are written in part: their locks, and what is known of them from one write to the next.
+//! Blocks that are written in part: their locks, and what is known of them from one write to the
+//! next.
 //!
-//! Of a stream of requests that begin and end inside of blocks, each shares a block with the next one. All of
-//! them are there at once, in line for the lock on that block; so what the first has made of the block is
-//! handed to the next, which need not read it. It is kept only while somebody is in that line, and forgotten
-//! when the block is changed in any other way.
+//! Of a stream of requests that begin and end inside of blocks, each shares a block with the next
+//! one. All of them are there at once, in line for the lock on that block; so what the first has
+//! made of the block is handed to the next, which need not read it. It is kept only while somebody
+//! is in that line, and forgotten when the block is changed in any other way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ struct Edge {
 #[derive(Clone, Default)]
 pub(crate) struct Locks {
     ranges: RangeLocks,
-    /// One lock: whoever holds it changes the size.
+    /// One lock: its holder changes the size.
     size: RangeLocks,
     edges: Rc<RefCell<BTreeMap<u64, Edge>>>,
 }
@@ -43,14 +44,16 @@ impl Locks {
         self.granted(self.ranges.queue(range.clone()), range).await
     }
 
-    /// Waits until nobody else changes the volume's size, and for a lock on all blocks from `first` on, which
-    /// is looked up only then: a shrink that comes before moves the end that this is about.
+    /// Waits until no other task changes the volume's size, and for a lock on all blocks from
+    /// `first` on, which is looked up only then: a shrink that comes before moves the end that this
+    /// is about.
     pub async fn lock_for_resize(&self, first: impl FnOnce() -> u64) -> (RangeGuard, RangeGuard) {
         let alone = self.size.lock(0..1).await;
         (self.lock(first()..u64::MAX).await, alone)
     }
 
-    /// Takes a place in the line for blocks that are to be changed as a whole; what is returned waits for the lock.
+    /// Takes a place in the line for blocks that are to be changed as a whole; what is returned
+    /// waits for the lock.
     pub fn queue(&self, range: Range<u64>) -> impl Future<Output = RangeGuard> + use<> {
         let (locks, guard) = (self.clone(), self.ranges.queue(range.clone()));
         async move { locks.granted(guard, range).await }
@@ -78,7 +81,9 @@ impl EdgeGuard {
 
     /// Leaves what is known now to the next one.
     pub fn leave(&self, known: BlockPart) {
-        if let Some(edge) = self.locks.edges.borrow_mut().get_mut(&self.block).filter(|edge| edge.users > 1) {
+        if let Some(edge) =
+            self.locks.edges.borrow_mut().get_mut(&self.block).filter(|edge| edge.users > 1)
+        {
             edge.known = Some(known);
         }
     }

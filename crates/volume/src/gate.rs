@@ -1,4 +1,5 @@
-//! What all requests of a volume go through, so that what lies below them can be changed while they are held back for a moment.
+//! What all requests of a volume go through, so that what lies below them can be changed while they
+//! are held back for a moment.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ struct Inner {
     shut: Cell<bool>,
     /// The volume was deleted.
     gone: Cell<bool>,
-    /// Nobody is inside any more, or the gate is open again.
+    /// None is inside any more, or the gate is open again.
     changed: Event,
 }
 
@@ -42,7 +43,7 @@ impl Gate {
         self.0.mode.set(mode);
     }
 
-    /// Nobody goes in any more. To be done while the gate is shut.
+    /// None goes in any more. To be done while the gate is shut.
     pub fn set_gone(&self) {
         self.0.gone.set(true);
     }
@@ -59,13 +60,14 @@ impl Gate {
         Some(Inside(self.clone()))
     }
 
-    /// Shuts a gate that nobody has seen yet.
+    /// Shuts a gate that was not used yet.
     pub fn born_shut(&self) -> Shut {
         self.0.shut.set(true);
         Shut(self.clone())
     }
 
-    /// Shuts it, and waits until nobody is inside. One at a time: who comes second waits until it is open again.
+    /// Shuts it, and waits until none is inside. One at a time: the second waits until it
+    /// is open again.
     pub async fn shut(&self) -> Shut {
         while self.0.shut.get() {
             self.0.changed.wait().await;

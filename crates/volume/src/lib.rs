@@ -1,8 +1,9 @@
 //! Volumes in bytes: from requests to blocks.
 //!
-//! [`Volumes`] is the set of a pool's volumes as front ends see it; a [`Volume`] is one of them, open. Requests are in bytes and may begin and
-//! end anywhere: a write of part of a block is merged with what else is in it, under a lock on the block, so that concurrent writes to
-//! different sectors of one block do not lose one another ([`ranges`], [`edges`]).
+//! [`Volumes`] is the set of a pool's volumes as front ends see it; a [`Volume`] is one of them,
+//! open. Requests are in bytes and may begin and end anywhere: a write of part of a block is merged
+//! with what else is in it, under a lock on the block, so that concurrent writes to different
+//! sectors of one block do not lose one another ([`ranges`], [`edges`]).
 
 mod blocks;
 mod edges;

@@ -1,7 +1,8 @@
 //! Locks on ranges of blocks, granted in the order of arrival.
 //!
-//! A request waits for every earlier one whose range overlaps its own, granted or still waiting, so none starves. The number of requests in
-//! flight is small (it is bounded by the front ends), so a list is searched.
+//! A request waits for every earlier one whose range overlaps its own, granted or still waiting, so
+//! none starves. The number of requests in flight is small (it is bounded by the front ends), so a
+//! list is searched.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -27,7 +28,8 @@ struct State {
     next: Cell<u64>,
 }
 
-/// A place in the line for a lock; a lock when it was [granted](RangeGuard::granted). Until it is dropped.
+/// A place in the line for a lock; a lock when it was [granted](RangeGuard::granted). Until it is
+/// dropped.
 pub struct RangeGuard {
     locks: RangeLocks,
     ticket: u64,
@@ -35,7 +37,8 @@ pub struct RangeGuard {
 }
 
 impl RangeLocks {
-    /// Takes a place in the line: those that come later and overlap `range` are kept out from now on.
+    /// Takes a place in the line: those that come later and overlap `range` are kept out from now
+    /// on.
     pub fn queue(&self, range: Range<u64>) -> RangeGuard {
         let ticket = self.0.next.get();
         self.0.next.set(ticket + 1);
@@ -59,7 +62,8 @@ impl RangeGuard {
                 let mut entries = self.locks.0.entries.borrow_mut();
                 let before = entries.iter_mut().take_while(|e| e.ticket < self.ticket);
                 let range = &self.range;
-                let mut blockers = before.filter(|e| e.range.start < range.end && range.start < e.range.end);
+                let mut blockers =
+                    before.filter(|e| e.range.start < range.end && range.start < e.range.end);
                 blockers.next().map(|e| e.done.get_or_insert_default().wait())
             };
             match wait {
@@ -99,13 +103,18 @@ mod tests {
             let most = Rc::new(Cell::new(0));
             let tasks: Vec<_> = (0..40)
                 .map(|_| {
-                    let (rt2, locks, held, most) = (rt.clone(), locks.clone(), held.clone(), most.clone());
+                    let (rt2, locks, held, most) =
+                        (rt.clone(), locks.clone(), held.clone(), most.clone());
                     let start = rt.random() % 30;
                     let range = start..start + 1 + rt.random() % 8;
                     let nap = Duration::from_micros(1 + rt.random() % 50);
                     rt.spawn(async move {
                         let _guard = locks.lock(range.clone()).await;
-                        assert!(held.borrow().iter().all(|h| h.end <= range.start || range.end <= h.start));
+                        assert!(
+                            held.borrow()
+                                .iter()
+                                .all(|h| h.end <= range.start || range.end <= h.start)
+                        );
                         held.borrow_mut().push(range.clone());
                         most.set(most.get().max(held.borrow().len()));
                         rt2.sleep(nap).await;
@@ -131,8 +140,10 @@ mod tests {
         rt.block_on(async move {
             let first = locks.lock(0..10).await;
             let mut second = Box::pin(locks.lock(5..15));
-            let pending =
-                std::future::poll_fn(|cx| std::task::Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+            let pending = std::future::poll_fn(|cx| {
+                std::task::Poll::Ready(second.as_mut().poll(cx).is_pending())
+            })
+            .await;
             assert!(pending);
             let (l, r) = (locks.clone(), rt2.clone());
             let third = rt2.spawn(async move {

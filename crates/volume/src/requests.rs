@@ -1,6 +1,8 @@
 //! One volume, open: requests in bytes.
 //!
-//! Writes hold a lock on the blocks they touch: while a part of a block is merged with what else is in it, nobody else may write that block. Reads take no lock, the pool shows them each block as it was before or after a write.
+//! Writes hold a lock on the blocks they touch: while a part of a block is merged with what else is
+//! in it, no other request may write that block. Reads take no lock, the pool shows them each block
+//! as it was before or after a write.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -43,7 +45,8 @@ pub struct Extent {
 
 /// A handle on a volume; clones are the same.
 ///
-/// Its futures must run to their end once they were polled (see `pool::io`): front ends run each request as a task of its own.
+/// Its futures must run to their end once they were polled (see `pool::io`): front ends run each
+/// request as a task of its own.
 #[derive(Clone)]
 pub struct Volume {
     pool: Pool,
@@ -54,7 +57,12 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn new(blocks: &Blocks, id: VolumeId, locks: Locks, stats: Rc<RefCell<RequestStats>>) -> Volume {
+    pub(crate) fn new(
+        blocks: &Blocks,
+        id: VolumeId,
+        locks: Locks,
+        stats: Rc<RefCell<RequestStats>>,
+    ) -> Volume {
         Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
     }
 
@@ -88,14 +96,21 @@ impl Volume {
         match offset.checked_add(len) {
             Some(end) if end <= size => Ok(()),
             _ => {
-                let text = format!("{len} bytes at {offset} are outside of the volume, which has {size} bytes");
+                let text = format!(
+                    "{len} bytes at {offset} are outside of the volume, which has {size} bytes"
+                );
                 Err(PoolError::new(ErrorKind::Invalid, text))
             }
         }
     }
 
     /// Counts one request that took from `since` until now.
-    fn count(&self, of: impl FnOnce(&mut RequestStats) -> &mut KindStats, bytes: u64, since: base::Instant) {
+    fn count(
+        &self,
+        of: impl FnOnce(&mut RequestStats) -> &mut KindStats,
+        bytes: u64,
+        since: base::Instant,
+    ) {
         let took = self.pool.now().since(since);
         of(&mut self.stats.borrow_mut()).record(bytes, took);
     }
@@ -108,7 +123,8 @@ impl Volume {
         }
         let since = self.pool.now();
         let blocks = blocks_of(offset, len);
-        let mut data = self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
+        let mut data =
+            self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
         trim_to(&mut data, offset, len);
         self.count(|s| &mut s.read, len, since);
         Ok(data)
@@ -135,8 +151,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes what does not begin and end with a block: the blocks at its ends that are written in part, and what is between them, each under a lock of its
-    /// own. So a stream of such requests is no chain, in which each waits for the one before.
+    /// Writes what does not begin and end with a block: the blocks at its ends that are written in
+    /// part, and what is between them, each under a lock of its own. So a stream of such requests
+    /// is no chain, in which each waits for the one before.
     async fn write_pieces(&self, offset: u64, data: &Slice) -> Result<()> {
         if blocks_of(offset, data.len() as u64).count() == 1 {
             let edge = self.locks.queue_edge(offset / BLOCK_U64);
@@ -152,7 +169,8 @@ impl Volume {
             let n = if is_part { left.min(to_end_of_block) } else { left / BLOCK * BLOCK };
             let (volume, piece) = (self.clone(), data.cut(at, n));
             let misplaced = at % BLOCK != 0;
-            // Their places in line are taken now: all pieces of this request come before those of the next.
+            // Their places in line are taken now: all pieces of this request come before those of
+            // the next.
             tasks.push(if is_part {
                 let edge = self.locks.queue_edge(from / BLOCK_U64);
                 self.pool.rt().spawn(async move { volume.write_edge(from, piece, edge).await })
@@ -164,7 +182,8 @@ impl Volume {
                     volume.check(from, piece.len() as u64)?;
                     let mut piece = piece;
                     if misplaced {
-                        // Devices want it where a block begins. Not before its turn: what waits takes no memory.
+                        // Devices want it where a block begins. Not before its turn: what waits
+                        // takes no memory.
                         let mut whole = volume.pool.bufs().take(piece.len());
                         whole.copy_from_slice(&piece);
                         piece = whole.freeze();
@@ -198,8 +217,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives up the whole blocks in `[offset, offset + len)`: they take no space then and read as zeros. Parts of blocks at the ends stay
-    /// as they are.
+    /// Gives up the whole blocks in `[offset, offset + len)`: they take no space then and read as
+    /// zeros. Parts of blocks at the ends stay as they are.
     pub async fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
         let since = self.pool.now();
@@ -212,12 +231,18 @@ impl Volume {
         Ok(())
     }
 
-    /// The block up to which blocks are whole before byte `end`: the last block of a volume whose size is no multiple of a block ends with it.
+    /// The block up to which blocks are whole before byte `end`: the last block of a volume whose
+    /// size is no multiple of a block ends with it.
     fn whole_end(&self, end: u64) -> u64 {
-        if self.pool.volume_size(self.id) == Some(end) { end.div_ceil(BLOCK_U64) } else { end / BLOCK_U64 }
+        if self.pool.volume_size(self.id) == Some(end) {
+            end.div_ceil(BLOCK_U64)
+        } else {
+            end / BLOCK_U64
+        }
     }
 
-    /// Makes `[offset, offset + len)` read as zeros; with `allocate` by writing zeros, so that it takes space, else by giving up whole blocks.
+    /// Makes `[offset, offset + len)` read as zeros; with `allocate` by writing zeros, so that it
+    /// takes space, else by giving up whole blocks.
     pub async fn write_zeroes(&self, offset: u64, len: u64, allocate: bool) -> Result<()> {
         self.check(offset, len)?;
         if len == 0 {
@@ -234,7 +259,8 @@ impl Volume {
             } else {
                 self.fill(offset, from).await?;
                 let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64).await;
-                // Again: it may have grown meanwhile, and more have been written to what was its last block.
+                // Again: it may have grown meanwhile, and more have been written to what was its
+                // last block.
                 let to = to.min(self.whole_end(end) * BLOCK_U64);
                 if from < to {
                     self.route().await?.discard(Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
@@ -268,11 +294,13 @@ impl Volume {
         Ok(())
     }
 
-    /// What of `[offset, offset + len)` is allocated: at most `max` parts, in order from `offset` on, together perhaps less than `len`.
+    /// What of `[offset, offset + len)` is allocated: at most `max` parts, in order from `offset`
+    /// on, together perhaps less than `len`.
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
-        let (found, upto) = self.route().await?.allocated(Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
+        let (found, upto) =
+            self.route().await?.allocated(Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
         let mut parts: Vec<Extent> = Vec::new();
         let (mut at, end) = (offset, offset + len);
         for (lba, n) in found {
@@ -292,7 +320,8 @@ impl Volume {
         Ok(parts)
     }
 
-    /// What a crash in the middle of a shrink left behind byte `end` of its block must not come back when the volume grows.
+    /// What a crash in the middle of a shrink left behind byte `end` of its block must not come
+    /// back when the volume grows.
     async fn clear_behind(&self, end: u64) -> Result<()> {
         let kept = (end % BLOCK_U64) as usize;
         if kept == 0 {
@@ -310,7 +339,8 @@ impl Volume {
     }
 
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
-        // Nothing is written behind the new end while the rest is cut off, or behind the old one before the volume has grown.
+        // Nothing is written behind the new end while the rest is cut off, or behind the old one
+        // before the volume has grown.
         let _lock = self.locks.lock_for_resize(|| size.min(self.size()) / BLOCK_U64).await;
         let old = self.size();
         if size > old {

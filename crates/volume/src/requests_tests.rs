@@ -30,9 +30,11 @@ impl Bench {
         let ids = [[1; 16], [2; 16], [3; 16]];
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
         let (f, r) = (files.clone(), rt.clone());
-        rt.block_on(async move { pool::create(&r, &f, &options, &ids).await.expect("create") }).expect("alive");
+        rt.block_on(async move { pool::create(&r, &f, &options, &ids).await.expect("create") })
+            .expect("alive");
         rt.kill();
-        let settings = Settings { commit_interval: Duration::from_millis(20), ..Settings::default() };
+        let settings =
+            Settings { commit_interval: Duration::from_millis(20), ..Settings::default() };
         Bench { world, files, settings }
     }
 
@@ -76,7 +78,9 @@ fn agrees_with_a_vector_of_bytes_over_restarts() {
     for seed in 0..6 {
         let bench = Bench::new(seed);
         let size = 3 * MIB + 512;
-        bench.boot(true, move |_, v| async move { drop(v.create("v", size, 512).await.expect("create")) });
+        bench.boot(true, move |_, v| async move {
+            drop(v.create("v", size, 512).await.expect("create"))
+        });
         let mut model = vec![0u8; size as usize];
         for round in 0..4u64 {
             model = bench.boot(round % 2 == 0, move |_, volumes| async move {
@@ -253,11 +257,14 @@ fn zeroes_up_to_an_old_end_spare_what_was_written_behind_it() {
         // The last whole block, and the last block alone.
         for (name, offset) in [("a", 100), ("b", MIB - 100)] {
             let v = volumes.create(name, MIB + 512, 512).await.expect("create");
-            v.write(0, random_slice(&v, &mut Prng::new(1), MIB as usize + 512)).await.expect("write");
+            v.write(0, random_slice(&v, &mut Prng::new(1), MIB as usize + 512))
+                .await
+                .expect("write");
             let first = offset / BLOCK_U64;
             let held = v.locks.lock(first..first + 1).await;
             let z = v.clone();
-            let zeroes = rt.spawn(async move { z.write_zeroes(offset, MIB + 512 - offset, false).await });
+            let zeroes =
+                rt.spawn(async move { z.write_zeroes(offset, MIB + 512 - offset, false).await });
             rt.settled().await;
             volumes.resize(name, 4 * MIB).await.expect("grow");
             let data = random_slice(&v, &mut Prng::new(2), 1024);

@@ -65,14 +65,18 @@ impl<'a> Route<'a> {
         match &self.by {
             By::Pool => true,
             By::Cache(cache) => !cache.is_aside(),
-            By::Direct { cache, .. } => !cache.is_aside() && (outcome.is_ok() || !cache.has_failed()),
+            By::Direct { cache, .. } => {
+                !cache.is_aside() && (outcome.is_ok() || !cache.has_failed())
+            }
         }
     }
 
     pub async fn read(&self, lba: Lba, blocks: u64) -> Result<SliceList> {
         let outcome = match self.by() {
             By::Pool => return self.pool.read(self.volume, lba, blocks).await,
-            By::Cache(cache) | By::Direct { cache, .. } => cache.read(self.volume, lba, blocks).await,
+            By::Cache(cache) | By::Direct { cache, .. } => {
+                cache.read(self.volume, lba, blocks).await
+            }
         };
         if outcome.is_ok() || self.stands(&outcome) {
             return outcome;
@@ -84,7 +88,9 @@ impl<'a> Route<'a> {
         let outcome = match self.by() {
             By::Pool => return self.pool.write(self.volume, lba, data).await,
             By::Cache(cache) => cache.write(self.volume, lba, data).await,
-            By::Direct { cache, keep } => Box::pin(cache.write_direct(self.volume, lba, data, *keep)).await,
+            By::Direct { cache, keep } => {
+                Box::pin(cache.write_direct(self.volume, lba, data, *keep)).await
+            }
         };
         if self.stands(&outcome) {
             return outcome;
@@ -92,7 +98,7 @@ impl<'a> Route<'a> {
         Box::pin(self.pool.write(self.volume, lba, data)).await
     }
 
-    /// Writes `data` at byte `at` of a block, which nobody else may be writing. `known`: what is
+    /// Writes `data` at byte `at` of a block, which no other may be writing. `known`: what is
     /// known of the block from the write before; returns what is known now. A cache that the volume
     /// writes back to keeps the sectors; past it, and without one, the block is read and written as
     /// a whole.
@@ -113,7 +119,13 @@ impl<'a> Route<'a> {
         Box::pin(self.merge_part(lba, at, data, known)).await
     }
 
-    async fn merge_part(&self, lba: Lba, at: usize, data: &Slice, known: Option<BlockPart>) -> Result<BlockPart> {
+    async fn merge_part(
+        &self,
+        lba: Lba,
+        at: usize,
+        data: &Slice,
+        known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
         let mut block = self.pool.bufs().take(BLOCK);
         match known.filter(|known| known.sectors.is_all()) {
             Some(known) => block.copy_from_slice(&known.data),
@@ -137,12 +149,23 @@ impl<'a> Route<'a> {
     pub async fn prefetch(&self, lba: Lba, end: Lba) -> Result<()> {
         let outcome = match self.by() {
             By::Pool => return self.pool.prefetch(self.volume, lba, end).await,
-            By::Cache(cache) | By::Direct { cache, .. } => cache.prefetch(self.volume, lba, end).await,
+            By::Cache(cache) | By::Direct { cache, .. } => {
+                cache.prefetch(self.volume, lba, end).await
+            }
         };
-        if self.stands(&outcome) { outcome } else { self.pool.prefetch(self.volume, lba, end).await }
+        if self.stands(&outcome) {
+            outcome
+        } else {
+            self.pool.prefetch(self.volume, lba, end).await
+        }
     }
 
-    pub async fn allocated(&self, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+    pub async fn allocated(
+        &self,
+        lba: Lba,
+        end: Lba,
+        max: usize,
+    ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         if let By::Cache(cache) = self.by() {
             let outcome = cache.allocated(self.volume, lba, end, max).await;
             if self.stands(&outcome) {
@@ -177,8 +200,13 @@ impl<'a> Route<'a> {
     /// The pool says the size, at once. What the cache has behind a new end is dropped after that,
     /// here or when it is opened; and what the last block has there, now or before the volume grows
     /// again.
-    async fn resize_by_cache(&self, cache: &Cache, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
-        let no_round = cache.between_cuts().await?;
+    async fn resize_by_cache(
+        &self,
+        cache: &Cache,
+        (old, new): (u64, u64),
+        last: Option<Slice>,
+    ) -> Result<()> {
+        let no_pass = cache.between_cuts().await?;
         if new >= old {
             self.nothing_behind(cache, end_of(old)).await?;
         }
@@ -186,7 +214,7 @@ impl<'a> Route<'a> {
         if new < old {
             cache.forget_from(self.volume, end_of(new)).await?;
         }
-        drop(no_round);
+        drop(no_pass);
         if let Some(last) = last {
             debug_assert_eq!(last.len(), BLOCK);
             cache.write(self.volume, Lba(new / BLOCK_U64), &last).await?;
@@ -194,19 +222,28 @@ impl<'a> Route<'a> {
         cache.flush_volume(self.volume).await
     }
 
-    async fn resize_direct(&self, cache: &Cache, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
+    async fn resize_direct(
+        &self,
+        cache: &Cache,
+        (old, new): (u64, u64),
+        last: Option<Slice>,
+    ) -> Result<()> {
         // The new last block, if it changes, and what is behind it.
         let from = if last.is_some() { Lba(new / BLOCK_U64) } else { end_of(new) };
         // No cut has anything of it that is not published: that was so when it ceased to write
         // back.
-        let _no_round = cache.between_rounds().await;
+        let _no_pass = cache.between_passes().await;
         if new >= old {
             self.nothing_behind(cache, end_of(old)).await?;
         }
         // The pool gives up blocks when it has committed the size: until then a crash leaves the
         // old size, and all of the content.
         let resize = self.pool.resize_volume(self.volume, new, last);
-        if new < old { cache.change_direct(self.volume, (from, end_of(old)), resize).await } else { resize.await }
+        if new < old {
+            cache.change_direct(self.volume, (from, end_of(old)), resize).await
+        } else {
+            resize.await
+        }
     }
 
     /// Before a volume grows: a shrink that failed half way may have left something in the cache

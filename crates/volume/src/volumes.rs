@@ -31,7 +31,11 @@ impl Volumes {
 
     /// The volumes of `pool`, behind `cache`, if there is one, as their modes say.
     pub fn with_cache(pool: &Pool, cache: Option<Cache>) -> Volumes {
-        Volumes(Rc::new(Inner { blocks: Blocks::new(pool, cache), locks: RefCell::default(), stats: Rc::default() }))
+        Volumes(Rc::new(Inner {
+            blocks: Blocks::new(pool, cache),
+            locks: RefCell::default(),
+            stats: Rc::default(),
+        }))
     }
 
     /// The pool below.
@@ -105,5 +109,8 @@ impl Volumes {
 }
 
 fn missing(name: &str) -> PoolError {
-    PoolError::new(ErrorKind::NotFound, format!("there is no volume {name:?}; see forebay volume list"))
+    PoolError::new(
+        ErrorKind::NotFound,
+        format!("there is no volume {name:?}; see forebay volume list"),
+    )
 }

@@ -1,5 +1,6 @@
-//! Bursts of writes, whole blocks and sectors, before a pool that is slow, stops and recovers: no write waits for the pool while the cache has room, and none
-//! waits once the load has stopped being too much.
+//! Bursts of writes, whole blocks and sectors, before a pool that is slow, stops and recovers: no
+//! write waits for the pool while the cache has room, and none waits once the load has stopped
+//! being too much.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -67,10 +68,10 @@ impl Bench {
     }
 
     async fn passes(&self, n: u64) {
-        let before = self.cache.status().writeback.round;
+        let before = self.cache.status().writeback.passes;
         for _ in 0..1000 {
             let w = self.cache.status().writeback;
-            if w.round >= before + n || self.cache.status().dirty_bytes == 0 {
+            if w.passes >= before + n || self.cache.status().dirty_bytes == 0 {
                 return;
             }
             self.rt.sleep(Duration::from_millis(100)).await;
@@ -82,7 +83,9 @@ impl Bench {
 async fn burst(rt: Rt, (world, disk): (World, FileId), files: (DeviceFile, CacheFile), seed: u64) {
     let (device, file) = files;
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&device), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    pool::create(&rt, std::slice::from_ref(&device), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
     let (pool, _) = Pool::open(&rt, vec![device], pool::Settings::default()).await.expect("open");
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(2 * MIB) };
     cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
@@ -111,8 +114,13 @@ async fn burst(rt: Rt, (world, disk): (World, FileId), files: (DeviceFile, Cache
     // What is left of a time in which the disk was stuck is no fault of the controller's.
     bench.passes(1).await;
     bench.passes(2).await;
-    let light =
-        Load { depth: 2, most_blocks: 2, sectors: true, time: Duration::from_secs(1), rest: Duration::from_millis(2) };
+    let light = Load {
+        depth: 2,
+        most_blocks: 2,
+        sectors: true,
+        time: Duration::from_secs(1),
+        rest: Duration::from_millis(2),
+    };
     let gone = cache.status().writeback.room_gone;
     assert!(gone < 0.76, "seed {seed}: {gone} of the room is gone after two passes");
     let longest = bench.run(light, seed).await;
@@ -121,7 +129,8 @@ async fn burst(rt: Rt, (world, disk): (World, FileId), files: (DeviceFile, Cache
     pool.close().await.expect("close");
 }
 
-/// The first six, or as many as the environment says: `SEEDS=2000 cargo test --release -p volume --test bursts`.
+/// The first six, or as many as the environment says: `SEEDS=2000 cargo test --release -p volume
+/// --test bursts`.
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"))
 }
@@ -136,7 +145,8 @@ fn no_write_waits_for_the_pool_while_there_is_room() {
         let device = DeviceFile { path: "disk".into(), file: disk, size_bytes: POOL_BYTES };
         let file = CacheFile { path: "cache".into(), file, size_bytes: cache_bytes };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 1024);
-        rt.block_on(burst(rt.clone(), (world.clone(), disk), (device, file), seed)).expect("it ends");
+        rt.block_on(burst(rt.clone(), (world.clone(), disk), (device, file), seed))
+            .expect("it ends");
         rt.kill();
     }
 }

@@ -1,4 +1,5 @@
-//! A deletion that fails: a crash may bring the volume back as it was, so nothing may be taken for it that its mode does not allow.
+//! A deletion that fails: a crash may bring the volume back as it was, so nothing may be taken for
+//! it that its mode does not allow.
 
 use std::time::Duration;
 
@@ -19,8 +20,11 @@ fn block(value: u8) -> Slice {
 
 async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
-    let (pool, _) = Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
+    let (pool, _) =
+        Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
     cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
     let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
@@ -37,9 +41,9 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     let late = rt.spawn(async move { half.write(0, block(2).cut(0, BLOCK / 2)).await });
     rt.sleep(Duration::from_millis(1)).await;
 
-    // The pool cannot say that the volume is gone. The deletion waits for the late write, which went
-    // in before it. What is written afterwards is in neither: in the cache it would be dirty, of a
-    // volume that has nothing dirty.
+    // The pool cannot say that the volume is gone. The deletion waits for the late write, which
+    // went in before it. What is written afterwards is in neither: in the cache it would be dirty,
+    // of a volume that has nothing dirty.
     world.inject(disk.file, Fault::Dead);
     volumes.delete("a").await.expect_err("the disk is dead");
     let late = late.await.expect("it ends").expect_err("the disk is dead");

@@ -1,4 +1,5 @@
-//! A detach that fails at the very end, when the pool is to say that it has no cache: the cache is closed by then, and nobody may ask anything of it.
+//! A detach that fails at the very end, when the pool is to say that it has no cache: the cache is
+//! closed by then, and it must not be asked anything.
 
 use std::time::Duration;
 
@@ -46,7 +47,9 @@ async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
 
 async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
     let every = Duration::from_secs(3600);
     let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
     let (pool, _) = Pool::open(&rt, vec![disk.clone()], slow.clone()).await.expect("open");
@@ -61,7 +64,10 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     let churning = rt.spawn(churn(pool.clone(), b));
     let struck = rt.spawn(strike(rt.clone(), world.clone(), disk.file, pool.clone()));
     let e = volumes.detach().await.expect_err("the commit had no space");
-    assert!(struck.await.is_some() && churning.await.is_some() && e.kind == ErrorKind::NoSpace, "{e}");
+    assert!(
+        struck.await.is_some() && churning.await.is_some() && e.kind == ErrorKind::NoSpace,
+        "{e}"
+    );
     world.inject(disk.file, Fault::Full(false));
     assert_eq!(cache.status().state, "aside");
 
@@ -100,14 +106,18 @@ fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
 /// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
 async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
-    let (pool, _) = Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
+    let (pool, _) =
+        Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
     let volumes = Volumes::with_cache(&pool, None);
     let a = volumes.create("a", MIB, 4096).await.expect("create");
     for uuid in [[3; 16], [4; 16]] {
         let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
         cache::create(&rt, &file, &pool, &options, uuid).await.expect("create the cache");
-        let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+        let cache =
+            Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
         if uuid == [3; 16] {
             write(&a, 0, MIB, 1).await;
             pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));

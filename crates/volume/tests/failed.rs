@@ -1,5 +1,6 @@
-//! A cache device that fails while it holds what the pool lacks: volumes that do not write back go on with the pool alone, and the next open of the cache
-//! finds nothing in it that is older than what they have.
+//! A cache device that fails while it holds what the pool lacks: volumes that do not write back go
+//! on with the pool alone, and the next open of the cache finds nothing in it that is older than
+//! what they have.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -54,7 +55,8 @@ async fn holds(volume: &Volume, at: u64) -> Option<u8> {
     Some(first)
 }
 
-/// What "b" holds in the end, block by block: see [`Bench::fail`]. The last fifth is of value `last`.
+/// What "b" holds in the end, block by block: see [`Bench::fail`]. The last fifth is of value
+/// `last`.
 fn newest(at: u64, last: u8) -> u8 {
     [3, 4, 5, 6, last][(at % 5) as usize]
 }
@@ -66,8 +68,9 @@ struct Bench {
 }
 
 impl Bench {
-    /// "a" writes back and is dirty, all of it of value 1; "b" writes through, is all of value 2, and is in the cache too. So are "d" and "e", of which nothing is changed
-    /// before the cache fails. Of "f", which writes back, every other block is dirty.
+    /// "a" writes back and is dirty, all of it of value 1; "b" writes through, is all of value 2,
+    /// and is in the cache too. So are "d" and "e", of which nothing is changed before the cache
+    /// fails. Of "f", which writes back, every other block is dirty.
     fn new() -> Bench {
         let world = World::new(11);
         let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
@@ -77,8 +80,11 @@ impl Bench {
         let bench = Bench { world, disk, file };
         let (disk, file) = (bench.disk.clone(), bench.file.clone());
         bench.boot(|rt| async move {
-            let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+            let options =
+                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+            pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+                .await
+                .expect("create");
             let (pool, _) = Pool::open(&rt, vec![disk], pool_settings()).await.expect("open");
             let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
             cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
@@ -120,7 +126,10 @@ impl Bench {
         out
     }
 
-    fn live<T: 'static, F: Future<Output = T> + 'static>(&self, f: impl FnOnce(Rt, Volumes) -> F + 'static) -> T {
+    fn live<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        f: impl FnOnce(Rt, Volumes) -> F + 'static,
+    ) -> T {
         let (disk, file) = (self.disk.clone(), self.file.clone());
         self.boot(|rt| async move {
             let volumes = open(&rt, disk, &file).await;
@@ -128,8 +137,9 @@ impl Bench {
         })
     }
 
-    /// The cache fails while "a" is dirty. "b" has overwritten a fifth of its blocks by then, durably also in the journal, another fifth not; a third fifth after that, and a
-    /// fourth in another mode.
+    /// The cache fails while "a" is dirty. "b" has overwritten a fifth of its blocks by then,
+    /// durably also in the journal, another fifth not; a third fifth after that, and a fourth in
+    /// another mode.
     async fn fail(self: Rc<Bench>, volumes: Volumes) -> Volumes {
         let (a, b) = (volumes.open("a").expect("there"), volumes.open("b").expect("there"));
         let cache = volumes.cache().expect("there");
@@ -148,7 +158,10 @@ impl Bench {
         a.flush().await.expect_err("what it has written since is nowhere");
         write(&b, (2, 5), 5).await;
         b.flush().await.expect("flush");
-        volumes.set_mode("b", CacheMode::WriteBack).await.expect_err("there is nothing to write to");
+        volumes
+            .set_mode("b", CacheMode::WriteBack)
+            .await
+            .expect_err("there is nothing to write to");
         volumes.set_mode("b", CacheMode::None).await.expect("nobody asks the cache");
         volumes.set_mode("b", CacheMode::WriteAround).await.expect("nobody asks the cache");
         write(&b, (3, 5), 6).await;
@@ -156,12 +169,16 @@ impl Bench {
         for at in 0..BLOCKS {
             assert_eq!(holds(&b, at).await, Some(newest(at, 2)), "block {at}");
         }
-        // What the index says of these, nobody has looked up.
+        // What the index says of these was not looked up.
         let (d, e) = (volumes.open("d").expect("there"), volumes.open("e").expect("there"));
         write(&d, (0, 1), 7).await;
         d.flush().await.expect("flush");
         for at in 0..BLOCKS {
-            assert_eq!((holds(&d, at).await, holds(&e, at).await), (Some(7), Some(2)), "block {at}");
+            assert_eq!(
+                (holds(&d, at).await, holds(&e, at).await),
+                (Some(7), Some(2)),
+                "block {at}"
+            );
         }
         d.discard(0, BLOCK_U64).await.expect("discard");
         volumes.resize("d", 9 * MIB).await.expect("resize");
@@ -179,7 +196,8 @@ impl Bench {
         let (disk, file) = (self.disk.clone(), self.file.clone());
         self.boot(|rt| async move {
             let options = pool::check::CheckOptions { data: true, ..Default::default() };
-            let report = pool::check::check(&rt, vec![disk], &options, &mut |_| {}).await.expect("check");
+            let report =
+                pool::check::check(&rt, vec![disk], &options, &mut |_| {}).await.expect("check");
             assert!(report.is_clean(), "{report:?}");
             let found = cache::check::check(&rt, &file, &report.image, &options, &mut |_| {}).await;
             assert!(found.is_clean() && found.standing == Standing::Attached, "{found:?}");
@@ -187,7 +205,8 @@ impl Bench {
         })
     }
 
-    /// The device of the cache is there again: "b" has all that it has flushed, "a" too. Returns how many checkpoints the open made.
+    /// The device of the cache is there again: "b" has all that it has flushed, "a" too. Returns
+    /// how many checkpoints the open made.
     fn verify(&self, last: u8) -> u64 {
         let checkpoints = self.live(move |rt, volumes| async move {
             let (a, b) = (volumes.open("a").expect("there"), volumes.open("b").expect("there"));

@@ -1,7 +1,9 @@
-//! Cache modes under simulation: clients, while modes are switched and caches attached and detached, and power cuts at any moment.
+//! Cache modes under simulation: clients, while modes are switched and caches attached and
+//! detached, and power cuts at any moment.
 //!
-//! Each block holds one number, repeated. A client owns a range of blocks, so it knows what a read must give: exactly what it wrote last. After a power cut
-//! a block may hold what was durable, or anything issued since, and from then on that one.
+//! Each block holds one number, repeated. A client owns a range of blocks, so it knows what a read
+//! must give: exactly what it wrote last. After a power cut a block may hold what was durable, or
+//! anything issued since, and from then on that one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,7 +19,8 @@ use volume::{Volume, Volumes};
 const MIB: u64 = 1 << 20;
 const CLIENTS: u64 = 3;
 const BLOCKS: u64 = 960;
-const MODES: [CacheMode; 4] = [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None];
+const MODES: [CacheMode; 4] =
+    [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None];
 
 /// What a block may hold: the first value is durable.
 type Model = Rc<RefCell<Vec<Vec<u64>>>>;
@@ -55,11 +58,16 @@ impl Bench {
         let file = world.add_disk(DiskModel::nvme(size));
         let pool = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
         let size = 4 * MIB;
-        let cache = CacheFile { path: "cache".into(), file: world.add_disk(DiskModel::nvme(size)), size_bytes: size };
+        let cache = CacheFile {
+            path: "cache".into(),
+            file: world.add_disk(DiskModel::nvme(size)),
+            size_bytes: size,
+        };
         let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
         let (r, files) = (rt.clone(), pool.clone());
         rt.block_on(async move {
-            let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+            let options =
+                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
             pool::create(&r, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
             let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
             pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
@@ -74,18 +82,27 @@ impl Bench {
         self.boots += 1;
         let mut rng = Prng::new((self.seed << 16) + self.boots);
         let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 1024);
-        let (r, files, file, seen) = (rt.clone(), self.pool.clone(), self.cache.clone(), self.seen.clone());
+        let (r, files, file, seen) =
+            (rt.clone(), self.pool.clone(), self.cache.clone(), self.seen.clone());
         let (model, seed, boots) = (model.clone(), self.seed, self.boots);
         let work = Duration::from_micros(rng.range(500, 80_000));
         let changing = Rc::new(Cell::new(false));
         let busy = changing.clone();
         rt.block_on(async move {
             let every = Duration::from_millis(if rng.one_in(2) { rng.range(1, 40) } else { 1000 });
-            let (pool, _) = Pool::open(&r, files, pool::Settings { commit_interval: every, ..Default::default() })
-                .await
-                .expect("open");
+            let (pool, _) = Pool::open(
+                &r,
+                files,
+                pool::Settings { commit_interval: every, ..Default::default() },
+            )
+            .await
+            .expect("open");
             let cache = match pool.cache_uuid() {
-                Some(_) => Some(Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache")),
+                Some(_) => Some(
+                    Cache::open(&r, &file, &pool, settings(&mut rng))
+                        .await
+                        .expect("open the cache"),
+                ),
                 None => None,
             };
             let volumes = Volumes::with_cache(&pool, cache);
@@ -94,7 +111,10 @@ impl Bench {
                 let value = read(&volume, at).await;
                 let mut model = model.borrow_mut();
                 let may = &mut model[at as usize];
-                assert!(may.contains(&value), "seed {seed} boot {boots} block {at}: {value}, may be {may:?}");
+                assert!(
+                    may.contains(&value),
+                    "seed {seed} boot {boots} block {at}: {value}, may be {may:?}"
+                );
                 *may = vec![value];
             }
             for client in 0..CLIENTS {
@@ -167,13 +187,20 @@ fn filled(values: &[u64]) -> Slice {
 
 async fn write(volume: &Volume, (at, len): (u64, u64), rng: &mut Prng, model: &Model) {
     let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
-    for (may, value) in model.borrow_mut()[at as usize..(at + len) as usize].iter_mut().zip(&values) {
+    for (may, value) in model.borrow_mut()[at as usize..(at + len) as usize].iter_mut().zip(&values)
+    {
         may.push(*value);
     }
     volume.write(at * BLOCK as u64, filled(&values)).await.expect("write");
 }
 
-async fn run_client(volume: Volume, who: String, (from, to): (u64, u64), mut rng: Prng, model: Model) {
+async fn run_client(
+    volume: Volume,
+    who: String,
+    (from, to): (u64, u64),
+    mut rng: Prng,
+    model: Model,
+) {
     loop {
         // Mostly few blocks, so that they are read, kept, and overwritten again.
         let hot = from + rng.below(24);
@@ -198,9 +225,12 @@ async fn run_client(volume: Volume, who: String, (from, to): (u64, u64), mut rng
                 volume.discard(at * BLOCK as u64, len * BLOCK as u64).await.expect("discard");
             }
             4 => {
-                let issued: Vec<usize> = model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+                let issued: Vec<usize> =
+                    model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
                 volume.flush().await.expect("flush");
-                for (may, issued) in model.borrow_mut()[from as usize..to as usize].iter_mut().zip(issued) {
+                for (may, issued) in
+                    model.borrow_mut()[from as usize..to as usize].iter_mut().zip(issued)
+                {
                     may.drain(..issued - 1);
                 }
             }
@@ -215,7 +245,14 @@ async fn run_client(volume: Volume, who: String, (from, to): (u64, u64), mut rng
     }
 }
 
-async fn run_admin(rt: Rt, volumes: Volumes, file: CacheFile, mut rng: Prng, seen: Rc<Seen>, changing: Rc<Cell<bool>>) {
+async fn run_admin(
+    rt: Rt,
+    volumes: Volumes,
+    file: CacheFile,
+    mut rng: Prng,
+    seen: Rc<Seen>,
+    changing: Rc<Cell<bool>>,
+) {
     loop {
         rt.sleep(Duration::from_micros(rng.range(10, 15_000))).await;
         changing.set(true);
@@ -223,8 +260,12 @@ async fn run_admin(rt: Rt, volumes: Volumes, file: CacheFile, mut rng: Prng, see
             (None, 0..2) => {
                 let uuid = std::array::from_fn(|_| rng.next_u64() as u8 | 1);
                 let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-                cache::create(&rt, &file, volumes.pool(), &options, uuid).await.expect("create the cache");
-                let cache = Cache::open(&rt, &file, volumes.pool(), settings(&mut rng)).await.expect("open it");
+                cache::create(&rt, &file, volumes.pool(), &options, uuid)
+                    .await
+                    .expect("create the cache");
+                let cache = Cache::open(&rt, &file, volumes.pool(), settings(&mut rng))
+                    .await
+                    .expect("open it");
                 volumes.attach(cache).await.expect("attach");
                 add(&seen.attached, 1);
             }
@@ -235,7 +276,10 @@ async fn run_admin(rt: Rt, volumes: Volumes, file: CacheFile, mut rng: Prng, see
             _ => {
                 let mode = MODES[rng.below(4) as usize];
                 volumes.set_mode("v", mode).await.expect("set the mode");
-                assert_eq!(volumes.open("v").expect("there").info().expect("there").cache_mode, mode);
+                assert_eq!(
+                    volumes.open("v").expect("there").info().expect("there").cache_mode,
+                    mode
+                );
                 add(&seen.switched, 1);
             }
         }

@@ -26,7 +26,9 @@ async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
 
 async fn open(rt: &Rt, disk: DeviceFile, file: CacheFile, settings: Settings) -> (Pool, Cache) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    pool::create(rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
     let (pool, _) = Pool::open(rt, vec![disk], pool::Settings::default()).await.expect("open");
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
     cache::create(rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
@@ -52,11 +54,15 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
     rt.sleep(Duration::from_secs(60)).await;
     cache.publish_all().await.expect("published");
     holds(&a, MIB, 2 * MIB, 0).await;
-    assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
+    assert_eq!(
+        a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(),
+        0
+    );
 }
 
-/// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is cleared
-/// then, in the block in which the volume ends now; a write to another part of that block comes `later`.
+/// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is
+/// cleared then, in the block in which the volume ends now; a write to another part of that block
+/// comes `later`.
 async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration) {
     let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
@@ -111,7 +117,10 @@ async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
     cache.publish_all().await.expect("published");
     holds(&a, 0, MIB, 1).await;
     holds(&a, MIB, 2 * MIB, 0).await;
-    assert_eq!(a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(), 0);
+    assert_eq!(
+        a.extents(MIB, MIB, 8).await.expect("extents").iter().filter(|e| e.allocated).count(),
+        0
+    );
 }
 
 fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, DeviceFile, CacheFile) -> F) {

@@ -1,4 +1,5 @@
-//! Streams of a volume that writes back: they stand in the pool before they are part of its image, through all that may happen to a volume.
+//! Streams of a volume that writes back: they stand in the pool before they are part of its image,
+//! through all that may happen to a volume.
 
 use std::time::Duration;
 
@@ -33,7 +34,9 @@ async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
 
 async fn live(rt: Rt, disk: DeviceFile, file: CacheFile) {
     let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.expect("create");
+    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
+        .await
+        .expect("create");
     let every = Duration::from_secs(3600);
     let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
     let (pool, _) = Pool::open(&rt, vec![disk], slow).await.expect("open");
@@ -49,7 +52,10 @@ async fn live(rt: Rt, disk: DeviceFile, file: CacheFile) {
     assert_eq!(cache.status().staged_bytes, 7 * MIB, "all but what comes before the cutoff");
     assert_eq!(cache.status().bypassed * BLOCK as u64, 7 * MIB);
     holds(&a, 0, 8 * MIB, 1).await;
-    let in_pool = pool.read(pool.find_volume("a").expect("there").id, base::Lba(512), 16).await.expect("read");
+    let in_pool = pool
+        .read(pool.find_volume("a").expect("there").id, base::Lba(512), 16)
+        .await
+        .expect("read");
     assert!(in_pool.iter().all(|s| s.iter().all(|&b| b == 0)), "the image is what was published");
 
     // FLUSH of a volume asks the pool for nothing that it has not written there.
@@ -111,7 +117,8 @@ fn a_stream_is_staged_until_it_is_published() {
     let r = rt.clone();
     rt.block_on(async move {
         let options = pool::check::CheckOptions { data: true, ..Default::default() };
-        let report = pool::check::check(&r, vec![disk], &options, &mut |_| {}).await.expect("check");
+        let report =
+            pool::check::check(&r, vec![disk], &options, &mut |_| {}).await.expect("check");
         assert!(report.is_clean(), "{report:?}");
     })
     .expect("alive");

@@ -9,8 +9,8 @@ fn key_range(keys: &[Vec<u8>]) -> (Key, Key) {
 }
 
 impl World {
-    /// Edits ranges in one step, all over them and in no order, and looks at them in between. No node
-    /// may be loaded once the first editor is there: the editor panics if it lacks one.
+    /// Edits ranges in one step, all over them and in no order, and looks at them in between. No
+    /// node may be loaded once the first editor is there: the editor panics if it lacks one.
     pub(super) fn edit_ranges(&mut self, ranges: &[Vec<Vec<u8>>], size: usize, seed: u64) {
         let mut rng = Prng::new(seed);
         let empties = rng.one_in(2);
@@ -26,7 +26,9 @@ impl World {
         while let Err(fault) = store.ready(wanted.iter().map(|(from, to)| (&*tree, *from, *to))) {
             store.admit(&fault, &disk[&fault.ptr.addr]).expect("the node");
         }
-        let mut ready = store.ready(wanted.iter().map(|(from, to)| (&*tree, *from, *to))).expect("it was just there");
+        let mut ready = store
+            .ready(wanted.iter().map(|(from, to)| (&*tree, *from, *to)))
+            .expect("it was just there");
         let mut inserted = Vec::new();
         if empties {
             // Nothing is left of the ranges meanwhile.
@@ -36,8 +38,10 @@ impl World {
             }
             for keys in order {
                 let mut edit = ready.edit(tree, changes);
-                let all: Vec<Vec<u8>> =
-                    model.range(keys[0].clone()..=keys[keys.len() - 1].clone()).map(|(k, _)| k.clone()).collect();
+                let all: Vec<Vec<u8>> = model
+                    .range(keys[0].clone()..=keys[keys.len() - 1].clone())
+                    .map(|(k, _)| k.clone())
+                    .collect();
                 for key in all {
                     assert!(edit.remove(&key));
                     model.remove(&key);
@@ -58,7 +62,10 @@ impl World {
                     inserted.push(key.clone());
                 }
                 6 => {
-                    let last = model.range(..=key.clone()).next_back().map(|(k, v)| (k.clone(), v.clone()));
+                    let last = model
+                        .range(..=key.clone())
+                        .next_back()
+                        .map(|(k, v)| (k.clone(), v.clone()));
                     assert_eq!(edit.get_le(key, owned), last);
                     assert_eq!(edit.get(key), model.get(key).map(|v| &v[..]));
                     // The record before a range may be prolonged.
@@ -76,8 +83,10 @@ impl World {
                         found.push(owned(k, v));
                         ControlFlow::Continue(())
                     });
-                    let want: Vec<_> =
-                        model.range(from.clone()..to.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
+                    let want: Vec<_> = model
+                        .range(from.clone()..to.clone())
+                        .map(|(k, v)| (k.clone(), v.clone()))
+                        .collect();
                     assert_eq!(found, want);
                 }
             }
@@ -88,8 +97,8 @@ impl World {
     }
 }
 
-/// Every range of a few leaves of a tree of three levels: all of it is removed, and put there again. The
-/// leaves that are left to take it may be below other parents.
+/// Every range of a few leaves of a tree of three levels: all of it is removed, and put there
+/// again. The leaves that are left to take it may be below other parents.
 #[test]
 fn a_range_may_be_emptied_and_filled_again() {
     let key = |i: u64| [&[7; 20][..], &i.to_be_bytes()].concat();
@@ -126,14 +135,16 @@ fn a_range_may_be_emptied_and_filled_again() {
     }
 }
 
-/// Two trees, each with more leaves in its range than the store holds: both are there at once in the end.
+/// Two trees, each with more leaves in its range than the store holds: both are there at once in
+/// the end.
 #[test]
 fn ranges_of_several_trees_are_there_together() {
     let mut w = ascending(5_000);
     commit(&mut w);
     let root = w.durable;
     let key = |i: u64| Key::new(&i.to_be_bytes());
-    // The same nodes stand for another tree by another store's disk: of another id, they have to be written anew.
+    // The same nodes stand for another tree by another store's disk: of another id, they have to be
+    // written anew.
     let mut other = World::new(1 << 20);
     other.tree = Tree::new(ID + 1);
     for i in 0..5_000u64 {
@@ -178,7 +189,8 @@ fn ranges_of_several_trees_are_there_together() {
 fn a_key_outside_of_the_range_is_refused() {
     let mut w = ascending(1000);
     let World { store, tree, changes, .. } = &mut w;
-    let mut edit = store.edit(tree, changes, &5u64.to_be_bytes(), &9u64.to_be_bytes()).expect("resident");
+    let mut edit =
+        store.edit(tree, changes, &5u64.to_be_bytes(), &9u64.to_be_bytes()).expect("resident");
     edit.insert(&10u64.to_be_bytes(), b"x");
 }
 
@@ -187,7 +199,8 @@ fn a_key_outside_of_the_range_is_refused() {
 fn the_record_before_the_range_stays() {
     let mut w = ascending(1000);
     let World { store, tree, changes, .. } = &mut w;
-    let mut edit = store.edit(tree, changes, &5u64.to_be_bytes(), &9u64.to_be_bytes()).expect("resident");
+    let mut edit =
+        store.edit(tree, changes, &5u64.to_be_bytes(), &9u64.to_be_bytes()).expect("resident");
     edit.insert(&4u64.to_be_bytes(), b"x");
     edit.remove(&4u64.to_be_bytes());
 }

@@ -80,7 +80,8 @@ fn shelf() -> (Rt, Shelf) {
     commit(&mut w);
     let rt = Rt::new(Box::new(OnlyTime(Instant(0))), Order::Seeded(1), 4);
     let state = RefCell::new((Tree::open(ID, w.durable), Store::new(0)));
-    let inner = Inner { rt: rt.clone(), state, disk: w.disk, failing: Cell::new(0), reads: Cell::new(0) };
+    let inner =
+        Inner { rt: rt.clone(), state, disk: w.disk, failing: Cell::new(0), reads: Cell::new(0) };
     (rt, Shelf(Rc::new(inner)))
 }
 
@@ -119,7 +120,8 @@ fn a_read_that_is_dropped_is_made_by_the_next() {
     let waits = rt.block_on(async move {
         let (one, two) = (other.clone(), other);
         let mut first = Box::pin(look(one));
-        // It has begun to read, and is not waited for any longer than another has begun to wait for it.
+        // It has begun to read, and is not waited for any longer than another has begun to wait for
+        // it.
         let short = rt::sync::within(&mut first, r.sleep(Duration::from_micros(500))).await;
         assert!(short.is_none());
         let second = r.spawn(look(two));

@@ -1,7 +1,9 @@
-//! Replacement measured: what a victim costs among very many buckets, and which hit ratio the policies reach.
+//! Replacement measured: what a victim costs among very many buckets, and which hit ratio the
+//! policies reach.
 //!
-//! `cargo run --release -p cache --example replacement` measures the first, `... -- hits [TRACE.csv]` the second; a trace has the columns time in
-//! seconds, R or W, offset and length in bytes, and one line of headings at most.
+//! `cargo run --release -p cache --example replacement` measures the first, `... -- hits
+//! [TRACE.csv]` the second; a trace has the columns time in seconds, R or W, offset and length in
+//! bytes, and one line of headings at most.
 #![allow(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::time::{Duration, Instant};
@@ -23,16 +25,22 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Takes a victim and puts it back, as evicting and refilling a bucket does, as many times as there are buckets.
+/// Takes a victim and puts it back, as evicting and refilling a bucket does, as many times as there
+/// are buckets.
 fn victims() {
     println!("{BUCKETS} buckets, {BUCKETS} victims, each inserted again");
-    println!("{:8} {:24} {:>10} {:>12} {:>12}", "policy", "recency", "mean ns", "p99.99 us", "maximum us");
+    println!(
+        "{:8} {:24} {:>10} {:>12} {:>12}",
+        "policy", "recency", "mean ns", "p99.99 us", "maximum us"
+    );
     // What the clock and the machine's other work contribute.
     measure("none", "-", || {});
     for policy in Policy::ALL {
-        for (name, prepare) in
-            [("all equal", equal as fn(&mut Replacement)), ("all read, all the time", read), ("all distinct", distinct)]
-        {
+        for (name, prepare) in [
+            ("all equal", equal as fn(&mut Replacement)),
+            ("all read, all the time", read),
+            ("all distinct", distinct),
+        ] {
             let mut r = Replacement::new(policy, BUCKETS as usize, 1);
             prepare(&mut r);
             let mut last = None;
@@ -66,8 +74,12 @@ fn measure(policy: &str, recency: &str, mut step: impl FnMut()) {
         above += by_tenth_us[i];
         above > u64::from(BUCKETS) / 10_000
     });
-    let (mean, slow) = (all.as_nanos() as f64 / f64::from(BUCKETS), (slow.unwrap_or(0) + 1) as f64 / 10.0);
-    println!("{policy:8} {recency:24} {mean:>10.0} {slow:>12.1} {:>12.1}", worst.as_nanos() as f64 / 1e3);
+    let (mean, slow) =
+        (all.as_nanos() as f64 / f64::from(BUCKETS), (slow.unwrap_or(0) + 1) as f64 / 10.0);
+    println!(
+        "{policy:8} {recency:24} {mean:>10.0} {slow:>12.1} {:>12.1}",
+        worst.as_nanos() as f64 / 1e3
+    );
 }
 
 /// Every bucket has all the marks that reads give.
@@ -81,7 +93,8 @@ fn equal(r: &mut Replacement) {
     (0..BUCKETS).for_each(|id| r.insert(id));
 }
 
-/// Inserted in random order, then read in another one: the recency of each is its own, and neighbours in a queue are far apart in memory.
+/// Inserted in random order, then read in another one: the recency of each is its own, and
+/// neighbours in a queue are far apart in memory.
 fn distinct(r: &mut Replacement) {
     let mut prng = Prng::new(2);
     let mut order: Vec<u32> = (0..BUCKETS).collect();

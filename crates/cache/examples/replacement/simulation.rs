@@ -1,5 +1,6 @@
-//! Hit ratios, with buckets as the cache has them: written blocks are appended to one open bucket, blocks that were missed to another; a victim takes all of
-//! its blocks with it, and an overwritten block leaves a hole. Hits are counted by block, of reads alone, after the first fifth.
+//! Hit ratios, with buckets as the cache has them: written blocks are appended to one open bucket,
+//! blocks that were missed to another; a victim takes all of its blocks with it, and an overwritten
+//! block leaves a hole. Hits are counted by block, of reads alone, after the first fifth.
 
 use std::collections::VecDeque;
 
@@ -81,7 +82,9 @@ impl Cache {
         if let Some(bucket) = self.free.pop_front() {
             return bucket;
         }
-        let Some(bucket) = self.replacement.victim(|_| true) else { unreachable!("no more than two buckets are open") };
+        let Some(bucket) = self.replacement.victim(|_| true) else {
+            unreachable!("no more than two buckets are open")
+        };
         for at in bucket * BUCKET_BLOCKS..(bucket + 1) * BUCKET_BLOCKS {
             let block = std::mem::replace(&mut self.holds[at as usize], NONE);
             if block != NONE {
@@ -149,7 +152,9 @@ fn trace(path: &str) -> Result<Vec<Access>, String> {
     let mut out = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let f: Vec<&str> = line.split(',').collect();
-        let [_, op, offset, length] = f[..] else { return Err(format!("{path}:{}: not four columns", i + 1)) };
+        let [_, op, offset, length] = f[..] else {
+            return Err(format!("{path}:{}: not four columns", i + 1));
+        };
         let (Ok(offset), Ok(length)) = (offset.parse::<u64>(), length.parse::<u64>()) else {
             if i == 0 {
                 continue;

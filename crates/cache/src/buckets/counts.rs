@@ -109,7 +109,8 @@ mod tests {
                         things.extend((0..n).map(|_| (open, false)));
                     }
                     5..8 => {
-                        let live: Vec<usize> = (0..things.len()).filter(|&i| !things[i].1).collect();
+                        let live: Vec<usize> =
+                            (0..things.len()).filter(|&i| !things[i].1).collect();
                         if live.is_empty() {
                             continue;
                         }
@@ -125,16 +126,26 @@ mod tests {
                         open = Epoch(open.0 + 1);
                     }
                     _ => {
-                        published = Epoch(published.0 + rng.below(u64::from(open.0 - published.0)) as u32);
-                        let (gone, stay): (Vec<_>, _) = things.into_iter().partition(|t| t.0 <= published);
+                        published =
+                            Epoch(published.0 + rng.below(u64::from(open.0 - published.0)) as u32);
+                        let (gone, stay): (Vec<_>, _) =
+                            things.into_iter().partition(|t| t.0 <= published);
                         let named = gone.iter().filter(|t| !t.1).count() as u64;
-                        assert_eq!(counts.publish(published), Gone { all: gone.len() as u64, named });
+                        assert_eq!(
+                            counts.publish(published),
+                            Gone { all: gone.len() as u64, named }
+                        );
                         things = stay;
                     }
                 }
-                let count = |f: &dyn Fn(&(Epoch, bool)) -> bool| things.iter().filter(|t| f(t)).count() as u64;
+                let count = |f: &dyn Fn(&(Epoch, bool)) -> bool| {
+                    things.iter().filter(|t| f(t)).count() as u64
+                };
                 assert_eq!(counts.all(), (count(&|t| t.0 == open), count(&|t| t.0 < open)));
-                assert_eq!(counts.named(), (count(&|t| t.0 == open), count(&|t| t.0 < open && !t.1)));
+                assert_eq!(
+                    counts.named(),
+                    (count(&|t| t.0 == open), count(&|t| t.0 < open && !t.1))
+                );
                 let upto = Epoch(published.0 + (open.0 - published.0) / 2);
                 assert_eq!(counts.upto(upto), count(&|t| t.0 <= upto && t.0 < open));
             }

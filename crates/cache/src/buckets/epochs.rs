@@ -36,7 +36,11 @@ impl Dirt {
 
     /// Blocks of epochs above `after` and up to `upto` that keys name.
     pub fn named(&self, after: Epoch, upto: Epoch) -> u16 {
-        self.0.iter().filter(|s| s.epoch > after && s.epoch <= upto).map(|s| s.dirty - s.retained).sum()
+        self.0
+            .iter()
+            .filter(|s| s.epoch > after && s.epoch <= upto)
+            .map(|s| s.dirty - s.retained)
+            .sum()
     }
 
     /// `len` blocks more of `epoch`, the newest there is. True if there were none.
@@ -109,7 +113,13 @@ pub(super) struct Epochs {
 impl Epochs {
     /// `open` is the open one.
     pub fn new(open: Epoch, above: Epoch) -> Epochs {
-        Epochs { above, sealed: VecDeque::new(), open, open_buckets: Vec::new(), published: Vec::new() }
+        Epochs {
+            above,
+            sealed: VecDeque::new(),
+            open,
+            open_buckets: Vec::new(),
+            published: Vec::new(),
+        }
     }
 
     /// The open one.

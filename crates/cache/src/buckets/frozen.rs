@@ -18,7 +18,10 @@ pub(super) struct Frozen {
 
 impl Frozen {
     pub fn new(moment: Moment, buckets: usize) -> Frozen {
-        Frozen { moment, pages: std::iter::repeat_with(|| None).take(buckets.div_ceil(PAGE)).collect() }
+        Frozen {
+            moment,
+            pages: std::iter::repeat_with(|| None).take(buckets.div_ceil(PAGE)).collect(),
+        }
     }
 
     /// Bucket `i` of `all` is about to change.
@@ -43,8 +46,11 @@ impl Frozen {
             let then = copied.map_or_else(|| now.record_at(self.moment), |copied| copied[i]);
             let nodes = now.live - now.replaced;
             match (now.kind, then.kind) {
-                (BucketKind::Nodes, _) if nodes > 0 => BucketRecord { live: nodes, ..now.record_at(self.moment) },
-                // Free for an open of this checkpoint. It may hold data by then, which the journal tells.
+                (BucketKind::Nodes, _) if nodes > 0 => {
+                    BucketRecord { live: nodes, ..now.record_at(self.moment) }
+                }
+                // Free for an open of this checkpoint. It may hold data by then, which the journal
+                // tells.
                 (BucketKind::Nodes, _) => empty(now.generation),
                 (_, BucketKind::Nodes) => empty(then.generation),
                 _ => then,
@@ -68,7 +74,10 @@ mod tests {
 
     impl Dice {
         fn below(&mut self, n: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as usize % n
         }
     }
@@ -88,7 +97,8 @@ mod tests {
             let b = &mut self.buckets;
             match self.dice.below(20) {
                 0..9 => {
-                    let stream = [Stream::Writes, Stream::Promoted, Stream::Moved][self.dice.below(3)];
+                    let stream =
+                        [Stream::Writes, Stream::Promoted, Stream::Moved][self.dice.below(3)];
                     let Some((addr, _, generation)) = b.append(stream, 1) else { return };
                     let dirty = stream == Stream::Writes;
                     b.add(addr, 1, dirty);
@@ -96,7 +106,8 @@ mod tests {
                     self.data.push((addr, generation, dirty.then_some(b.epoch())));
                 }
                 9..15 if !self.data.is_empty() => {
-                    let (addr, generation, written) = self.data.swap_remove(self.dice.below(self.data.len()));
+                    let (addr, generation, written) =
+                        self.data.swap_remove(self.dice.below(self.data.len()));
                     b.remove(addr, generation, 1, written.filter(|e| *e > self.published));
                 }
                 15 => drop(b.evict()),
@@ -145,14 +156,18 @@ mod tests {
                 w.replaced.push(addr);
             }
             (0..w.dice.below(400)).for_each(|_| w.change());
-            let found: Vec<BucketRecord> = (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
+            let found: Vec<BucketRecord> =
+                (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
             w.buckets.thaw();
             differed += u32::from(found != w.all());
             assert_eq!(found.len(), then.len());
             for (i, (found, then)) in found.iter().zip(&then).enumerate() {
-                let nodes = w.nodes.iter().filter(|addr| w.buckets.of(**addr).0 as usize == i).count();
+                let nodes =
+                    w.nodes.iter().filter(|addr| w.buckets.of(**addr).0 as usize == i).count();
                 match nodes {
-                    0 if then.kind == BucketKind::Nodes => assert_eq!((found.kind, found.live), (BucketKind::Free, 0)),
+                    0 if then.kind == BucketKind::Nodes => {
+                        assert_eq!((found.kind, found.live), (BucketKind::Free, 0))
+                    }
                     0 => assert_eq!(found, then, "bucket {i} in round {round}"),
                     n => assert_eq!(
                         (found.kind, found.live),

@@ -67,13 +67,19 @@ impl Model {
         self.buckets.unpin(addr);
         let written = dirty.then_some(self.buckets.epoch());
         for at in addr.0..addr.0 + u64::from(len) {
-            let before = self.blocks.insert(CacheAddr(at), Block { generation, written, live: true, class: written });
-            assert!(before.is_none_or(|b| !b.live && b.class.is_none()), "{at} was needed: {before:?}");
+            let before = self
+                .blocks
+                .insert(CacheAddr(at), Block { generation, written, live: true, class: written });
+            assert!(
+                before.is_none_or(|b| !b.live && b.class.is_none()),
+                "{at} was needed: {before:?}"
+            );
         }
     }
 
     fn remove(&mut self) {
-        let live: Vec<CacheAddr> = self.blocks.iter().filter(|(_, b)| b.live).map(|(a, _)| *a).collect();
+        let live: Vec<CacheAddr> =
+            self.blocks.iter().filter(|(_, b)| b.live).map(|(a, _)| *a).collect();
         if live.is_empty() {
             return;
         }
@@ -117,16 +123,24 @@ impl Model {
             let BucketRecord { live, dirty_open, dirty_cut, .. } = b.record(BucketId(id));
             let found = (live.into(), dirty_open.into(), dirty_cut.into());
             let named = |from: Epoch, upto: Epoch| {
-                self.of(id).filter(|b| b.live && b.written.is_some_and(|w| w > from && w <= upto)).count()
+                self.of(id)
+                    .filter(|b| b.live && b.written.is_some_and(|w| w > from && w <= upto))
+                    .count()
             };
             let live = self.of(id).filter(|b| b.live).count();
-            assert_eq!(found, (live, named(newest, b.epoch()), named(self.published, newest)), "bucket {id}");
+            assert_eq!(
+                found,
+                (live, named(newest, b.epoch()), named(self.published, newest)),
+                "bucket {id}"
+            );
             assert_eq!(b.dirty_of(BucketId(id)) as usize, self.dirty(id), "bucket {id}");
             if matches!(b.all[id as usize].life, Life::Free | Life::Pending) {
                 assert_eq!((live, self.dirty(id)), (0, 0), "bucket {id} is needed");
             }
         }
-        let count = |f: &dyn Fn(Epoch) -> bool| self.blocks.values().filter(|b| b.class.is_some_and(f)).count() as u64;
+        let count = |f: &dyn Fn(Epoch) -> bool| {
+            self.blocks.values().filter(|b| b.class.is_some_and(f)).count() as u64
+        };
         assert_eq!(b.dirty_blocks(), (count(&|e| e == b.epoch()), count(&|e| e != b.epoch())));
         for upto in &self.sealed {
             assert_eq!(b.dirty_blocks_upto(*upto), count(&|e| e <= *upto));
@@ -140,9 +154,16 @@ impl Model {
 fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
     let (mut most, mut evicted) = (0, 0);
     for seed in 0..40 {
-        let buckets = Buckets::new(BUCKETS, BLOCKS, Policy::ALL[seed as usize % Policy::ALL.len()], seed, Epoch(1));
+        let buckets = Buckets::new(
+            BUCKETS,
+            BLOCKS,
+            Policy::ALL[seed as usize % Policy::ALL.len()],
+            seed,
+            Epoch(1),
+        );
         let (blocks, sealed, rng) = (BTreeMap::new(), Vec::new(), Prng::new(seed));
-        let mut m = Model { buckets, blocks, published: Epoch(0), sealed, clock: RecordSeq(0), rng };
+        let mut m =
+            Model { buckets, blocks, published: Epoch(0), sealed, clock: RecordSeq(0), rng };
         for _ in 0..1500 {
             let before = m.blocks.len();
             m.step();
@@ -170,10 +191,15 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
 
 #[test]
 fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
-    // As after a restart: three blocks are dirty, of epochs that nobody tells apart, and what comes
+    // As after a restart: three blocks are dirty, of epochs that are not told apart, and what comes
     // up to epoch 7 is published as of no checkpoint.
-    let records =
-        vec![BucketRecord { kind: BucketKind::Data, live: 5, dirty_open: 1, dirty_cut: 2, ..BucketRecord::default() }];
+    let records = vec![BucketRecord {
+        kind: BucketKind::Data,
+        live: 5,
+        dirty_open: 1,
+        dirty_cut: 2,
+        ..BucketRecord::default()
+    }];
     let mut b = Buckets::restore(&records, 8, (Policy::Fifo, 0), (Epoch(4), Epoch(6)));
     assert_eq!((b.dirty_blocks(), b.counted_above()), ((3, 0), Epoch(4)));
     b.settle(Epoch(8));
@@ -183,7 +209,10 @@ fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
     assert_eq!(classes, [8, 8, 9, 10]);
     b.remove(CacheAddr(1), BucketGen(0), 1, Some(Epoch(6)));
     let record = b.record(BucketId(0));
-    assert_eq!((record.live, record.dirty_open, record.dirty_cut, b.dirty_blocks()), (4, 0, 2, (0, 3)));
+    assert_eq!(
+        (record.live, record.dirty_open, record.dirty_cut, b.dirty_blocks()),
+        (4, 0, 2, (0, 3))
+    );
     b.publish(Epoch(8));
     assert_eq!((b.dirty_blocks(), b.counted_above(), b.cut()), ((0, 0), Epoch(8), Some(Epoch(9))));
 }

@@ -76,7 +76,9 @@ impl Buckets {
 
     /// Blocks of `stream` that can be had without a new bucket.
     pub fn left_open(&self, stream: Stream) -> u32 {
-        let open = self.open[stream as usize].as_ref().filter(|open| self.all[open.id.0 as usize].errors == 0);
+        let open = self.open[stream as usize]
+            .as_ref()
+            .filter(|open| self.all[open.id.0 as usize].errors == 0);
         open.map_or(0, |open| self.blocks - open.filled)
     }
 

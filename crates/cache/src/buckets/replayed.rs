@@ -2,7 +2,7 @@
 //!
 //! What the counters say then comes from the disk, and so do the keys that change them. If these
 //! contradict each other, the disk is wrong and not the program. So it is noted, and is an error of
-//! whoever replays. At any other time the same is a fault of the program, and ends it.
+//! the replay. At any other time the same is a fault of the program, and ends it.
 
 use base::{BucketGen, BucketId};
 
@@ -20,9 +20,13 @@ impl Buckets {
         if matches!(self.source, Source::Disk(_)) && b.kind == BucketKind::Nodes {
             self.contradicts(format!("{id:?} has nodes of the index, and blocks of a volume"));
         } else if live + more > self.blocks {
-            self.contradicts(format!("{id:?} has more live blocks than blocks: {more} more than {live}"));
+            self.contradicts(format!(
+                "{id:?} has more live blocks than blocks: {more} more than {live}"
+            ));
         } else if live < less {
-            self.contradicts(format!("{id:?} has fewer live blocks than are removed: {live}, not {less}"));
+            self.contradicts(format!(
+                "{id:?} has fewer live blocks than are removed: {live}, not {less}"
+            ));
         } else {
             return true;
         }

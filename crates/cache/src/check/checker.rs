@@ -11,8 +11,8 @@ use crate::device::file::CacheFile;
 pub(crate) type Log = pool::check::Log<Counts>;
 
 /// What to do about a cache that has lost what it cannot do without.
-pub(super) const GIVE_UP: &str =
-    "what the cache alone holds cannot be had; the pool's image is whole and older: --forget-cache goes on with it";
+pub(super) const GIVE_UP: &str = "what the cache alone holds cannot be had; the pool's image is \
+                                  whole and older: --forget-cache goes on with it";
 
 /// A cache device that is read and never written.
 #[derive(Clone)]
@@ -24,7 +24,11 @@ pub(crate) struct Source {
 
 impl Source {
     pub fn new(rt: &Rt, file: &CacheFile) -> Source {
-        Source { rt: rt.clone(), device: Device::new(rt, file.file, Limits::default()), path: file.path.clone() }
+        Source {
+            rt: rt.clone(),
+            device: Device::new(rt, file.file, Limits::default()),
+            path: file.path.clone(),
+        }
     }
 
     /// Reads a block.

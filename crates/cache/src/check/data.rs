@@ -12,8 +12,8 @@ use crate::store::index::{Body, Extent};
 
 /// Extents that are read at once.
 const BATCH: usize = 32;
-const LOST: &str =
-    "the blocks are lost: the pool has older ones, and reading them is an error until they are written again";
+const LOST: &str = "the blocks are lost: the pool has older ones, and reading them is an error \
+                    until they are written again";
 const REFETCHED: &str = "nothing is lost: the pool has the blocks, and they are read from there";
 
 /// The blocks of an extent that are bad: neighbours, first and behind the last, and why.
@@ -24,7 +24,8 @@ impl Checker<'_> {
     pub(super) async fn verify(&mut self, layout: &Layout, extents: Vec<Extent>) {
         let mut extents = extents.into_iter();
         loop {
-            let tasks: Vec<_> = extents.by_ref().take(BATCH).map(|e| self.start(layout, e)).collect();
+            let tasks: Vec<_> =
+                extents.by_ref().take(BATCH).map(|e| self.start(layout, e)).collect();
             if tasks.is_empty() {
                 return;
             }
@@ -33,7 +34,8 @@ impl Checker<'_> {
                 let Body::Data { .. } = e.body else { continue };
                 let dirty = e.written.is_some_and(|w| w > self.image.published);
                 if !dirty && self.image.clean_void {
-                    // Opening the cache drops it unread; and one that was cut short may have put something else there.
+                    // Opening the cache drops it unread; and one that was cut short may have put
+                    // something else there.
                     continue;
                 }
                 let lost: u64 = bad.iter().map(|(from, end, _)| end - from).sum();
@@ -56,8 +58,10 @@ impl Checker<'_> {
         let (src, layout) = (self.src.clone(), *layout);
         self.src.rt.spawn(async move {
             let Body::Data { addr, crcs, .. } = &e.body else { return (e, Vec::new()) };
-            let (outcome, buf) =
-                src.device.read_new(Class::Foreground, layout.offset_of(*addr), crcs.len() * BLOCK).await;
+            let (outcome, buf) = src
+                .device
+                .read_new(Class::Foreground, layout.offset_of(*addr), crcs.len() * BLOCK)
+                .await;
             let mut bad = Vec::new();
             match outcome {
                 Ok(()) => {
@@ -71,7 +75,8 @@ impl Checker<'_> {
                 Err(_) => {
                     for (i, should) in crcs.iter().enumerate() {
                         let at = e.lba.0 + i as u64;
-                        match src.block(layout.offset_of(base::CacheAddr(addr.0 + i as u64))).await {
+                        match src.block(layout.offset_of(base::CacheAddr(addr.0 + i as u64))).await
+                        {
                             Ok(block) if base::crc32c(&block) == *should => {}
                             Ok(_) => add(&mut bad, at, "its checksum is wrong".into()),
                             Err(why) => add(&mut bad, at, why),

@@ -43,8 +43,14 @@ impl Checker<'_> {
         if let Some(best) = &best {
             self.judge_slots(&slots, best.sequence);
             if slots::newer_may_be_lost(&found, best) {
-                let what = "two newer ones in a row are bad: a newer checkpoint may have been there, and this one does not count then";
-                self.log.error(Subject::Superblock, format!("superblock number {}", best.sequence), what, GIVE_UP);
+                let what = "two newer ones in a row are bad: a newer checkpoint may have been \
+                            there, and this one does not count then";
+                self.log.error(
+                    Subject::Superblock,
+                    format!("superblock number {}", best.sequence),
+                    what,
+                    GIVE_UP,
+                );
             }
         }
         (slots, best)
@@ -58,10 +64,13 @@ impl Checker<'_> {
             let next = (newest + 1) % SLOTS == i as u64;
             match slot {
                 Slot::Damaged { why } if next => {
-                    let what = format!("{why}; it is the next to be written: a crash may have torn it");
+                    let what =
+                        format!("{why}; it is the next to be written: a crash may have torn it");
                     self.log.note(Subject::Superblock, format!("{place} on {path}"), what);
                 }
-                Slot::Damaged { why } => self.log.copy(Subject::Superblock, &place, &path, why.clone(), REWRITTEN),
+                Slot::Damaged { why } => {
+                    self.log.copy(Subject::Superblock, &place, &path, why.clone(), REWRITTEN)
+                }
                 Slot::Empty if newest >= SLOTS && !next => {
                     self.log.copy(Subject::Superblock, &place, &path, "it is empty", REWRITTEN);
                 }
@@ -83,14 +92,17 @@ impl Checker<'_> {
             return error("no superblock of a cache can be read".into(), remedy);
         };
         if sb.pool_uuid != self.image.pool_uuid {
-            let what = format!("it is the cache of another pool, {}", pool::dump::hex(&sb.pool_uuid));
+            let what =
+                format!("it is the cache of another pool, {}", pool::dump::hex(&sb.pool_uuid));
             return error(what, "name the pool's own cache");
         }
         match attached {
             Some(uuid) if uuid == sb.uuid => Standing::Attached,
             Some(uuid) => {
-                let what =
-                    format!("it is not the cache that is attached to the pool: that is {}", pool::dump::hex(&uuid));
+                let what = format!(
+                    "it is not the cache that is attached to the pool: that is {}",
+                    pool::dump::hex(&uuid)
+                );
                 error(what, "name the pool's own cache")
             }
             None => {
@@ -102,7 +114,11 @@ impl Checker<'_> {
     }
 
     /// The bucket table; `None` if a part of it is lost.
-    pub(super) async fn table(&mut self, sb: &CacheSuperblock, layout: &Layout) -> Option<Vec<BucketRecord>> {
+    pub(super) async fn table(
+        &mut self,
+        sb: &CacheSuperblock,
+        layout: &Layout,
+    ) -> Option<Vec<BucketRecord>> {
         let of = (layout, sb.uuid);
         let mut records = Vec::with_capacity(layout.buckets as usize);
         let (mut whole, mut digest, mut at) = (true, 0u64, 0);
@@ -120,14 +136,26 @@ impl Checker<'_> {
                 let Some(found) = choose_slot(&slots, of, page, sb.generation) else {
                     whole = false;
                     let place = format!("page {page} of the bucket table");
-                    self.log.error(Subject::Table, place, "no slot has a version of it that counts", GIVE_UP);
+                    self.log.error(
+                        Subject::Table,
+                        place,
+                        "no slot has a version of it that counts",
+                        GIVE_UP,
+                    );
                     continue;
                 };
                 for (slot, block) in slots.iter().enumerate() {
                     let never = block.as_ref().is_some_and(|b| b.iter().all(|&b| b == 0));
-                    if let (false, Err(why)) = (never, open_slot(block.as_ref(), of, page, slot as u8)) {
-                        let what = format!("{why}; the other slot counts: a crash may have torn it");
-                        self.log.note(Subject::Table, format!("page {page} of the bucket table, slot {slot}"), what);
+                    if let (false, Err(why)) =
+                        (never, open_slot(block.as_ref(), of, page, slot as u8))
+                    {
+                        let what =
+                            format!("{why}; the other slot counts: a crash may have torn it");
+                        self.log.note(
+                            Subject::Table,
+                            format!("page {page} of the bucket table, slot {slot}"),
+                            what,
+                        );
                     }
                 }
                 digest = digest.wrapping_add(page_digest(page, found.generation));
@@ -137,7 +165,8 @@ impl Checker<'_> {
         }
         if whole && sb.table_digest != 0 && digest != sb.table_digest {
             whole = false;
-            let what = "it is not that of the newest checkpoint: a page of it is older than it should be";
+            let what =
+                "it is not that of the newest checkpoint: a page of it is older than it should be";
             self.log.error(Subject::Table, "bucket table", what, GIVE_UP);
         }
         whole.then_some(records)

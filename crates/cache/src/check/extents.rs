@@ -1,4 +1,5 @@
-//! Keys of the index: each by itself, against the one before it, its bucket, and the volumes of the pool.
+//! Keys of the index: each by itself, against the one before it, its bucket, and the volumes of the
+//! pool.
 
 use base::{BucketGen, Crc, Epoch, VolumeId};
 use format::cache::index::{Cover, decode_key};
@@ -32,7 +33,8 @@ pub(super) struct Pass<'a> {
     /// See [`Tally::extent`].
     split: Epoch,
     above: Epoch,
-    /// These are the keys as an open would find them: they are counted, and compared with the volumes.
+    /// These are the keys as an open would find them: they are counted, and compared with the
+    /// volumes.
     current: bool,
     before: Option<(VolumeId, u64)>,
     outside: Outside,
@@ -41,18 +43,36 @@ pub(super) struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Over a checkpoint with this open epoch, this one as the newest that is sealed, and counters
     /// of what was written after `above`.
-    pub fn over_checkpoint(layout: &Layout, image: &'a Image, (above, cut, open): (Epoch, Epoch, Epoch)) -> Pass<'a> {
+    pub fn over_checkpoint(
+        layout: &Layout,
+        image: &'a Image,
+        (above, cut, open): (Epoch, Epoch, Epoch),
+    ) -> Pass<'a> {
         let (before, outside) = (None, Outside::default());
-        Pass { layout: *layout, image, newest: open, split: above.max(cut), above, current: false, before, outside }
+        Pass {
+            layout: *layout,
+            image,
+            newest: open,
+            split: above.max(cut),
+            above,
+            current: false,
+            before,
+            outside,
+        }
     }
 
     /// Over an index that the journal was applied to, with this open epoch, and counters of what
     /// was written after `above`: all of it counts for the open epoch.
-    pub fn over_replayed(layout: &Layout, image: &'a Image, (above, open): (Epoch, Epoch)) -> Pass<'a> {
+    pub fn over_replayed(
+        layout: &Layout,
+        image: &'a Image,
+        (above, open): (Epoch, Epoch),
+    ) -> Pass<'a> {
         Pass { current: true, ..Pass::over_checkpoint(layout, image, (above, Epoch(0), open)) }
     }
 
-    /// Looks at one key, and tells the tally of it. `generation` says that of a bucket. Returns the extent if it counts; `Err` if it is no record.
+    /// Looks at one key, and tells the tally of it. `generation` says that of a bucket. Returns the
+    /// extent if it counts; `Err` if it is no record.
     pub fn key(
         &mut self,
         (key, value): (&[u8], &[u8]),
@@ -60,10 +80,17 @@ impl<'a> Pass<'a> {
         tally: &mut Tally,
         log: &mut Log,
     ) -> Result<Option<Extent>, ()> {
-        let Some(e) = Extent::decode_within(|addr, len| self.layout.contains(addr, len), key, value) else {
+        let Some(e) =
+            Extent::decode_within(|addr, len| self.layout.contains(addr, len), key, value)
+        else {
             let (volume, lba) = decode_key(key).unwrap_or_default();
             let place = format!("volume {volume}, block {lba}");
-            log.error(Subject::Extent, place, "its key or value makes no sense, or is not inside one bucket", GIVE_UP);
+            log.error(
+                Subject::Extent,
+                place,
+                "its key or value makes no sense, or is not inside one bucket",
+                GIVE_UP,
+            );
             return Err(());
         };
         let place = || place_of(self.image, e.volume, e.lba.0, e.end());
@@ -73,7 +100,8 @@ impl<'a> Pass<'a> {
         let end = self.before.filter(|b| b.0 == e.volume).map_or(0, |b| b.1).max(e.end());
         self.before = Some((e.volume, end));
         if let Some(written) = e.written.filter(|&w| w > self.newest) {
-            let what = format!("it is of epoch {written}, newer than the open one, {}", self.newest);
+            let what =
+                format!("it is of epoch {written}, newer than the open one, {}", self.newest);
             log.error(Subject::Extent, place(), what, GIVE_UP);
         }
         let dirty = e.written.is_some_and(|w| w > self.image.published);
@@ -85,7 +113,8 @@ impl<'a> Pass<'a> {
             let stale = generation(bucket as usize).is_some_and(|g| g != *of);
             if stale {
                 if dirty {
-                    let what = "it is dirty, and its bucket was given to something else: the blocks are lost";
+                    let what = "it is dirty, and its bucket was given to something else: the \
+                                blocks are lost";
                     log.error(Subject::Extent, place(), what, GIVE_UP);
                 }
                 log.counts.keys += u64::from(self.current);
@@ -127,28 +156,40 @@ impl<'a> Pass<'a> {
         self.outside.blocks += e.end().saturating_sub(size.div_ceil(base::BLOCK_U64).max(e.lba.0));
     }
 
-    /// What a staged key names has to be in the pool, but for what is behind its volume's end, or went with the volume.
+    /// What a staged key names has to be in the pool, but for what is behind its volume's end, or
+    /// went with the volume.
     fn compare_staged(&self, e: &Extent, log: &mut Log) {
         let one;
         let (crcs, epoch) = match (&e.body, e.written) {
             (Body::Staged { crcs }, Some(epoch)) => (&crcs[..], epoch),
             // A part that was written over a staged block.
-            (Body::Data { cover: Cover { below: Some(below), .. }, .. }, _) if below.epoch > self.image.published => {
+            (Body::Data { cover: Cover { below: Some(below), .. }, .. }, _)
+                if below.epoch > self.image.published =>
+            {
                 one = [below.crc];
                 (&one[..], below.epoch)
             }
             _ => return,
         };
-        let (Some(staged), Some(volumes)) = (&self.image.staged, &self.image.volumes) else { return };
-        let blocks = volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2.div_ceil(base::BLOCK_U64));
+        let (Some(staged), Some(volumes)) = (&self.image.staged, &self.image.volumes) else {
+            return;
+        };
+        let blocks =
+            volumes.iter().find(|v| v.0 == e.volume).map_or(0, |v| v.2.div_ceil(base::BLOCK_U64));
         let lost = |&(lba, crc): &(u64, &Crc)| staged.get(&(e.volume, epoch, lba)) != Some(crc);
         let mut lost = (e.lba.0..blocks.min(e.end())).zip(crcs).filter(lost).map(|(lba, _)| lba);
         if let Some(first) = lost.next() {
             let what = format!(
-                "{} of its blocks are not in the pool as it says, where they were written past the cache in epoch {epoch}; the first is {first}",
+                "{} of its blocks are not in the pool as it says, where they were written past \
+                 the cache in epoch {epoch}; the first is {first}",
                 1 + lost.count()
             );
-            log.error(Subject::Extent, place_of(self.image, e.volume, e.lba.0, e.end()), what, GIVE_UP);
+            log.error(
+                Subject::Extent,
+                place_of(self.image, e.volume, e.lba.0, e.end()),
+                what,
+                GIVE_UP,
+            );
         }
     }
 
@@ -164,12 +205,16 @@ impl<'a> Pass<'a> {
             None => format!("volume {volume}"),
         };
         if there.is_some() {
-            let what =
-                format!("{blocks} blocks behind its end: a crash cut a shrink short; opening the cache drops them");
+            let what = format!(
+                "{blocks} blocks behind its end: a crash cut a shrink short; opening the cache \
+                 drops them"
+            );
             log.note(Subject::Volume, place, what);
         } else if volume.0 < self.image.next_volume && volume.0 > 0 {
-            let what =
-                format!("{blocks} blocks of a volume that was deleted: a crash cut that short; nothing needs them");
+            let what = format!(
+                "{blocks} blocks of a volume that was deleted: a crash cut that short; nothing \
+                 needs them"
+            );
             log.note(Subject::Volume, place, what);
         } else {
             let what = format!("{blocks} blocks of a volume that the pool never had");

@@ -1,7 +1,8 @@
 //! Whether the journal ends too early.
 //!
-//! Replay ends at the first entry that is missing, and cannot know whether it was ever there. But an entry names the last one that was known durable when it was
-//! written; so if any entry in the ring knows of one that replay did not find, that one was there, and clients were told so.
+//! Replay ends at the first entry that is missing, and cannot know whether it was ever there. But
+//! an entry names the last one that was known durable when it was written; so if any entry in the
+//! ring knows of one that replay did not find, that one was there, and clients were told so.
 
 use base::{BLOCK, BLOCK_U64, EntrySeq};
 use format::cache::journal::{MAX_ENTRY_BLOCKS, decode_entry, sequence_of};
@@ -16,7 +17,8 @@ use crate::lifecycle::replay::replay_from;
 use crate::store::journal::Identity;
 use crate::store::ring::{Copied, Found, read_copy, read_journal};
 
-const WHOLE: &str = "nothing is lost: the other copy counts, and the next checkpoint makes both needless";
+const WHOLE: &str =
+    "nothing is lost: the other copy counts, and the next checkpoint makes both needless";
 /// Blocks of the ring that are looked at at once.
 const STEP: u32 = MAX_ENTRY_BLOCKS;
 
@@ -40,15 +42,21 @@ impl Checker<'_> {
             // An entry that begins in this step ends in the next at the latest.
             let blocks = (2 * STEP).min(all - at) as usize;
             let offset = ring.offset + u64::from(at) * BLOCK_U64;
-            let (outcome, bytes) = src.device.read_new(Class::Foreground, offset, blocks * BLOCK).await;
+            let (outcome, bytes) =
+                src.device.read_new(Class::Foreground, offset, blocks * BLOCK).await;
             if let Err(e) = outcome {
-                let what = format!("blocks {at} to {} of the ring cannot be looked at: {e}", at as usize + blocks - 1);
+                let what = format!(
+                    "blocks {at} to {} of the ring cannot be looked at: {e}",
+                    at as usize + blocks - 1
+                );
                 self.log.note(Subject::Journal, "journal", what);
                 continue;
             }
             for i in 0..blocks.min(STEP as usize) {
                 let bytes = &bytes[i * BLOCK..];
-                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence.0) else { continue };
+                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence.0) else {
+                    continue;
+                };
                 if let Ok(entry) = decode_entry(bytes, &of.uuid, of.incarnation, sequence) {
                     known = entry.durable.max(known);
                 }
@@ -57,7 +65,8 @@ impl Checker<'_> {
         if known >= end.sequence.0 {
             let place = format!("entry {} of the journal", end.sequence);
             let what = format!(
-                "it is missing or damaged, and entries up to {known} were durable: what was flushed since is lost"
+                "it is missing or damaged, and entries up to {known} were durable: what was \
+                 flushed since is lost"
             );
             self.log.error(Subject::Journal, place, what, GIVE_UP);
         }

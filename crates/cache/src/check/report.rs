@@ -53,7 +53,7 @@ pub struct Counts {
     pub journal_entries: u64,
     /// Records in them.
     pub journal_records: u64,
-    /// Blocks that they name and that had not arrived: nobody was told that they had.
+    /// Blocks that they name and that had not arrived: no client was told that they had.
     pub not_arrived: u64,
     /// Keys, with the journal applied.
     pub keys: u64,

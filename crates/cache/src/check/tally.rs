@@ -52,8 +52,9 @@ impl Tally {
         self.claim(addr, 1) > 0
     }
 
-    /// The blocks of a key that is inside a bucket and not stale; how many of them something else has too. `split`: the last epoch whose blocks
-    /// the open epoch's counter is not about; `above`: the last that none is about.
+    /// The blocks of a key that is inside a bucket and not stale; how many of them something else
+    /// has too. `split`: the last epoch whose blocks the open epoch's counter is not about;
+    /// `above`: the last that none is about.
     pub fn extent(&mut self, e: &Extent, (split, above): (Epoch, Epoch)) -> u64 {
         if let Body::Staged { crcs } = &e.body {
             match e.written {
@@ -76,11 +77,14 @@ impl Tally {
 
     /// Reports it if `says` is another number of staged blocks. `source`: where that is from.
     pub fn compare_staged(&self, source: &str, says: (u64, u64), log: &mut Log) {
-        for (of, found, says) in
-            [("the open epoch", self.staged.0, says.0), ("the sealed epochs", self.staged.1, says.1)]
-        {
+        for (of, found, says) in [
+            ("the open epoch", self.staged.0, says.0),
+            ("the sealed epochs", self.staged.1, says.1),
+        ] {
             if found != says {
-                let what = format!("the index names {found} staged blocks of {of}, by {source} it names {says}");
+                let what = format!(
+                    "the index names {found} staged blocks of {of}, by {source} it names {says}"
+                );
                 log.error(Subject::Superblock, "staged blocks", what, GIVE_UP);
             }
         }
@@ -92,15 +96,23 @@ impl Tally {
         (len - changed) as u64
     }
 
-    /// Reports buckets of which `records` say something else. `source`: where these are from. `kinds`: they tell nodes from data.
-    pub fn compare(&self, source: &str, records: impl Fn(BucketId) -> BucketRecord, kinds: bool, log: &mut Log) {
+    /// Reports buckets of which `records` say something else. `source`: where these are from.
+    /// `kinds`: they tell nodes from data.
+    pub fn compare(
+        &self,
+        source: &str,
+        records: impl Fn(BucketId) -> BucketRecord,
+        kinds: bool,
+        log: &mut Log,
+    ) {
         for (i, met) in self.met.iter().enumerate() {
             let id = BucketId(i as u32);
             let f = records(id);
             let place = || format!("bucket {i}");
             let mut wrong = |field: &str, found: u32, says: u32| {
                 if found != says {
-                    let what = format!("the index has {found} {field} in it, by {source} it has {says}");
+                    let what =
+                        format!("the index has {found} {field} in it, by {source} it has {says}");
                     log.error(Subject::Bucket, place(), what, GIVE_UP);
                 }
             };
@@ -113,8 +125,10 @@ impl Tally {
                 BucketKind::Nodes => met.blocks > 0,
             };
             if kinds && misplaced {
-                let what =
-                    format!("it has {} nodes and {} blocks of volumes, and is for {:?}", met.nodes, met.blocks, f.kind);
+                let what = format!(
+                    "it has {} nodes and {} blocks of volumes, and is for {:?}",
+                    met.nodes, met.blocks, f.kind
+                );
                 log.error(Subject::Bucket, place(), what.to_lowercase(), GIVE_UP);
             }
         }

@@ -1,186 +1,27 @@
-//! A cache is made in simulation, damaged at a known place, and checked: exactly that must be found.
+//! A cache is made in simulation, damaged at a known place, and checked: exactly that must be
+//! found.
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, BucketGen, CacheAddr, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
 use format::cache::index::{encode_data, encode_zeros, index_key};
 use format::node::{NodePage, NodePtr, NodeRef, decode};
-use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool, Result};
-use rt::{FileId, Op, Order};
-use sim::{DiskModel, Fault, World};
+use pool::Pool;
+use rt::Op;
+use sim::Fault;
 
 use super::*;
 use crate::device::table::{PageSlots, choose_slot, encode_page};
 use crate::store::index::{Body, Extent};
-use crate::{Cache, CreateOptions, Settings};
+use crate::testkit::{CACHE_BYTES, Lab, MIB, fill, settings};
+use crate::{Cache, Settings};
 
 mod bad;
 mod journal;
 mod staged;
 
-const MIB: u64 = 1 << 20;
-const POOL_BYTES: u64 = 48 * MIB;
-const CACHE_BYTES: u64 = 16 * MIB;
-/// Blocks of volume "a".
-const BLOCKS: u64 = 4096;
-
-/// A world with a pool and its cache, which are not open.
-pub(crate) struct Lab {
-    pub world: World,
-    disk: FileId,
-    pub device: FileId,
-}
-
-pub(crate) fn settings() -> Settings {
-    let hour = Duration::from_secs(3600);
-    Settings { max_lag: hour, journal_interval: hour, dirty_target_percent: 60, ..Settings::default() }
-}
-
-pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {
-    let mut buf = cache.pool().bufs().take(blocks as usize * BLOCK);
-    buf.chunks_exact_mut(BLOCK).enumerate().for_each(|(i, b)| b.fill(byte.wrapping_add(i as u8)));
-    cache.write(volume, Lba(lba), &buf.freeze()).await.expect("write");
-}
-
-/// Asked by each commit of the pool in place of a cache, for as long as it is held.
-pub(crate) struct Asked<F>(F);
-
-impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
-    pub fn link(pool: &Pool, answer: F) -> Rc<dyn Journal> {
-        let asked: Rc<dyn Journal> = Rc::new(Asked(answer));
-        pool.link_journal(Link::Live(Rc::downgrade(&asked)));
-        asked
-    }
-}
-
-impl<F: Fn() -> Result<Option<CacheMark>>> Journal for Asked<F> {
-    fn make_durable(self: Rc<Self>) -> JournalDurable {
-        let answer = (self.0)();
-        Box::pin(async move { answer })
-    }
-}
-
 impl Lab {
-    /// Volumes "a" and "b", and one that was deleted. Of "a", blocks below 1200 are written back, those from 2000 to 2900 are dirty, as every third is.
-    pub fn new() -> Lab {
-        let world = World::new(7);
-        let disk = world.add_disk(DiskModel::nvme(POOL_BYTES));
-        let device = world.add_disk(DiskModel::nvme(CACHE_BYTES));
-        let lab = Lab { world, disk, device };
-        let (files, file) = (lab.files(), lab.file());
-        lab.boot(move |rt| async move {
-            let options = pool::CreateOptions { name: "tank".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
-            pool.create_volume("a", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
-            pool.create_volume("b", 100 * BLOCK as u64, 4096).await.expect("volume");
-            let gone = pool.create_volume("gone", MIB, 4096).await.expect("volume");
-            pool.delete_volume(gone).await.expect("delete");
-            let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-            crate::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
-            pool.close().await.expect("close");
-        });
-        lab.with(|cache| async move {
-            let a = cache.pool().find_volume("a").expect("there").id;
-            let b = cache.pool().find_volume("b").expect("there").id;
-            for i in 0..600 {
-                fill(&cache, a, i * 2, 1, i as u8).await;
-            }
-            fill(&cache, b, 10, 70, 9).await;
-            cache.publish_all().await.expect("published");
-            for i in 0..300 {
-                fill(&cache, a, 2000 + i * 3, 1 + i % 2, i as u8).await;
-            }
-            cache.discard(a, Lba(3000), Lba(3100)).await.expect("discard");
-        });
-        lab
-    }
-
-    pub fn files(&self) -> Vec<DeviceFile> {
-        vec![DeviceFile { path: "disk".into(), file: self.disk, size_bytes: POOL_BYTES }]
-    }
-
-    pub fn file(&self) -> CacheFile {
-        CacheFile { path: "cache".into(), file: self.device, size_bytes: CACHE_BYTES }
-    }
-
-    pub fn boot<T: 'static, F: Future<Output = T> + 'static>(&self, f: impl FnOnce(Rt) -> F) -> T {
-        let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
-        let out = rt.block_on(f(rt.clone())).expect("not killed");
-        rt.kill();
-        out
-    }
-
-    /// Runs `test` with the open cache and its volume of 4096 blocks, for an hour; it must end by then.
-    pub fn within_an_hour<F: Future<Output = ()> + 'static>(
-        &self,
-        settings: Settings,
-        test: impl FnOnce(Cache, VolumeId) -> F + 'static,
-    ) {
-        let (files, file) = (self.files(), self.file());
-        self.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
-            let a = pool.find_volume("a").unwrap().id;
-            let ended = Rc::new(Cell::new(false));
-            let (test, mark) = (test(cache.clone(), a), ended.clone());
-            rt.spawn(async move {
-                test.await;
-                mark.set(true);
-            });
-            for _ in 0..3600 {
-                if !ended.get() {
-                    rt.sleep(Duration::from_secs(1)).await;
-                }
-            }
-            assert!(ended.get(), "it hangs: {:?}", cache.status());
-            cache.close().await.ok();
-            pool.close().await.unwrap();
-        });
-    }
-
-    /// Opens the cache, does something with it, and closes it.
-    pub fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
-        let (files, file) = (self.files(), self.file());
-        self.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
-            let cache = Cache::open(&rt, &file, &pool, settings()).await.expect("open the cache");
-            f(cache.clone()).await;
-            cache.close().await.expect("close");
-            pool.close().await.expect("close");
-        });
-    }
-
-    /// Opens the cache, does something with it, and cuts the power.
-    pub fn cut<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
-        let (files, file) = (self.files(), self.file());
-        let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
-        let r = rt.clone();
-        rt.block_on(async move {
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
-            f(Cache::open(&r, &file, &pool, settings()).await.expect("open the cache")).await;
-        })
-        .expect("not killed");
-        self.world.power_cut();
-        rt.kill();
-    }
-
-    /// Some writes and flushes, and the power is cut.
-    pub fn crash(&self) {
-        self.cut(|cache| async move {
-            let a = cache.pool().find_volume("a").expect("there").id;
-            for i in 0..50 {
-                fill(&cache, a, 2000 + i * 5, 3, i as u8).await;
-                if i % 10 == 0 {
-                    cache.flush().await.expect("flush");
-                }
-            }
-        });
-    }
-
     fn image(&self) -> Image {
         let files = self.files();
         self.boot(move |rt| async move {
@@ -196,7 +37,10 @@ impl Lab {
             let options = CheckOptions { data, ..CheckOptions::default() };
             check(&rt, &file, &image, &options, &mut |_| {}).await
         });
-        assert!(self.world.contents(self.device, 0, CACHE_BYTES as usize) == before, "a check wrote");
+        assert!(
+            self.world.contents(self.device, 0, CACHE_BYTES as usize) == before,
+            "a check wrote"
+        );
         report
     }
 
@@ -221,8 +65,9 @@ impl Lab {
     }
 
     pub fn superblock(&self) -> CacheSuperblock {
-        let slots =
-            (0..4).filter_map(|slot| CacheSuperblock::decode(&self.block(CacheSuperblock::offset_of(slot))).ok());
+        let slots = (0..4).filter_map(|slot| {
+            CacheSuperblock::decode(&self.block(CacheSuperblock::offset_of(slot))).ok()
+        });
         slots.max_by_key(|sb| sb.sequence).expect("one of them")
     }
 
@@ -253,7 +98,8 @@ impl Lab {
     fn put_records(&self, generation: Generation, records: &[BucketRecord]) {
         let (layout, sb) = (self.layout(), self.superblock());
         for slot in 0..2 {
-            let block = encode_page((sb.uuid, 0, slot), records, generation, &base::BufPool::new(0));
+            let block =
+                encode_page((sb.uuid, 0, slot), records, generation, &base::BufPool::new(0));
             self.put(layout.page_offset(0, slot), &block);
         }
     }
@@ -279,8 +125,12 @@ impl Lab {
             let (mut walk, mut out) = (walk::over(&sb), Vec::new());
             let mut nodes = walk::IndexNodes { src: &src, log: &mut log, sb: &sb, layout: &layout };
             while let Some((_, page)) = walk.next_node(&mut nodes).await {
-                let records = (0..page.count()).filter(|_| page.level() == 0).map(|i| (page.key(i), page.value(i)));
-                out.extend(records.filter_map(|(k, v)| Extent::decode_within(|a, n| layout.contains(a, n), &k, v)));
+                let records = (0..page.count())
+                    .filter(|_| page.level() == 0)
+                    .map(|i| (page.key(i), page.value(i)));
+                out.extend(records.filter_map(|(k, v)| {
+                    Extent::decode_within(|a, n| layout.contains(a, n), &k, v)
+                }));
             }
             src.device.close();
             out
@@ -291,7 +141,9 @@ impl Lab {
         let published = self.image().published;
         let all = self.extents();
         let found = all.into_iter().find(|e| {
-            matches!(e.body, Body::Data { .. }) && e.len() == 1 && e.written.is_some_and(|w| w > published) == dirty
+            matches!(e.body, Body::Data { .. })
+                && e.len() == 1
+                && e.written.is_some_and(|w| w > published) == dirty
         });
         let e = found.expect("there are both");
         let Body::Data { addr, generation, .. } = e.body else { unreachable!("it has data") };
@@ -305,8 +157,10 @@ fn kinds(r: &Report) -> Vec<(Severity, Subject)> {
 }
 
 fn has(r: &Report, subject: Subject, what: &str) -> bool {
-    let found =
-        r.problems.iter().any(|p| p.subject == subject && p.severity == Severity::Error && p.what.contains(what));
+    let found = r
+        .problems
+        .iter()
+        .any(|p| p.subject == subject && p.severity == Severity::Error && p.what.contains(what));
     found && !r.is_clean()
 }
 
@@ -357,9 +211,15 @@ fn whose_it_is() {
     let r = lab.check_with(Image { pool_uuid: [9; 16], ..lab.image() }, true);
     assert!(has(&r, Subject::Device, "another pool") && r.standing == Standing::Foreign);
     let r = lab.check_with(Image { cache_uuid: Some([9; 16]), ..lab.image() }, true);
-    assert!(has(&r, Subject::Device, "not the cache that is attached") && r.standing == Standing::Foreign);
+    assert!(
+        has(&r, Subject::Device, "not the cache that is attached")
+            && r.standing == Standing::Foreign
+    );
     let r = lab.check_with(Image { cache_uuid: None, ..lab.image() }, true);
-    assert_eq!((kinds(&r), r.standing), (vec![(Severity::Note, Subject::Device)], Standing::Detached));
+    assert_eq!(
+        (kinds(&r), r.standing),
+        (vec![(Severity::Note, Subject::Device)], Standing::Detached)
+    );
     assert!(r.is_clean());
 }
 
@@ -397,11 +257,15 @@ fn counters() {
         lab.put_records(generation, &records);
         let r = lab.check();
         assert!(
-            !r.is_clean() && r.problems.iter().all(|p| p.subject == Subject::Bucket || p.severity == Severity::Note)
+            !r.is_clean()
+                && r.problems
+                    .iter()
+                    .all(|p| p.subject == Subject::Bucket || p.severity == Severity::Note)
         );
         r
     };
-    let r = wrong(|f| f.live -= 1, |f| f.kind == BucketKind::Data && f.live > 2 && f.dirty_open == 0);
+    let r =
+        wrong(|f| f.live -= 1, |f| f.kind == BucketKind::Data && f.live > 2 && f.dirty_open == 0);
     assert!(has(&r, Subject::Bucket, "blocks in it"), "{:?}", r.problems);
     let r = wrong(|f| f.live += 1, |f| f.kind == BucketKind::Nodes);
     assert!(has(&r, Subject::Bucket, "blocks in it"), "{:?}", r.problems);
@@ -464,7 +328,11 @@ fn nodes() {
     page.set_pointer(1, &a);
     put_root(&lab, &page, r.ptr.generation);
     let found = lab.check();
-    assert!(has(&found, Subject::Node, "not those that its parent expects"), "{:?}", found.problems);
+    assert!(
+        has(&found, Subject::Node, "not those that its parent expects"),
+        "{:?}",
+        found.problems
+    );
 
     let lab = Lab::new();
     let (_, _, page) = root(&lab);
@@ -496,7 +364,11 @@ fn a_block_that_two_have() {
     let (_, addr, generation) = lab.first(false);
     lab.craft(1, 1201, data(0, addr, generation, 1));
     let r = lab.check();
-    assert!(has(&r, Subject::Extent, "something else's too") && has(&r, Subject::Bucket, "blocks in it"), "{r:?}");
+    assert!(
+        has(&r, Subject::Extent, "something else's too")
+            && has(&r, Subject::Bucket, "blocks in it"),
+        "{r:?}"
+    );
 
     // The first leaf names the block of the last.
     let lab = Lab::new();
@@ -524,7 +396,11 @@ fn keys_that_contradict_others() {
     lab.craft(1, 1207, zeros(epoch, 1));
     let r = lab.check();
     assert!(has(&r, Subject::Extent, "begins inside"), "{:?}", r.problems);
-    assert!(r.problems[0].place.contains("volume 1 (\"a\"), blocks 1207 to 1207"), "{:?}", r.problems);
+    assert!(
+        r.problems[0].place.contains("volume 1 (\"a\"), blocks 1207 to 1207"),
+        "{:?}",
+        r.problems
+    );
 
     let lab = Lab::new();
     lab.craft(1, 1205, zeros(lab.superblock().epoch.0 + 10, 10));
@@ -543,7 +419,11 @@ fn stale_keys() {
     let epoch = lab.superblock().epoch.0;
     lab.craft(1, 1207, data(epoch, addr, other, 1));
     let r = lab.check();
-    assert!(has(&r, Subject::Extent, "dirty, and its bucket was given to something else"), "{:?}", r.problems);
+    assert!(
+        has(&r, Subject::Extent, "dirty, and its bucket was given to something else"),
+        "{:?}",
+        r.problems
+    );
 }
 
 #[test]
@@ -591,5 +471,10 @@ fn data_that_is_bad() {
     lab.world.inject(lab.device, Fault::ReadError { offset, len: 512 });
     lab.rot(offset + 2 * BLOCK as u64);
     let r = lab.check();
-    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Data); 2], "one by one: {:?}", r.problems);
+    assert_eq!(
+        kinds(&r),
+        [(Severity::DamagedCopy, Subject::Data); 2],
+        "one by one: {:?}",
+        r.problems
+    );
 }

@@ -1,7 +1,7 @@
 //! The nodes of a checkpoint's index, for a walk over them.
 //!
-//! Each node is checked by itself and against the keys that its parent gives it ([`btree::Walk`]), and
-//! against the checkpoint: none is younger.
+//! Each node is checked by itself and against the keys that its parent gives it ([`btree::Walk`]),
+//! and against the checkpoint: none is younger.
 
 use btree::{Nodes, Walk, Wanted};
 use format::cache::superblock::CacheSuperblock;
@@ -31,7 +31,11 @@ pub(crate) struct IndexNodes<'a> {
 }
 
 impl Checker<'_> {
-    pub(super) fn nodes<'a>(&'a mut self, sb: &'a CacheSuperblock, layout: &'a Layout) -> IndexNodes<'a> {
+    pub(super) fn nodes<'a>(
+        &'a mut self,
+        sb: &'a CacheSuperblock,
+        layout: &'a Layout,
+    ) -> IndexNodes<'a> {
         IndexNodes { src: &self.src, log: &mut self.log, sb, layout }
     }
 }
@@ -54,7 +58,10 @@ impl Nodes for IndexNodes<'_> {
         for (w, read) in wanted.iter().zip(reads) {
             let read = read.await.unwrap_or_else(|| Err("it was not read".to_owned()));
             let page = read.and_then(|block| self.judge(&block, w));
-            out.push(page.map_err(|why| self.log.error(Subject::Node, place_of(&w.node), why, GIVE_UP)).ok());
+            out.push(
+                page.map_err(|why| self.log.error(Subject::Node, place_of(&w.node), why, GIVE_UP))
+                    .ok(),
+            );
         }
         out
     }

@@ -1,15 +1,22 @@
-//! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any more.
+//! Checkpoint: makes the index durable as it is, so that the journal before it is not needed any
+//! more.
 //!
-//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' records are kept from then on, the journal's next place is noted; the next generation opens.
-//! 2. The changed nodes get addresses in buckets of their own and are written, children before parents.
+//! 1. *Freeze*, in O(1): the tree is cloned, the buckets' records are kept from then on, the
+//!    journal's next place is noted; the next generation opens.
+//! 2. The changed nodes get addresses in buckets of their own and are written, children before
+//!    parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
-//! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what they replaced is not in it any more. Then the superblock
-//!    is written, twice. From now on replay begins at the noted place.
-//! 5. The changed pages are written into their other slots too; a page or a superblock that goes bad by itself loses nothing.
-//! 6. The nodes that were replaced are given back as soon as nobody reads them, and the journal's ring up to the place is free. Those that a cut knows wait
-//!    for its end; younger ones, which are most of them while a round is long, do not.
+//! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what
+//!    they replaced is not in it any more. Then the superblock is written, twice. From now on
+//!    replay begins at the noted place.
+//! 5. The changed pages are written into their other slots too; a page or a superblock that goes
+//!    bad by itself loses nothing.
+//! 6. The nodes that were replaced are given back as soon as no read uses them, and the journal's
+//!    ring up to the place is free. Those that a cut knows wait for its end; younger ones, which
+//!    are most of them while a pass is long, do not.
 //!
-//! A write that fails here ends the use of the cache: what the device holds then cannot be known, but the state before is whole.
+//! A write that fails here ends the use of the cache: what the device holds then cannot be known,
+//! but the state before is whole.
 
 use std::time::Duration;
 
@@ -158,13 +165,16 @@ impl Cache {
         self.write_again(generation, &written).await
     }
 
-    /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a halt, though, and then it has failed.
+    /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a
+    /// halt, though, and then it has failed.
     async fn commit_staged(&self) -> Result<()> {
         let began = self.0.rt.now();
         loop {
             match self.0.pool.commit().await {
                 Ok(()) => return Ok(()),
-                Err(e) if self.0.pool.is_closed() || self.0.rt.now().since(began) > PATIENCE => return Err(e),
+                Err(e) if self.0.pool.is_closed() || self.0.rt.now().since(began) > PATIENCE => {
+                    return Err(e);
+                }
                 Err(e) => tracing::warn!("a checkpoint of the cache waits for the pool: {e}"),
             }
             self.0.rt.sleep(AGAIN).await;
@@ -191,8 +201,16 @@ impl Cache {
                     let next = PoolAddr(t.addr.0 + u64::from(filled));
                     let from = filled as usize * BLOCK;
                     let mut st = self.state_mut();
-                    let written = out.next(&mut st.index.store, &mut || Some(next), &mut buf[from..from + BLOCK]);
-                    assert_eq!(written, Ok(Some(next)), "each changed node is written once, where it was offered");
+                    let written = out.next(
+                        &mut st.index.store,
+                        &mut || Some(next),
+                        &mut buf[from..from + BLOCK],
+                    );
+                    assert_eq!(
+                        written,
+                        Ok(Some(next)),
+                        "each changed node is written once, where it was offered"
+                    );
                     st.buckets.add_node(node_addr(next));
                     filled += 1;
                 }
@@ -209,13 +227,17 @@ impl Cache {
         }
     }
 
-    fn write_at(&self, offset: u64, buf: Buf) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
+    fn write_at(
+        &self,
+        offset: u64,
+        buf: Buf,
+    ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
         let (device, data) = (self.0.device.clone(), SliceList::from_iter([buf.freeze()]));
         self.0.rt.spawn(async move { device.write(Class::Commit, offset, data).await })
     }
 
-    /// The pages that say something else than on the device, and what. Buckets of nodes are as this checkpoint leaves them: its own nodes count, those it
-    /// replaced do not.
+    /// The pages that say something else than on the device, and what. Buckets of nodes are as this
+    /// checkpoint leaves them: its own nodes count, those it replaced do not.
     async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<BucketRecord>)> {
         for part in freed.chunks(GIVEN_BACK) {
             {
@@ -249,7 +271,8 @@ impl Cache {
                     let cp = self.0.checkpointer.borrow();
                     (1 - cp.pages[*page as usize].slot, cp.superblock.uuid)
                 };
-                let block = encode_page((uuid, *page, slot), records, frozen.generation, self.0.rt.bufs());
+                let block =
+                    encode_page((uuid, *page, slot), records, frozen.generation, self.0.rt.bufs());
                 writes.push(self.write_at(self.0.layout.page_offset(*page, slot), block));
             }
             let mut outcome = Ok(());
@@ -262,7 +285,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it says is not lost.
+    /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
+    /// says is not lost.
     async fn write_superblock(
         &self,
         frozen: &Frozen,
@@ -271,10 +295,11 @@ impl Cache {
     ) -> Result<Durable> {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
-            let generation_of = |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
-                Ok(_) => frozen.generation,
-                Err(_) => cp.pages[page].generation,
-            };
+            let generation_of =
+                |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
+                    Ok(_) => frozen.generation,
+                    Err(_) => cp.pages[page].generation,
+                };
             let all = (0..cp.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
             let digest = all.fold(0, u64::wrapping_add);
             let sb = &mut cp.superblock;
@@ -302,7 +327,13 @@ impl Cache {
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
 
-    fn complete(&self, proof: Durable, frozen: Frozen, pages: Vec<(u32, Vec<BucketRecord>)>, freed: Vec<NodePtr>) {
+    fn complete(
+        &self,
+        proof: Durable,
+        frozen: Frozen,
+        pages: Vec<(u32, Vec<BucketRecord>)>,
+        freed: Vec<NodePtr>,
+    ) {
         {
             let mut cp = self.0.checkpointer.borrow_mut();
             for (page, records) in pages {
@@ -319,14 +350,15 @@ impl Cache {
         st.buckets.journal_durable(durable);
     }
 
-    /// Gives back the blocks of replaced nodes that nobody can be reading.
+    /// Gives back the blocks of replaced nodes that no read can be using.
     pub(crate) async fn give_back_nodes(&self) {
         while self.state_mut().drain_limbo(GIVEN_BACK) {
             self.0.rt.yield_now().await;
         }
     }
 
-    /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad, the other has the same.
+    /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad,
+    /// the other has the same.
     async fn write_again(&self, generation: Generation, pages: &[u32]) -> Result<()> {
         for part in pages.chunks(SLICE) {
             let mut writes = Vec::with_capacity(part.len());
@@ -348,6 +380,9 @@ impl Cache {
     }
 
     fn broken(&self, what: &str, e: base::IoError) -> PoolError {
-        PoolError::new(ErrorKind::Io, format!("cache device {}: {what}: {e}; restart forebay", self.0.path))
+        PoolError::new(
+            ErrorKind::Io,
+            format!("cache device {}: {what}: {e}; restart forebay", self.0.path),
+        )
     }
 }

@@ -64,7 +64,11 @@ impl Health {
 
     /// An error if it is closed.
     pub fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(PoolError::new(ErrorKind::Io, "the cache is closed")) } else { Ok(()) }
+        if self.is_closed() {
+            Err(PoolError::new(ErrorKind::Io, "the cache is closed"))
+        } else {
+            Ok(())
+        }
     }
 
     pub fn close(&self) {
@@ -115,7 +119,13 @@ impl Barrier {
     }
 
     /// Writes a block, and makes it durable; what was written before may be or not.
-    pub async fn write(&self, class: Class, offset: u64, data: SliceList, what: &str) -> Result<Durable> {
+    pub async fn write(
+        &self,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+        what: &str,
+    ) -> Result<Durable> {
         let _alone = self.alone.acquire(1).await;
         self.health.check()?;
         let outcome = self.device.write_durable(class, offset, data).await;
@@ -125,7 +135,8 @@ impl Barrier {
     fn durable_if(&self, outcome: std::result::Result<(), IoError>, what: &str) -> Result<Durable> {
         if let Err(e) = outcome {
             let text = format!(
-                "cache device {}: {what}: {e}; what was written since the flush before may be lost, what was flushed until then is \
+                "cache device {}: {what}: {e}; what was written since the flush before may be \
+                 lost, what was flushed until then is \
                  not: restart forebay, which goes on from there",
                 self.health.0.path
             );

@@ -40,7 +40,8 @@ impl Layout {
         layout.buckets = buckets;
         if buckets < 16 {
             let text = format!(
-                "a cache of {size} bytes has room for {buckets} buckets of {bucket_bytes} bytes; it needs 16: make it larger, or its buckets smaller"
+                "a cache of {size} bytes has room for {buckets} buckets of {bucket_bytes} bytes; \
+                 it needs 16: make it larger, or its buckets smaller"
             );
             return Err(PoolError::new(ErrorKind::Invalid, text));
         }
@@ -56,7 +57,10 @@ impl Layout {
     }
 
     pub fn ring(&self) -> Ring {
-        Ring { offset: (Layout::TABLE_START + 2 * u64::from(self.pages())) * BLOCK_U64, blocks: self.journal_blocks }
+        Ring {
+            offset: (Layout::TABLE_START + 2 * u64::from(self.pages())) * BLOCK_U64,
+            blocks: self.journal_blocks,
+        }
     }
 
     pub fn buckets_offset(&self) -> u64 {
@@ -85,12 +89,14 @@ impl Layout {
         self.buckets_offset() + addr.0 * BLOCK_U64
     }
 
-    /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache can hold twice.
+    /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache
+    /// can hold twice.
     pub fn dirty_nodes(&self, setting: u64) -> u64 {
         setting.min(self.data_blocks() / 64).max(8)
     }
 
-    /// Blocks that one step of a write takes and enters, all of them at once: no more than a quarter of a small cache.
+    /// Blocks that one step of a write takes and enters, all of them at once: no more than a
+    /// quarter of a small cache.
     pub fn step_blocks(&self) -> usize {
         (self.data_blocks() / 4).min(256) as usize
     }
@@ -111,7 +117,8 @@ impl Layout {
     }
 }
 
-/// Where entries are on the device: each at the same place of two rings, so that one bad sector takes none.
+/// Where entries are on the device: each at the same place of two rings, so that one bad sector
+/// takes none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     /// Offset of the first byte of the first ring. The second follows it.
@@ -129,7 +136,9 @@ impl Ring {
 
     /// Where a block stands, in both.
     pub fn places(&self, position: u32) -> [u64; Ring::COPIES] {
-        let at = |copy: u64| self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64;
+        let at = |copy: u64| {
+            self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64
+        };
         [at(0), at(1)]
     }
 }

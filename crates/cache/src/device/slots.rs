@@ -1,8 +1,9 @@
 //! The slots of superblocks: which one counts.
 //!
-//! A checkpoint writes two superblocks of its generation, the second when the first is durable, and only then overwrites what the
-//! checkpoint before needed. So a crash spoils one slot at most, one bad sector loses nothing, and two bad slots in a row where the
-//! next checkpoint's pair would stand may hide one that has ended: then the older one is not believed.
+//! A checkpoint writes two superblocks of its generation, the second when the first is durable, and
+//! only then overwrites what the checkpoint before needed. So a crash spoils one slot at most, one
+//! bad sector loses nothing, and two bad slots in a row where the next checkpoint's pair would
+//! stand may hide one that has ended: then the older one is not believed.
 
 use format::FormatError;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
@@ -22,7 +23,8 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// What a block is that was read, or could not be. Error: a superblock that is whole, and not for this program.
+    /// What a block is that was read, or could not be. Error: a superblock that is whole, and not
+    /// for this program.
     pub fn of(read: std::result::Result<&[u8], String>) -> std::result::Result<Slot, FormatError> {
         let block = match read {
             Ok(block) => block,
@@ -30,7 +32,11 @@ impl Slot {
         };
         match CacheSuperblock::decode(block) {
             Ok(sb) => Ok(Slot::Whole(sb)),
-            Err(e @ (FormatError::Version { .. } | FormatError::Features { .. } | FormatError::Older(_))) => Err(e),
+            Err(
+                e @ (FormatError::Version { .. }
+                | FormatError::Features { .. }
+                | FormatError::Older(_)),
+            ) => Err(e),
             Err(e) if block.iter().all(|&b| b == 0) => Ok(Slot::Empty(e.to_string())),
             Err(e) => Ok(Slot::Bad(e.to_string())),
         }
@@ -82,12 +88,17 @@ pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result
     let slots = read_slots(&file.path, device).await?;
     let Some(best) = newest(&slots) else {
         let why = slots.iter().find_map(Slot::why).unwrap_or_default();
-        return Err(PoolError::new(ErrorKind::Foreign, format!("{} holds no cache of Forebay: {why}", file.path)));
+        return Err(PoolError::new(
+            ErrorKind::Foreign,
+            format!("{} holds no cache of Forebay: {why}", file.path),
+        ));
     };
     if newer_may_be_lost(&slots, best) {
         let text = format!(
-            "{}: the cache's superblocks behind number {} are bad, two in a row: a newer checkpoint may have been there, and this one \
-             does not count then; try again, restore the device, or go on from the pool's older image without the cache: --forget-cache",
+            "{}: the cache's superblocks behind number {} are bad, two in a row: a newer \
+             checkpoint may have been there, and this one \
+             does not count then; try again, restore the device, or go on from the pool's older \
+             image without the cache: --forget-cache",
             file.path, best.sequence
         );
         return Err(PoolError::new(ErrorKind::Damaged, text));

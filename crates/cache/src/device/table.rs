@@ -30,7 +30,8 @@ pub(crate) struct FoundPage {
     pub slot: u8,
     pub generation: Generation,
     pub records: Vec<BucketRecord>,
-    /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be written by the next one, whatever it says.
+    /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be
+    /// written by the next one, whatever it says.
     pub renew: bool,
 }
 
@@ -56,7 +57,8 @@ pub(crate) fn open_slot(
     slot: u8,
 ) -> std::result::Result<(Generation, Vec<BucketRecord>), String> {
     let block = block.ok_or("it cannot be read")?;
-    let (generation, payload) = open_page(&page_id(uuid, page, slot), block).map_err(|e| e.to_string())?;
+    let (generation, payload) =
+        open_page(&page_id(uuid, page, slot), block).map_err(|e| e.to_string())?;
     let mut records = decode_buckets(payload).map_err(|e| e.to_string())?;
     records.truncate(buckets_of(layout, page).count());
     Ok((generation, records))
@@ -72,7 +74,9 @@ pub(crate) fn choose_slot(
     let mut best: Option<FoundPage> = None;
     let mut renew = false;
     for slot in 0..2u8 {
-        let Ok((generation, records)) = open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot) else {
+        let Ok((generation, records)) =
+            open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot)
+        else {
             renew = true;
             continue;
         };
@@ -93,7 +97,9 @@ pub(crate) async fn read_page(
 ) -> Result<FoundPage> {
     let slots = read_slots(device, layout, page).await;
     choose_slot(&slots, (layout, uuid), page, newest).ok_or_else(|| {
-        let text = format!("page {page} of the cache's bucket table is damaged in both slots; run forebay check");
+        let text = format!(
+            "page {page} of the cache's bucket table is damaged in both slots; run forebay check"
+        );
         PoolError::new(ErrorKind::Damaged, text)
     })
 }

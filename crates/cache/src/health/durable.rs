@@ -53,8 +53,10 @@ impl Cache {
     /// Sets a cache that has failed aside, once the pool has everything.
     pub(crate) fn set_aside_if_failed(&self) {
         if self.has_failed() && !self.is_aside() && self.all_written_back() {
-            // The next commit says that there is no cache; whatever it still holds never counts again.
-            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool goes on alone, and slower; attach another");
+            // The next commit says that there is no cache; whatever it still holds never counts
+            // again.
+            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool \
+                goes on alone, and slower; attach another");
             self.0.health.set_aside();
             self.0.pool.drop_cache();
         }

@@ -9,7 +9,7 @@ use pool::Pool;
 use sim::{Fault, Loses, Times};
 
 use super::*;
-use crate::check::tests::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings};
 
 #[test]
 fn one_at_a_time_asks_for_durability() {
@@ -20,19 +20,21 @@ fn one_at_a_time_asks_for_durability() {
         world.set_delay(device, slow);
         let began = cache.0.rt.now();
         let flush = |cache: Cache| async move { cache.flush_device(Class::Commit, "flush").await };
-        let (a, b) = (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
+        let (a, b) =
+            (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
         assert!(a.await.unwrap().is_ok() && b.await.unwrap().is_ok());
         assert!(cache.0.rt.now().since(began) >= 2 * slow);
         world.set_delay(device, Duration::ZERO);
         // The first fails, and the second is not asked any more.
         world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
-        let (a, b) = (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
+        let (a, b) =
+            (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
         assert!(a.await.unwrap().is_err() && b.await.unwrap().is_err() && cache.has_failed());
     });
 }
 
-/// The flush of a group commit fails while a checkpoint is under way, or the other way round: neither
-/// ends well, and what was flushed before is there.
+/// The flush of a group commit fails while a checkpoint is under way, or the other way round:
+/// neither ends well, and what was flushed before is there.
 #[test]
 fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
     let mut failed = 0;
@@ -57,7 +59,8 @@ fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
             cache.0.rt.sleep(Duration::from_micros(50 * late)).await;
             let flushed = cache.flush().await;
             let checkpoint = checkpoint.await.unwrap();
-            // The first of them to ask fails; there is nothing left to flush if the checkpoint had ended before.
+            // The first of them to ask fails; there is nothing left to flush if the checkpoint had
+            // ended before.
             assert!(flushed.is_err() && checkpoint.is_err(), "{late}: {flushed:?}, {checkpoint:?}");
             assert_eq!(cache.mark(false).entry, before, "the pool is told of what is not durable");
             assert!(flushed.unwrap_err().context.contains("restart forebay"));

@@ -1,20 +1,28 @@
-//! A cache that has failed while it held what the pool lacks: the pool goes on, for all volumes that do not write back.
+//! A cache that has failed while it held what the pool lacks: the pool goes on, for all volumes
+//! that do not write back.
 //!
-//! Its journal cannot be written any more, so it never learns of the clean blocks that were dropped from its index for direct writes. The next time that it is opened they
-//! would be there again, and hide newer blocks of the pool. Therefore:
+//! Its journal cannot be written any more, so it never learns of the clean blocks that were dropped
+//! from its index for direct writes. The next time that it is opened they would be there again, and
+//! hide newer blocks of the pool. Therefore:
 //!
-//! 1. From the moment at which it has failed, every commit of the pool says in the superblock that no clean key of this cache counts ([`Cache::last_word`]).
-//!    Dirty and staged keys count as ever: only volumes that write back have any, and the pool is not written to for these but by rounds, which end when the
-//!    journal cannot be written.
-//! 2. Volumes that do not write back are served by the pool alone, so nobody asks its index of them again in this life.
-//! 3. When it is opened again, all clean keys are dropped before it serves anybody ([`Cache::drop_all_clean`]). Only when a checkpoint without them is durable
-//!    does the pool take its word back.
+//! 1. From the moment at which it has failed, every commit of the pool says in the superblock that
+//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty and staged keys count as
+//!    ever: only volumes that write back have any, and the pool is not written to for these but by
+//!    passes, which end when the journal cannot be written.
+//! 2. Volumes that do not write back are served by the pool alone, so its index is not asked about
+//!    them again in this life.
+//! 3. When it is opened again, all clean keys are dropped before it serves anybody
+//!    ([`Cache::drop_all_clean`]). Only when a checkpoint without them is durable does the pool
+//!    take its word back.
 //!
-//! A power cut in between finds the pool's word, and the keys that the last checkpoint has: a key that was clean is still clean, its bucket's counter is that
-//! checkpoint's, and all of it is done again. Buckets that became empty may hold nodes by then that no checkpoint knows of; nobody reads them as data.
+//! A power cut in between finds the pool's word, and the keys that the last checkpoint has: a key
+//! that was clean is still clean, its bucket's counter is that checkpoint's, and all of it is done
+//! again. Buckets that became empty may hold nodes by then that no checkpoint knows of; they
+//! are never read as data.
 //!
-//! **What no word can replace** is the announcement of staged blocks ([`crate::io::past`]). If it is not durable when the cache fails, no commit of the pool may
-//! have these blocks, and none ends well any more.
+//! **What no word can replace** is the announcement of staged blocks ([`crate::io::past`]). If it
+//! is not durable when the cache fails, no commit of the pool may have these blocks, and none ends
+//! well any more.
 
 use base::Lba;
 use btree::Cursor;
@@ -26,7 +34,8 @@ use crate::error::malformed;
 use crate::store::index::{Body, Extent};
 
 impl Cache {
-    /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not get ahead of it, as it lacks announcements of staged blocks.
+    /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not
+    /// get ahead of it, as it lacks announcements of staged blocks.
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
@@ -36,15 +45,16 @@ impl Cache {
         if lacks {
             let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
             let text = format!(
-                "the cache's journal cannot be written any more, and lacks what volumes that write back have put into the pool: nothing is committed before a restart{why}"
+                "the cache's journal cannot be written any more, and lacks what volumes that \
+                 write back have put into the pool: nothing is committed before a restart{why}"
             );
             return Err(PoolError::new(ErrorKind::Io, text));
         }
         Ok(Some(self.mark(untold)))
     }
 
-    /// Drops all keys of blocks that the pool has, and has the pool trust the clean keys that come. While the cache is being opened: nothing else runs, and the
-    /// journal is empty.
+    /// Drops all keys of blocks that the pool has, and has the pool trust the clean keys that come.
+    /// While the cache is being opened: nothing else runs, and the journal is empty.
     pub(crate) async fn drop_all_clean(&self) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
         let (mut more, mut dropped) = (true, 0);
@@ -83,10 +93,14 @@ impl Cache {
         self.resident(Class::Commit, |st| {
             let (mut clean, mut bad) = (Vec::new(), false);
             *more =
-                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
-                    Some(e) if st.index.published >= e.written.unwrap_or_default() => clean.push(e),
-                    Some(_) => {}
-                    None => bad = true,
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| {
+                    match Extent::decode(&st.buckets, k, v) {
+                        Some(e) if st.index.published >= e.written.unwrap_or_default() => {
+                            clean.push(e)
+                        }
+                        Some(_) => {}
+                        None => bad = true,
+                    }
                 })?;
             if bad {
                 return Err(malformed().into());
@@ -103,8 +117,8 @@ mod tests {
     use pool::Pool;
 
     use super::*;
-    use crate::check::tests::{Lab, settings};
     use crate::io::past::staged_extents;
+    use crate::testkit::{Lab, settings};
 
     fn broken() -> PoolError {
         PoolError::new(ErrorKind::Io, "broken")
@@ -121,7 +135,8 @@ mod tests {
         late: bool,
     }
 
-    /// Returns how a commit of the pool ends after the failure, and what the pool says of clean keys when it is opened again.
+    /// Returns how a commit of the pool ends after the failure, and what the pool says of clean
+    /// keys when it is opened again.
     fn commit(case: Case) -> (Result<()>, bool) {
         let lab = Lab::new();
         let (files, file) = (lab.files(), lab.file());
@@ -131,7 +146,8 @@ mod tests {
             let (pool, _) = Pool::open(&rt, files.clone(), slow).await.unwrap();
             let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
             let (a, b) = (pool.find_volume("a").unwrap().id, pool.find_volume("b").unwrap().id);
-            let staged = |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
+            let staged =
+                |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
             let mut room = cache.room_for_request(2, 1).await.unwrap();
             assert!(!case.announced || cache.announce(&mut room, &staged(a)));
             if case.durable {
@@ -158,7 +174,10 @@ mod tests {
     fn commits_go_on_when_the_cache_has_failed() {
         for (announced, late) in [(false, false), (false, true), (true, false), (true, true)] {
             let (outcome, void) = commit(Case { announced, durable: announced, late });
-            assert!(outcome.is_ok() && void, "announced {announced}, late {late}: {outcome:?}, {void}");
+            assert!(
+                outcome.is_ok() && void,
+                "announced {announced}, late {late}: {outcome:?}, {void}"
+            );
         }
     }
 
@@ -167,7 +186,11 @@ mod tests {
         for late in [false, true] {
             let (outcome, _) = commit(Case { announced: true, durable: false, late });
             let e = outcome.unwrap_err();
-            assert!(e.kind == ErrorKind::Io && e.to_string().contains("nothing is committed before a restart"), "{e}");
+            assert!(
+                e.kind == ErrorKind::Io
+                    && e.to_string().contains("nothing is committed before a restart"),
+                "{e}"
+            );
         }
     }
 }

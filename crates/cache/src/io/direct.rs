@@ -1,8 +1,10 @@
 //! Writes that go past the cache, straight to the pool: of volumes that write through or around it.
 //!
-//! **Coherence.** What the cache has of the range is dropped first, and a read that begins before the pool has the new blocks is not kept. The drop is in the
-//! journal, and no commit of the pool becomes durable before the journal is: after a crash a block that the cache still has is therefore no older than the
-//! pool's. Such a volume has nothing dirty here; switching to these modes sees to that. A cache that has failed is not asked any more by such volumes
+//! **Coherence.** What the cache has of the range is dropped first, and a read that begins before
+//! the pool has the new blocks is not kept. The drop is in the journal, and no commit of the pool
+//! becomes durable before the journal is: after a crash a block that the cache still has is
+//! therefore no older than the pool's. Such a volume has nothing dirty here; switching to these
+//! modes sees to that. A cache that has failed is not asked any more by such volumes
 //! ([`crate::health::failover`]).
 
 use std::rc::Rc;
@@ -24,18 +26,32 @@ impl Journal for Inner {
 }
 
 impl Cache {
-    /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool has committed them.
-    pub async fn write_direct(&self, volume: VolumeId, lba: Lba, data: &Slice, keep: bool) -> Result<()> {
+    /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool
+    /// has committed them.
+    pub async fn write_direct(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: &Slice,
+        keep: bool,
+    ) -> Result<()> {
         let mut at = 0;
         while at < data.len() {
             let n = (data.len() - at).min(MAX_BLOCKS as usize * BLOCK);
-            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), keep).await?;
+            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), keep)
+                .await?;
             at += n;
         }
         Ok(())
     }
 
-    async fn write_direct_step(&self, volume: VolumeId, lba: Lba, data: Slice, keep: bool) -> Result<()> {
+    async fn write_direct_step(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: Slice,
+        keep: bool,
+    ) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         let sequential = self.0.written.follow(volume, lba, blocks);
         let end = lba.plus(blocks);
@@ -59,12 +75,14 @@ impl Cache {
         outcome
     }
 
-    /// Writes to the pool. If that has no room, what is dirty or staged is published first, which may
-    /// give some back.
+    /// Writes to the pool. If that has no room, what is dirty or staged is published first, which
+    /// may give some back.
     async fn write_to_pool(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
         for _ in 0..2 {
             match self.0.pool.write(volume, lba, data).await {
-                Err(e) if e.kind == ErrorKind::NoSpace && !self.has_failed() && !self.is_aside() => {
+                Err(e)
+                    if e.kind == ErrorKind::NoSpace && !self.has_failed() && !self.is_aside() =>
+                {
                     Box::pin(self.publish_all()).await.map_err(|_| e)?;
                 }
                 outcome => return outcome,
@@ -82,7 +100,7 @@ impl Cache {
     }
 
     /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
-    /// of that. To be called [between rounds](Cache::between_rounds).
+    /// of that. To be called [between passes](Cache::between_passes).
     pub async fn change_direct(
         &self,
         volume: VolumeId,
@@ -95,28 +113,39 @@ impl Cache {
         outcome
     }
 
-    /// Drops what the cache has of the range, and keeps reads of it from being kept until [`crate::store::promotions::Promotions::end_direct`].
-    async fn begin_direct(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
+    /// Drops what the cache has of the range, and keeps reads of it from being kept until
+    /// [`crate::store::promotions::Promotions::end_direct`].
+    async fn begin_direct(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        between_passes: bool,
+    ) -> Result<()> {
         self.0.last_request.set(self.0.rt.now());
         self.state_mut().promotions.begin_direct(volume, lba, end);
-        let dropped = self.drop_clean(volume, (lba, end), between_rounds).await;
+        let dropped = self.drop_clean(volume, (lba, end), between_passes).await;
         if dropped.is_err() {
             self.state_mut().promotions.end_direct(volume, lba, end);
         }
         dropped
     }
 
-    async fn drop_clean(&self, volume: VolumeId, (lba, end): (Lba, Lba), between_rounds: bool) -> Result<()> {
+    async fn drop_clean(
+        &self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        between_passes: bool,
+    ) -> Result<()> {
         let mut at = lba;
         while at < end {
-            let mut room = if between_rounds {
-                self.room_between_rounds().await?
+            let mut room = if between_passes {
+                self.room_between_passes().await?
             } else {
                 self.room_for_request(blocks_for(1, 0), nodes_for(SLICE as u64)).await?
             };
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    // What was dropped after the last entry of the journal nobody would know of.
+                    // Of what was dropped after the last entry of the journal no record would tell.
                     self.check_open()?;
                     let old = st.index.overlapping(&st.buckets, volume, (at, end), SLICE)?;
                     let upto = match old.last() {
@@ -127,7 +156,10 @@ impl Cache {
                         return Ok(upto);
                     }
                     if old.iter().any(|e| st.index.unpublished(e).is_some()) {
-                        let text = format!("volume {volume} has blocks at {at} that are not in the pool yet; set its mode to writeback, then again");
+                        let text = format!(
+                            "volume {volume} has blocks at {at} that are not in \
+                             the pool yet; set its mode to writeback, then again"
+                        );
                         return Err(PoolError::new(ErrorKind::Invalid, text).into());
                     }
                     st.change(&mut room, volume, (at, upto), &[])?;
@@ -141,8 +173,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes durable what the journal has to know before the pool: what the cache dropped for direct writes, and what was announced of staged blocks. Every
-    /// commit of the pool waits for it. Returns what is durable then.
+    /// Makes durable what the journal has to know before the pool: what the cache dropped for
+    /// direct writes, and what was announced of staged blocks. Every commit of the pool waits for
+    /// it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
         let target = self.state().drops_need.max(self.state().announced);
         if self.0.health.is_aside() {
@@ -154,7 +187,8 @@ impl Cache {
             return Ok(None);
         }
         if self.has_failed() {
-            // Also if that was durable: what was changed since went past the cache, and it was not told.
+            // Also if that was durable: what was changed since went past the cache, and it was not
+            // told.
             return self.last_word();
         }
         outcome?;
@@ -181,7 +215,8 @@ impl Cache {
         last <= st.index.published
     }
 
-    /// True if the cache has failed while it held nothing that the pool lacks, or is being detached and was closed: the pool goes on alone.
+    /// True if the cache has failed while it held nothing that the pool lacks, or is being detached
+    /// and was closed: the pool goes on alone.
     pub fn is_aside(&self) -> bool {
         self.0.health.is_aside()
     }

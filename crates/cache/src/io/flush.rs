@@ -1,5 +1,5 @@
-//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the device. Who has written past the cache waits for a commit of
-//! the pool too, side by side.
+//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the
+//! device. Who has written past the cache waits for a commit of the pool too, side by side.
 
 use base::{IoError, RecordSeq, SliceList, VolumeId};
 use pool::{ErrorKind, PoolError, Result};
@@ -54,14 +54,20 @@ impl Cache {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Else who asks would ask for ever.
             let st = self.state();
-            assert!(st.journal.durable() >= st.journal.pushed(), "records that nobody made durable");
+            assert!(
+                st.journal.durable() >= st.journal.pushed(),
+                "records that nobody made durable"
+            );
             return Ok(());
         };
         let mut writes = Vec::with_capacity(ready.len());
         for entry in ready {
             for offset in entry.offsets {
-                let (device, data) = (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
-                writes.push(self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await }));
+                let (device, data) =
+                    (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
+                writes.push(
+                    self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await }),
+                );
             }
         }
         let mut outcome = Ok(());
@@ -69,7 +75,8 @@ impl Cache {
             outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
         }
         if let Err(e) = outcome {
-            let text = format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
+            let text =
+                format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
             let e = PoolError::new(ErrorKind::Io, text);
             self.fail(&e);
             return Err(e);
@@ -91,12 +98,14 @@ impl Cache {
     /// The same, or somebody waits for room in the ring that a checkpoint would make.
     pub(crate) fn journal_wants_checkpoint(&self) -> bool {
         let st = self.state();
-        let waited_for = st.journal.room().has_line() && st.journal.room().wants_checkpoint(st.journal.blocks());
+        let waited_for =
+            st.journal.room().has_line() && st.journal.room().wants_checkpoint(st.journal.blocks());
         drop(st);
         waited_for || self.journal_is_crowded()
     }
 
-    /// Makes what was written durable from time to time, also if nobody asks, so that replay has little to verify and buckets become free.
+    /// Makes what was written durable from time to time, also unasked, so that replay has
+    /// little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
         while !self.0.health.is_closed() {
             self.0.rt.sleep(self.0.settings.journal_interval).await;
@@ -105,7 +114,8 @@ impl Cache {
                 return;
             }
             if let Err(e) = self.write_watermark().await {
-                tracing::warn!(cache = %self.0.path, "the journal's watermark was not written, tried again with the next tick: {e}");
+                tracing::warn!(cache = %self.0.path, "the journal's watermark was not written, \
+                    tried again with the next tick: {e}");
             }
             self.give_back_nodes().await;
             self.watch_age();
@@ -113,8 +123,14 @@ impl Cache {
     }
 }
 
-/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written is of no use any more.
-async fn write_entry(device: &Device, class: Class, offset: u64, data: SliceList) -> std::result::Result<(), IoError> {
+/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written
+/// is of no use any more.
+async fn write_entry(
+    device: &Device,
+    class: Class,
+    offset: u64,
+    data: SliceList,
+) -> std::result::Result<(), IoError> {
     match device.write(class, offset, data.clone()).await {
         Err(e) if !e.is_gone() => device.write(class, offset, data).await,
         outcome => outcome,

@@ -1,19 +1,24 @@
 //! Writes of some sectors of a block, without a read of the pool.
 //!
-//! What was written is kept by sectors of 512 bytes: a *part*, a block of a bucket in which only some sectors count, with their set in the key. A later write to
-//! the block is merged with what the cache has of it, which costs at most a read of the cache device. The rest of the block is what the pool's published
-//! image has; all that is newer is in the part, so whoever needs the whole block lays the part over that image:
+//! What was written is kept by sectors of 512 bytes: a *part*, a block of a bucket in which only
+//! some sectors count, with their set in the key. A later write to the block is merged with what
+//! the cache has of it, which costs at most a read of the cache device. The rest of the block is
+//! what the pool's published image has; all that is newer is in the part, so what needs the
+//! whole block lays the part over that image:
 //!
 //! - a read does, and the block is entered as a whole then, so that the next read needs no pool;
 //! - a pass of write-back does, many at once ([`crate::writeback::pass`]).
 //!
-//! **Over staged blocks.** What is newer than the image may be in the pool already, in a staging volume ([`crate::io::past`]). It is not read either: the part says in
-//! which epoch the block was staged, and its checksum, and is laid over that until the epoch is published. Replay takes such a part only if the pool has
-//! that block: else the write that it was laid over is lost, and with it this one, which nobody flushed.
+//! **Over staged blocks.** What is newer than the image may be in the pool already, in a staging
+//! volume ([`crate::io::past`]). It is not read either: the part says in which epoch the block was
+//! staged, and its checksum, and is laid over that until the epoch is published. Replay takes such
+//! a part only if the pool has that block: else the write that it was laid over is lost, and with
+//! it this one, which was not flushed.
 //!
-//! **Published.** A part of a published epoch counts as absent: the pool has the whole block. To lay it over the image once more changes nothing, so nobody has to
-//! look at whether it was published while the pool was being read. It has to be the same key still, though: of a block that was written anew meanwhile, a newer image may
-//! have been read.
+//! **Published.** A part of a published epoch counts as absent: the pool has the whole block. To
+//! lay it over the image once more changes nothing, so it does not matter whether it was
+//! published while the pool was being read. It has to be the same key still, though: of a block
+//! that was written anew meanwhile, a newer image may have been read.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, Crc, Lba, Sectors, Slice, SliceList, VolumeId};
@@ -51,7 +56,11 @@ impl BlockPart {
 
     /// What of it counts.
     fn cover(&self) -> Cover {
-        if self.sectors.is_all() { Cover::ALL } else { Cover { sectors: self.sectors, below: self.below } }
+        if self.sectors.is_all() {
+            Cover::ALL
+        } else {
+            Cover { sectors: self.sectors, below: self.below }
+        }
     }
 }
 
@@ -59,8 +68,8 @@ impl BlockPart {
 type Found = (CacheAddr, Crcs, Cover);
 
 impl Cache {
-    /// Writes `data` at byte `at` of a block, none other of which may be written meanwhile. `known`: what is known of the block, from the write before;
-    /// returns what is known now.
+    /// Writes `data` at byte `at` of a block, none other of which may be written meanwhile.
+    /// `known`: what is known of the block, from the write before; returns what is known now.
     pub async fn write_part(
         &self,
         (volume, lba): (VolumeId, Lba),
@@ -91,7 +100,8 @@ impl Cache {
 
     /// What the cache has of a block.
     async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
-        let whole = |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
+        let whole =
+            |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
         let mut pieces = self.plan(volume, lba, 1).await?;
         let piece = pieces.pop().ok_or_else(ended)?;
         let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
@@ -105,7 +115,9 @@ impl Cache {
                 drop(piece.pin);
                 match data {
                     Ok(data) => Ok(BlockPart { sectors: cover.sectors, data, below: cover.below }),
-                    Err(bad) => whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, bad)).await?),
+                    Err(bad) => {
+                        whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, bad)).await?)
+                    }
                 }
             }
         }
@@ -119,7 +131,10 @@ impl Cache {
         sequential: bool,
     ) -> Result<SliceList> {
         let (cache, below) = (self.clone(), part.2.below);
-        let image = self.0.rt.spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
+        let image = self
+            .0
+            .rt
+            .spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
         let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
         drop(pin);
         let image = image.await.unwrap_or_else(|| Err(ended()));
@@ -151,7 +166,12 @@ impl Cache {
     }
 
     /// A whole block: sectors of `mine`, and what the image of the pool has of the others.
-    pub(crate) fn laid_over(&self, mine: &[u8], sectors: Sectors, image: SliceList) -> Result<Slice> {
+    pub(crate) fn laid_over(
+        &self,
+        mine: &[u8],
+        sectors: Sectors,
+        image: SliceList,
+    ) -> Result<Slice> {
         let mut whole = self.0.rt.bufs().take(BLOCK);
         whole.copy_from_slice(image.first().ok_or_else(ended)?);
         sectors.copy(mine, &mut whole);
@@ -160,8 +180,9 @@ impl Cache {
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
     fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
-        // A part that a writer under way has merged before, and enters later, would replace the whole
-        // block. It is of no use where the pool loses what it lies over, and the whole one is needed.
+        // A part that a writer under way has merged before, and enters later, would replace the
+        // whole block. It is of no use where the pool loses what it lies over, and the whole one is
+        // needed.
         let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
         if self.is_hungry() || !self.state().promotions.may_run() || may_be_lost {
             return;
@@ -207,7 +228,8 @@ impl Cache {
         outcome
     }
 
-    /// Drops the key of a part that is published, as the pool has the whole block. Its bucket counts the block, so the journal is told.
+    /// Drops the key of a part that is published, as the pool has the whole block. Its bucket
+    /// counts the block, so the journal is told.
     pub(crate) async fn drop_published_part(&self, part: &Extent) -> Result<()> {
         let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
         let found = (*addr, crcs.clone(), *cover);
@@ -241,10 +263,15 @@ impl State {
     fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<Extent>> {
         let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
         let same = |e: &Extent| match &e.body {
-            Body::Data { addr, crcs, cover, .. } => (addr, crcs, cover) == (&part.0, &part.1, &part.2),
+            Body::Data { addr, crcs, cover, .. } => {
+                (addr, crcs, cover) == (&part.0, &part.1, &part.2)
+            }
             _ => false,
         };
-        Ok(found.into_iter().next().filter(|e| e.is_part() && same(e) && !e.is_stale(&self.buckets)))
+        Ok(found
+            .into_iter()
+            .next()
+            .filter(|e| e.is_part() && same(e) && !e.is_stale(&self.buckets)))
     }
 }
 

@@ -4,7 +4,7 @@ use base::{Prng, SECTOR};
 use pool::Pool;
 
 use super::*;
-use crate::check::tests::{Lab, settings};
+use crate::testkit::{Lab, settings};
 
 const BLOCKS: u64 = 100;
 /// The pool has none of them at first, nor has the cache.
@@ -76,7 +76,10 @@ fn parts_are_merged_read_carried_and_found_again() {
                         2..=8 => model.holds(&cache, r.below(BLOCKS)).await,
                         9 => {
                             let block = r.below(BLOCKS);
-                            cache.discard(volume, Lba(FIRST + block), Lba(FIRST + block + 1)).await.unwrap();
+                            cache
+                                .discard(volume, Lba(FIRST + block), Lba(FIRST + block + 1))
+                                .await
+                                .unwrap();
                             model.bytes[block as usize * BLOCK..][..BLOCK].fill(0);
                         }
                         _ => model.write(&cache, r).await,

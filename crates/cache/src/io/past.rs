@@ -1,33 +1,41 @@
-//! Writes of a volume that writes back, past the buckets: long streams, and large requests while the cache device is late.
+//! Writes of a volume that writes back, past the buckets: long streams, and large requests while
+//! the cache device is late.
 //!
-//! Their data goes to the pool at once, into the staging volume of the volume and the open epoch, and a *staged* key into the index; from there on they are
-//! writes like all others: dirty until a round publishes their epoch, replaced by what comes later.
+//! Their data goes to the pool at once, into the staging volume of the volume and the open epoch,
+//! and a *staged* key into the index; from there on they are writes like all others: dirty until a
+//! pass publishes their epoch, replaced by what comes later.
 //!
-//! **Order.** A pool that is written to may commit at any time, and a commit must not know of staged blocks of which the journal does not: had the journal only
-//! an older record of them, with other checksums, replay would take what was flushed for lost. So the record is *announced*: it enters the journal before the
-//! pool is written to, and every commit that freezes after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
-//! the index, with a record in its own place among the others. A record whose data never arrived is void at replay.
+//! **Order.** A pool that is written to may commit at any time, and a commit must not know of
+//! staged blocks of which the journal does not: had the journal only an older record of them, with
+//! other checksums, replay would take what was flushed for lost. So the record is *announced*: it
+//! enters the journal before the pool is written to, and every commit that freezes after that waits
+//! for it ([`Cache::records_durable`]). When the pool has the data, the key enters the index, with
+//! a record in its own place among the others. A record whose data never arrived is void at replay.
 //!
 //! **Once.** While a staged key names a block of an epoch, or a part of a block lies over it
-//! ([`crate::io::parts`]), the block is not written again in this epoch: such a write goes through the
-//! cache. Were it written again in place, the pool could commit the new block before the key of it
-//! is entered. A checkpoint that was taken in between has the old key, and replay begins behind the
-//! record that announced the new block: what was flushed would count as lost.
+//! ([`crate::io::parts`]), the block is not written again in this epoch: such a write goes through
+//! the cache. Were it written again in place, the pool could commit the new block before the key of
+//! it is entered. A checkpoint that was taken in between has the old key, and replay begins behind
+//! the record that announced the new block: what was flushed would count as lost.
 //!
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
 //! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
 //! that follow them when the pool has the data, have room of their own before anything begins
 //! ([`crate::store::room`]).
 //!
-//! **What was before.** As long as the pool may lose staged blocks, replay may need what they replaced: its buckets are neither evicted nor used anew before the
-//! pool has committed.
+//! **What was before.** As long as the pool may lose staged blocks, replay may need what they
+//! replaced: its buckets are neither evicted nor used anew before the pool has committed.
 //!
-//! **Late.** A disk may be busy for long with what others want of it. While the cache has room, a write past it must not be slower than one through it. So if the
-//! pool does not answer in time, the same data goes through the cache, and the client is answered when that is done; no key of the staged blocks is entered, and they
-//! go with their staging volume. Then no other goes past before the pool has answered that one, and from then on one at a time, more with each that is in time
-//! ([`Window`]). Where the cache has no room the pool's speed is what there is, and nobody is overtaken.
+//! **Late.** A disk may be busy for long with what others want of it. While the cache has room, a
+//! write past it must not be slower than one through it. So if the pool does not answer in time,
+//! the same data goes through the cache, and the client is answered when that is done; no key of
+//! the staged blocks is entered, and they go with their staging volume. Then no other goes past
+//! before the pool has answered that one, and from then on one at a time, more with each that is in
+//! time ([`Window`]). Where the cache has no room the pool's speed is what there is, and no request
+//! is overtaken.
 //!
-//! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for the writes under way here, and none begins meanwhile.
+//! **Cuts.** A staging volume is not written to any more when its epoch is closed: a cut waits for
+//! the writes under way here, and none begins meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -51,9 +59,11 @@ use crate::store::state::State;
 
 /// Blocks of one write to a staging volume.
 pub(crate) const STEP_BLOCKS: u64 = 256;
-/// Requests of fewer blocks go through the cache: a disk behind it is slow with them, whether they are a stream or not.
+/// Requests of fewer blocks go through the cache: a disk behind it is slow with them, whether they
+/// are a stream or not.
 const LEAST_BLOCKS: u64 = (64 << 10) / BLOCK_U64;
-/// For so long the pool may take to write past the cache, and so much longer for each block, before the cache, if it has room, does it instead.
+/// For so long the pool may take to write past the cache, and so much longer for each block, before
+/// the cache, if it has room, does it instead.
 const PATIENCE: Duration = Duration::from_millis(5);
 const PATIENCE_PER_BLOCK: Duration = Duration::from_micros(20);
 /// How far a write past the cache is.
@@ -113,7 +123,8 @@ impl Step {
 }
 
 impl Cache {
-    /// The cache device answered a client's request after `took`; by `limit` it should have. For as long as it was late, it counts as congested.
+    /// The cache device answered a client's request after `took`; by `limit` it should have. For as
+    /// long as it was late, it counts as congested.
     pub(crate) fn note_latency(&self, took: Duration, limit: Duration) {
         if limit > Duration::ZERO && took > limit {
             self.0.bypass.note_late(self.0.rt.now(), took - limit);
@@ -133,20 +144,26 @@ impl Cache {
         blocks >= LEAST_BLOCKS && (sequential || self.is_congested())
     }
 
-    /// More staged blocks wait for a round than should; half as many make a round begin.
+    /// More staged blocks wait for a pass than should; half as many make a pass begin.
     fn has_many_staged(&self) -> bool {
         let (open, cut) = self.state().buckets.staged_blocks();
         open + cut > STAGED_PER_BLOCK * self.0.layout.data_blocks()
     }
 
-    /// So many blocks are staged that a round should publish them.
-    pub(crate) fn round_wanted_by_staged(&self) -> bool {
+    /// So many blocks are staged that a pass should publish them.
+    pub(crate) fn pass_wanted_by_staged(&self) -> bool {
         let (open, _) = self.state().buckets.staged_blocks();
         open * 2 > STAGED_PER_BLOCK * self.0.layout.data_blocks()
     }
 
-    /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the cache, now as ever.
-    pub(crate) async fn write_past(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<bool> {
+    /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the
+    /// cache, now as ever.
+    pub(crate) async fn write_past(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: &Slice,
+    ) -> Result<bool> {
         let blocks = (data.len() / BLOCK) as u64;
         // Twice: announced, and entered.
         let records = blocks_for((blocks as usize).div_ceil(MAX_EXTENT_BLOCKS), blocks as usize);
@@ -155,7 +172,9 @@ impl Cache {
         let end = lba.plus(blocks);
         let much_room = self.has_much_room();
         let Some(in_window) = self.0.bypass.enter_window(much_room) else { return Ok(false) };
-        let Some(under_way) = self.0.bypass.begin((volume, lba, end), much_room).await else { return Ok(false) };
+        let Some(under_way) = self.0.bypass.begin((volume, lba, end), much_room).await else {
+            return Ok(false);
+        };
         // It stays open while this is under way.
         let epoch = self.epoch();
         let crcs: SmallVec<[Crc; 64]> = block_crcs(data).collect();
@@ -191,7 +210,8 @@ impl Cache {
             return outcome.unwrap_or_else(|| Err(crate::error::ended()));
         }
         if at.get() == At::Writing && self.has_much_room() {
-            // The pool is late: the same data through the cache is durable sooner, and the key of that is the one that counts.
+            // The pool is late: the same data through the cache is durable sooner, and the key of
+            // that is the one that counts.
             at.set(At::Overtaken);
             self.0.bypass.overtake();
             return Ok(false);
@@ -207,12 +227,14 @@ impl Cache {
             Body::Staged { .. } => e.written == Some(epoch),
             Body::Zeros { .. } => false,
         };
-        let found =
-            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX));
+        let found = self.resident(Class::Foreground, |st| {
+            st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)
+        });
         Ok(found.await?.iter().any(staged))
     }
 
-    /// Enters records into the journal that the pool may not be ahead of; false if they can never be durable.
+    /// Enters records into the journal that the pool may not be ahead of; false if they can never
+    /// be durable.
     pub(crate) fn announce(&self, room: &mut Room, new: &[Extent]) -> bool {
         let mut st = self.state_mut();
         if st.health.has_failed() {
@@ -223,7 +245,8 @@ impl Cache {
         true
     }
 
-    /// The pool's commit that has the staged blocks of a volume, or of all; `None` if it is durable.
+    /// The pool's commit that has the staged blocks of a volume, or of all; `None` if it is
+    /// durable.
     pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
         let st = self.state();
         let needs = match volume {
@@ -251,10 +274,14 @@ impl Cache {
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
     pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> pool::PoolError {
         if self.0.pool.volume(volume).is_none() {
-            return pool::PoolError::new(pool::ErrorKind::NotFound, format!("there is no volume with the id {volume}"));
+            return pool::PoolError::new(
+                pool::ErrorKind::NotFound,
+                format!("there is no volume with the id {volume}"),
+            );
         }
         let text = format!(
-            "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; run forebay check"
+            "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; \
+             run forebay check"
         );
         pool::PoolError::new(pool::ErrorKind::Damaged, text)
     }
@@ -287,7 +314,7 @@ impl State {
         if !replaced.is_empty() {
             self.replaced.push_back((commit, replaced));
         }
-        // Whoever asks for it to be durable from now on needs the pool's commit too.
+        // A client that asks for it to be durable from now on needs the pool's commit too.
         self.staged_in.insert(volume, commit);
         outcome
     }
@@ -307,7 +334,12 @@ impl State {
 }
 
 /// The extents that staged blocks make.
-pub(crate) fn staged_extents(volume: VolumeId, lba: Lba, crcs: &[Crc], epoch: Epoch) -> SmallVec<[Extent; 4]> {
+pub(crate) fn staged_extents(
+    volume: VolumeId,
+    lba: Lba,
+    crcs: &[Crc],
+    epoch: Epoch,
+) -> SmallVec<[Extent; 4]> {
     let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
     parts
         .map(|(crcs, at)| {

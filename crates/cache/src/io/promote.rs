@@ -1,7 +1,8 @@
 //! What was read from the pool, or written straight to it, and is to be kept: entered as clean.
 //!
-//! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils what is under way; and what a commit of the pool has yet to
-//! make durable is kept back until that has happened: were it entered before, a checkpoint might outlive it.
+//! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils
+//! what is under way; and what a commit of the pool has yet to make durable is kept back until that
+//! has happened: were it entered before, a checkpoint might outlive it.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, Lba, Slice, SliceList, VolumeId};
@@ -20,7 +21,8 @@ use crate::store::state::State;
 use crate::store::taken::extents;
 
 impl Cache {
-    /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from now on.
+    /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
+    /// now on.
     pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
         if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
             return None;
@@ -38,13 +40,26 @@ impl Cache {
             Promote::Second => st.doorkeeper.touch(volume, from),
         };
         let published = st.index.published;
-        if wanted { st.promotions.begin(volume, (from, from.plus(blocks)), published) } else { None }
+        if wanted {
+            st.promotions.begin(volume, (from, from.plus(blocks)), published)
+        } else {
+            None
+        }
     }
 
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
-    pub(crate) fn begin_keeping(st: &mut State, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+    pub(crate) fn begin_keeping(
+        st: &mut State,
+        volume: VolumeId,
+        from: Lba,
+        blocks: u64,
+    ) -> Option<Key> {
         let published = st.index.published;
-        if st.health.has_failed() { None } else { st.promotions.begin(volume, (from, from.plus(blocks)), published) }
+        if st.health.has_failed() {
+            None
+        } else {
+            st.promotions.begin(volume, (from, from.plus(blocks)), published)
+        }
     }
 
     pub(crate) fn end_promotion(&self, key: Key) {
@@ -77,12 +92,13 @@ impl Cache {
             return Ok(());
         }
         let bytes: usize = data.iter().map(|s| s.len()).sum();
-        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64)) else {
+        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64))
+        else {
             self.0.wakes.checkpoint.notify();
             return Ok(());
         };
         let whole = self.one_piece(data);
-        // As much as there is room for: nobody waits for it.
+        // As much as there is room for: no client waits for it.
         let mut taken = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32);
         let blocks = taken.blocks();
         if blocks == 0 {
@@ -95,7 +111,8 @@ impl Cache {
             outcome = self
                 .resident(Class::Commit, |st| {
                     let good = st.promotions.good(key).is_some();
-                    let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+                    let found =
+                        st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
                     // Staged blocks that were published before it began are what was read.
                     let published = st.promotions.published(key);
                     let dead = |e: &Extent| match e.body {
@@ -108,7 +125,8 @@ impl Cache {
                         return Ok(());
                     }
                     let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
-                    // A bucket counts the block of a published part: the journal has to know that it does no more, as it does not learn of clean keys.
+                    // A bucket counts the block of a published part: the journal has to know that
+                    // it does no more, as it does not learn of clean keys.
                     if parts {
                         st.change(&mut room, volume, (from, end), &[])?;
                     }
@@ -160,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::Settings;
-    use crate::check::tests::{Lab, settings};
+    use crate::testkit::{Lab, settings};
 
     #[test]
     fn reads_alone_have_the_index_written() {
@@ -196,9 +214,13 @@ mod tests {
             let a = pool.find_volume("a").unwrap().id;
             let keys = |from, end| {
                 let st = &mut *cache.state_mut();
-                st.index.overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX).unwrap().len()
+                st.index
+                    .overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX)
+                    .unwrap()
+                    .len()
             };
-            // Two blocks were read; that of which the cache has no neighbours is forgotten before it is kept.
+            // Two blocks were read; that of which the cache has no neighbours is forgotten before
+            // it is kept.
             let mut late = Vec::new();
             for lba in [Lba(1), Lba(3600)] {
                 let key = cache.begin_promotion(a, lba, 1).expect("it is not there");

@@ -1,4 +1,5 @@
-//! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and what came from the pool may be kept.
+//! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and
+//! what came from the pool may be kept.
 
 use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, SliceList, VolumeId};
 use format::cache::index::Cover;
@@ -53,7 +54,9 @@ impl Cache {
         let mut at = 0;
         while at < blocks {
             let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
-            tasks.push(self.0.rt.spawn(async move { cache.read_step(volume, from, n, sequential).await }));
+            tasks.push(
+                self.0.rt.spawn(async move { cache.read_step(volume, from, n, sequential).await }),
+            );
             at += n;
         }
         let mut all = SliceList::new();
@@ -79,7 +82,9 @@ impl Cache {
         let mut tasks = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let cache = self.clone();
-            tasks.push(self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }));
+            tasks.push(
+                self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }),
+            );
         }
         let mut all = Ok(SliceList::new());
         for t in tasks {
@@ -93,8 +98,14 @@ impl Cache {
     }
 
     /// Where blocks are, with their buckets pinned.
-    pub(crate) async fn plan(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SmallVec<[Piece; 1]>> {
-        let mut pieces = self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
+    pub(crate) async fn plan(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SmallVec<[Piece; 1]>> {
+        let mut pieces =
+            self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
         for piece in &mut pieces {
             if let Part::Bucket { addr, .. } = piece.part {
                 piece.pin = Some(self.pinned(addr));
@@ -103,7 +114,12 @@ impl Cache {
         Ok(pieces)
     }
 
-    async fn read_piece(&self, volume: VolumeId, piece: Piece, sequential: bool) -> Result<SliceList> {
+    async fn read_piece(
+        &self,
+        volume: VolumeId,
+        piece: Piece,
+        sequential: bool,
+    ) -> Result<SliceList> {
         let Piece { lba, blocks, part, pin } = piece;
         match part {
             Part::Zeros => {
@@ -116,7 +132,8 @@ impl Cache {
             }
             Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
             Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
-                Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential)).await
+                Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential))
+                    .await
             }
             Part::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
@@ -126,13 +143,16 @@ impl Cache {
                         self.state_mut().stats.hits += blocks;
                         Ok(SliceList::from_iter([data]))
                     }
-                    Err(bad) => Box::pin(self.read_again(volume, lba, blocks, addr, dirty, bad)).await,
+                    Err(bad) => {
+                        Box::pin(self.read_again(volume, lba, blocks, addr, dirty, bad)).await
+                    }
                 }
             }
         }
     }
 
-    /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an error, and named.
+    /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an
+    /// error, and named.
     pub(crate) async fn read_again(
         &self,
         volume: VolumeId,
@@ -146,7 +166,8 @@ impl Cache {
         if dirty {
             self.state_mut().note_bad(volume, lba.plus(bad));
             let text = format!(
-                "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in the pool: what was written there is lost",
+                "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in \
+                 the pool: what was written there is lost",
                 lba.0 + bad,
                 self.0.path,
                 self.state().buckets.of(addr)
@@ -154,7 +175,8 @@ impl Cache {
             tracing::error!("{text}");
             return Err(PoolError::new(ErrorKind::Io, text));
         }
-        tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the cache; read from the pool instead", lba.0 + bad);
+        tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the \
+            cache; read from the pool instead", lba.0 + bad);
         // A cache that has failed is told of nothing: then the key stays.
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
             && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
@@ -176,8 +198,8 @@ impl Cache {
             .resident(Class::Foreground, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
                 let bad = |e: &&Extent| {
-                    let there =
-                        matches!(&e.body, Body::Data { addr: a, .. } if st.buckets.of(*a) == st.buckets.of(addr));
+                    let there = matches!(&e.body, Body::Data { addr: a, .. }
+                            if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
                 let Some(e) = found.iter().find(bad) else { return Ok(false) };
@@ -192,7 +214,13 @@ impl Cache {
         Ok(dropped)
     }
 
-    async fn read_pool(&self, volume: VolumeId, lba: Lba, blocks: u64, sequential: bool) -> Result<SliceList> {
+    async fn read_pool(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+        sequential: bool,
+    ) -> Result<SliceList> {
         {
             let mut st = self.state_mut();
             st.stats.misses += blocks;
@@ -200,8 +228,11 @@ impl Cache {
                 st.stats.bypassed += blocks;
             }
         }
-        let promotion =
-            if sequential || self.is_congested() { None } else { self.begin_promotion(volume, lba, blocks) };
+        let promotion = if sequential || self.is_congested() {
+            None
+        } else {
+            self.begin_promotion(volume, lba, blocks)
+        };
         let outcome = self.0.pool.read(volume, lba, blocks).await;
         match (promotion, &outcome) {
             (Some(key), Ok(data)) => self.keep(key, data.clone()),
@@ -216,15 +247,18 @@ impl Cache {
         let mut at = lba;
         while at < end {
             let upto = at.plus(STEP_BLOCKS).min(end);
-            self.resident(Class::Foreground, |st| st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX))
-                .await?;
+            self.resident(Class::Foreground, |st| {
+                st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX)
+            })
+            .await?;
             at = upto;
             self.0.rt.yield_now().await;
         }
         self.0.pool.prefetch(volume, lba, end).await
     }
 
-    /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how far that goes, as no more than `max` are looked at.
+    /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how
+    /// far that goes, as no more than `max` are looked at.
     async fn unpublished_parts(
         &self,
         volume: VolumeId,
@@ -232,7 +266,8 @@ impl Cache {
         max: usize,
     ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
         self.resident(Class::Foreground, |st| {
-            let found = st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))?;
+            let found =
+                st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))?;
             let complete = if found.len() > max { found[max].lba } else { end };
             let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
             let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
@@ -241,8 +276,15 @@ impl Cache {
         .await
     }
 
-    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with what is not published yet over it.
-    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
+    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with
+    /// what is not published yet over it.
+    pub async fn allocated(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        end: Lba,
+        max: usize,
+    ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let (below, over, complete) = loop {
             let published = self.state().index.published;
             let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
@@ -303,7 +345,12 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
             st.buckets.touch(addr);
-            pieces.push(Piece { lba, blocks, part: Part::Bucket { addr, crcs, dirty, cover }, pin: None });
+            pieces.push(Piece {
+                lba,
+                blocks,
+                part: Part::Bucket { addr, crcs, dirty, cover },
+                pin: None,
+            });
             return Ok(pieces);
         }
     }
@@ -328,9 +375,10 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
             Body::Zeros { .. } => Part::Zeros,
-            Body::Staged { crcs } => {
-                Part::Staged(e.written.unwrap_or_default(), crcs.first().copied().unwrap_or_default())
-            }
+            Body::Staged { crcs } => Part::Staged(
+                e.written.unwrap_or_default(),
+                crcs.first().copied().unwrap_or_default(),
+            ),
             Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
                 st.buckets.touch(addr);
@@ -354,7 +402,7 @@ mod tests {
     use pool::Pool;
 
     use super::*;
-    use crate::check::tests::{Lab, fill, settings};
+    use crate::testkit::{Lab, fill, settings};
 
     #[test]
     fn others_run_between_the_steps_of_a_prefetch() {
@@ -393,7 +441,9 @@ mod tests {
         lab.within_an_hour(settings(), move |cache, a| async move {
             fill(&cache, a, 3000, 16, 1).await;
             let found = cache
-                .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1))
+                .resident(Class::Commit, |st| {
+                    st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1)
+                })
                 .await
                 .unwrap();
             let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
@@ -414,7 +464,8 @@ mod tests {
                 failed
             };
             let condemned = || cache.state().buckets.has_errors(addr);
-            // All of them are one request, which fails, and so does the first try of the block alone.
+            // All of them are one request, which fails, and so does the first try of the block
+            // alone.
             let merged = cache.0.device.stats().of(Class::Foreground).merged;
             assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
             assert_eq!(read_all().await, Vec::<usize>::new());

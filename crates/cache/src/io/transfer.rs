@@ -9,8 +9,9 @@ use crate::Cache;
 use crate::space::take::TakenBlocks;
 
 impl Cache {
-    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was written. An error that passes when the block
-    /// is asked for again is none; one that stays is the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
+    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was
+    /// written. An error that passes when the block is asked for again is none; one that stays is
+    /// the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
     pub(crate) async fn read_bucket(
         &self,
         addr: CacheAddr,
@@ -23,10 +24,15 @@ impl Cache {
             self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
         }
         let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
-        let wrong: Vec<usize> =
-            block_crcs(&read.buf).zip(crcs).enumerate().filter(is_wrong).map(|(block, _)| block).collect();
+        let wrong: Vec<usize> = block_crcs(&read.buf)
+            .zip(crcs)
+            .enumerate()
+            .filter(is_wrong)
+            .map(|(block, _)| block)
+            .collect();
         for block in wrong {
-            // What could not be read was tried again already; what was read and is wrong may be right the next time.
+            // What could not be read was tried again already; what was read and is wrong may be
+            // right the next time.
             let at = self.offset_of(CacheAddr(addr.0 + block as u64));
             let again = match read.error(block) {
                 Some(e) => Err(e),
@@ -43,22 +49,32 @@ impl Cache {
     }
 
     /// Writes `data` into the blocks that were taken for it.
-    pub(crate) async fn write_taken(&self, taken: &mut TakenBlocks, data: &Slice, class: Class) -> Result<()> {
+    pub(crate) async fn write_taken(
+        &self,
+        taken: &mut TakenBlocks,
+        data: &Slice,
+        class: Class,
+    ) -> Result<()> {
         let mut outcome = Ok(());
         let began = self.0.rt.now();
         taken.in_flight = true;
         if let [t] = &taken[..] {
-            outcome = self.0.device.write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()])).await;
+            outcome = self
+                .0
+                .device
+                .write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()]))
+                .await;
         } else {
             let mut writes = Vec::with_capacity(taken.len());
             let mut at = 0;
             for t in taken.iter() {
                 let bytes = t.len as usize * BLOCK;
-                let (device, part, offset) = (self.0.device.clone(), data.cut(at, bytes), self.offset_of(t.addr));
+                let (device, part, offset) =
+                    (self.0.device.clone(), data.cut(at, bytes), self.offset_of(t.addr));
                 at += bytes;
-                writes.push(
-                    self.0.rt.spawn(async move { device.write(class, offset, SliceList::from_iter([part])).await }),
-                );
+                writes.push(self.0.rt.spawn(async move {
+                    device.write(class, offset, SliceList::from_iter([part])).await
+                }));
             }
             for w in writes {
                 outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));

@@ -1,8 +1,9 @@
 //! The watermark of the journal: which entry is the last one that is durable, when none follows it.
 //!
-//! An entry names the last one that was durable when it was written. Of the newest entry nothing on the device tells whether it, and
-//! the data of its records, were flushed or are what a crash left. While requests keep coming that is so for a moment only: the next
-//! entry tells. When none comes, the watermark does, once, at the next turn of the journal's clock.
+//! An entry names the last one that was durable when it was written. Of the newest entry nothing on
+//! the device tells whether it, and the data of its records, were flushed or are what a crash left.
+//! While requests keep coming that is so for a moment only: the next entry tells. When none comes,
+//! the watermark does, once, at the next turn of the journal's clock.
 
 use base::{BLOCK, SliceList};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
@@ -23,15 +24,22 @@ impl Cache {
             (st.journal.identity(), durable)
         };
         self.check_failed()?;
-        let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable: durable.0 };
+        let mark = Watermark {
+            uuid: identity.uuid,
+            incarnation: identity.incarnation,
+            durable: durable.0,
+        };
         let mut block = self.0.rt.bufs().zeroed(BLOCK);
         mark.encode(&mut block);
         let block = block.freeze();
         for slot in 0..WATERMARK_SLOTS {
             // One after the other: never are both torn.
             let data = SliceList::from_iter([block.clone()]);
-            let outcome = self.0.device.write(Class::Commit, Watermark::offset_of(slot), data).await;
-            outcome.map_err(|e| PoolError::new(ErrorKind::Io, format!("cache device {}: {e}", self.0.path)))?;
+            let outcome =
+                self.0.device.write(Class::Commit, Watermark::offset_of(slot), data).await;
+            outcome.map_err(|e| {
+                PoolError::new(ErrorKind::Io, format!("cache device {}: {e}", self.0.path))
+            })?;
         }
         self.flush_device(Class::Commit, "flush of the journal's watermark").await?;
         self.0.watermark.set(durable);

@@ -44,8 +44,9 @@ impl Drop for UnderWay {
     }
 }
 
-/// How many writes past the cache may be under way while the cache has room for them: as many as the pool answers in time. One that was overtaken leaves
-/// room for one, when the pool has answered it; each that is in time lets one more go.
+/// How many writes past the cache may be under way while the cache has room for them: as many as
+/// the pool answers in time. One that was overtaken leaves room for one, when the pool has answered
+/// it; each that is in time lets one more go.
 struct Window {
     allowed: u32,
     under_way: u32,
@@ -139,7 +140,8 @@ impl Bypass {
             if self.held.get() > 0 {
                 return None;
             }
-            let overlaps = self.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b);
+            let overlaps =
+                self.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b);
             if !overlaps {
                 self.under_way.borrow_mut().push(range);
                 return Some(UnderWay { of: self.clone(), range });

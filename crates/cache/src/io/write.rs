@@ -18,29 +18,41 @@ use crate::store::taken::{Taken, extents};
 /// In how many places a write is tried before the device counts as failed.
 const WRITE_TRIES: u32 = 3;
 impl Cache {
-    /// Writes whole blocks. Every block is visible when this returns, and durable after the next [`Cache::flush`].
+    /// Writes whole blocks. Every block is visible when this returns, and durable after the next
+    /// [`Cache::flush`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
         let past = self.goes_past(volume, lba, (data.len() / BLOCK) as u64);
         let mut at = 0;
         while at < data.len() {
             if past {
                 let n = (data.len() - at).min(STEP_BLOCKS as usize * BLOCK);
-                let written =
-                    Box::pin(self.write_past(volume, lba.plus((at / BLOCK) as u64), &data.cut(at, n))).await?;
+                let written = Box::pin(self.write_past(
+                    volume,
+                    lba.plus((at / BLOCK) as u64),
+                    &data.cut(at, n),
+                ))
+                .await?;
                 if written {
                     at += n;
                     continue;
                 }
             }
             let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
-            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), Cover::ALL).await?;
+            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), Cover::ALL)
+                .await?;
             at += n;
         }
         Ok(())
     }
 
     /// Writes whole blocks; or one, of which only some sectors count.
-    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, cover: Cover) -> Result<()> {
+    pub(crate) async fn write_step(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: Slice,
+        cover: Cover,
+    ) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         let held = self.admit(volume, blocks).await?;
         let mut promised = self.promise(blocks).await?;
@@ -59,7 +71,9 @@ impl Cache {
             let mut taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
             held.take();
             let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
-                Ok(()) => Ok(self.enter((&mut room, &mut *promised), (volume, lba), &taken, &data, cover).await),
+                Ok(()) => Ok(self
+                    .enter((&mut room, &mut *promised), (volume, lba), &taken, &data, cover)
+                    .await),
                 Err(e) => {
                     let mut st = self.state_mut();
                     taken.iter().for_each(|t| st.buckets.condemn(t.addr));
@@ -106,18 +120,25 @@ impl Cache {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            let mut room = self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
+            let mut room =
+                self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
             self.0.last_request.set(self.0.rt.now());
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let old = st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)?;
+                    let old =
+                        st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)?;
                     let upto = match old.last() {
                         Some(last) if old.len() >= DISCARD_EXTENTS => Lba(last.end().min(end.0)),
                         _ => end,
                     };
                     let written = Some(st.buckets.epoch());
-                    let zeros = Extent { volume, lba: at, written, body: Body::Zeros { len: upto.0 - at.0 } };
+                    let zeros = Extent {
+                        volume,
+                        lba: at,
+                        written,
+                        body: Body::Zeros { len: upto.0 - at.0 },
+                    };
                     st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?;
                     Ok(upto)
                 })

@@ -1,4 +1,4 @@
-//! What must not meet a round: the end of a volume, or of a part of it.
+//! What must not meet a pass: the end of a volume, or of a part of it.
 
 use base::{Lba, VolumeId};
 use pool::Result;
@@ -13,13 +13,14 @@ const SLICE: usize = 64;
 const END: Lba = Lba(1 << 39);
 
 impl Cache {
-    /// Waits for the end of the running round; none begins while the permit is held, and no cut is
+    /// Waits for the end of the running pass; none begins while the permit is held, and no cut is
     /// taken. There may be cuts: see [`Cache::between_cuts`].
-    pub async fn between_rounds(&self) -> Permit {
+    pub async fn between_passes(&self) -> Permit {
         self.0.pass_lock.acquire(1).await
     }
 
-    /// Forgets all blocks of a volume that was deleted, in slices. To be called [between rounds](Cache::between_rounds).
+    /// Forgets all blocks of a volume that was deleted, in slices. To be called [between
+    /// passes](Cache::between_passes).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
         self.state_mut().staged_in.remove(&volume);
         self.forget_from(volume, Lba(0)).await?;
@@ -27,13 +28,14 @@ impl Cache {
         Ok(())
     }
 
-    /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between rounds](Cache::between_rounds).
+    /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between
+    /// passes](Cache::between_passes).
     pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
         // What was read and waits to be kept would come after it.
         self.state_mut().promotions.spoil(volume, lba, END);
         let mut at = lba;
         while at < END {
-            let mut room = self.room_between_rounds().await?;
+            let mut room = self.room_between_passes().await?;
             let upto = self
                 .resident(Class::Commit, |st| {
                     let old = st.index.overlapping(&st.buckets, volume, (at, END), SLICE)?;

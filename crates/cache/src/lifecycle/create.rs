@@ -29,7 +29,8 @@ impl Default for CreateOptions {
 
 /// The generation of a new cache's table.
 const FIRST: Generation = Generation(1);
-/// The least that a journal may have: so that a full entry, and what is passed over at the ring's end, always finds room.
+/// The least that a journal may have: so that a full entry, and what is passed over at the ring's
+/// end, always finds room.
 const LEAST_JOURNAL: u64 = 1 << 20;
 /// Pages written by one request.
 const PAGES: u32 = 64;
@@ -49,13 +50,21 @@ fn plan(size_bytes: u64, options: &CreateOptions) -> Result<Layout> {
     Layout::choose(size_bytes, bucket, options.journal_bytes)
 }
 
-/// Fails where [`create`] would, on a file or device of this size, as far as that can be told without touching it.
+/// Fails where [`create`] would, on a file or device of this size, as far as that can be told
+/// without touching it.
 pub fn check_create(size_bytes: u64, options: &CreateOptions) -> Result<()> {
     plan(size_bytes, options).map(drop)
 }
 
-/// Makes an empty cache for `pool` on `file`, and attaches it. What stood there is lost: whoever calls has asked. `uuid` is from a source of true randomness.
-pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOptions, uuid: [u8; 16]) -> Result<()> {
+/// Makes an empty cache for `pool` on `file`, and attaches it. What stood there is lost: the
+/// caller has asked. `uuid` is from a source of true randomness.
+pub async fn create(
+    rt: &Rt,
+    file: &CacheFile,
+    pool: &Pool,
+    options: &CreateOptions,
+    uuid: [u8; 16],
+) -> Result<()> {
     let layout = plan(file.size_bytes, options)?;
     let sb = CacheSuperblock {
         uuid,
@@ -75,7 +84,8 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
         cut: Epoch(0),
         staged: (0, 0),
         counted_from: Epoch(pool.published().0 + 1),
-        table_digest: (0..layout.pages()).fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
+        table_digest: (0..layout.pages())
+            .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,
         shard: 0,
     };
@@ -89,7 +99,8 @@ pub async fn create(rt: &Rt, file: &CacheFile, pool: &Pool, options: &CreateOpti
     pool.set_cache_uuid(Some(uuid)).await
 }
 
-/// Old superblocks go first and the new one comes last: a crash between leaves no cache, and never half of one that looks whole.
+/// Old superblocks go first and the new one comes last: a crash between leaves no cache, and never
+/// half of one that looks whole.
 async fn format_device(
     rt: &Rt,
     queue: &Device,
@@ -111,7 +122,12 @@ async fn format_device(
         for (i, slots) in buf.chunks_exact_mut(2 * BLOCK).enumerate() {
             let number = page + i as u32;
             let records = vec![BucketRecord::default(); buckets_of(layout, number).count()];
-            slots[..BLOCK].copy_from_slice(&encode_page((sb.uuid, number, 0), &records, FIRST, rt.bufs()));
+            slots[..BLOCK].copy_from_slice(&encode_page(
+                (sb.uuid, number, 0),
+                &records,
+                FIRST,
+                rt.bufs(),
+            ));
         }
         queue.write(Class::Commit, layout.page_offset(page, 0), one(buf.freeze())).await?;
         page += n;
@@ -119,6 +135,8 @@ async fn format_device(
     queue.flush(Class::Commit).await?;
     let mut block = rt.bufs().zeroed(BLOCK);
     sb.encode(&mut block);
-    queue.write(Class::Commit, CacheSuperblock::offset_of(sb.sequence), one(block.freeze())).await?;
+    queue
+        .write(Class::Commit, CacheSuperblock::offset_of(sb.sequence), one(block.freeze()))
+        .await?;
     queue.flush(Class::Commit).await
 }

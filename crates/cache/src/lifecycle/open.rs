@@ -1,6 +1,8 @@
-//! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a checkpoint; then it serves.
+//! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a
+//! checkpoint; then it serves.
 //!
-//! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end begins a new incarnation: entries that a crash left behind in the ring never count again.
+//! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end
+//! begins a new incarnation: entries that a crash left behind in the ring never count again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +26,8 @@ use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::latch::Latch;
 use crate::lifecycle::replay::{
-    Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now, replay_from,
+    Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now,
+    replay_from,
 };
 use crate::lifecycle::staged::{Arrivals, Committed};
 use crate::policy::doorkeeper::Doorkeeper;
@@ -42,8 +45,9 @@ use crate::writeback::passes::Passes;
 const TABLE_READS: usize = 32;
 
 impl Cache {
-    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache, another pool's, of a newer version, too small a device,
-    /// damage that the structures cannot do without.
+    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache,
+    /// another pool's, of a newer version, too small a device, damage that the structures cannot do
+    /// without.
     pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
         let device = Device::new(rt, file.file, queue::Limits::default());
         let opened = Cache::open_on(rt, file, &device, pool, settings).await;
@@ -53,13 +57,21 @@ impl Cache {
         opened
     }
 
-    async fn open_on(rt: &Rt, file: &CacheFile, device: &Device, pool: &Pool, mut settings: Settings) -> Result<Cache> {
+    async fn open_on(
+        rt: &Rt,
+        file: &CacheFile,
+        device: &Device,
+        pool: &Pool,
+        mut settings: Settings,
+    ) -> Result<Cache> {
         let began = rt.precise_now();
-        // What a life that was killed has written, the device's own cache may have, and may yet lose. Nothing is believed before it is durable: what is
-        // done next overwrites what it has replaced.
+        // What a life that was killed has written, the device's own cache may have, and may yet
+        // lose. Nothing is believed before it is durable: what is done next overwrites what it has
+        // replaced.
         device.flush(Class::Commit).await.map_err(|e| {
             let text = format!(
-                "{}: the cache device cannot be flushed ({e}): what stands on it may yet be lost, so nothing is done with it; try again, or replace it",
+                "{}: the cache device cannot be flushed ({e}): what stands on it may yet be lost, \
+                 so nothing is done with it; try again, or replace it",
                 file.path
             );
             PoolError::new(ErrorKind::Io, text)
@@ -84,8 +96,11 @@ impl Cache {
         let mut next = 0;
         for page in 0..layout.pages() {
             while next < layout.pages() && reads.len() < TABLE_READS {
-                let (device, number, uuid, generation) = (device.clone(), next, sb.uuid, sb.generation);
-                reads.push_back(rt.spawn(async move { read_page(&device, (&layout, uuid), number, generation).await }));
+                let (device, number, uuid, generation) =
+                    (device.clone(), next, sb.uuid, sb.generation);
+                reads.push_back(rt.spawn(async move {
+                    read_page(&device, (&layout, uuid), number, generation).await
+                }));
                 next += 1;
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
@@ -97,7 +112,8 @@ impl Cache {
         }
         if sb.table_digest != 0 && digest != sb.table_digest {
             let text = format!(
-                "{}: the cache's bucket table is not that of its newest checkpoint: a page of it is lost in both slots; run forebay check",
+                "{}: the cache's bucket table is not that of its newest checkpoint: a page of it \
+                 is lost in both slots; run forebay check",
                 file.path
             );
             return Err(PoolError::new(ErrorKind::Damaged, text));
@@ -119,7 +135,8 @@ impl Cache {
             buckets,
             arrivals: Arrivals::new(Committed::Open(pool.clone())),
         };
-        let replayed = replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
+        let replayed =
+            replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
         let Replayer { index, mut buckets, .. } = replayer;
         buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;
@@ -130,7 +147,8 @@ impl Cache {
         let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
         let wakes = Wakes::default();
-        let ring_room = RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
+        let ring_room =
+            RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
         let promised = pool.take_over(buckets.dirty_blocks().0);
         let health = Health::new(&file.path);
         let state = State {
@@ -184,7 +202,7 @@ impl Cache {
             settings,
         }));
         cache.recover(&replayed, began).await?;
-        let no_pass = cache.between_rounds().await;
+        let no_pass = cache.between_passes().await;
         cache.start();
         let outcome = cache.forget_behind_ends().await;
         drop(no_pass);
@@ -214,9 +232,12 @@ impl Cache {
         }
         let Replayed { entries, records, dropped, healed, .. } = *replayed;
         if healed > 0 {
-            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were bad in their first place, and read from the second");
+            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were \
+                bad in their first place, and read \
+                from the second");
         }
-        let replay = Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
+        let replay =
+            Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
         tracing::info!(
             cache = %self.0.path, entries, records, dropped,
             dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
@@ -248,7 +269,8 @@ impl Cache {
         self.0.pool.link_journal(Link::Live(journal));
     }
 
-    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts from then on. No client may ask for anything meanwhile.
+    /// Writes everything back and detaches the cache from its pool: it holds nothing that counts
+    /// from then on. No client may ask for anything meanwhile.
     pub async fn detach(&self) -> Result<()> {
         if self.is_aside() {
             // There is nothing to write back, and the pool says so with its next commit.
@@ -258,19 +280,23 @@ impl Cache {
         self.publish_all().await?;
         let (open, cut) = self.state().buckets.unpublished_blocks();
         if open + cut > 0 {
-            let text = format!("{} blocks could not be written back: the cache stays attached", open + cut);
+            let text = format!(
+                "{} blocks could not be written back: the cache stays attached",
+                open + cut
+            );
             return Err(PoolError::new(ErrorKind::Io, text));
         }
         if let Err(e) = self.close().await {
             tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
         }
-        // Closed, it can serve nobody any more, also if the commit fails: the pool has all of it, goes on alone, and says so with whichever commit is next.
+        // Closed, it can serve no client any more, also if the commit fails: the pool has all of
+        // it, goes on alone, and says so with whichever commit is next.
         self.0.health.set_aside();
         self.0.pool.link_journal(Link::None);
         self.0.pool.set_cache_uuid(None).await
     }
 
-    /// Takes a cache that nobody has used out of the pool, whatever fails: the next commit says so.
+    /// Takes a cache that was never used out of the pool, whatever fails: the next commit says so.
     pub async fn abandon(&self) {
         self.0.health.set_aside();
         self.0.pool.drop_cache();
@@ -279,10 +305,12 @@ impl Cache {
         }
     }
 
-    /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay, and ends the background work.
+    /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay,
+    /// and ends the background work.
     pub async fn close(&self) -> Result<()> {
         if self.0.health.is_closed() {
-            // A detach that failed at the pool is tried again: the device takes no requests any more.
+            // A detach that failed at the pool is tried again: the device takes no requests any
+            // more.
             return Ok(());
         }
         let mut outcome = self.settle().await;

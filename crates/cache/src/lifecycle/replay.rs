@@ -1,12 +1,18 @@
-//! From what stands on the device to the index as it was: a checkpoint's superblock, bucket table and root, and the journal's replay over them, all in
-//! memory. Opening a cache begins with it, and so does the offline check; nothing in here writes.
+//! From what stands on the device to the index as it was: a checkpoint's superblock, bucket table
+//! and root, and the journal's replay over them, all in memory. Opening a cache begins with it, and
+//! so does the offline check; nothing in here writes.
 //!
-//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive, each whole ([`crate::store::ring`]). Up to where they were durable the
-//! last of them says, the pool's superblock, and the watermark. What they tell of was flushed with them, and is entered unread: where it has gone bad since, reading it is an error.
-//! Of entries behind, the data may never have arrived, so their blocks are read and verified, and one that can be read and is not what its record
-//! says is left as it was before. Staged blocks are verified in any case, against the checksums that the pool has for them: no data is read for it. Where they
-//! differ, the data never arrived; or something newer did, of a record that follows, and then these had arrived before it. A first pass tells the two apart. Of an epoch that is published, the pool has them: all that counts is
-//! that what was there before them is of no use. Applying a record that the checkpoint has already changes nothing that the following records do not set right again.
+//! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive,
+//! each whole ([`crate::store::ring`]). Up to where they were durable the last of them says, the
+//! pool's superblock, and the watermark. What they tell of was flushed with them, and is entered
+//! unread: where it has gone bad since, reading it is an error. Of entries behind, the data may
+//! never have arrived, so their blocks are read and verified, and one that can be read and is not
+//! what its record says is left as it was before. Staged blocks are verified in any case, against
+//! the checksums that the pool has for them: no data is read for it. Where they differ, the data
+//! never arrived; or something newer did, of a record that follows, and then these had arrived
+//! before it. A first pass tells the two apart. Of an epoch that is published, the pool has them:
+//! all that counts is that what was there before them is of no use. Applying a record that the
+//! checkpoint has already changes nothing that the following records do not set right again.
 
 use std::ops::DerefMut;
 use std::time::Duration;
@@ -31,18 +37,29 @@ use crate::store::journal::{Identity, Place};
 use crate::store::load::read_node;
 use crate::store::ring::{Found, read_journal};
 
-/// The sizes that a superblock says. Errors: the device is too small for them, or things are not where they follow from the sizes.
+/// The sizes that a superblock says. Errors: the device is too small for them, or things are not
+/// where they follow from the sizes.
 pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
-    let layout =
-        Layout { bucket_blocks: sb.bucket_blocks, buckets: sb.bucket_count, journal_blocks: sb.journal_blocks };
+    let layout = Layout {
+        bucket_blocks: sb.bucket_blocks,
+        buckets: sb.bucket_count,
+        journal_blocks: sb.journal_blocks,
+    };
     if layout.bytes() > file.size_bytes {
-        let text =
-            format!("{}: the cache needs {} bytes, the device has {}", file.path, layout.bytes(), file.size_bytes);
+        let text = format!(
+            "{}: the cache needs {} bytes, the device has {}",
+            file.path,
+            layout.bytes(),
+            file.size_bytes
+        );
         return Err(PoolError::new(ErrorKind::Damaged, text));
     }
     let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
     if (sb.table_start, sb.journal_start) != planned {
-        let text = format!("{}: the cache's table and journal are where this version does not expect them", file.path);
+        let text = format!(
+            "{}: the cache's table and journal are where this version does not expect them",
+            file.path
+        );
         return Err(PoolError::new(ErrorKind::Newer, text));
     }
     Ok(layout)
@@ -50,14 +67,22 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
 
 /// What a bucket's record says now that the pool's image has everything up to `published`: exactly
 /// what keys above [`counted_above`] name.
-pub(crate) fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
+pub(crate) fn record_now(
+    mut f: BucketRecord,
+    sb: &CacheSuperblock,
+    published: Epoch,
+) -> BucketRecord {
     (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
     f
 }
 
 /// Numbers of a checkpoint that are about dirty blocks, of the open epoch and of the sealed ones:
 /// what of them counts.
-pub(crate) fn dirty_now<T: Default>((open, cut): (T, T), sb: &CacheSuperblock, published: Epoch) -> (T, T) {
+pub(crate) fn dirty_now<T: Default>(
+    (open, cut): (T, T),
+    sb: &CacheSuperblock,
+    published: Epoch,
+) -> (T, T) {
     let open = if published >= sb.epoch { T::default() } else { open };
     let cut = if published >= sb.cut { T::default() } else { cut };
     (open, cut)
@@ -126,8 +151,14 @@ pub(crate) struct Replayer {
 }
 
 impl Replayer {
-    /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see [`epoch_at`].
-    pub async fn run(&mut self, from: (Identity, Place), known: EntrySeq, epoch: Epoch) -> Result<Replayed> {
+    /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see
+    /// [`epoch_at`].
+    pub async fn run(
+        &mut self,
+        from: (Identity, Place),
+        known: EntrySeq,
+        epoch: Epoch,
+    ) -> Result<Replayed> {
         let Found { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
@@ -137,7 +168,8 @@ impl Replayer {
             let verify = entry.sequence > durable.0;
             for record in entry.records() {
                 done.records += 1;
-                done.dropped += self.apply((done.records, &record), verify, &mut done.epoch).await?;
+                done.dropped +=
+                    self.apply((done.records, &record), verify, &mut done.epoch).await?;
                 if let Some(what) = self.buckets.contradiction() {
                     return Err(self.contradicted((entry.sequence, &record), &what));
                 }
@@ -149,7 +181,12 @@ impl Replayer {
     }
 
     /// Applies one record, of this number; returns how many blocks of it had not arrived.
-    async fn apply(&mut self, (number, record): (u64, &Record<'_>), verify: bool, newest: &mut Epoch) -> Result<u64> {
+    async fn apply(
+        &mut self,
+        (number, record): (u64, &Record<'_>),
+        verify: bool,
+        newest: &mut Epoch,
+    ) -> Result<u64> {
         match *record {
             Record::Raise { bucket, generation } => {
                 self.buckets.raise(bucket, generation);
@@ -205,7 +242,8 @@ impl Replayer {
             Body::Data { addr, crcs, .. } => {
                 let mut arrived = self.arrived(&e, *addr, crcs).await;
                 if arrived.contains(&false) {
-                    // What a round found bad was entered again where it is. It had arrived: what is in the pool must not be taken for it.
+                    // What a pass found bad was entered again where it is. It had arrived: what is
+                    // in the pool must not be taken for it.
                     let known = self.known(&e).await?;
                     arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
                 }
@@ -227,15 +265,20 @@ impl Replayer {
         Ok(dropped)
     }
 
-    /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key is entered, so that reading it is an
-    /// error until it is written again, and never what was there before.
+    /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key
+    /// is entered, so that reading it is an error until it is written again, and never what was
+    /// there before.
     async fn arrived(&self, e: &Extent, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
-        let read = self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
-        let mut arrived: Vec<bool> = block_crcs(&read.buf).zip(crcs).map(|(is, should)| is == *should).collect();
+        let read =
+            self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
+        let mut arrived: Vec<bool> =
+            block_crcs(&read.buf).zip(crcs).map(|(is, should)| is == *should).collect();
         for (block, why) in read.unreadable {
             tracing::error!(
                 cache = %self.path,
-                "block {} of volume {} was written last, and cannot be read: {why}", e.lba.0 + block as u64, e.volume
+                "block {} of volume {} was written last, and cannot be read: {why}",
+                e.lba.0 + block as u64,
+                e.volume
             );
             arrived[block] = true;
         }
@@ -245,10 +288,15 @@ impl Replayer {
     /// Which blocks of an extent the index has, in the same places with the same checksums.
     async fn known(&mut self, e: &Extent) -> Result<Vec<bool>> {
         let range = (e.lba, Lba(e.end()));
-        let found = self.resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX)).await?;
+        let found = self
+            .resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX))
+            .await?;
         let block = |lba: u64| e.cut(lba, lba + 1).body;
-        let known =
-            |lba: u64| found.iter().any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba));
+        let known = |lba: u64| {
+            found
+                .iter()
+                .any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba))
+        };
         Ok((e.lba.0..e.end()).map(known).collect())
     }
 
@@ -263,7 +311,8 @@ impl Replayer {
         };
         let text = format!(
             "{}: entry {entry} of the cache's journal contradicts what was before it{of}: {what}; \
-             restore the device, or go on from the pool's older image without the cache: --forget-cache",
+             restore the device, or go on from the pool's older image without the cache: \
+             --forget-cache",
             self.path
         );
         PoolError::new(ErrorKind::Damaged, text)
@@ -274,7 +323,10 @@ impl Replayer {
     }
 
     /// Runs a synchronous step over resident nodes until it needs no more.
-    pub async fn resident<T>(&mut self, mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>) -> Result<T> {
+    pub async fn resident<T>(
+        &mut self,
+        mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>,
+    ) -> Result<T> {
         btree::resident(self, |r| step(&mut r.index, &mut r.buckets)).await
     }
 }

@@ -1,12 +1,16 @@
-//! Which staged blocks that the journal tells of have arrived in the pool, as far as the pool has committed.
+//! Which staged blocks that the journal tells of have arrived in the pool, as far as the pool has
+//! committed.
 //!
-//! The pool has one checksum of a staged block: that of the last write to it that it has committed. A record with another one is of a write that never
-//! arrived, or of one that a later write replaced. Every committed write has its record in the journal, and of one block and epoch records are in the order of
-//! the writes; so if a later record has the pool's checksum, what the earlier ones tell of was there, and else it was not.
+//! The pool has one checksum of a staged block: that of the last write to it that it has committed.
+//! A record with another one is of a write that never arrived, or of one that a later write
+//! replaced. Every committed write has its record in the journal, and of one block and epoch
+//! records are in the order of the writes; so if a later record has the pool's checksum, what the
+//! earlier ones tell of was there, and else it was not.
 //!
-//! A part that lies over a staged block ([`crate::io::parts`]) is judged in the same way, by the checksum of
-//! that block. Where a later write has replaced the block, the part was entered, and what it replaced
-//! may have been overwritten since. So it has to be applied, though a later record replaces it too.
+//! A part that lies over a staged block ([`crate::io::parts`]) is judged in the same way, by the
+//! checksum of that block. Where a later write has replaced the block, the part was entered, and
+//! what it replaced may have been overwritten since. So it has to be applied, though a later record
+//! replaces it too.
 
 use std::rc::Rc;
 
@@ -36,9 +40,10 @@ impl Committed {
     /// Of a pool that was checked.
     pub fn of(image: &Image) -> Committed {
         match (&image.staged, &image.volumes) {
-            (Some(staged), Some(volumes)) => {
-                Committed::Found { staged: staged.clone(), volumes: volumes.iter().map(|v| v.0).collect() }
-            }
+            (Some(staged), Some(volumes)) => Committed::Found {
+                staged: staged.clone(),
+                volumes: volumes.iter().map(|v| v.0).collect(),
+            },
             _ => Committed::Unknown,
         }
     }
@@ -47,7 +52,8 @@ impl Committed {
 /// What arrived.
 pub(crate) struct Arrivals {
     pool: Committed,
-    /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none has.
+    /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none
+    /// has.
     differing: FxHashMap<Block, u64>,
 }
 
@@ -57,7 +63,8 @@ impl Arrivals {
         Arrivals { pool, differing: FxHashMap::default() }
     }
 
-    /// Goes through all records, which have these numbers; `published`: what is of this epoch or an older one is in the volumes.
+    /// Goes through all records, which have these numbers; `published`: what is of this epoch or an
+    /// older one is in the volumes.
     pub async fn note_all<'r>(
         &mut self,
         records: impl Iterator<Item = (Record<'r>, u64)>,
@@ -113,7 +120,8 @@ impl Arrivals {
 
     /// Which blocks have the checksums that the pool has.
     async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
-        // What is not there may have gone with its volume, which nothing is needed of any more; least of all what was there before.
+        // What is not there may have gone with its volume, which nothing is needed of any more;
+        // least of all what was there before.
         let found = match &self.pool {
             Committed::Unknown => return Ok(vec![true; crcs.len()]),
             Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
@@ -121,7 +129,9 @@ impl Arrivals {
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],
             },
-            Committed::Found { volumes, .. } if !volumes.contains(&e.volume) => return Ok(vec![true; crcs.len()]),
+            Committed::Found { volumes, .. } if !volumes.contains(&e.volume) => {
+                return Ok(vec![true; crcs.len()]);
+            }
             Committed::Found { staged, .. } => {
                 (e.lba.0..e.end()).map(|lba| staged.get(&(e.volume, epoch, lba)).copied()).collect()
             }

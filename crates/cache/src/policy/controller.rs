@@ -1,9 +1,12 @@
-//! How fast rounds write back.
+//! How fast passes write back.
 //!
-//! **Rate.** A PI controller on the dirty bytes above their target. Dirty data is an integrating plant (it grows by what clients write and shrinks by
-//! what is written back), for which the two gains below are overdamped. The rate is between `min` and `max` at all times. The integral cannot wind up: it does
-//! not grow while the rate is at its upper bound, nor shrink at its lower one, and stays within `0..=max`. While clients ask for nothing the rate may
-//! go up to `idle_rate`, by doubling each second: an idle cache once let its rate leap from 4 MB/s to 0.9 TB/s.
+//! **Rate.** A PI controller on the dirty bytes above their target. Dirty data is an integrating
+//! plant (it grows by what clients write and shrinks by what is written back), for which the two
+//! gains below are overdamped. The rate is between `min` and `max` at all times. The integral
+//! cannot wind up: it does not grow while the rate is at its upper bound, nor shrink at its lower
+//! one, and stays within `0..=max`. While clients ask for nothing the rate may go up to
+//! `idle_rate`, by doubling each second: an idle cache once let its rate leap from 4 MB/s to 0.9
+//! TB/s.
 //!
 //! **Pacing.** [`Pacer`] spreads what is written evenly at that rate.
 //!
@@ -11,13 +14,15 @@
 
 use base::{Duration, Instant};
 
-/// Bytes a second for each byte above the target: an excess is gone in this many seconds, and a few.
+/// Bytes a second for each byte above the target: an excess is gone in this many seconds, and a
+/// few.
 const PROPORTIONAL: f64 = 1.0 / 10.0;
-/// Bytes a second, each second, for each byte above the target. A ninth of the square of the other: damping 1.5.
+/// Bytes a second, each second, for each byte above the target. A ninth of the square of the other:
+/// damping 1.5.
 const INTEGRAL: f64 = PROPORTIONAL * PROPORTIONAL / 9.0;
 /// The rate is computed anew after this time.
 const PERIOD: Duration = Duration::from_millis(100);
-/// No more than this is integrated at once, however long nobody asked.
+/// No more than this is integrated at once, however long ago it was asked last.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// What a pacer lets through at once.
 const BURST: Duration = Duration::from_millis(50);
@@ -66,7 +71,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller at rest. Settings that contradict each other are made to agree: `max` wins over the others.
+    /// A controller at rest. Settings that contradict each other are made to agree: `max` wins over
+    /// the others.
     pub fn new(settings: Settings) -> Controller {
         let max = settings.max.max(1);
         let min = settings.min.clamp(1, max);
@@ -105,7 +111,9 @@ impl Controller {
         self.idle = match (foreground_idle, self.idle) {
             (false, _) => None,
             (true, None) => Some(self.state.rate as f64),
-            (true, Some(allowed)) => Some((allowed * (1.0 + dt)).min(self.settings.idle_rate as f64)),
+            (true, Some(allowed)) => {
+                Some((allowed * (1.0 + dt)).min(self.settings.idle_rate as f64))
+            }
         };
         if let Some(allowed) = self.idle {
             rate = rate.max(allowed.min(self.settings.idle_rate as f64));
@@ -144,8 +152,9 @@ impl Pacer {
         Pacer::default()
     }
 
-    /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. A rate that falls far at once makes nobody wait for what went before
-    /// it: that is paid for at the rate at which it was taken.
+    /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. A rate that
+    /// falls far at once makes no run wait for those before it: that is paid for at the rate at
+    /// which it was taken.
     pub fn due(&mut self, now: Instant, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
         if rate < self.rate && self.debt > 0.0 {

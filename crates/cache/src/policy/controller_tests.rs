@@ -14,7 +14,8 @@ proptest! {
     #[test]
     fn bounds_are_obeyed(
         (min, max, idle_rate) in (any::<u64>(), any::<u64>(), any::<u64>()),
-        steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 0..100),
+        steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()),
+            0..100),
     ) {
         let mut c = Controller::new(Settings { min, max, idle_rate });
         let max = max.max(1);
@@ -28,7 +29,9 @@ proptest! {
 
     /// In any stretch, no more than rate * (time + burst) and one request goes through.
     #[test]
-    fn a_pacer_keeps_the_rate(rate in 1..1u64 << 40, gaps in prop::collection::vec((0..200u64, 1..1u64 << 30), 1..100)) {
+    fn a_pacer_keeps_the_rate(
+        rate in 1..1u64 << 40, gaps in prop::collection::vec((0..200u64, 1..1u64 << 30), 1..100),
+    ) {
         let mut p = Pacer::new();
         let (mut now, mut sent): (Instant, Vec<(f64, f64)>) = (at(1000), Vec::new());
         for (gap, bytes) in gaps {
@@ -41,7 +44,10 @@ proptest! {
             let mut sum = 0.0;
             for (t, bytes) in &sent[i..] {
                 // The last one of a stretch is the one request over.
-                let allowed = rate as f64 * (t - sent[i].0 + BURST.as_secs_f64()) * 1.000_001 + 1024.0 + rate as f64 * 1e-6;
+                let rate = rate as f64;
+                let allowed = rate * (t - sent[i].0 + BURST.as_secs_f64()) * 1.000_001
+                    + 1024.0
+                    + rate * 1e-6;
                 prop_assert!(sum <= allowed, "{sum} > {allowed}");
                 sum += bytes;
             }
@@ -116,7 +122,11 @@ fn the_clock_may_stand_still() {
     for i in 0..10_000 {
         c.update(at(5), 2000 * MIB, 1000 * MIB, i % 2 == 0);
     }
-    assert!(c.state().integral < 2.0 * MIB as f64, "time did not pass, so nothing adds up: {}", c.state().integral);
+    assert!(
+        c.state().integral < 2.0 * MIB as f64,
+        "time did not pass, so nothing adds up: {}",
+        c.state().integral
+    );
 }
 
 /// Clients write `inflow` bytes a second, write-back takes what the controller says or `pool` can.
@@ -135,13 +145,22 @@ fn plant(inflow: impl Fn(u64) -> u64, pool: u64, seconds: u64, first: u64) -> Ve
 
 #[test]
 fn converges_without_oscillation() {
-    for (inflow, first) in
-        [(20 * MIB, 0), (20 * MIB, 2000 * MIB), (5 * MIB, 1000 * MIB), (60 * MIB, 0), (60 * MIB, 1500 * MIB)]
-    {
+    for (inflow, first) in [
+        (20 * MIB, 0),
+        (20 * MIB, 2000 * MIB),
+        (5 * MIB, 1000 * MIB),
+        (60 * MIB, 0),
+        (60 * MIB, 1500 * MIB),
+    ] {
         let seen = plant(|_| inflow, 1 << 30, 1200, first);
         let settled = &seen[seen.len() / 2..];
-        assert!(settled.iter().all(|d| (0.98..=1.02).contains(d)), "{inflow}: {:?}", settled.last());
-        // After it has crossed the target once it stays within a tenth of it, but for the load's own step.
+        assert!(
+            settled.iter().all(|d| (0.98..=1.02).contains(d)),
+            "{inflow}: {:?}",
+            settled.last()
+        );
+        // After it has crossed the target once it stays within a tenth of it, but for the load's
+        // own step.
         let crossed = seen.iter().skip_while(|d| (**d > 1.0) == (first > 1000 * MIB)).count();
         let after = &seen[seen.len() - crossed..];
         let low = after.iter().copied().fold(f64::MAX, f64::min);

@@ -1,18 +1,21 @@
 //! Replacement: which bucket is evicted next.
 //!
-//! Pure state over bucket numbers, allocated once. `insert`, `remove`, `touch` and `victim` each take a bounded number of steps, whatever the
-//! number of buckets and however recency is distributed: a victim that costs a search is a pause that foreground I/O sees.
+//! Pure state over bucket numbers, allocated once. `insert`, `remove`, `touch` and `victim` each
+//! take a bounded number of steps, whatever the number of buckets and however recency is
+//! distributed: a victim that costs a search is a pause that foreground I/O sees.
 //!
 //! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets.
 //! Amortised it is fewer: S3-FIFO passes over a bucket only by taking from it what a touch gave it,
 //! so a read hit has paid for every step but the last. When the steps are used up, the first bucket
-//! of those looked at that may go is taken: its credit is gone by then as it would be after the full
-//! walk.
+//! of those looked at that may go is taken: its credit is gone by then as it would be after the
+//! full walk.
 //!
-//! **Pins.** A bucket that must not go now is passed over. If `MAX_STEPS` in a row must not, `victim` answers `None`; the next call goes on behind them.
+//! **Pins.** A bucket that must not go now is passed over. If `MAX_STEPS` in a row must not,
+//! `victim` answers `None`; the next call goes on behind them.
 //!
-//! **No ghosts.** S3-FIFO remembers what it evicted, and admits it better when it returns. Here the unit is a bucket of mixed blocks: its blocks come back
-//! one by one, each in another bucket with other neighbours, so that the number of an evicted bucket says nothing. That part is left out.
+//! **No ghosts.** S3-FIFO remembers what it evicted, and admits it better when it returns. Here the
+//! unit is a bucket of mixed blocks: its blocks come back one by one, each in another bucket with
+//! other neighbours, so that the number of an evicted bucket says nothing. That part is left out.
 
 mod links;
 mod ordered;
@@ -133,7 +136,8 @@ impl Replacement {
         }
     }
 
-    /// Takes out the next victim that `may` go. `None`: there is none, or as many as one call looks at must stay; then the next call looks further.
+    /// Takes out the next victim that `may` go. `None`: there is none, or as many as one call looks
+    /// at must stay; then the next call looks further.
     pub fn victim(&mut self, may: impl FnMut(u32) -> bool) -> Option<u32> {
         match &mut self.0 {
             Chooser::Ordered(c) => c.victim(may),

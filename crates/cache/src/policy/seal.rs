@@ -2,10 +2,11 @@
 
 use crate::policy::throttle::LUMP;
 
-/// More cuts than this are never kept: each has nodes of the index that nobody else has.
+/// More cuts than this are never kept: each has nodes of the index that no other has.
 pub(crate) const MAX_SEALED: usize = 32;
 
-/// For each block of the buckets so many staged ones may wait for their round: their keys take room in the cache too.
+/// For each block of the buckets so many staged ones may wait for their pass: their keys take room
+/// in the cache too.
 pub(crate) const STAGED_PER_BLOCK: u64 = 16;
 /// The cut that a pass carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +18,8 @@ pub(crate) enum Next {
 }
 
 /// Dirty blocks in the open epoch at which it is sealed while a pass runs; `set`: this, if it is
-/// not 0. An eighth of the cache: a pass rewrites the leaves of the pool's trees that it touches, of
-/// random blocks one for every few, so smaller cuts cost much of the pool's speed. At least some
+/// not 0. An eighth of the cache: a pass rewrites the leaves of the pool's trees that it touches,
+/// of random blocks one for every few, so smaller cuts cost much of the pool's speed. At least some
 /// buckets, because smaller ones free next to nothing.
 pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
     match set {

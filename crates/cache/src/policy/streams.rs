@@ -37,7 +37,8 @@ impl Streams {
         Streams { state: RefCell::new(none), cutoff }
     }
 
-    /// All of a volume's streams begin anew: what has to be durable all the time is not what a long stream is.
+    /// All of a volume's streams begin anew: what has to be durable all the time is not what a long
+    /// stream is.
     pub fn flushed(&self, volume: VolumeId) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;

@@ -1,20 +1,27 @@
 //! When a writer may go on: by the room that is left, and by nothing else.
 //!
-//! **Room** is what can be written to before anything has to be published: free buckets, and those that can be evicted. While there is enough of it no
-//! writer waits. From a share of it on, each request waits for a time that a fixed curve gives: it grows hyperbolically with the share that is gone, as in ZFS's
-//! write throttle (openzfs/zfs: module/zfs/dmu_tx.c, the comment before `dmu_tx_delay`). Writers therefore settle where the curve gives them the speed of
-//! write-back, whatever that is. No estimate of any speed is in it, so there is none that a mixed load could spoil.
+//! **Room** is what can be written to before anything has to be published: free buckets, and those
+//! that can be evicted. While there is enough of it no writer waits. From a share of it on, each
+//! request waits for a time that a fixed curve gives: it grows hyperbolically with the share that
+//! is gone, as in ZFS's write throttle (openzfs/zfs: module/zfs/dmu_tx.c, the comment before
+//! `dmu_tx_delay`). Writers therefore settle where the curve gives them the speed of write-back,
+//! whatever that is. No estimate of any speed is in it, so there is none that a mixed load could
+//! spoil.
 //!
-//! No request waits for longer than it takes for half of what is left of the room to last a second ([`HALF_LIFE`]): writers that were fast
-//! slow down by no more than half from one second to the next, however fast they were. Without that bound a fast device runs down the steep end of the
+//! No request waits for longer than it takes for half of what is left of the room to last a second
+//! ([`HALF_LIFE`]): writers that were fast slow down by no more than half from one second to the
+//! next, however fast they were. Without that bound a fast device runs down the steep end of the
 //! hyperbola within a fraction of a second.
 //!
-//! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of arrival; of the lines, the one that had the least
-//! goes next. One request passes at a time, its delay after the one before. The delay is computed anew at every look, so room that comes free counts at once.
-//! Where there is no room at all, the first of the line waits for it, and passes as soon as it is there.
+//! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of
+//! arrival; of the lines, the one that had the least goes next. One request passes at a time, its
+//! delay after the one before. The delay is computed anew at every look, so room that comes free
+//! counts at once. Where there is no room at all, the first of the line waits for it, and passes as
+//! soon as it is there.
 //!
-//! **Age.** With `max_lag_policy = "strict"` the same curve is applied to the age of the pool's image too. But for each block that is carried one may be
-//! written: such a delay never holds writers below the speed of write-back at that moment.
+//! **Age.** With `max_lag_policy = "strict"` the same curve is applied to the age of the pool's
+//! image too. But for each block that is carried one may be written: such a delay never holds
+//! writers below the speed of write-back at that moment.
 //!
 //! All of this is pure: time is passed in, may stand still and may jump.
 
@@ -32,7 +39,8 @@ const HALF_LIFE: f64 = 1.0;
 const BEGINS: f64 = 0.8;
 /// A request that passes late by no more than this shortens the wait of the next one.
 const SLACK: Duration = Duration::from_millis(5);
-/// Cuts are about this part of the cache while it is under pressure ([`crate::writeback::cuts::seal_at`]).
+/// Cuts are about this part of the cache while it is under pressure
+/// ([`crate::writeback::cuts::seal_at`]).
 pub(crate) const LUMP: u64 = 8;
 /// So many blocks that were carried may be written later.
 const MOST_CREDIT: u64 = 1024;
@@ -94,9 +102,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// The share of the room that is gone. Publications bring room in lumps of up to [`LUMP`] of it,
-    /// and writers are not to follow these. So that much is left out, and what was carried counts
-    /// as room already, up to a lump: it is carried before what was left out is needed.
+    /// The share of the room that is gone. Publications bring room in lumps of up to [`LUMP`] of
+    /// it, and writers are not to follow these. So that much is left out, and what was carried
+    /// counts as room already, up to a lump: it is carried before what was left out is needed.
     pub fn gone(&self) -> f64 {
         let left = (self.left() + self.soon.min(self.lump())).saturating_sub(self.lump());
         (1.0 - left as f64 / self.usable().max(1) as f64).max(0.0)
@@ -125,7 +133,7 @@ pub enum Next<T> {
     At(Instant),
     /// The next one waits for room.
     Room,
-    /// Nobody waits.
+    /// No request waits.
     Nobody,
 }
 
@@ -150,7 +158,14 @@ pub struct Line<T> {
 impl<T> Line<T> {
     /// An empty line.
     pub fn new(curve: Curve) -> Line<T> {
-        Line { curve, ages: Curve::until(100), queues: VecDeque::new(), clock: 0, passed_at: Instant(0), credit: 0 }
+        Line {
+            curve,
+            ages: Curve::until(100),
+            queues: VecDeque::new(),
+            clock: 0,
+            passed_at: Instant(0),
+            credit: 0,
+        }
     }
 
     /// The curve over the room that is gone.
@@ -158,7 +173,7 @@ impl<T> Line<T> {
         self.curve
     }
 
-    /// True if nobody waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -243,7 +258,8 @@ impl<T> Line<T> {
     }
 }
 
-/// There is room for a request; or nobody has any in hand, so that it is the one to wait for buckets.
+/// There is room for a request; or no request has any in hand, so that it is the one to wait for
+/// buckets.
 fn has_room(blocks: u64, load: &Load) -> bool {
     load.held == 0 || load.left() >= blocks
 }

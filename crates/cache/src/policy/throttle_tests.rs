@@ -11,7 +11,13 @@ fn load(room: u64, all: u64) -> Load {
 
 proptest! {
     #[test]
-    fn the_curve_grows_with_what_is_gone_and_with_the_request(percent in 10u8..=98, a in 0.0..1.0f64, b in 0.0..1.0f64, blocks in 1u64..256, all in 0u64..1 << 22) {
+    fn the_curve_grows_with_what_is_gone_and_with_the_request(
+        percent in 10u8..=98,
+        a in 0.0..1.0f64,
+        b in 0.0..1.0f64,
+        blocks in 1u64..256,
+        all in 0u64..1 << 22,
+    ) {
         let curve = Curve::until(percent);
         let (less, more) = (a.min(b), a.max(b));
         prop_assert!(curve.delay(blocks, less, all) <= curve.delay(blocks, more, all));
@@ -20,9 +26,13 @@ proptest! {
         prop_assert_eq!(curve.delay(blocks, curve.begin(), all), Duration::ZERO);
     }
 
-    /// Whatever comes, in whatever order: nobody is forgotten, a volume's requests pass in their order, none passes while what was let in takes all the room.
+    /// Whatever comes, in whatever order: no request is forgotten, a volume's requests pass in
+    /// their order, none passes while what was let in takes all the room.
     #[test]
-    fn all_pass_in_order(requests in prop::collection::vec((1u32..4, 1u64..64, 0u64..30), 1..200), all in 100u64..5000) {
+    fn all_pass_in_order(
+        requests in prop::collection::vec((1u32..4, 1u64..64, 0u64..30), 1..200),
+        all in 100u64..5000,
+    ) {
         let mut line = Line::new(Curve::until(95));
         let (mut now, mut room) = (0u64, all);
         let mut due: Vec<(u32, usize)> = Vec::new();
@@ -141,12 +151,17 @@ impl Plant {
     }
 
     fn load(&self) -> Load {
-        // Others have room in hand, so nobody passes without.
+        // Others have room in hand, so no request passes without.
         let soon = self.carried as u64;
-        Load { held: 1, soon, ..load(self.all - self.open - self.sealed.iter().sum::<u64>(), self.all) }
+        Load {
+            held: 1,
+            soon,
+            ..load(self.all - self.open - self.sealed.iter().sum::<u64>(), self.all)
+        }
     }
 
-    /// `depth` clients send requests of `blocks`, no more than `most` blocks in this step; the pool takes `speed` blocks.
+    /// `depth` clients send requests of `blocks`, no more than `most` blocks in this step; the pool
+    /// takes `speed` blocks.
     fn step(&mut self, at: u64, (depth, blocks, most): (u64, u64, u64), speed: f64) {
         let now = Instant(at * self.step_ms * 1_000_000);
         self.written = 0;
@@ -259,12 +274,14 @@ fn a_burst_of_three_fifths_of_the_room_does_not_wait() {
     }
 }
 
-/// As fast as a device allows, for longer than there is room, before a pool of a sixth of that speed
-/// and less; the first pass begins late, with a large cut. The steps are shorter than what a
+/// As fast as a device allows, for longer than there is room, before a pool of a sixth of that
+/// speed and less; the first pass begins late, with a large cut. The steps are shorter than what a
 /// request that passes late gives to the next one.
 #[test]
 fn writers_never_lose_more_than_half_of_their_speed_from_one_second_to_the_next() {
-    for (all, most, speed) in [(1 << 19, 60, 7.0), (1 << 19, 40, 7.0), (1 << 20, 60, 10.0), (1 << 21, 60, 2.0)] {
+    for (all, most, speed) in
+        [(1 << 19, 60, 7.0), (1 << 19, 40, 7.0), (1 << 20, 60, 10.0), (1 << 21, 60, 2.0)]
+    {
         let mut plant = Plant { step_ms: 1, first: all / 5, ..Plant::new(all) };
         let second = |plant: &mut Plant, s: u64| -> u64 {
             (0..1000)

@@ -1,6 +1,7 @@
 //! The door of writers: [`crate::policy::throttle`] decides, this lets them wait.
 //!
-//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many who come at once no more pass than find room.
+//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many
+//! who come at once no more pass than find room.
 
 use base::{Instant, VolumeId};
 use format::cache::journal::blocks_for;
@@ -23,10 +24,15 @@ impl Cache {
         self.0.last_request.set(now);
         let load = self.load(now);
         let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
-        let held =
-            if passes { self.0.admission.hold(blocks) } else { Box::pin(self.wait_in_line(volume, blocks)).await? };
+        let held = if passes {
+            self.0.admission.hold(blocks)
+        } else {
+            Box::pin(self.wait_in_line(volume, blocks)).await?
+        };
         self.check_failed()?;
-        let room = self.room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks)).await?;
+        let room = self
+            .room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks))
+            .await?;
         Ok((held, room))
     }
 
@@ -42,7 +48,7 @@ impl Cache {
     /// Lets writers in.
     pub(crate) async fn admitter(&self) {
         let door = &self.0.admission;
-        // Rounds that had ended when there was no room any more.
+        // Passes that had ended when there was no room any more.
         let mut without_room = None;
         while !self.0.health.is_closed() && !self.has_failed() {
             let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
@@ -58,7 +64,11 @@ impl Cache {
                 Next::At(when) => {
                     either(either(self.0.rt.sleep_until(when), room), arrived).await;
                 }
-                Next::Room if self.check_hopeful(*without_room.get_or_insert_with(|| self.passes())).is_err() => {
+                Next::Room
+                    if self
+                        .check_hopeful(*without_room.get_or_insert_with(|| self.passes()))
+                        .is_err() =>
+                {
                     // All who wait are told, at once: there will be none for any of them.
                     drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
                 }
@@ -95,7 +105,9 @@ impl Cache {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
                 let since = self.0.passes.borrow().dirty_since;
-                Some(since.map_or(0.0, |t| now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()))
+                Some(since.map_or(0.0, |t| {
+                    now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()
+                }))
             }
         };
         Load { room, all, soon, held: self.0.admission.held(), age }

@@ -1,10 +1,14 @@
-//! Garbage collection: a walk over the index in slices of bounded time, so that nobody waits for it.
+//! Garbage collection: a walk over the index in slices of bounded time, so that no request
+//! waits for it.
 //!
-//! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges thin nodes, counts the blocks of every bucket anew and compares, and moves what
-//! is left in sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
+//! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges
+//! thin nodes, counts the blocks of every bucket anew and compares, and moves what is left in
+//! sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint
+//! writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
 //!
-//! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it stale must be durable first, though, before a direct write
-//! may rely on its absence; so the next commit of the pool waits for the journal.
+//! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it
+//! stale must be durable first, though, before a direct write may rely on its absence; so the next
+//! commit of the pool waits for the journal.
 
 use std::time::Duration;
 
@@ -27,7 +31,7 @@ use crate::store::taken::{Taken, extents, most_extents};
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between slices that nobody asked for.
+/// Between slices that no task asked for.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The first pass after an open comes then: what an earlier life left is not known before.
 const FIRST: Duration = Duration::from_secs(60);
@@ -92,25 +96,31 @@ impl Cache {
 
     /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
-        if self.0.gc.borrow().ended_last.is_none() && self.0.rt.now().since(self.0.opened_at) > FIRST {
+        if self.0.gc.borrow().ended_last.is_none()
+            && self.0.rt.now().since(self.0.opened_at) > FIRST
+        {
             return true;
         }
         let st = self.state();
         if st.buckets.garbage() * 8 > self.0.layout.data_blocks() {
             return true;
         }
-        // Nodes are written next to each other and go one by one: their buckets are mostly empty in the end.
+        // Nodes are written next to each other and go one by one: their buckets are mostly empty in
+        // the end.
         let census = st.buckets.census();
         let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
-        let much = census.metadata > self.0.layout.node_reserve() && held > SPARSE * st.buckets.node_blocks();
+        let much = census.metadata > self.0.layout.node_reserve()
+            && held > SPARSE * st.buckets.node_blocks();
         drop(st);
-        // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before there are more.
+        // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before
+        // there are more.
         let least = self.0.gc.borrow().least_held;
         let more = least.is_none_or(|least| census.metadata > least + least / 4);
         much && more || census.metadata > 1 && self.wants_node_room()
     }
 
-    /// Collects now, as fast as slices allow; whoever asks while a pass runs waits for a pass of its own.
+    /// Collects now, as fast as slices allow; a task that asks while a pass runs waits for a pass
+    /// of its own.
     pub async fn collect(&self) -> Result<()> {
         self.check_failed()?;
         self.pass(true).await
@@ -152,7 +162,7 @@ impl Cache {
 
     async fn walk(&self, asked: bool) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
-        // Time in which nobody else had a turn, since the last pause.
+        // Time in which no other task had a turn, since the last pause.
         let mut busy = Duration::ZERO;
         let mut more = true;
         while more && !self.0.health.is_closed() {
@@ -184,7 +194,8 @@ impl Cache {
                 let moved = self
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(&self.0.rt, &mut busy);
-                        // Where room is short, only what gives some back at once: what the cut knows is held for it.
+                        // Where room is short, only what gives some back at once: what the cut
+                        // knows is held for it.
                         let held = st.limbo.cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
@@ -204,15 +215,22 @@ impl Cache {
     }
 
     /// Counts the next leaf's keys.
-    async fn next_gc_leaf(&self, cursor: &mut Cursor, more: &mut bool, busy: &mut Duration) -> Result<Leaf> {
+    async fn next_gc_leaf(
+        &self,
+        cursor: &mut Cursor,
+        more: &mut bool,
+        busy: &mut Duration,
+    ) -> Result<Leaf> {
         self.resident(Class::Commit, |st| {
             let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<Extent> = Vec::new();
             *more =
-                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| match Extent::decode(&st.buckets, k, v) {
-                    Some(e) => all.push(e),
-                    None => leaf.bad = true,
+                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| {
+                    match Extent::decode(&st.buckets, k, v) {
+                        Some(e) => all.push(e),
+                        None => leaf.bad = true,
+                    }
                 })?;
             let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
             leaf.first = all.first().map(|e| (e.volume, e.lba));
@@ -222,7 +240,8 @@ impl Cache {
                 }
                 if st.index.is_dead(&st.buckets, &e) {
                     leaf.dead.push((e.volume, e.lba));
-                } else if matches!(&e.body, Body::Data { addr, .. } if st.buckets.is_sparse(*addr)) {
+                } else if matches!(&e.body, Body::Data { addr, .. } if st.buckets.is_sparse(*addr))
+                {
                     leaf.sparse.push(e);
                 }
             }
@@ -241,9 +260,13 @@ impl Cache {
         if e.is_part() && self.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
         }
-        let mut room = self.ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize)).await?;
+        let mut room = self
+            .ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize))
+            .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
-        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else { return Ok(()) };
+        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else {
+            return Ok(());
+        };
         let mut taken = self.take_some(Stream::Moved, crcs.len() as u32);
         if taken.blocks() < crcs.len() as u32 {
             return Ok(());
@@ -277,7 +300,8 @@ impl Cache {
                     if record.kind != BucketKind::Nodes && record.live != audit.counts[i] {
                         self.0.gc.borrow_mut().miscounted += 1;
                         tracing::error!(
-                            cache = %self.0.path, bucket = i, counter = record.live, keys = audit.counts[i],
+                            cache = %self.0.path, bucket = i, counter = record.live,
+                            keys = audit.counts[i],
                             "a bucket's counter is not what the index says; run forebay check"
                         );
                     }
@@ -287,8 +311,10 @@ impl Cache {
         }
         let st = self.state();
         let Some(audit) = &st.index.audit else { return Ok(()) };
-        let unpublished = audit.staged.iter().filter(|(epoch, _)| **epoch > st.buckets.counted_above());
-        let (found, (open, cut)) = (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
+        let unpublished =
+            audit.staged.iter().filter(|(epoch, _)| **epoch > st.buckets.counted_above());
+        let (found, (open, cut)) =
+            (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
         if found != (open + cut) as i64 {
             self.0.gc.borrow_mut().miscounted += 1;
             tracing::error!(

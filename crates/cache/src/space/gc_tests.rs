@@ -3,7 +3,7 @@
 use base::{BLOCK, SECTOR};
 
 use super::*;
-use crate::check::tests::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings};
 
 /// Torture's seed 80106605. The key of a part without an epoch would be no key.
 #[test]
@@ -12,7 +12,8 @@ fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
         cache.publish_all().await.expect("publish");
         let bucket = u64::from(cache.0.layout.bucket_blocks);
         // The open bucket is filled, so that the next one begins with the part.
-        let left = u64::from(cache.state().buckets.left_open(crate::buckets::census::Stream::Writes));
+        let left =
+            u64::from(cache.state().buckets.left_open(crate::buckets::census::Stream::Writes));
         if left > 0 {
             fill(&cache, a, 3_000, left, 1).await;
         }

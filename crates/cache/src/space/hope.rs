@@ -7,7 +7,8 @@ use crate::Cache;
 use crate::policy::throttle::{PASSES, PATIENCE};
 
 impl Cache {
-    /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a round or an eviction could free.
+    /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a
+    /// pass or an eviction could free.
     pub(crate) async fn check_worn(&self, waited_since: Instant) -> Result<()> {
         if self.0.rt.now().since(waited_since) <= PATIENCE {
             return Ok(());
@@ -25,7 +26,8 @@ impl Cache {
         }
         let census = self.state().buckets.census();
         let what = format!(
-            "no bucket can be written to any more: {} of {} had errors and are not used, {} hold the index; replace the device, or attach a larger one",
+            "no bucket can be written to any more: {} of {} had errors and are not used, {} hold \
+             the index; replace the device, or attach a larger one",
             census.retired,
             self.state().buckets.count(),
             census.metadata
@@ -42,38 +44,43 @@ impl Cache {
         !dirty && st.buckets.pending() == 0 && !(more_time && may_come)
     }
 
-    /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several rounds since number `rounds` have freed nothing.
-    pub(crate) fn check_hopeful(&self, rounds: u64) -> Result<()> {
+    /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several
+    /// passes since number `passes` have freed nothing.
+    pub(crate) fn check_hopeful(&self, passes: u64) -> Result<()> {
         self.check_carried()?;
-        if self.passes() > rounds + PASSES { Err(self.hopeless()) } else { Ok(()) }
+        if self.passes() > passes + PASSES { Err(self.hopeless()) } else { Ok(()) }
     }
 
     /// Why there will be no room.
     pub(crate) fn hopeless(&self) -> PoolError {
-        let why = self.check_failed().and_then(|()| self.check_open()).and_then(|()| self.check_carried());
+        let why = self
+            .check_failed()
+            .and_then(|()| self.check_open())
+            .and_then(|()| self.check_carried());
         why.err().unwrap_or_else(|| {
-            let what = "the cache is full of blocks that are bad in it and cannot be written back: see bad_blocks in forebay status";
+            let what = "the cache is full of blocks that are bad in it and cannot be written \
+                        back: see bad_blocks in forebay status";
             PoolError::new(ErrorKind::Io, what)
         })
     }
 
     /// Write-back has failed; said once for each cause.
     pub(crate) fn note_failing(&self, e: PoolError) {
-        let mut round = self.0.passes.borrow_mut();
-        if round.last_error.as_ref().is_none_or(|last| last.context != e.context) {
+        let mut passes = self.0.passes.borrow_mut();
+        if passes.last_error.as_ref().is_none_or(|last| last.context != e.context) {
             tracing::warn!("write-back: {e}; tried again each second");
         }
-        round.last_error = Some(e);
-        round.failing_since.get_or_insert(self.0.rt.now());
-        drop(round);
+        passes.last_error = Some(e);
+        passes.failing_since.get_or_insert(self.0.rt.now());
+        drop(passes);
         // Writers that wait for room look whether there will be any.
         self.0.wakes.room.notify();
     }
 
     /// Fails if write-back has failed for too long.
     pub(crate) fn check_carried(&self) -> Result<()> {
-        let round = self.0.passes.borrow();
-        if let (Some(since), Some(e)) = (round.failing_since, &round.last_error)
+        let passes = self.0.passes.borrow();
+        if let (Some(since), Some(e)) = (passes.failing_since, &passes.last_error)
             && self.0.rt.now().since(since) > PATIENCE
         {
             let text = format!("the cache is full of what the pool does not take: {e}");

@@ -36,7 +36,7 @@ impl Admission {
         self.line.borrow_mut().carried(blocks);
     }
 
-    /// Wakes who waits, for the cache is closed.
+    /// Wakes those in line, for the cache is closed.
     pub fn wake(&self) {
         self.arrived.notify();
     }

@@ -1,15 +1,17 @@
 //! Room for nodes of the index.
 //!
-//! A checkpoint may use only buckets that were free when it froze the index: keys of the one before may still name what became free since. So as much is kept
-//! free as checkpoints will need, of what has changed and not been written yet, and somewhat more, for requests that are under way. Others leave it alone, and
-//! whoever changes the index waits where there is less. What makes room needs none of it: rounds, evictions, and nodes that are given back.
+//! A checkpoint may use only buckets that were free when it froze the index: keys of the one before
+//! may still name what became free since. So as much is kept free as checkpoints will need, of what
+//! has changed and not been written yet, and somewhat more, for requests that are under way. Others
+//! leave it alone, and a task that changes the index waits where there is less. What makes room
+//! needs none of it: passes, evictions, and nodes that are given back.
 //!
 //! A client's request holds its nodes from before it begins ([`crate::store::room::Room`]): a leaf,
 //! one more that this is split into or merged with, and one for every few of the extents that it
 //! may replace. What lies above these leaves most requests share; the margin is for it, for garbage
-//! collection, and for the few that must not wait for rounds. So a checkpoint finds the room that
+//! collection, and for the few that must not wait for passes. So a checkpoint finds the room that
 //! it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
-//! and rounds, which change nothing in the index.
+//! and passes, which change nothing in the index.
 
 use pool::{ErrorKind, PoolError, Result};
 use rt::sync::either;
@@ -41,7 +43,8 @@ impl Cache {
         !self.lacks_node_room(self.nodes_held() + nodes + self.0.layout.node_margin())
     }
 
-    /// Buckets that only nodes may take: a share of the cache, or more if they are about to need it.
+    /// Buckets that only nodes may take: a share of the cache, or more if they are about to need
+    /// it.
     pub(crate) fn node_reserve(&self) -> u32 {
         let due = self.nodes_due() + self.nodes_held() + self.0.layout.node_margin();
         let needed = due.div_ceil(u64::from(self.0.layout.bucket_blocks)) as u32;
@@ -82,16 +85,21 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room for a checkpoint while the cache is being opened: nobody writes the journal, and it cannot tell of evictions before the first one. A clean
-    /// bucket may go without: after a crash its blocks fail their checksums and are read from the pool. Fails if that is not enough.
+    /// Makes room for a checkpoint while the cache is being opened: the journal is not written, and
+    /// it cannot tell of evictions before the first one. A clean bucket may go without: after a
+    /// crash its blocks fail their checksums and are read from the pool. Fails if that is not
+    /// enough.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
         let durable = self.state().journal.durable();
         self.state_mut().buckets.journal_durable(durable);
         // The checkpoint that follows says it.
-        while self.state().buckets.free() < self.node_reserve() && self.state_mut().buckets.evict_unlogged() {}
+        while self.state().buckets.free() < self.node_reserve()
+            && self.state_mut().buckets.evict_unlogged()
+        {}
         if self.lacks_node_room(0) {
             let text = format!(
-                "the cache {} has no room for the {} changed nodes of its index, only for {}: start without it to use the pool's image",
+                "the cache {} has no room for the {} changed nodes of its index, only for {}: \
+                 start without it to use the pool's image",
                 self.0.path,
                 self.nodes_due(),
                 self.node_room()

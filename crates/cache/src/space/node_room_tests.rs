@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::{BLOCK, Lba};
 
 use crate::Settings;
-use crate::check::tests::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings};
 
 /// Write-back of so many bytes a second.
 fn slow(rate: u64) -> Settings {
@@ -18,20 +18,23 @@ fn discards_over_a_full_cache_wait_for_write_back_and_nothing_else() {
     let lab = Lab::new();
     lab.within_an_hour(slow(64 << 10), |cache, a| async move {
         let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
-        // Until writers have to wait for rounds.
+        // Until writers have to wait for passes.
         for i in 0..3_000 {
             fill(&cache, a, i * 1_237 % 4_096, 1, i as u8).await;
         }
-        let (mut most, before) = (Duration::ZERO, cache.status().writeback.round);
+        let (mut most, before) = (Duration::ZERO, cache.status().writeback.passes);
         for i in 0..60_000 {
             let began = cache.0.rt.now();
             let lba = i * 7_919 % 100_003 * 2;
             cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
             most = most.max(cache.0.rt.now().since(began));
         }
-        let rounds = cache.status().writeback.round - before;
+        let passes = cache.status().writeback.passes - before;
         // The first has 3,000 blocks to carry, 16 a second.
-        assert!(rounds > 0 && most > Duration::from_secs(1), "they never had to wait: {rounds} rounds, {most:?}");
+        assert!(
+            passes > 0 && most > Duration::from_secs(1),
+            "they never had to wait: {passes} passes, {most:?}"
+        );
         assert!(most < Duration::from_secs(200), "{most:?} for a discard");
         cache.flush().await.unwrap();
         let data = cache.read(a, Lba(1_237), 1).await.unwrap();
@@ -86,7 +89,8 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
     let lab = Lab::new();
     lab.within_an_hour(Settings { dirty_nodes: 8, ..settings() }, |cache, _| async move {
         let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
-        // Most changes are of few leaves, which are written again and again; each bucket of nodes keeps one or two of the others.
+        // Most changes are of few leaves, which are written again and again; each bucket of nodes
+        // keeps one or two of the others.
         let mut most = 0.0f64;
         for i in 0..20_000 {
             for lba in [i * 2, 1_000_000 + i * 7_919 % 4_000 * 2] {
@@ -101,12 +105,12 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
                 most = most.max(f64::from(held) / st.buckets.node_blocks() as f64);
             }
         }
-        // Twice that and more without it, until rounds have to make room.
+        // Twice that and more without it, until passes have to make room.
         assert!(most < 5.0, "buckets of {most} times the nodes");
         // Nor was a checkpoint tried for what none can do.
         assert!(cache.status().index.checkpoints < 20_000, "{}", cache.status().index.checkpoints);
         assert!(cache.0.gc.borrow().moved_nodes > 0 && cache.status().gc.passes > 0);
-        assert_eq!(cache.status().writeback.round, 0, "room was short");
+        assert_eq!(cache.status().writeback.passes, 0, "room was short");
     });
     let report = lab.check();
     assert!(report.is_clean(), "{report:?}");
@@ -129,7 +133,10 @@ fn keys_of_discards_that_are_published_go_by_themselves() {
         cache.flush().await.unwrap();
         cache.give_back_nodes().await;
         let after = cache.status().index.nodes;
-        assert!(full > before + 40 && after <= before + 2, "{before} nodes, then {full}, then {after}");
+        assert!(
+            full > before + 40 && after <= before + 2,
+            "{before} nodes, then {full}, then {after}"
+        );
         assert!(!cache.gc_is_due(), "again, for nothing");
     });
 }

@@ -39,10 +39,12 @@ impl Cache {
 
     /// It is short; or of those that writers may take, fewer than half are free now.
     pub(crate) fn is_hungry(&self) -> bool {
-        self.is_short() || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
+        self.is_short()
+            || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
     }
 
-    /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was evicted may be used.
+    /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was
+    /// evicted may be used.
     pub(crate) async fn reclaimer(&self) {
         while !self.0.health.is_closed() {
             let wait = self.0.wakes.reclaim.wait();
@@ -142,10 +144,10 @@ impl Cache {
         Ok(())
     }
 
-    /// Room for the records of somebody who keeps rounds away. They might be what makes room for
+    /// Room for the records of somebody who keeps passes away. They might be what makes room for
     /// nodes, and checkpoints possible: so that is not waited for, and fails where nothing else
     /// helps.
-    pub(crate) async fn room_between_rounds(&self) -> Result<Room> {
+    pub(crate) async fn room_between_passes(&self) -> Result<Room> {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
         if self.is_crowded() && !self.wants_node_room() {
@@ -165,13 +167,15 @@ impl Cache {
             if !self.lacks_node_room(0) {
                 moved_at = self.0.rt.now();
             } else if self.0.rt.now().since(moved_at) > PATIENCE {
-                let text = "the cache has no room for what this changes before more is written back: try again later";
+                let text = "the cache has no room for what this changes before more is written \
+                            back: try again later";
                 return Err(PoolError::new(ErrorKind::NoSpace, text));
             }
         }
     }
 
-    /// Room in the journal's ring for a record of upkeep. Whoever has it waits for devices only.
+    /// Room in the journal's ring for a record of upkeep. A task that has it waits for devices
+    /// only.
     pub(crate) async fn upkeep_room(&self) -> Result<Room> {
         self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
     }
@@ -197,10 +201,11 @@ impl Cache {
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
-        st.index.changes.dirty() as u64 >= 4 * self.0.settings.dirty_nodes || st.journal.waiting() > JOURNAL_WAITING
+        st.index.changes.dirty() as u64 >= 4 * self.0.settings.dirty_nodes
+            || st.journal.waiting() > JOURNAL_WAITING
     }
 
-    /// True if who waits for nodes has to.
+    /// True if a task that waits for nodes has to.
     fn lacks(&self, nodes: Nodes) -> bool {
         match nodes {
             Nodes::Held(nodes) => !self.has_nodes_for(nodes),
@@ -209,13 +214,15 @@ impl Cache {
         }
     }
 
-    /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the beginning only: from then on changes count anew.
-    async fn uncrowd(&self, nodes: Nodes, (rounds, since): (u64, Instant)) -> Result<()> {
+    /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the
+    /// beginning only: from then on changes count anew.
+    async fn uncrowd(&self, nodes: Nodes, (passes, since): (u64, Instant)) -> Result<()> {
         while self.is_crowded() || self.lacks(nodes) {
             self.check_failed()?;
             self.check_open()?;
             if nodes == Nodes::Any && self.wants_node_room() {
-                // A checkpoint may not find room before the next round: nothing that may need one is waited for.
+                // A checkpoint may not find room before the next pass: nothing that may need one is
+                // waited for.
                 break;
             }
             let wait = self.0.checkpointing.moved.wait();
@@ -227,7 +234,7 @@ impl Cache {
             if self.lacks(nodes) {
                 self.check_carried()?;
                 if self.0.rt.now().since(since) > PATIENCE {
-                    self.check_hopeful(rounds)?;
+                    self.check_hopeful(passes)?;
                     Box::pin(self.check_worn(since)).await?;
                 }
                 self.wait_for_room().await;
@@ -239,17 +246,24 @@ impl Cache {
         Ok(())
     }
 
-    /// A round should not wait until the pool's image is old.
+    /// A pass should not wait until the pool's image is old.
     pub(crate) fn much_is_dirty(&self) -> bool {
         let (open, _) = self.state().buckets.dirty_blocks();
-        let target = self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
-        // With the usual target this is about the size of a cut under pressure. A larger first one is published late.
+        let target =
+            self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
+        // With the usual target this is about the size of a cut under pressure. A larger first one
+        // is published late.
         open > 0 && (open > target / 3 || self.pressure() > 0.5)
     }
 
-    /// Write-back is needed more than it was, perhaps: a round that paces itself is to look again.
+    /// Write-back is needed more than it was, perhaps: a pass that paces itself is to look again.
     pub(crate) fn pressed(&self) {
-        let slow = self.0.passes.borrow().sleeps_at.is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
+        let slow = self
+            .0
+            .passes
+            .borrow()
+            .sleeps_at
+            .is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
         if slow {
             self.0.wakes.pace.notify();
         }

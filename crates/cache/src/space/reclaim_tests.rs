@@ -4,7 +4,7 @@ use sim::Fault;
 
 use super::*;
 use crate::buckets::census::Stream;
-use crate::check::tests::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings};
 
 #[test]
 fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
@@ -15,7 +15,9 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
             // All that writers may have is empty, and waits for entries that are durable.
             let mut st = cache.state_mut();
             let st = &mut *st;
-            while st.buckets.free() > cache.0.layout.node_reserve() || st.buckets.left_open(Stream::Writes) > 0 {
+            while st.buckets.free() > cache.0.layout.node_reserve()
+                || st.buckets.left_open(Stream::Writes) > 0
+            {
                 let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
                 st.buckets.unpin(addr);
             }
@@ -31,7 +33,8 @@ fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
         cache.flush().await.unwrap();
         let bucket = u64::from(cache.0.layout.bucket_blocks);
         let pending = |cache: &crate::Cache| cache.state().buckets.pending();
-        // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that may be torn.
+        // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that
+        // may be torn.
         for byte in [1, 2] {
             fill(&cache, a, 3_500, 4 * bucket, byte).await;
         }
@@ -75,8 +78,8 @@ fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
     });
 }
 
-/// The ring is full, a checkpoint has no room for its nodes, and the pool is gone: no round will
-/// make any. Who waits for the ring is told so, as who waits for nodes is.
+/// The ring is full, a checkpoint has no room for its nodes, and the pool is gone: no pass will
+/// make any. Those that wait for the ring are told so, like those that wait for nodes.
 #[test]
 fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
     let lab = Lab::new();

@@ -57,8 +57,8 @@ impl Cache {
     }
 
     /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Of writes only
-    /// one waits with some in hand: what all others have had comes into the index, so that it can be
-    /// written back and its buckets become free.
+    /// one waits with some in hand: what all others have had comes into the index, so that it can
+    /// be written back and its buckets become free.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
         let _turn = match stream {
             Stream::Writes => Some(self.0.taking.acquire(1).await),
@@ -91,7 +91,9 @@ impl Cache {
         let mut got = 0;
         while got < blocks {
             // The last buckets are for the index's nodes: without them nothing ever becomes free.
-            let spare = stream == Stream::Nodes || st.buckets.free() > reserve || st.buckets.left_open(stream) > 0;
+            let spare = stream == Stream::Nodes
+                || st.buckets.free() > reserve
+                || st.buckets.left_open(stream) > 0;
             let next = if spare { st.buckets.append(stream, blocks - got) } else { None };
             let Some((addr, len, generation)) = next else { break };
             taken.all.push(Taken { addr, len, generation });

@@ -1,11 +1,16 @@
-//! The index: which blocks of which volume are in the cache, and where. Synchronous steps over resident nodes.
+//! The index: which blocks of which volume are in the cache, and where. Synchronous steps over
+//! resident nodes.
 //!
-//! One tree for all volumes. A key is a volume and its first block; a value says what the blocks from there on are: *data* in a bucket, clean or dirty,
-//! with a crc32c for each block (of a *part*, a single dirty block, only some sectors count: what the others are says the pool's published image); *staged*, in the pool's staging volume of that volume and epoch, with a crc32c for each block too; or *zeros*, a discard that the
-//! pool has yet to see. Extents never overlap. A data extent whose bucket has moved on to another generation is stale: it counts as absent wherever it is
-//! met. So do staged blocks and zeros when their epoch is published.
+//! One tree for all volumes. A key is a volume and its first block; a value says what the blocks
+//! from there on are: *data* in a bucket, clean or dirty, with a crc32c for each block (of a
+//! *part*, a single dirty block, only some sectors count: what the others are says the pool's
+//! published image); *staged*, in the pool's staging volume of that volume and epoch, with a crc32c
+//! for each block too; or *zeros*, a discard that the pool has yet to see. Extents never overlap. A
+//! data extent whose bucket has moved on to another generation is stale: it counts as absent
+//! wherever it is met. So do staged blocks and zeros when their epoch is published.
 //!
-//! Every change goes through [`Index::replace`], which tells the buckets of everything that comes and goes.
+//! Every change goes through [`Index::replace`], which tells the buckets of everything that comes
+//! and goes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,8 +33,8 @@ pub(crate) type Crcs = SmallVec<[Crc; 4]>;
 /// What blocks of a volume are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
-    /// With some sectors only it is a single dirty block; of all others the pool's published image says what they are, and of
-    /// all of them once it is published.
+    /// With some sectors only it is a single dirty block; of all others the pool's published image
+    /// says what they are, and of all of them once it is published.
     Data {
         addr: CacheAddr,
         generation: BucketGen,
@@ -72,11 +77,17 @@ impl Extent {
     }
 
     /// Reads a record whose blocks `contains` is asked about: whether they lie in one bucket.
-    pub fn decode_within(contains: impl Fn(CacheAddr, u32) -> bool, key: &[u8], value: &[u8]) -> Option<Extent> {
+    pub fn decode_within(
+        contains: impl Fn(CacheAddr, u32) -> bool,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<Extent> {
         let (volume, lba) = decode_key(key)?;
         let (written, body) = match IndexValue::decode(value)? {
             IndexValue::Zeros { epoch, len } => (Some(epoch), Body::Zeros { len }),
-            IndexValue::Staged { epoch, crcs } => (Some(epoch), Body::Staged { crcs: crcs.iter().collect() }),
+            IndexValue::Staged { epoch, crcs } => {
+                (Some(epoch), Body::Staged { crcs: crcs.iter().collect() })
+            }
             IndexValue::Data { dirty, epoch, addr, generation, crcs } => {
                 if !contains(addr, crcs.len() as u32) {
                     return None;
@@ -88,7 +99,10 @@ impl Extent {
                 if !contains(addr, 1) {
                     return None;
                 }
-                (Some(epoch), Body::Data { addr, generation, crcs: SmallVec::from_slice(&[crc]), cover })
+                (
+                    Some(epoch),
+                    Body::Data { addr, generation, crcs: SmallVec::from_slice(&[crc]), cover },
+                )
             }
         };
         Some(Extent { volume, lba, written, body })
@@ -109,7 +123,13 @@ impl Extent {
                 if cover.is_all() {
                     format::cache::index::encode_data(out, epoch, *addr, *generation, crcs);
                 } else {
-                    format::cache::index::encode_part(out, epoch, (*addr, *generation), cover, crcs[0]);
+                    format::cache::index::encode_part(
+                        out,
+                        epoch,
+                        (*addr, *generation),
+                        cover,
+                        crcs[0],
+                    );
                 }
             }
         }
@@ -119,13 +139,17 @@ impl Extent {
     pub fn cut(&self, from: u64, to: u64) -> Extent {
         let (from, to) = (from.max(self.lba.0), to.min(self.end()));
         let skip = from - self.lba.0;
-        let part = |crcs: &Crcs| SmallVec::from_slice(&crcs[skip as usize..(to - self.lba.0) as usize]);
+        let part =
+            |crcs: &Crcs| SmallVec::from_slice(&crcs[skip as usize..(to - self.lba.0) as usize]);
         let body = match &self.body {
             Body::Zeros { .. } => Body::Zeros { len: to - from },
             Body::Staged { crcs } => Body::Staged { crcs: part(crcs) },
-            Body::Data { addr, generation, crcs, cover } => {
-                Body::Data { addr: CacheAddr(addr.0 + skip), generation: *generation, crcs: part(crcs), cover: *cover }
-            }
+            Body::Data { addr, generation, crcs, cover } => Body::Data {
+                addr: CacheAddr(addr.0 + skip),
+                generation: *generation,
+                crcs: part(crcs),
+                cover: *cover,
+            },
         };
         Extent { volume: self.volume, lba: Lba(from), written: self.written, body }
     }
@@ -150,7 +174,9 @@ impl Extent {
         }
         match (&self.body, &next.body) {
             (Body::Zeros { .. }, Body::Zeros { .. }) => true,
-            (Body::Staged { crcs: c }, Body::Staged { crcs: d }) => c.len() + d.len() <= MAX_EXTENT_BLOCKS,
+            (Body::Staged { crcs: c }, Body::Staged { crcs: d }) => {
+                c.len() + d.len() <= MAX_EXTENT_BLOCKS
+            }
             (
                 Body::Data { addr: a, generation: g, crcs: c, cover: s },
                 Body::Data { addr: b, generation: h, crcs: d, cover: t },
@@ -183,7 +209,8 @@ pub(crate) struct Index {
     scratch: Vec<u8>,
 }
 
-/// Blocks of each bucket that keys name, counted while the index changes: changes of keys that were counted already are counted too.
+/// Blocks of each bucket that keys name, counted while the index changes: changes of keys that were
+/// counted already are counted too.
 pub(crate) struct Audit {
     /// Keys below it were counted.
     pub passed: Vec<u8>,
@@ -195,7 +222,12 @@ pub(crate) struct Audit {
 
 impl Audit {
     pub fn new(buckets: u32) -> Audit {
-        Audit { passed: Vec::new(), counts: vec![0; buckets as usize], staged: BTreeMap::new(), keys: 0 }
+        Audit {
+            passed: Vec::new(),
+            counts: vec![0; buckets as usize],
+            staged: BTreeMap::new(),
+            keys: 0,
+        }
     }
 
     /// Counts an extent, wherever it is.
@@ -241,30 +273,44 @@ impl Index {
     }
 
     fn floor(&self, buckets: &Buckets, volume: VolumeId, lba: Lba) -> Step<Option<Extent>> {
-        match self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| floor(buckets, volume, k, v))? {
+        match self
+            .tree
+            .get_le(&self.store, &index_key(volume, lba), |k, v| floor(buckets, volume, k, v))?
+        {
             Some(Some(None)) => Err(malformed().into()),
             found => Ok(found.flatten().flatten()),
         }
     }
 
-    /// The part `[lba, end)` of the data extent that has all of it, if there is one. No more than that is decoded, which is what most reads want.
-    pub fn within(&self, buckets: &Buckets, volume: VolumeId, (lba, end): (Lba, Lba)) -> Step<Option<Extent>> {
+    /// The part `[lba, end)` of the data extent that has all of it, if there is one. No more than
+    /// that is decoded, which is what most reads want.
+    pub fn within(
+        &self,
+        buckets: &Buckets,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+    ) -> Step<Option<Extent>> {
         let found = self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| {
             let (_, first) = decode_key(k).filter(|(v, _)| *v == volume)?;
-            let IndexValue::Data { dirty, epoch, addr, generation, crcs } = IndexValue::decode(v)? else { return None };
+            let IndexValue::Data { dirty, epoch, addr, generation, crcs } = IndexValue::decode(v)?
+            else {
+                return None;
+            };
             let all = crcs.len() as u64;
             if end.0 > first.0 + all || !buckets.contains(addr, all as u32) {
                 return None;
             }
             let skip = lba.0 - first.0;
             let crcs = crcs.cut(skip as usize, (end.0 - lba.0) as usize).iter().collect();
-            let body = Body::Data { addr: CacheAddr(addr.0 + skip), generation, crcs, cover: Cover::ALL };
+            let body =
+                Body::Data { addr: CacheAddr(addr.0 + skip), generation, crcs, cover: Cover::ALL };
             Some(Extent { volume, lba, written: dirty.then_some(epoch), body })
         })?;
         Ok(found.flatten())
     }
 
-    /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they stand, stale ones too.
+    /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they
+    /// stand, stale ones too.
     pub fn overlapping(
         &self,
         buckets: &Buckets,
@@ -343,16 +389,20 @@ impl Index {
         Ok(Keys { edit, count: &mut self.keys, audit: &mut self.audit, scratch: &mut self.scratch })
     }
 
-    /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false if it is
-    /// something else by now.
+    /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false
+    /// if it is something else by now.
     pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<bool> {
         let found = self.floor(buckets, volume, lba)?;
-        let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else { return Ok(false) };
+        let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else {
+            return Ok(false);
+        };
         let key = index_key(volume, lba);
         self.edit(&key, &key)?.remove(buckets, &e);
         match &e.body {
             Body::Data { crcs, .. } => buckets.forget_stale(crcs.len() as u64),
-            Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, buckets.counted(e.written)),
+            Body::Staged { crcs } => {
+                buckets.remove_staged(crcs.len() as u64, buckets.counted(e.written))
+            }
             Body::Zeros { .. } => {}
         }
         Ok(true)
@@ -371,8 +421,8 @@ impl Index {
         Ok(self.store.merge_thin(&mut self.tree, &mut self.changes, &index_key(volume, lba))?)
     }
 
-    /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a bucket that is mostly empty; not for those of generation `held`
-    /// and older. Returns how many.
+    /// Has the nodes on the way to a key written elsewhere, as far down as one of them is in a
+    /// bucket that is mostly empty; not for those of generation `held` and older. Returns how many.
     pub fn leave_sparse(
         &mut self,
         buckets: &Buckets,
@@ -381,8 +431,10 @@ impl Index {
         held: Option<Generation>,
     ) -> Step<u64> {
         let key = index_key(volume, lba);
-        let sparse =
-            |node: &NodePtr| held.is_none_or(|held| node.generation > held) && buckets.is_sparse(node_addr(node.addr));
+        let sparse = |node: &NodePtr| {
+            held.is_none_or(|held| node.generation > held)
+                && buckets.is_sparse(node_addr(node.addr))
+        };
         Ok(self.store.edit(&mut self.tree, &mut self.changes, &key, &key)?.rewrite(&key, sparse))
     }
 }
@@ -420,9 +472,10 @@ impl Keys<'_> {
 
     /// Enters an extent, as a continuation of the one before it where that can be.
     fn append(&mut self, buckets: &Buckets, e: &Extent) {
-        // A neighbour that makes no sense is not continued; whoever reads it is told.
+        // A neighbour that makes no sense is not continued; a read of it tells.
         let last = e.lba.0.checked_sub(1).map(|last| index_key(e.volume, Lba(last)));
-        let before = last.and_then(|key| self.edit.get_le(&key, |k, v| floor(buckets, e.volume, k, v)));
+        let before =
+            last.and_then(|key| self.edit.get_le(&key, |k, v| floor(buckets, e.volume, k, v)));
         let before = before.flatten().flatten();
         let Some(b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) else {
             return self.insert(buckets, e);
@@ -444,8 +497,8 @@ impl Keys<'_> {
     }
 }
 
-/// A record that was found at or before a key of `volume`: `None` if it is another volume's, and what it
-/// says, if that makes sense.
+/// A record that was found at or before a key of `volume`: `None` if it is another volume's, and
+/// what it says, if that makes sense.
 fn floor(buckets: &Buckets, volume: VolumeId, key: &[u8], value: &[u8]) -> Option<Option<Extent>> {
     let mine = decode_key(key).is_none_or(|(v, _)| v == volume);
     mine.then(|| Extent::decode(buckets, key, value))

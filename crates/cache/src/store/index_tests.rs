@@ -1,5 +1,6 @@
-//! Index and buckets against a map that has each block by itself. The store holds 16 nodes, and all of them
-//! come by faults: a fault may have changed nothing, in the tree, in the buckets' counters or in the keys'.
+//! Index and buckets against a map that has each block by itself. The store holds 16 nodes, and all
+//! of them come by faults: a fault may have changed nothing, in the tree, in the buckets' counters
+//! or in the keys'.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +74,10 @@ impl World {
                 Err(Stop::Fault(fault)) => fault,
                 Err(Stop::Error(e)) => panic!("{e}"),
             };
-            assert!(before.is_none_or(|before| before == self.counters()), "a fault changed something");
+            assert!(
+                before.is_none_or(|before| before == self.counters()),
+                "a fault changed something"
+            );
             self.faults += 1;
             self.index.store.admit(&fault, &self.disk[&fault.ptr.addr]).expect("the node");
         }
@@ -132,7 +136,9 @@ impl World {
                         crc: crcs[i],
                         written: e.written,
                     },
-                    Body::Staged { crcs } => Block::Staged { crc: crcs[i], epoch: e.written.unwrap_or_default() },
+                    Body::Staged { crcs } => {
+                        Block::Staged { crc: crcs[i], epoch: e.written.unwrap_or_default() }
+                    }
                     Body::Zeros { .. } => Block::Zeros { epoch: e.written.unwrap_or_default() },
                 };
                 self.model.insert((volume, lba), block);
@@ -201,9 +207,16 @@ impl World {
             let mut all = Vec::new();
             let more = self.run(|index, buckets| {
                 all.clear();
-                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| all.extend(Extent::decode(buckets, k, v)))?)
+                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| {
+                    all.extend(Extent::decode(buckets, k, v))
+                })?)
             });
-            for e in all.iter().filter(|e| self.index.is_dead(&self.buckets, e)).cloned().collect::<Vec<_>>() {
+            for e in all
+                .iter()
+                .filter(|e| self.index.is_dead(&self.buckets, e))
+                .cloned()
+                .collect::<Vec<_>>()
+            {
                 assert!(self.run(|index, buckets| index.drop_dead(buckets, e.volume, e.lba)));
             }
             if let Some(e) = all.first() {
@@ -222,7 +235,8 @@ impl World {
         let tree = self.index.tree.clone();
         let mut out = WriteOut::new(&tree, changes.generation());
         let mut block = vec![0; BLOCK];
-        let (next, mut taken) = (&mut self.next_node, self.disk.keys().copied().collect::<BTreeSet<_>>());
+        let (next, mut taken) =
+            (&mut self.next_node, self.disk.keys().copied().collect::<BTreeSet<_>>());
         let mut alloc = || {
             // In some bucket: only whether that is sparse is asked.
             let place = |n: &mut u64| {
@@ -233,7 +247,9 @@ impl World {
             taken.insert(addr);
             Some(addr)
         };
-        while let Some(addr) = out.next(&mut self.index.store, &mut alloc, &mut block).expect("room") {
+        while let Some(addr) =
+            out.next(&mut self.index.store, &mut alloc, &mut block).expect("room")
+        {
             self.disk.insert(addr, block.clone());
         }
         self.index.tree.settle(&tree);
@@ -252,7 +268,9 @@ impl World {
     }
 
     fn look(&mut self, volume: VolumeId, from: u64, end: u64) {
-        let found = self.run(|index, buckets| index.overlapping(buckets, volume, (Lba(from), Lba(end)), usize::MAX));
+        let found = self.run(|index, buckets| {
+            index.overlapping(buckets, volume, (Lba(from), Lba(end)), usize::MAX)
+        });
         let mut blocks = BTreeMap::new();
         for e in found.iter().filter(|e| !self.index.is_dead(&self.buckets, e)) {
             for lba in e.lba.0.max(from)..e.end().min(end) {
@@ -260,13 +278,16 @@ impl World {
                     Body::Data { addr, generation, crcs, .. } => {
                         Block::Data { addr, generation, crc: crcs[0], written: e.written }
                     }
-                    Body::Staged { crcs } => Block::Staged { crc: crcs[0], epoch: e.written.unwrap_or_default() },
+                    Body::Staged { crcs } => {
+                        Block::Staged { crc: crcs[0], epoch: e.written.unwrap_or_default() }
+                    }
                     Body::Zeros { .. } => Block::Zeros { epoch: e.written.unwrap_or_default() },
                 };
                 assert!(blocks.insert((volume, lba), block).is_none(), "two keys name block {lba}");
             }
         }
-        let wanted: BTreeMap<_, _> = self.model.range((volume, from)..(volume, end)).map(|(k, b)| (*k, *b)).collect();
+        let wanted: BTreeMap<_, _> =
+            self.model.range((volume, from)..(volume, end)).map(|(k, b)| (*k, *b)).collect();
         let wanted: BTreeMap<_, _> = wanted.into_iter().filter(|(_, b)| self.counts(b)).collect();
         assert_eq!(blocks, wanted);
     }
@@ -275,7 +296,9 @@ impl World {
     fn compare(&mut self) {
         for volume in 1..=VOLUMES as u32 {
             // In parts: a lookup over more leaves than the store holds does not come to rest.
-            (0..=VOLUME_BLOCKS).step_by(500).for_each(|from| self.look(VolumeId(volume), from, from + 500));
+            (0..=VOLUME_BLOCKS)
+                .step_by(500)
+                .for_each(|from| self.look(VolumeId(volume), from, from + 500));
         }
         let mut live = vec![(0u16, 0u16, 0u16); BUCKETS as usize];
         let newest = self.sealed.last().copied().unwrap_or(self.index.published);
@@ -288,15 +311,20 @@ impl World {
             }
         }
         for id in 0..BUCKETS {
-            let BucketRecord { kind, live: all, dirty_open, dirty_cut, .. } = self.buckets.record(BucketId(id));
+            let BucketRecord { kind, live: all, dirty_open, dirty_cut, .. } =
+                self.buckets.record(BucketId(id));
             assert!(kind != BucketKind::Nodes);
             assert_eq!((all, dirty_open, dirty_cut), live[id as usize], "bucket {id}");
         }
-        let staged = |b: &&Block| matches!(b, Block::Staged { epoch, .. } if *epoch > self.index.published);
+        let staged =
+            |b: &&Block| matches!(b, Block::Staged { epoch, .. } if *epoch > self.index.published);
         let (open, cut) = self.buckets.staged_named();
         assert_eq!(open + cut, self.model.values().filter(staged).count() as u64);
         let (mut keys, mut cursor) = (0, Cursor::new(&[], None));
-        while self.run(|index, _| Ok(cursor.next_leaf(&index.tree, &index.store, |_, _| keys += 1)?)) {}
+        while self
+            .run(|index, _| Ok(cursor.next_leaf(&index.tree, &index.store, |_, _| keys += 1)?))
+        {
+        }
         assert_eq!(self.index.keys, keys);
     }
 }
@@ -316,7 +344,9 @@ fn index_and_buckets_agree_with_a_map_of_blocks() {
         faults += w.faults;
         keys = keys.max(w.index.keys);
         for volume in 1..=VOLUMES as u32 {
-            (0..=VOLUME_BLOCKS).step_by(500).for_each(|from| w.replace(VolumeId(volume), (from, from + 500), &[]));
+            (0..=VOLUME_BLOCKS)
+                .step_by(500)
+                .for_each(|from| w.replace(VolumeId(volume), (from, from + 500), &[]));
         }
         w.compare();
         assert!(w.index.tree.is_empty());

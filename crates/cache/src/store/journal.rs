@@ -1,13 +1,17 @@
-//! The journal: changes of the index since the last checkpoint, in a ring of entries on the cache device.
+//! The journal: changes of the index since the last checkpoint, in a ring of entries on the cache
+//! device.
 //!
 //! Records gather in memory, in the order in which the index changed. A FLUSH writes them as
 //! entries and then flushes the device once; all who ask meanwhile share the next turn, and one
 //! entry. The data that a record is about was written before the record came here, so one flush
 //! makes both durable.
 //!
-//! **Fault model.** One copy of an entry may go bad or become unreadable. Without a flush, any of the last entries may be missing, torn, or there although the data of its records is not. So an entry is verified as
-//! a whole, entries count only in sequence, and each names the last entry that was known durable when it was written: what comes behind it has its data
-//! verified at replay. Of the newest entry the watermark tells, when none follows it for a while ([`Cache::write_watermark`](crate::Cache)).
+//! **Fault model.** One copy of an entry may go bad or become unreadable. Without a flush, any of
+//! the last entries may be missing, torn, or there although the data of its records is not. So an
+//! entry is verified as a whole, entries count only in sequence, and each names the last entry that
+//! was known durable when it was written: what comes behind it has its data verified at replay. Of
+//! the newest entry the watermark tells, when none follows it for a while
+//! ([`Cache::write_watermark`](crate::Cache)).
 //!
 //! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a
 //! record one must hold room for it ([`crate::store::room`]), so whatever was pushed can be written
@@ -121,7 +125,8 @@ impl Journal {
         &self.room
     }
 
-    /// The last record that was pushed. What has to wait for the next ones waits for larger numbers.
+    /// The last record that was pushed. What has to wait for the next ones waits for larger
+    /// numbers.
     pub fn pushed(&self) -> RecordSeq {
         self.pushed
     }
@@ -154,7 +159,10 @@ impl Journal {
     fn close(&mut self) {
         if !self.current.is_empty() {
             self.full_blocks += self.current.blocks();
-            self.full.push_back((std::mem::replace(&mut self.current, EntryBuilder::new()), self.pushed));
+            self.full.push_back((
+                std::mem::replace(&mut self.current, EntryBuilder::new()),
+                self.pushed,
+            ));
             self.sequence.0 += 1;
         }
     }
@@ -213,7 +221,10 @@ impl Journal {
         while let Some((entry, last)) = self.full.pop_front() {
             let blocks = entry.blocks();
             let (position, skipped) = self.next_position();
-            assert!(self.used + skipped + blocks < self.ring.blocks, "room was held for every record");
+            assert!(
+                self.used + skipped + blocks < self.ring.blocks,
+                "room was held for every record"
+            );
             let header = EntryHeader {
                 uuid: self.identity.uuid,
                 incarnation: self.identity.incarnation,

@@ -11,7 +11,12 @@ use crate::store::room::Share;
 fn journal(blocks: u32) -> Journal {
     let room = RingRoom::new(blocks, Event::new(), Event::new());
     let identity = Identity { uuid: [1; 16], incarnation: 1 };
-    Journal::new(Ring { offset: 0, blocks }, room, identity, Place { position: 0, sequence: EntrySeq(1) })
+    Journal::new(
+        Ring { offset: 0, blocks },
+        room,
+        identity,
+        Place { position: 0, sequence: EntrySeq(1) },
+    )
 }
 
 fn push(journal: &mut Journal, room: &mut Room, blocks: usize) {
@@ -37,10 +42,13 @@ fn what_was_pushed_always_finds_its_place() {
                 0..=5 => {
                     let blocks = if rng.one_in(often) { MAX_EXTENT_BLOCKS * 4 } else { 1 };
                     let records = blocks_for(blocks.div_ceil(MAX_EXTENT_BLOCKS), blocks);
-                    requests.extend(journal.room().try_take(Share::Clients, records).map(|room| (room, blocks)));
+                    requests.extend(
+                        journal.room().try_take(Share::Clients, records).map(|room| (room, blocks)),
+                    );
                 }
                 6..=8 if !requests.is_empty() => {
-                    let (mut room, blocks) = requests.swap_remove(rng.below(requests.len() as u64) as usize);
+                    let (mut room, blocks) =
+                        requests.swap_remove(rng.below(requests.len() as u64) as usize);
                     for _ in 0..blocks.div_ceil(MAX_EXTENT_BLOCKS) {
                         push(&mut journal, &mut room, blocks.min(MAX_EXTENT_BLOCKS));
                     }
@@ -48,11 +56,16 @@ fn what_was_pushed_always_finds_its_place() {
                 9 => {
                     let mut last = None;
                     for entry in journal.take_ready(&bufs) {
-                        let (from, blocks) =
-                            ((entry.offsets[0] / BLOCK_U64) as u32, (entry.bytes.len() / base::BLOCK) as u32);
+                        let (from, blocks) = (
+                            (entry.offsets[0] / BLOCK_U64) as u32,
+                            (entry.bytes.len() / base::BLOCK) as u32,
+                        );
                         assert!(from + blocks <= 256);
                         for &(_, a, n) in &ring {
-                            assert!(from + blocks <= a || a + n <= from, "seed {seed}: written over what counts");
+                            assert!(
+                                from + blocks <= a || a + n <= from,
+                                "seed {seed}: written over what counts"
+                            );
                         }
                         assert!(ring.last().is_none_or(|r| r.0 + 1 == entry.sequence.0));
                         ring.push((entry.sequence.0, from, blocks));
@@ -94,7 +107,11 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     let (place, records) = journal.next_place();
     assert_eq!((place.sequence, records), (EntrySeq(2), RecordSeq(1)));
     journal.forget_before(Durable::supposed(), place.sequence, records);
-    assert_eq!((journal.durable_entry(), journal.durable()), (EntrySeq(1), RecordSeq(1)), "{pushed:?}");
+    assert_eq!(
+        (journal.durable_entry(), journal.durable()),
+        (EntrySeq(1), RecordSeq(1)),
+        "{pushed:?}"
+    );
     journal.take_ready(&bufs);
     assert_eq!(journal.next_place().1, pushed);
 }

@@ -19,7 +19,8 @@ pub(crate) type Pin = Rc<()>;
 #[derive(Default)]
 pub(crate) struct Limbo {
     pin: Pin,
-    /// Nodes that nothing refers to any more, and the pin of those who may have begun to read them before.
+    /// Nodes that nothing refers to any more, and the pin of those who may have begun to read them
+    /// before.
     waiting: VecDeque<(Pin, Vec<NodePtr>)>,
     /// The cuts that are not published, the oldest first: the epoch of each, and the newest
     /// generation that it knows.
@@ -49,11 +50,14 @@ impl Limbo {
     pub fn held(&self) -> (u64, u64) {
         let newest = self.cuts.back().map(|(epoch, _)| *epoch);
         let count = |(_, nodes): &(Epoch, Vec<NodePtr>)| nodes.len() as u64;
-        (self.held.iter().map(count).sum(), self.held.iter().filter(|(of, _)| Some(*of) == newest).map(count).sum())
+        (
+            self.held.iter().map(count).sum(),
+            self.held.iter().filter(|(of, _)| Some(*of) == newest).map(count).sum(),
+        )
     }
 
     /// The cut of `epoch` is published: what it and older ones knew, and no younger one, is known
-    /// to nobody.
+    /// to none any more.
     pub fn published(&mut self, epoch: Epoch) {
         while let Some(&(_, generation)) = self.cuts.front().filter(|(of, _)| *of <= epoch) {
             self.published_before = generation;
@@ -66,7 +70,8 @@ impl Limbo {
         }
     }
 
-    /// Nodes of older generations hold nothing that is not published: all of it was in the cut that was published last.
+    /// Nodes of older generations hold nothing that is not published: all of it was in the cut that
+    /// was published last.
     pub fn published_before(&self) -> Generation {
         self.published_before
     }
@@ -74,7 +79,8 @@ impl Limbo {
     /// No checkpoint refers to these nodes any more.
     pub fn replaced(&mut self, nodes: Vec<NodePtr>) {
         let Some(&(newest, generation)) = self.cuts.back() else { return self.free(nodes) };
-        let (known, free): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.generation <= generation);
+        let (known, free): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| node.generation <= generation);
         match self.held.back_mut() {
             Some((of, held)) if *of == newest => held.extend(known),
             _ => self.held.push_back((newest, known)),
@@ -104,7 +110,10 @@ impl Limbo {
     /// All that are in here.
     #[cfg(test)]
     pub fn nodes(&self) -> impl Iterator<Item = &NodePtr> {
-        self.waiting.iter().flat_map(|(_, nodes)| nodes).chain(self.held.iter().flat_map(|(_, nodes)| nodes))
+        self.waiting
+            .iter()
+            .flat_map(|(_, nodes)| nodes)
+            .chain(self.held.iter().flat_map(|(_, nodes)| nodes))
     }
 }
 
@@ -115,11 +124,14 @@ mod tests {
     use super::*;
 
     fn nodes(from: u64, generation: u64) -> Vec<NodePtr> {
-        (from..from + 3).map(|n| NodePtr { addr: PoolAddr(n), generation: Generation(generation), crc: 0 }).collect()
+        (from..from + 3)
+            .map(|n| NodePtr { addr: PoolAddr(n), generation: Generation(generation), crc: 0 })
+            .collect()
     }
 
     fn free(limbo: &mut Limbo) -> Vec<u64> {
-        let mut all: Vec<u64> = std::iter::from_fn(|| limbo.next_free()).map(|node| node.addr.0).collect();
+        let mut all: Vec<u64> =
+            std::iter::from_fn(|| limbo.next_free()).map(|node| node.addr.0).collect();
         all.sort_unstable();
         all
     }
@@ -190,7 +202,10 @@ mod tests {
         assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(5), vec![10, 11, 12]));
         // What becomes free is not of the third, which was taken later.
         limbo.published(Epoch(2));
-        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(7), vec![20, 21, 22, 30, 31, 32]));
+        assert_eq!(
+            (limbo.published_before(), free(&mut limbo)),
+            (Generation(7), vec![20, 21, 22, 30, 31, 32])
+        );
         limbo.published(Epoch(3));
         assert_eq!((limbo.cut(), free(&mut limbo)), (None, vec![40, 41, 42]));
     }
@@ -203,7 +218,10 @@ mod tests {
             limbo.replaced(nodes(u64::from(i) * 10, 1));
         }
         limbo.published(Epoch(2));
-        assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(4), vec![10, 11, 12, 20, 21, 22]));
+        assert_eq!(
+            (limbo.published_before(), free(&mut limbo)),
+            (Generation(4), vec![10, 11, 12, 20, 21, 22])
+        );
         limbo.published(Epoch(3));
         assert_eq!((limbo.published_before(), free(&mut limbo)), (Generation(6), vec![30, 31, 32]));
     }

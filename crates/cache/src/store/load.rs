@@ -10,7 +10,12 @@ use crate::error::damaged;
 use crate::store::index::node_addr;
 
 /// Reads the block that a fault asks for.
-pub(crate) async fn read_node(device: &Device, layout: &Layout, fault: &Fault, class: Class) -> Result<Slice> {
+pub(crate) async fn read_node(
+    device: &Device,
+    layout: &Layout,
+    fault: &Fault,
+    class: Class,
+) -> Result<Slice> {
     let addr = node_addr(fault.ptr.addr);
     if addr.0 >= layout.data_blocks() {
         return Err(damaged(fault, "its address is outside of the cache"));

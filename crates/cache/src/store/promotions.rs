@@ -43,7 +43,12 @@ pub(crate) struct Promotions {
 
 impl Promotions {
     /// Begins to watch a range; `None` if it is being changed.
-    pub fn begin(&mut self, volume: VolumeId, (from, end): (Lba, Lba), published: Epoch) -> Option<Key> {
+    pub fn begin(
+        &mut self,
+        volume: VolumeId,
+        (from, end): (Lba, Lba),
+        published: Epoch,
+    ) -> Option<Key> {
         if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
             return None;
         }
@@ -103,7 +108,13 @@ impl Promotions {
 
     /// The data of a promotion, which the commit `needs` of the pool has. Returns it if it is to be
     /// written into buckets now; it waits for the commit, or is given up, otherwise.
-    pub fn keep(&mut self, key: Key, data: SliceList, needs: Generation, committed: Generation) -> Option<SliceList> {
+    pub fn keep(
+        &mut self,
+        key: Key,
+        data: SliceList,
+        needs: Generation,
+        committed: Generation,
+    ) -> Option<SliceList> {
         if needs <= committed && self.may_run() {
             self.run();
             return Some(data);
@@ -158,7 +169,8 @@ mod tests {
         p.begin_direct(V, Lba(15), Lba(16));
         assert!(p.good(&a).is_none());
         assert!(
-            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none() && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
+            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none()
+                && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
         );
         p.end_direct(V, Lba(15), Lba(16));
         assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_some());

@@ -1,10 +1,11 @@
 //! Reading the journal's ring: the entries that count, and where they end.
 //!
-//! An entry stands twice, and both copies were flushed before anybody was told that it is durable. So one readable copy is enough to
-//! have an entry, and one readable copy that is something else is enough to know that no durable entry is missing there. Where
-//! neither copy can be read nobody knows, and that is an error: unreadable is not absent. Where both are readable and neither is the
-//! entry, it was cut short by a crash, unless something knows that it was durable: a later entry, the pool's superblock, or the
-//! watermark.
+//! An entry stands twice, and both copies were flushed before anybody was told that it is durable.
+//! So one readable copy is enough to have an entry, and one readable copy that is something else is
+//! enough to know that no durable entry is missing there. Where neither copy can be read it is not
+//! known, and that is an error: unreadable is not absent. Where both are readable and neither is
+//! the entry, it was cut short by a crash, unless something knows that it was durable: a later
+//! entry, the pool's superblock, or the watermark.
 
 use base::{EntrySeq, IoError};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, blocks_of, decode_entry, sequence_of};
@@ -45,17 +46,24 @@ fn judge(blocks: &Blocks, of: &Identity, EntrySeq(sequence): EntrySeq) -> Copied
     match all {
         Err(e) => Copied::Unreadable(e),
         Ok(None) => Copied::Other,
-        Ok(Some(n)) => (0..n).find_map(|i| blocks.error(i)).map_or(Copied::Other, Copied::Unreadable),
+        Ok(Some(n)) => {
+            (0..n).find_map(|i| blocks.error(i)).map_or(Copied::Other, Copied::Unreadable)
+        }
     }
 }
 
 /// One of an entry's two copies.
-pub(crate) async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: EntrySeq) -> Copied {
+pub(crate) async fn read_copy(
+    device: &Device,
+    offset: u64,
+    of: &Identity,
+    sequence: EntrySeq,
+) -> Copied {
     judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
 }
 
-/// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is missing
-/// there, unless something knows better.
+/// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is
+/// missing there, unless something knows better.
 async fn read_entry(
     (device, path): (&Device, &str),
     ring: Ring,
@@ -74,8 +82,10 @@ async fn read_entry(
         return Ok(None);
     }
     let text = format!(
-        "{path}: entry {sequence} of the cache's journal cannot be read in either of its places ({}): it may be the last that was flushed, \
-         and nobody may take what was before for it. Try again; if the device stays unreadable there, restore it, or go on from \
+        "{path}: entry {sequence} of the cache's journal cannot be read in either of its places \
+         ({}): it may be the last that was flushed, \
+         and what was before must not be taken for it. Try again; if the device stays unreadable \
+         there, restore it, or go on from \
          the pool's older image without the cache: --forget-cache",
         trouble[0]
     );
@@ -94,9 +104,9 @@ pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
     EntrySeq(durable)
 }
 
-/// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An entry
-/// that is damaged in both its places, and was durable, is an error: what was flushed with it is
-/// not to be had, and nobody may take what was before for it.
+/// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An
+/// entry that is damaged in both its places, and was durable, is an error: what was flushed with it
+/// is not to be had, and what was before must not be taken for it.
 pub(crate) async fn read_journal(
     (device, path): (&Device, &str),
     ring: Ring,
@@ -104,13 +114,16 @@ pub(crate) async fn read_journal(
     known: EntrySeq,
 ) -> Result<Found> {
     let known = known.max(read_watermark(device, &of).await);
-    let mut found = Found { entries: Vec::new(), positions: Vec::new(), durable: known, healed: 0, end: place };
+    let mut found =
+        Found { entries: Vec::new(), positions: Vec::new(), durable: known, healed: 0, end: place };
     let end = &mut found.end;
     loop {
         if ring.blocks - end.position < MAX_ENTRY_BLOCKS {
             end.position = 0;
         }
-        let Some((entry, healed)) = read_entry((device, path), ring, &of, *end).await? else { break };
+        let Some((entry, healed)) = read_entry((device, path), ring, &of, *end).await? else {
+            break;
+        };
         found.positions.push(end.position);
         found.healed += u64::from(healed);
         found.durable = found.durable.max(EntrySeq(entry.durable));
@@ -127,15 +140,17 @@ pub(crate) async fn read_journal(
             for at in 0..blocks {
                 let bytes = &read.buf[at * base::BLOCK..];
                 let Some(later) = sequence_of(bytes).filter(|&s| s > sequence.0) else { continue };
-                was_durable |=
-                    decode_entry(bytes, &of.uuid, of.incarnation, later).is_ok_and(|e| e.durable >= sequence.0);
+                was_durable |= decode_entry(bytes, &of.uuid, of.incarnation, later)
+                    .is_ok_and(|e| e.durable >= sequence.0);
             }
         }
     }
     if was_durable {
         let text = format!(
-            "{path}: entry {sequence} of the cache's journal is damaged in both its places, and was durable: what was flushed with it and after it \
-             cannot be replayed; restore the device, or go on from the pool's older image without the cache: --forget-cache"
+            "{path}: entry {sequence} of the cache's journal is damaged in both its places, and \
+             was durable: what was flushed with it and after it \
+             cannot be replayed; restore the device, or go on from the pool's older image without \
+             the cache: --forget-cache"
         );
         return Err(PoolError::new(ErrorKind::Damaged, text));
     }

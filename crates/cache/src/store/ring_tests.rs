@@ -5,17 +5,19 @@ use pool::{ErrorKind, Pool, PoolError};
 use sim::Fault;
 
 use super::*;
-use crate::check::tests::{Lab, fill, settings};
 use crate::store::index::Body;
+use crate::testkit::{Lab, fill, settings};
 use crate::{Cache, CacheFile};
 
 const AT: u64 = 2000;
 const BLOCKS: u64 = 16;
 
-/// Where the last flushed entry begins, in both rings, and the first of the blocks that it tells of.
+/// Where the last flushed entry begins, in both rings, and the first of the blocks that it tells
+/// of.
 type Last = ([u64; 2], CacheAddr);
 
-/// Power is cut after a flush of 16 blocks over older ones that were flushed too; `mark`: and after the watermark that follows it.
+/// Power is cut after a flush of 16 blocks over older ones that were flushed too; `mark`: and after
+/// the watermark that follows it.
 fn flushed(lab: &Lab, mark: bool) -> Last {
     let place = std::rc::Rc::new(std::cell::Cell::new(None));
     let told = place.clone();
@@ -31,7 +33,9 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
             cache.write_watermark().await.unwrap();
         }
         let found = cache
-            .resident(Class::Commit, |st| st.index.overlapping(&st.buckets, a, (Lba(AT), Lba(AT + 1)), 1))
+            .resident(Class::Commit, |st| {
+                st.index.overlapping(&st.buckets, a, (Lba(AT), Lba(AT + 1)), 1)
+            })
             .await
             .unwrap();
         let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
@@ -102,10 +106,13 @@ fn what_cannot_be_read_is_not_absent() {
     }
     let e = opened(&lab, |cache, _| async move { cache.err().unwrap() });
     assert!(
-        e.kind == ErrorKind::Io && e.context.contains("cannot be read in either") && e.context.contains("--forget")
+        e.kind == ErrorKind::Io
+            && e.context.contains("cannot be read in either")
+            && e.context.contains("--forget")
     );
     // When the error has passed nothing was changed.
-    let tries = (0..20).take_while(|_| opened(&lab, |cache, _| async move { cache.is_err() })).count();
+    let tries =
+        (0..20).take_while(|_| opened(&lab, |cache, _| async move { cache.is_err() })).count();
     assert!(tries > 0 && tries < 20);
     assert_eq!(content(&lab), new());
 }
@@ -183,7 +190,8 @@ fn what_cannot_be_flushed_is_not_opened() {
     assert_eq!(content(&lab), new());
 }
 
-/// What a killed life has written, the device may still lose. Nothing is done with it before it cannot.
+/// What a killed life has written, the device may still lose. Nothing is done with it before it
+/// cannot.
 #[test]
 fn what_is_believed_is_durable() {
     let lab = Lab::new();

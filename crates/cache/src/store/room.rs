@@ -2,32 +2,32 @@
 //!
 //! Who is going to push records takes a [`Room`] first, of so many blocks as they need at the
 //! worst: all of them in an entry of their own. It is the permit to push
-//! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it is
-//! dropped. Blocks are *held* from then on until a checkpoint has made their records needless. So
-//! all that was pushed always finds its place in the ring, and to write the journal nobody has to
-//! wait for a checkpoint.
+//! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it
+//! is dropped. Blocks are *held* from then on until a checkpoint has made their records needless.
+//! So all that was pushed always finds its place in the ring, and to write the journal never
+//! waits for a checkpoint.
 //!
-//! **Who waits for whom.** Each waits for what stands above it only:
+//! **The order of waiting.** Each waits for what stands above it only:
 //!
 //! 1. the cache's device;
 //! 2. writing the journal: for the device;
 //! 3. a commit of the pool: for the journal, up to what was announced or dropped
 //!    ([`crate::Cache::records_durable`]), and the pool's devices;
 //! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has
-//!    changed than was foreseen, for buckets that evictions and rounds make free;
-//! 5. room in the ring for upkeep (evictions, cuts, blocks that rounds found bad): for checkpoints.
+//!    changed than was foreseen, for buckets that evictions and passes make free;
+//! 5. room in the ring for upkeep (evictions, cuts, blocks that passes found bad): for checkpoints.
 //!    Who has such room waits for devices, and for the writes past the cache that are under way,
 //!    which have all the room that they need and wait for the pool;
-//! 6. evictions and rounds: for room for upkeep, for these writes, and for commits of the pool;
-//! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and rounds,
+//! 6. evictions and passes: for room for upkeep, for these writes, and for commits of the pool;
+//! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and passes,
 //!    and for other requests that have room;
-//! 8. requests that have room: for buckets, thus for evictions and rounds.
+//! 8. requests that have room: for buckets, thus for evictions and passes.
 //!
 //! Of 7 and 8 each seems to wait for the other; but a request takes room once, before all else that
 //! it waits for, and never more while it has some. And 4 may wait for 6 while 6 waits for 5 and
 //! that for 4: a part of the ring is kept back for upkeep alone, far more blocks than the few
-//! evictions and cuts for which such a checkpoint waits; see [`crate::space::node_room`] for why one
-//! hardly ever does. While write-back fails for good, such a checkpoint does not come. Then the
+//! evictions and cuts for which such a checkpoint waits; see [`crate::space::node_room`] for why
+//! one hardly ever does. While write-back fails for good, such a checkpoint does not come. Then the
 //! clients that wait for it are told why ([`RingRoom::refuse_clients`]).
 //!
 //! **Order.** Room is given in the order of arrival, to upkeep first. Clients' requests stand at
@@ -91,8 +91,8 @@ pub(crate) struct Room {
 }
 
 impl RingRoom {
-    /// Nothing is held of a ring of so many blocks. `wanted` is notified when who waits may need a
-    /// checkpoint, `nodes_freed` when nodes are given back.
+    /// Nothing is held of a ring of so many blocks. `wanted` is notified when those in line may
+    /// need a checkpoint, `nodes_freed` when nodes are given back.
     pub fn new(ring_blocks: u32, wanted: Event, nodes_freed: Event) -> RingRoom {
         // A lap passes over less than an entry at its end, and the ring is never quite full.
         let blocks = ring_blocks - MAX_ENTRY_BLOCKS;
@@ -107,7 +107,7 @@ impl RingRoom {
         }))
     }
 
-    /// Room of so many blocks, if it is there and nobody stands in line for it.
+    /// Room of so many blocks, if it is there and no one stands in line for it.
     pub fn try_take(&self, share: Share, blocks: u32) -> Option<Room> {
         let first = {
             let lines = self.0.lines.borrow();
@@ -126,7 +126,7 @@ impl RingRoom {
         room
     }
 
-    /// Ends all waiting: nobody will make room any more.
+    /// Ends all waiting: no room will be made any more.
     pub fn wake_all(&self) {
         drop(self.0.lines.take());
     }
@@ -212,7 +212,11 @@ impl Ledger {
 impl Room {
     /// Records took so many blocks of it.
     pub fn spend(&mut self, blocks: u32) {
-        assert!(blocks <= self.blocks, "records took {blocks} blocks of the ring, and {} were reserved", self.blocks);
+        assert!(
+            blocks <= self.blocks,
+            "records took {blocks} blocks of the ring, and {} were reserved",
+            self.blocks
+        );
         self.blocks -= blocks;
     }
 

@@ -26,9 +26,14 @@ fn room_is_given_in_order_and_upkeep_finds_what_is_kept_back() {
     let all = ring.try_take(Share::Clients, 176).unwrap();
     assert!(ring.try_take(Share::Clients, 1).is_none());
     let upkeep = ring.try_take(Share::Upkeep, 16).unwrap();
-    let (mut first, mut second) = (ring.line_up(Share::Clients, 100), ring.line_up(Share::Clients, 1));
+    let (mut first, mut second) =
+        (ring.line_up(Share::Clients, 100), ring.line_up(Share::Clients, 1));
     let mut late = ring.line_up(Share::Upkeep, 1);
-    assert!(granted(&mut first).is_none() && granted(&mut second).is_none() && granted(&mut late).is_none());
+    assert!(
+        granted(&mut first).is_none()
+            && granted(&mut second).is_none()
+            && granted(&mut late).is_none()
+    );
     // What was pushed stays held until it is forgotten; the rest of the room is there at once.
     let mut all = all;
     all.spend(80);
@@ -87,7 +92,8 @@ fn all_are_woken_when_nobody_makes_room_any_more() {
 fn clients_are_told_that_there_will_be_none_and_upkeep_waits_on() {
     let ring = ring(256);
     let all = ring.try_take(Share::Upkeep, 192).unwrap();
-    let (mut client, mut upkeep) = (ring.line_up(Share::Clients, 1), ring.line_up(Share::Upkeep, 1));
+    let (mut client, mut upkeep) =
+        (ring.line_up(Share::Clients, 1), ring.line_up(Share::Upkeep, 1));
     ring.refuse_clients(&PoolError::new(pool::ErrorKind::Io, "gone"));
     assert!(matches!(poll(&mut client), Poll::Ready(Some(Err(e))) if e.context == "gone"));
     assert!(poll(&mut upkeep).is_pending());

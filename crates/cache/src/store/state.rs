@@ -34,7 +34,7 @@ pub struct HitStats {
     pub completed: u64,
     /// Clean blocks that were bad in the cache and read from the pool instead.
     pub refetched: u64,
-    /// Dirty blocks that are bad: nobody has them any more.
+    /// Dirty blocks that are bad: no copy is left.
     pub lost: u64,
     /// Buckets evicted.
     pub evicted: u64,
@@ -55,7 +55,8 @@ pub(crate) struct State {
     pub announced: RecordSeq,
     /// The commit of the pool that has the staged blocks of each volume.
     pub staged_in: FxHashMap<VolumeId, Generation>,
-    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that have these.
+    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that
+    /// have these.
     pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
     /// The epoch of each volume's last write that the pool did not get at once.
     pub dirty_until: FxHashMap<VolumeId, Epoch>,
@@ -80,7 +81,13 @@ const BAD_NAMED: usize = 256;
 impl State {
     /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
     /// journal. The open epoch has no more dirty blocks then than before.
-    pub fn change(&mut self, room: &mut Room, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+    pub fn change(
+        &mut self,
+        room: &mut Room,
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<()> {
         self.enter(Some(room), None, volume, range, new)
     }
 
@@ -97,7 +104,12 @@ impl State {
     }
 
     /// The same without telling the journal: what the pool has is entered, or goes.
-    pub fn change_clean(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Step<()> {
+    pub fn change_clean(
+        &mut self,
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[Extent],
+    ) -> Step<()> {
         self.enter(None, None, volume, range, new)
     }
 
@@ -122,7 +134,9 @@ impl State {
             _ => drop(self.promised.split(held - dirty)),
         }
         if let Some(room) = room {
-            self.buckets.add_zeros(new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64);
+            self.buckets.add_zeros(
+                new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64,
+            );
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
                 self.dirty_until.insert(volume, self.buckets.epoch());
@@ -160,7 +174,8 @@ impl State {
         }
     }
 
-    /// Gives back blocks of nodes that nobody can be reading, some of them; true if there may be more.
+    /// Gives back blocks of nodes that no read can be using, some of them; true if there may be
+    /// more.
     pub fn drain_limbo(&mut self, max: usize) -> bool {
         for _ in 0..max {
             let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
@@ -170,12 +185,13 @@ impl State {
         true
     }
 
-    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the journal was told.
+    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the
+    /// journal was told.
     pub fn hold_commits(&mut self) {
         self.drops_need = self.journal.pushed();
     }
 
-    /// Remembers a dirty block that nobody has any more.
+    /// Remembers a dirty block of which no copy is left.
     pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
         self.stats.lost += 1;
         if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {

@@ -25,7 +25,8 @@ impl Cache {
             None if late => {}
             Some(then) if late && now.since(then) >= AGAIN => {}
             Some(_) if age <= most => {
-                tracing::info!(cache = %self.0.path, "the pool's image is no older than max_lag again");
+                tracing::info!(cache = %self.0.path, "the pool's image is no older than max_lag \
+                    again");
                 self.0.passes.borrow_mut().told_late = None;
                 return;
             }
@@ -33,12 +34,15 @@ impl Cache {
         }
         self.0.passes.borrow_mut().told_late = Some(now);
         let what = match self.0.settings.max_lag_policy {
-            LagPolicy::Aim => "writers are not slowed for it (max_lag_policy = \"strict\" does that)",
+            LagPolicy::Aim => {
+                "writers are not slowed for it (max_lag_policy = \"strict\" does that)"
+            }
             LagPolicy::Strict => "writers are slowed to the speed of the pool",
         };
         tracing::warn!(
             cache = %self.0.path,
-            "the pool's image is {} s older than the volumes, max_lag is {} s: the pool takes less than is written, and a loss of the cache would cost that much; {what}",
+            "the pool's image is {} s older than the volumes, max_lag is {} s: the pool takes \
+             less than is written, and a loss of the cache would cost that much; {what}",
             age.as_secs(), most.as_secs()
         );
     }

@@ -1,11 +1,11 @@
-//! Rounds that somebody asks for.
+//! Passes that somebody asks for.
 //!
-//! The task of write-back asks for a round when one is due. A write asks for which the pool has no
-//! room left, as a round may give some back. So does who waits for all of it: a detach, a change of
-//! a mode. As with commits of the pool, all who ask while a round runs share the next one. One that
-//! began after they asked tells each of them what one of its own would.
+//! The task of write-back asks for a pass when one is due. A write asks for which the pool has no
+//! room left, as a pass may give some back. So does a task that waits for all of it: a detach, a
+//! change of a mode. As with commits of the pool, all who ask while a pass runs share the next one.
+//! One that began after they asked tells each of them what one of its own would.
 //!
-//! Were each to run its own, the last of hundreds would wait for hundreds of rounds, one after the
+//! Were each to run its own, the last of hundreds would wait for hundreds of passes, one after the
 //! other. Where the pool is gone all of them fail. Meanwhile these writes keep their room in the
 //! journal's ring and the locks on their blocks, so that others wait for them as often again.
 
@@ -37,31 +37,31 @@ impl Cache {
         let mut outcome = Ok(());
         // A cut that is under way first; then what came after it.
         while outcome.is_ok() && self.state().index.published < target {
-            outcome = self.round().await;
+            outcome = self.next_pass().await;
         }
         outcome
     }
 
-    /// Waits for a round that begins from now on, and returns how it ended. Of all who wait the
+    /// Waits for a pass that begins from now on, and returns how it ended. Of all who wait the
     /// first in line runs it.
-    pub(crate) async fn round(&self) -> Result<()> {
+    pub(crate) async fn next_pass(&self) -> Result<()> {
         let begun = self.0.passes.borrow().tries.begun;
         let _alone = self.0.pass_lock.acquire(1).await;
         let shared = self.0.passes.borrow().tries.after(begun);
         match shared {
             Some(outcome) => outcome,
-            None => self.run_round().await,
+            None => self.run_pass().await,
         }
     }
 
-    /// A round of its own, for who holds the lock.
-    pub(crate) async fn run_round(&self) -> Result<()> {
+    /// A pass of its own, for who holds the lock.
+    pub(crate) async fn run_pass(&self) -> Result<()> {
         let number = {
             let tries = &mut self.0.passes.borrow_mut().tries;
             tries.begun += 1;
             tries.begun
         };
-        let outcome = self.one_round().await;
+        let outcome = self.one_pass().await;
         if outcome.is_err() {
             // A cut may be left, which is to be carried first.
             self.0.wakes.pass.notify();

@@ -1,4 +1,4 @@
-//! Hundreds that need a round at the same time.
+//! Hundreds that need a pass at the same time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use base::VolumeId;
 use sim::Fault;
 
 use super::*;
-use crate::check::tests::{Asked, Lab, fill, settings};
+use crate::testkit::{Asked, Lab, fill, settings};
 
 const MANY: u64 = 300;
 
@@ -31,10 +31,10 @@ async fn write(cache: &Cache, volume: VolumeId, lba: u64) -> bool {
     cache.write(volume, base::Lba(lba), &data).await.is_ok()
 }
 
-/// The pool is full as far as it can be read, and gone. Each of the writes fails after a round or
+/// The pool is full as far as it can be read, and gone. Each of the writes fails after a pass or
 /// two, and not after as many as there are writes.
 #[test]
-fn writes_that_a_lost_pool_has_no_room_for_fail_with_one_round() {
+fn writes_that_a_lost_pool_has_no_room_for_fail_with_one_pass() {
     let lab = Lab::new();
     let (world, disk) = (lab.world.clone(), lab.files()[0].file);
     lab.within_an_hour(settings(), move |cache, a| async move {
@@ -57,16 +57,16 @@ fn writes_that_a_lost_pool_has_no_room_for_fail_with_one_round() {
             t.await.unwrap();
         }
         assert_eq!(failed.get(), MANY);
-        let rounds = begun(&cache) - before;
-        assert!(rounds <= 6, "{MANY} writes ran {rounds} rounds");
+        let passes = begun(&cache) - before;
+        assert!(passes <= 6, "{MANY} writes ran {passes} passes");
         world.set_delay(disk, Duration::ZERO);
         world.revive(disk);
     });
 }
 
-/// Who asks while a round runs waits for the next, which has what was dirty by then.
+/// Who asks while a pass runs waits for the next, which has what was dirty by then.
 #[test]
-fn all_who_ask_at_once_share_a_round() {
+fn all_who_ask_at_once_share_a_pass() {
     let lab = Lab::new();
     lab.within_an_hour(settings(), move |cache, a| async move {
         cache.publish_all().await.unwrap();
@@ -94,9 +94,9 @@ fn all_who_ask_at_once_share_a_round() {
     });
 }
 
-/// A round that fails is no answer for who asked when it ran already.
+/// A pass that fails is no answer for who asked when it ran already.
 #[test]
-fn a_round_that_ran_already_is_nobodys_answer() {
+fn a_pass_that_ran_already_is_nobodys_answer() {
     let lab = Lab::new();
     lab.within_an_hour(settings(), move |cache, a| async move {
         cache.publish_all().await.unwrap();
@@ -105,7 +105,11 @@ fn a_round_that_ran_already_is_nobodys_answer() {
         let told = refused.clone();
         let _asked = Asked::link(cache.pool(), move || {
             let first = !told.replace(true);
-            if first { Err(pool::PoolError::new(pool::ErrorKind::NoSpace, "not now")) } else { Ok(None) }
+            if first {
+                Err(pool::PoolError::new(pool::ErrorKind::NoSpace, "not now"))
+            } else {
+                Ok(None)
+            }
         });
         let c = cache.clone();
         let first = cache.0.rt.spawn(async move { c.publish_all().await });

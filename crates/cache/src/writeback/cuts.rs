@@ -83,7 +83,10 @@ impl Cuts {
     /// The carried cut is handed to the pool.
     pub fn hand_over(&mut self) {
         let carried = self.carried;
-        self.sealed.iter_mut().filter(|cut| Some(cut.epoch) == carried).for_each(|cut| cut.handed_over = true);
+        self.sealed
+            .iter_mut()
+            .filter(|cut| Some(cut.epoch) == carried)
+            .for_each(|cut| cut.handed_over = true);
     }
 
     /// A cut is carried from now on.

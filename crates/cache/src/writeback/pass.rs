@@ -1,4 +1,4 @@
-//! Write-back in rounds, or passes: each carries one cut of the cache to the pool, and the pool
+//! Write-back in passes: each carries one cut of the cache to the pool, and the pool
 //! publishes all of it at once, with the cuts before it.
 //!
 //! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned,
@@ -8,18 +8,19 @@
 //!    several cuts ([`crate::writeback::cuts`]).
 //! 2. The clone is walked in the order of addresses, but for what is older than the cut that was
 //!    published last; runs of dirty blocks are read, verified, and written into free space of the
-//!    pool, in the round's own transaction, at the pace that the controller sets. What is staged is
+//!    pool, in the pass's own transaction, at the pace that the controller sets. What is staged is
 //!    in the pool: the volume takes it over where it is.
-//! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says: were the cache to forget a write that the pool has,
-//!    an older one in the cache would hide it.
-//! 4. The pool publishes the round with the cut's epoch in its superblock. From that moment every
+//! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says:
+//!    were the cache to forget a write that the pool has, an older one in the cache would hide it.
+//! 4. The pool publishes the pass with the cut's epoch in its superblock. From that moment every
 //!    key of this epoch and of older ones is clean.
 //!
 //! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again,
 //! before any other is.
 //!
-//! A dirty block that is bad in the cache cannot be carried. It is entered again into the open epoch, so that it stays dirty and reading it stays an
-//! error: once clean, the pool's old block would be taken for it.
+//! A dirty block that is bad in the cache cannot be carried. It is entered again into the open
+//! epoch, so that it stays dirty and reading it stays an error: once clean, the pool's old block
+//! would be taken for it.
 
 use std::time::Duration;
 
@@ -37,13 +38,13 @@ use crate::writeback::cuts::Cut;
 
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
-/// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring places of the pool, where the queue merges those that wait
-/// together into one request.
+/// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring
+/// places of the pool, where the queue merges those that wait together into one request.
 const RUNS: usize = 128;
 const BLOCKS: u64 = 4096;
-/// After an error a round is tried again after this time.
+/// After an error a pass is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// A round that paces itself looks at its rate this often.
+/// A pass that paces itself looks at its rate this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the blocks of a run are.
@@ -64,21 +65,22 @@ struct Run {
 }
 
 impl Run {
-    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are nothing.
+    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are
+    /// nothing.
     fn carried(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
     }
 }
 
 impl Cache {
-    /// Runs rounds: when much is dirty, and before the pool's image is older than it may be.
+    /// Runs passes: when much is dirty, and before the pool's image is older than it may be.
     pub(crate) async fn write_back(&self) {
         while !self.0.health.is_closed() {
             let wait = self.0.wakes.pass.wait();
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
-                    if let Err(e) = self.round().await {
+                    if let Err(e) = self.next_pass().await {
                         if self.has_failed() {
                             if !self.has_handed_over() {
                                 return;
@@ -115,7 +117,7 @@ impl Cache {
         let open = self.state().buckets.dirty_blocks().0;
         self.state().buckets.is_dirty()
             && (self.much_is_dirty()
-                || self.round_wanted_by_staged()
+                || self.pass_wanted_by_staged()
                 || self.wants_node_room()
                 || self.is_short() && open > 0)
     }
@@ -132,23 +134,26 @@ impl Cache {
         }
     }
 
-    /// How often all that was dirty has been published: several rounds each time while there are
+    /// How often all that was dirty has been published: several passes each time while there are
     /// several cuts.
     pub(crate) fn passes(&self) -> u64 {
         self.0.passes.borrow().turns
     }
 
-    /// One round, from the cut (or with the cut that an error left) to its publication. To be
-    /// called by [`Cache::run_round`] alone.
-    pub(crate) async fn one_round(&self) -> Result<()> {
+    /// One pass, from the cut (or with the cut that an error left) to its publication. To be
+    /// called by [`Cache::run_pass`] alone.
+    pub(crate) async fn one_pass(&self) -> Result<()> {
         let left = self.0.passes.borrow().cuts.carried().cloned();
-        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch) {
+        if let Some(cut) =
+            left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch)
+        {
             // A commit of somebody else's.
             return self.conclude(cut).await;
         }
         self.check_failed()?;
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
-            // The pool has all of it, and publishes it with whichever commit ends well: to carry it again would need as much room once more.
+            // The pool has all of it, and publishes it with whichever commit ends well: to carry it
+            // again would need as much room once more.
             self.0.pool.commit().await?;
             if self.0.pool.published() >= cut.epoch {
                 return self.conclude(cut).await;
@@ -163,37 +168,38 @@ impl Cache {
     }
 
     async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
-        let round = self.begin_round(cut)?;
-        let mut outcome = self.carry(&round, cut).await;
+        let pass = self.begin_pass(cut)?;
+        let mut outcome = self.carry(&pass, cut).await;
         if outcome.is_ok() {
-            outcome = self.finish(&round, cut).await;
+            outcome = self.finish(&pass, cut).await;
         }
         self.0.passes.borrow_mut().carried = 0;
         if outcome.is_err() {
-            self.abort_round(round, cut).await;
+            self.abort_pass(pass, cut).await;
         }
         outcome
     }
 
     /// Begins to write into the pool, within the room of the cut and of those before it.
-    fn begin_round(&self, cut: &Cut) -> Result<Pass> {
+    fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().promised.split(0);
         let cuts = &mut self.0.passes.borrow_mut().cuts;
         cuts.take_room(cut.epoch, &mut room);
-        let round = self.0.pool.begin_pass(&mut room);
-        if round.is_err() {
+        let pass = self.0.pool.begin_pass(&mut room);
+        if pass.is_err() {
             cuts.put_room(cut.epoch, room);
         }
-        round
+        pass
     }
 
-    async fn abort_round(&self, round: Pass, cut: &Cut) {
-        if let Some(room) = round.abort().await {
+    async fn abort_pass(&self, pass: Pass, cut: &Cut) {
+        if let Some(room) = pass.abort().await {
             self.0.passes.borrow_mut().cuts.put_room(cut.epoch, room);
         }
     }
 
-    /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of this device.
+    /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of
+    /// this device.
     fn has_handed_over(&self) -> bool {
         self.0.passes.borrow().cuts.handed_over().is_some()
     }
@@ -204,7 +210,7 @@ impl Cache {
         handed_over.max(Some(self.state().index.published)) >= Some(epoch)
     }
 
-    async fn carry(&self, round: &Pass, cut: &Cut) -> Result<()> {
+    async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
         let mut pending: Option<Run> = None;
         let mut tasks = std::collections::VecDeque::new();
@@ -231,13 +237,17 @@ impl Cache {
                     outcome = outcome.and(join_task(t).await);
                 }
                 if outcome.is_ok() {
-                    // The others write no data, and no rate is to hold them: a cut of many of them would get as old as it likes.
+                    // The others write no data, and no rate is to hold them: a cut of many of them
+                    // would get as old as it likes.
                     if n > 0 {
                         self.pace(n * BLOCK_U64).await;
                     }
-                    let (cache, round, cut) = (self.clone(), round.clone(), cut.clone());
+                    let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
                     in_flight += n;
-                    tasks.push_back((n, self.0.rt.spawn(async move { cache.carry_run(&round, run, &cut).await })));
+                    tasks.push_back((
+                        n,
+                        self.0.rt.spawn(async move { cache.carry_run(&pass, run, &cut).await }),
+                    ));
                 }
             }
         }
@@ -248,16 +258,23 @@ impl Cache {
     }
 
     /// The dirty extents of the cut's next leaf.
-    async fn next_leaf(&self, cursor: &mut Cursor, cut: &Cut, more: &mut bool) -> Result<Vec<Extent>> {
+    async fn next_leaf(
+        &self,
+        cursor: &mut Cursor,
+        cut: &Cut,
+        more: &mut bool,
+    ) -> Result<Vec<Extent>> {
         self.resident(Class::Commit, |st| {
             let mut out = Vec::new();
             let mut bad = false;
             let buckets = &st.buckets;
             let published = st.index.published;
-            *more = cursor.next_leaf(&cut.tree, &st.index.store, |k, v| match Extent::decode(buckets, k, v) {
-                Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
-                Some(_) => {}
-                None => bad = true,
+            *more = cursor.next_leaf(&cut.tree, &st.index.store, |k, v| {
+                match Extent::decode(buckets, k, v) {
+                    Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
+                    Some(_) => {}
+                    None => bad = true,
+                }
             })?;
             if bad {
                 return Err(malformed().into());
@@ -267,8 +284,10 @@ impl Cache {
         .await
     }
 
-    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in time, or what room requires, but never above the most that is
-    /// set. The rate is looked at anew whenever more is needed. Who waits for all of it (a detach, a full pool) is not held up.
+    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in
+    /// time, or what room requires, but never above the most that is set. The rate is looked at
+    /// anew whenever more is needed. A task that waits for all of it (a detach, a full pool) is not
+    /// held up.
     async fn pace(&self, bytes: u64) {
         loop {
             let pressed = self.0.wakes.pace.wait();
@@ -284,27 +303,33 @@ impl Cache {
         self.0.admission.carried(bytes / BLOCK_U64);
     }
 
-    /// Bytes a second that a round may carry now.
+    /// Bytes a second that a pass may carry now.
     fn rate(&self, now: Instant) -> u64 {
         let pressure = self.pressure();
         let (open, cut) = self.split_by_pass();
-        let target = self.0.layout.data_blocks() * BLOCK_U64 * u64::from(self.0.settings.dirty_target_percent) / 100;
+        let target = self.0.layout.data_blocks()
+            * BLOCK_U64
+            * u64::from(self.0.settings.dirty_target_percent)
+            / 100;
         let max = self.0.settings.writeback.max;
         let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
-        let mut round = self.0.passes.borrow_mut();
-        let rate = round.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
-        let taken = round.cuts.carried().map_or(now, |c| c.taken_at);
-        let left = (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+        let mut passes = self.0.passes.borrow_mut();
+        let rate = passes.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
+        let taken = passes.cuts.carried().map_or(now, |c| c.taken_at);
+        let left =
+            (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
         // All of the cut is counted, also what was carried already: somewhat too fast is in time.
         let in_time = (cut * BLOCK_U64) as f64 / left;
-        let late = round.dirty_since.is_some_and(|since| now.since(since) > self.0.settings.max_lag);
+        let late =
+            passes.dirty_since.is_some_and(|since| now.since(since) > self.0.settings.max_lag);
         let pressure = if late { 1.0 } else { pressure };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
 
-    /// Reads one run from the cache and writes it into the round.
-    async fn carry_run(&self, round: &Pass, mut run: Run, cut: &Cut) -> Result<()> {
-        // Of a cut that an earlier try left, some may be behind the volume's end by now. The size changes between rounds only.
+    /// Reads one run from the cache and writes it into the pass.
+    async fn carry_run(&self, pass: &Pass, mut run: Run, cut: &Cut) -> Result<()> {
+        // Of a cut that an earlier try left, some may be behind the volume's end by now. The size
+        // changes between passes only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
         if run.lba.0 + run.blocks > end {
             run.blocks = end.saturating_sub(run.lba.0);
@@ -319,10 +344,12 @@ impl Cache {
         let end = run.lba.plus(run.blocks);
         let parts = match run.content {
             Content::Data(parts) => parts,
-            Content::Zeros => return gone_is_fine(round.discard(run.volume, run.lba, end).await),
+            Content::Zeros => return gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
                 return match self.0.pool.find_staging(run.volume, epoch) {
-                    Some(staging) => gone_is_fine(round.adopt(staging, run.volume, run.lba, end).await),
+                    Some(staging) => {
+                        gone_is_fine(pass.adopt(staging, run.volume, run.lba, end).await)
+                    }
                     // An earlier try got so far that the volume has it already.
                     None if cut.handed_over => Ok(()),
                     None => Err(self.staging_is_lost(run.volume, epoch)),
@@ -333,7 +360,9 @@ impl Cache {
         for part in parts {
             let cache = self.clone();
             reads.push(self.0.rt.spawn(async move {
-                let Body::Data { addr, crcs, .. } = &part.body else { unreachable!("a run of data") };
+                let Body::Data { addr, crcs, .. } = &part.body else {
+                    unreachable!("a run of data")
+                };
                 let data = cache.read_bucket(*addr, crcs, Class::WriteBack).await;
                 let data = match data {
                     Ok(data) => Some(cache.carried(&part, data).await),
@@ -342,14 +371,14 @@ impl Cache {
                 (data, part)
             }));
         }
-        round.warm(run.volume, run.lba, end).await;
+        pass.warm(run.volume, run.lba, end).await;
         let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
         for r in reads {
             let Some((data, part)) = r.await else {
                 return Err(PoolError::new(ErrorKind::Io, "the runtime has ended"));
             };
             let Some(Ok((data, crcs))) = data else {
-                self.carry_bad(part, round, cut.epoch).await?;
+                self.carry_bad(part, pass, cut.epoch).await?;
                 continue;
             };
             match good.last_mut() {
@@ -361,24 +390,24 @@ impl Cache {
             }
         }
         for (data, crcs, lba) in good {
-            self.write_in(round, (run.volume, lba), data, &crcs).await?;
+            self.write_in(pass, (run.volume, lba), data, &crcs).await?;
         }
         Ok(())
     }
 
-    /// Writes blocks into the round. Of a volume that was deleted meanwhile nothing is needed.
+    /// Writes blocks into the pass. Of a volume that was deleted meanwhile nothing is needed.
     async fn write_in(
         &self,
-        round: &Pass,
+        pass: &Pass,
         (volume, lba): (VolumeId, Lba),
         data: SliceList,
         crcs: &[base::Crc],
     ) -> Result<()> {
-        gone_is_fine(round.write(volume, lba, data, crcs).await)
+        gone_is_fine(pass.write(volume, lba, data, crcs).await)
     }
 
     /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
-    async fn carry_bad(&self, part: Extent, round: &Pass, cut: Epoch) -> Result<()> {
+    async fn carry_bad(&self, part: Extent, pass: &Pass, cut: Epoch) -> Result<()> {
         for i in 0..part.len() {
             let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
@@ -387,16 +416,25 @@ impl Cache {
             let why = match read {
                 Ok(data) => match self.carried(&one, data).await {
                     Ok((data, crcs)) => {
-                        self.write_in(round, (one.volume, one.lba), SliceList::from_iter([data]), &crcs).await?;
+                        self.write_in(
+                            pass,
+                            (one.volume, one.lba),
+                            SliceList::from_iter([data]),
+                            &crcs,
+                        )
+                        .await?;
                         continue;
                     }
                     // Gone with its volume.
                     Err(e) if e.kind == ErrorKind::NotFound => continue,
-                    Err(e) => format!("is written in part, and the pool cannot read the rest ({e}): it"),
+                    Err(e) => {
+                        format!("is written in part, and the pool cannot read the rest ({e}): it")
+                    }
                 },
                 Err(_) => "is bad in the cache and".to_owned(),
             };
-            tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written back", one.lba, one.volume);
+            tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written \
+                back", one.lba, one.volume);
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
             let mut promised = self.0.pool.take_over(1);
@@ -404,13 +442,15 @@ impl Cache {
                 let range = (bad.lba, bad.lba.plus(1));
                 let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
                 let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
-                let same = now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
+                let same =
+                    now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
                 match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
                     Some(true) => {}
                     // Entered again by an earlier try.
                     Some(false) => return Ok(()),
                     None => {
-                        // Overwritten since: the pool's image will lack what the cut has there, until the next one.
+                        // Overwritten since: the pool's image will lack what the cut has there,
+                        // until the next one.
                         if mine {
                             st.buckets.condemn(addr);
                         }
@@ -430,11 +470,11 @@ impl Cache {
         Ok(())
     }
 
-    async fn finish(&self, round: &Pass, cut: &Cut) -> Result<()> {
+    async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
         self.0.passes.borrow_mut().cuts.hand_over();
-        round.publish(cut.epoch, cut.taken_at).await?;
+        pass.publish(cut.epoch, cut.taken_at).await?;
         self.conclude(cut).await
     }
 

@@ -1,24 +1,33 @@
-//! Rounds that take long, in simulation.
+//! Passes that take long, in simulation.
 
 use base::{Duration, Lba};
 use pool::{ErrorKind, Link, Pool, PoolError};
 
-use crate::check::tests::{Asked, Lab, fill, settings};
+use crate::testkit::{Asked, Lab, fill, settings};
 use crate::{Cache, Settings};
 
 #[test]
-fn a_long_round_holds_the_nodes_that_its_cuts_know_and_no_others() {
+fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
     for several in [false, true] {
         let lab = Lab::new();
         let (files, file) = (lab.files(), lab.file());
         lab.boot(move |rt| async move {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            // Blocks that are dirty since before are reason enough for a round, which carries a
+            // Blocks that are dirty since before are reason enough for a pass, which carries a
             // block every 125 ms.
-            let slow = crate::policy::controller::Settings { min: 32 << 10, max: 32 << 10, idle_rate: 32 << 10 };
+            let slow = crate::policy::controller::Settings {
+                min: 32 << 10,
+                max: 32 << 10,
+                idle_rate: 32 << 10,
+            };
             let seal_blocks = if several { 0 } else { u64::MAX };
-            let settings =
-                Settings { dirty_nodes: 4, dirty_target_percent: 1, writeback: slow, seal_blocks, ..settings() };
+            let settings = Settings {
+                dirty_nodes: 4,
+                dirty_target_percent: 1,
+                writeback: slow,
+                seal_blocks,
+                ..settings()
+            };
             let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
             let a = pool.find_volume("a").unwrap().id;
             let before = cache.status().index.checkpoints;
@@ -36,7 +45,10 @@ fn a_long_round_holds_the_nodes_that_its_cuts_know_and_no_others() {
             // Those that were durable at a cut, what had changed by then, and what a checkpoint has
             // just replaced. Of several cuts, what is cheap, and then an eighth of what they carry.
             let allowed = if several { 4_000 / 32 + 2_000 / 8 + 3 * known } else { 3 * known };
-            assert!(most > 0 && most <= allowed, "{most} nodes were held of {known}, in {checkpoints} checkpoints");
+            assert!(
+                most > 0 && most <= allowed,
+                "{most} nodes were held of {known}, in {checkpoints} checkpoints"
+            );
             assert!(if several { cuts > 4 } else { cuts == 1 }, "{cuts} cuts");
             cache.publish_all().await.unwrap();
             cache.close().await.unwrap();
@@ -83,9 +95,10 @@ fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
     });
 }
 
-/// The pool has merged a round, and its commit failed: it publishes the round with the next one, and nothing is carried again.
+/// The pool has merged a pass, and its commit failed: it publishes the pass with the next one, and
+/// nothing is carried again.
 #[test]
-fn a_round_whose_commit_failed_is_not_carried_again() {
+fn a_pass_whose_commit_failed_is_not_carried_again() {
     let lab = Lab::new();
     lab.with(move |cache| async move {
         let a = cache.pool().find_volume("a").unwrap().id;
@@ -96,11 +109,13 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
         {
             let _alone = cache.0.pass_lock.acquire(1).await;
             let cut = cache.choose_cut().await.unwrap();
-            let round = cache.begin_round(&cut).unwrap();
-            cache.carry(&round, &cut).await.unwrap();
-            cache.pool().link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
-            cache.finish(&round, &cut).await.unwrap_err();
-            assert!(round.abort().await.is_none(), "it was published");
+            let pass = cache.begin_pass(&cut).unwrap();
+            cache.carry(&pass, &cut).await.unwrap();
+            cache
+                .pool()
+                .link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+            cache.finish(&pass, &cut).await.unwrap_err();
+            assert!(pass.abort().await.is_none(), "it was published");
             cache.pool().link_journal(Link::None);
             cache.0.wakes.pass.notify();
         }
@@ -115,9 +130,10 @@ fn a_round_whose_commit_failed_is_not_carried_again() {
     assert!(lab.check().is_clean());
 }
 
-/// A device that fails when the pool has all of its last round already is set aside, at once or when a later commit publishes the round.
+/// A device that fails when the pool has all of its last pass already is set aside, at once or when
+/// a later commit publishes the pass.
 #[test]
-fn a_cache_that_fails_while_its_last_round_is_published_goes_aside() {
+fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
     for later in [false, true] {
         let lab = Lab::new();
         let (files, file) = (lab.files(), lab.file());
@@ -131,7 +147,7 @@ fn a_cache_that_fails_while_its_last_round_is_published_goes_aside() {
                 c.fail(&PoolError::new(ErrorKind::Io, "broken"));
                 if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
             });
-            let outcome = cache.round().await;
+            let outcome = cache.next_pass().await;
             assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
             if later {
                 pool.link_journal(Link::None);

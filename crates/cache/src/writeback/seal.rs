@@ -7,24 +7,24 @@
 //! publishes its epoch: that cut and all before it are done at once.
 //!
 //! **When one is taken.** When a pass begins, unless it takes an older one; and while a pass runs,
-//! whenever enough is dirty in the open epoch ([`crate::policy::seal::should_seal`]). So what comes in during a long
-//! pass is not one large next cut, but several that can be published one by one, and room comes
-//! free in small lumps.
+//! whenever enough is dirty in the open epoch ([`crate::policy::seal::should_seal`]). So what comes
+//! in during a long pass is not one large next cut, but several that can be published one by one,
+//! and room comes free in small lumps.
 //!
 //! **What one costs.** Nodes of the index that are replaced while it is the newest stay where they
 //! are until it is published, all of the index at most. Where changes are all over the index, many
 //! small cuts would fill the cache with old nodes. So they are small only as long as few nodes are
 //! held.
 //!
-//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: nodes of the pool's trees, a
-//! commit, and blocks that were overwritten from one cut to the next are carried for each. So the
-//! newest is taken, with all that is dirty, as long as nothing presses; and the oldest while much
-//! of the cache is dirty, because it is published soonest.
+//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: nodes of the
+//! pool's trees, a commit, and blocks that were overwritten from one cut to the next are carried
+//! for each. So the newest is taken, with all that is dirty, as long as nothing presses; and the
+//! oldest while much of the cache is dirty, because it is published soonest.
 //!
 //! **Staged blocks.** A cut waits for the writes past the cache that are under way
 //! ([`crate::io::past`]), which may take as long as the pool likes. A pass does not wait for that:
 //! [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other time, so
-//! there is no new one while somebody holds the round's lock without a pass.
+//! there is no new one while somebody holds the pass's lock without a pass.
 
 use format::cache::journal::Record;
 use pool::Result;
@@ -80,17 +80,24 @@ impl Cache {
 
     /// So much is dirty in the open epoch that it should be sealed now.
     pub(crate) fn wants_seal(&self) -> bool {
-        let round = self.0.passes.borrow();
-        let cuts = &round.cuts;
+        let passes = self.0.passes.borrow();
+        let cuts = &passes.cuts;
         if !cuts.may_seal() {
             return false;
         }
         let layout = &self.0.layout;
-        let least = seal_at(layout.data_blocks(), layout.bucket_blocks, self.0.settings.seal_blocks);
+        let least =
+            seal_at(layout.data_blocks(), layout.bucket_blocks, self.0.settings.seal_blocks);
         let standing = {
             let st = self.state();
-            let open = st.buckets.dirty_blocks().0 + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK;
-            Standing { open, cuts: cuts.count(), held: st.limbo.held(), data_blocks: layout.data_blocks() }
+            let open =
+                st.buckets.dirty_blocks().0 + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK;
+            Standing {
+                open,
+                cuts: cuts.count(),
+                held: st.limbo.held(),
+                data_blocks: layout.data_blocks(),
+            }
         };
         should_seal(standing, least) && !self.has_failed() && !self.wants_node_room()
     }
@@ -113,11 +120,11 @@ impl Cache {
     /// The cut that the next pass carries, taken now if need be.
     pub(crate) async fn choose_cut(&self) -> Result<Cut> {
         let next = {
-            let round = self.0.passes.borrow();
+            let passes = self.0.passes.borrow();
             let (open, sealed) = self.state().buckets.dirty_blocks();
-            let all = round.urgent > 0;
+            let all = passes.urgent > 0;
             let blocks = self.0.layout.data_blocks();
-            next(round.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
+            next(passes.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
         };
         let may_take = self.0.passes.borrow().cuts.may_take();
         if next == Next::Newest && may_take {
@@ -145,18 +152,18 @@ impl Cache {
         (open + sealed - cut, cut)
     }
 
-    /// As [`Cache::between_rounds`]; and there is no cut while the permit is held. The size of a
+    /// As [`Cache::between_passes`]; and there is no cut while the permit is held. The size of a
     /// volume that writes back changes with this permit only. Else a cut could have blocks from
     /// behind a new end, and a pass would carry them to the volume after it has grown again. The
     /// passes that this takes are not paced; an error of one is returned. If the cache has failed,
     /// cuts may be left: none of them is carried any more, but for one that the pool has already.
     pub async fn between_cuts(&self) -> Result<Permit> {
-        let alone = self.between_rounds().await;
+        let alone = self.between_passes().await;
         let _urgent = self.urgent();
         let _none = KeptAway::new(self);
         let mut outcome = Ok(());
         while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts.count() > 0 {
-            outcome = Box::pin(self.run_round()).await;
+            outcome = Box::pin(self.run_pass()).await;
         }
         outcome.map(|()| alone)
     }

@@ -5,8 +5,8 @@ use pool::Pool;
 
 use super::*;
 use crate::Settings;
-use crate::check::tests::{Lab, fill, settings};
 use crate::policy::seal::MAX_SEALED;
+use crate::testkit::{Lab, fill, settings};
 
 #[test]
 fn the_open_epoch_is_sealed_when_a_share_of_the_cache_is_dirty_in_it() {
@@ -26,7 +26,9 @@ fn cuts_are_few_where_each_holds_much_of_the_index() {
     assert!(should_seal(Standing { cuts: MAX_SEALED - 1, ..standing }, 100));
     assert!(!should_seal(Standing { cuts: MAX_SEALED, ..standing }, 100));
     // A thirty-second of the cache is old nodes, or more.
-    for (held, expected) in [((100, 100), true), ((101, 100), false), ((101, 13), false), ((900, 12), true)] {
+    for (held, expected) in
+        [((100, 100), true), ((101, 100), false), ((101, 13), false), ((900, 12), true)]
+    {
         assert_eq!(should_seal(Standing { held, ..standing }, 100), expected, "{held:?}");
     }
 }
@@ -72,8 +74,8 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
         let lab = Lab::new();
         lab.with(move |cache| async move {
             cache.publish_all().await.unwrap();
-            let (before, rounds) = (cache.0.pool.published(), cache.0.passes.borrow().count);
-            let alone = cache.between_rounds().await;
+            let (before, passes) = (cache.0.pool.published(), cache.0.passes.borrow().count);
+            let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
             fill(&cache, a, 150, 100, 40).await;
@@ -84,24 +86,29 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             if at_once {
                 // The lock is held, so that no cut is taken for it.
                 cache.0.passes.borrow_mut().cuts.keep_away();
-                cache.run_round().await.unwrap();
+                cache.run_pass().await.unwrap();
                 cache.0.passes.borrow_mut().cuts.let_back();
             } else {
-                for (i, bytes) in [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate() {
+                for (i, bytes) in
+                    [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate()
+                {
                     cache.0.passes.borrow_mut().cuts.carry(Next::Oldest).unwrap();
-                    cache.run_round().await.unwrap();
+                    cache.run_pass().await.unwrap();
                     assert_eq!(cache.0.pool.published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
                     // What is behind it is of earlier writes.
                     assert_eq!(found[..2 + i], bytes[..2 + i], "after {} of 3", i + 1);
                     let left = 100 * (2 - i as u64);
                     assert_eq!(cache.state().buckets.dirty_blocks(), (100, left));
-                    assert_eq!(cache.pool().status().pool.promised_bytes, (100 + left) * BLOCK as u64);
+                    assert_eq!(
+                        cache.pool().status().pool.promised_bytes,
+                        (100 + left) * BLOCK as u64
+                    );
                 }
             }
             assert_eq!(first_bytes(cache.pool(), &seen[..4]).await, [10, 20, 30, 80]);
             assert_eq!(cache.0.pool.published().0, before.0 + 3);
-            assert_eq!(cache.0.passes.borrow().count - rounds, if at_once { 1 } else { 3 });
+            assert_eq!(cache.0.passes.borrow().count - passes, if at_once { 1 } else { 3 });
             assert_eq!(cache.state().buckets.dirty_blocks(), (100, 0));
             assert_eq!(cache.pool().status().pool.promised_bytes, 100 * BLOCK as u64);
             drop(alone);
@@ -123,7 +130,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         let lab = Lab::new();
         lab.cut(move |cache| async move {
             cache.publish_all().await.unwrap();
-            let alone = cache.between_rounds().await;
+            let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
             fill(&cache, a, 1_000, 10, 77).await;
@@ -131,7 +138,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.checkpoint_now().await.unwrap();
             for _ in 0..published {
                 cache.0.passes.borrow_mut().cuts.carry(Next::Oldest).unwrap();
-                cache.run_round().await.unwrap();
+                cache.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.
             fill(&cache, a, 0, 20, 99).await;
@@ -161,7 +168,10 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             assert_eq!(cache.state().buckets.unpublished_blocks(), (0, 0));
             assert_eq!(cache.state().buckets.counted_above(), cache.0.pool.published());
             assert_eq!(cache.pool().status().pool.promised_bytes, 0);
-            assert_eq!(first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await, [99, 30, 20, 30, 129, 77]);
+            assert_eq!(
+                first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await,
+                [99, 30, 20, 30, 129, 77]
+            );
         });
         assert!(lab.check().is_clean());
     }
@@ -171,20 +181,30 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
 fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
     let lab = Lab::new();
     // 125 blocks a second.
-    let slow = crate::policy::controller::Settings { min: 500 << 10, max: 500 << 10, idle_rate: 500 << 10 };
+    let slow = crate::policy::controller::Settings {
+        min: 500 << 10,
+        max: 500 << 10,
+        idle_rate: 500 << 10,
+    };
     for pressure_percent in [0, 100] {
         let (writeback, dirty_target_percent) = (slow.clone(), 100);
-        let settings = Settings { writeback, dirty_target_percent, seal_blocks: 50, pressure_percent, ..settings() };
+        let settings = Settings {
+            writeback,
+            dirty_target_percent,
+            seal_blocks: 50,
+            pressure_percent,
+            ..settings()
+        };
         lab.within_an_hour(settings, move |cache, a| async move {
             cache.publish_all().await.unwrap();
             fill(&cache, a, 0, 1_000, 1).await;
             let c = cache.clone();
-            let round = cache.0.rt.spawn(async move {
-                let _alone = c.between_rounds().await;
-                c.run_round().await
+            let pass = cache.0.rt.spawn(async move {
+                let _alone = c.between_passes().await;
+                c.run_pass().await
             });
             cache.0.rt.sleep(base::Duration::from_millis(10)).await;
-            let before = cache.status().writeback.round;
+            let before = cache.status().writeback.passes;
             let mut most = 0;
             for i in 0..400 {
                 fill(&cache, a, 2_000 + i, 1, 2).await;
@@ -192,11 +212,11 @@ fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
                 most = most.max(cache.status().writeback.sealed_cuts);
             }
             assert!((7..=9).contains(&most), "{most} cuts");
-            round.await.unwrap().unwrap();
+            pass.await.unwrap().unwrap();
             let cuts = cache.status().writeback.sealed_cuts;
             cache.0.rt.sleep(base::Duration::from_secs(60)).await;
-            let rounds = cache.status().writeback.round - before - 1;
-            assert_eq!(rounds, if pressure_percent == 0 { cuts } else { 1 });
+            let passes = cache.status().writeback.passes - before - 1;
+            assert_eq!(passes, if pressure_percent == 0 { cuts } else { 1 });
             assert_eq!(cache.status().writeback.sealed_cuts, 0);
         });
     }
@@ -208,7 +228,7 @@ fn there_are_no_cuts_between_cuts() {
     let lab = Lab::new();
     lab.with(|cache| async move {
         cache.publish_all().await.unwrap();
-        let alone = cache.between_rounds().await;
+        let alone = cache.between_passes().await;
         take_cuts(&cache, 4).await;
         drop(alone);
         let c = cache.clone();

@@ -30,7 +30,8 @@ pub struct CacheCommand {
 enum Action {
     /// Put a cache in front of the pool, while it serves
     Attach {
-        /// A file or block device; what a device holds is lost. A file that does not exist is made, with the size that --size says
+        /// A file or block device; what a device holds is lost. A file that does not exist is made,
+        /// with the size that --size says
         path: PathBuf,
         /// Size of a file that does not exist yet; it is sparse
         #[arg(long, value_parser = positive_size)]
@@ -53,8 +54,9 @@ enum Action {
     },
     /// Say what the cache does for a volume; kept until it is said anew
     ///
-    /// writeback: a write is done, and survives a crash after a FLUSH, when the cache has it. writethrough: when the pool has it; it is kept in the cache
-    /// for reads. writearound: the same, and not kept. none: reads do not use the cache either.
+    /// writeback: a write is done, and survives a crash after a FLUSH, when the cache has it.
+    /// writethrough: when the pool has it; it is kept in the cache for reads. writearound: the
+    /// same, and not kept. none: reads do not use the cache either.
     Mode {
         /// The volume
         volume: String,
@@ -74,22 +76,33 @@ impl CacheCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
             Action::Attach { path, size, client } => {
-                let path = std::path::absolute(&path).map_err(|e| CommandError::failed(path.display(), e))?;
-                ask(&client.socket, &Request::CacheAttach { path: path.clone(), size_bytes: size })?;
+                let path = std::path::absolute(&path)
+                    .map_err(|e| CommandError::failed(path.display(), e))?;
+                ask(
+                    &client.socket,
+                    &Request::CacheAttach { path: path.clone(), size_bytes: size },
+                )?;
                 print(&format!(
-                    "attached; from now on the server must be started with --cache {} (forebay up knows its own)\n",
+                    "attached; from now on the server must be started with --cache {} (forebay up \
+                     knows its own)\n",
                     path.display()
                 ))
             }
             Action::Detach { client } => {
                 let path = cache_of(&client)?["path"].as_str().unwrap_or_default().to_owned();
                 ask_with_progress(&client, Request::CacheDetach {})?;
-                print(&format!("detached; everything is in the pool, and {path} is of no use any more\n"))
+                print(&format!(
+                    "detached; everything is in the pool, and {path} is of no use any more\n"
+                ))
             }
             Action::Status { json, client } => {
                 let status = ask(&client.socket, &Request::Status {})?;
                 check_there(&status["cache"])?;
-                if json { print_json(&status["cache"]) } else { print(&cache_status::text(&status)) }
+                if json {
+                    print_json(&status["cache"])
+                } else {
+                    print(&cache_status::text(&status))
+                }
             }
             Action::Mode { volume, mode, client } => {
                 // What the cache has alone is written back first.
@@ -108,7 +121,9 @@ fn check_there(cache: &Value) -> Result<()> {
     if cache.is_object() {
         return Ok(());
     }
-    Err(CommandError::Failed("the pool has no cache; attach one: forebay cache attach PATH --size SIZE".into()))
+    Err(CommandError::Failed(
+        "the pool has no cache; attach one: forebay cache attach PATH --size SIZE".into(),
+    ))
 }
 
 fn cache_of(client: &ClientOptions) -> Result<Value> {
@@ -122,7 +137,7 @@ fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
     let (sender, answer) = channel();
     let socket = client.socket.clone();
     let asking = std::thread::Builder::new().name("ask".into()).spawn(move || {
-        // Nobody listens any more only if this process is ending.
+        // There is no listener any more only if this process is ending.
         let _ = sender.send(ask(&socket, &request));
     });
     asking.map_err(|e| CommandError::failed("starting a thread", e))?;
@@ -131,7 +146,9 @@ fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
     let outcome = loop {
         match answer.recv_timeout(look) {
             Ok(outcome) => break outcome.map(|_| ()),
-            Err(RecvTimeoutError::Disconnected) => break Err(CommandError::Failed("no answer".into())),
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(CommandError::Failed("no answer".into()));
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Where the status cannot be had, the answer will say why.

@@ -97,7 +97,8 @@ fn reads(c: &Value) -> String {
 }
 
 fn buckets(b: &Value) -> String {
-    let kinds = ["free", "clean", "dirty", "metadata"].map(|kind| format!("{} {kind}", number(&b[kind])));
+    let kinds =
+        ["free", "clean", "dirty", "metadata"].map(|kind| format!("{} {kind}", number(&b[kind])));
     let mut text = kinds.join(", ");
     match number(&b["retired"]) {
         0 => {}
@@ -128,14 +129,17 @@ fn journal(j: &Value) -> String {
 
 fn writeback(w: &Value) -> String {
     let mut text = format!(
-        "{}/s ({}/s to {}/s), {} rounds; the pool's image is {} behind",
+        "{}/s ({}/s to {}/s), {} passes; the pool's image is {} behind",
         bytes(&w["rate"]),
         bytes(&w["min"]),
         bytes(&w["max"]),
-        number(&w["round"]),
+        number(&w["passes"]),
         human_us(w["lag_seconds"].as_f64().unwrap_or(0.0) * 1e6),
     );
-    let (lag, most) = (w["lag_seconds"].as_f64().unwrap_or(0.0), w["max_lag_seconds"].as_f64().unwrap_or(f64::MAX));
+    let (lag, most) = (
+        w["lag_seconds"].as_f64().unwrap_or(0.0),
+        w["max_lag_seconds"].as_f64().unwrap_or(f64::MAX),
+    );
     if lag > most {
         text += &format!(", OLDER THAN max_lag ({})", human_us(most * 1e6));
     }
@@ -164,17 +168,24 @@ fn gc(g: &Value) -> String {
     )
 }
 
-/// Dirty blocks that nobody has any more.
+/// Dirty blocks of which no copy is left.
 fn bad(c: &Value, volumes: &Value) -> Option<String> {
     let list = c["bad_blocks"].as_array().filter(|list| !list.is_empty())?;
     let name = |id: &Value| {
-        let found = volumes.as_array().into_iter().flatten().find(|v| !v["id"].is_null() && v["id"] == *id);
+        let found =
+            volumes.as_array().into_iter().flatten().find(|v| !v["id"].is_null() && v["id"] == *id);
         found.map_or_else(|| format!("volume {id}"), |v| word(&v["name"]).to_owned())
     };
-    let named: Vec<String> = list.iter().take(LISTED).map(|b| format!("block {} of {}", b[1], name(&b[0]))).collect();
-    let more = if list.len() > LISTED { format!(" and {} more", list.len() - LISTED) } else { String::new() };
+    let named: Vec<String> =
+        list.iter().take(LISTED).map(|b| format!("block {} of {}", b[1], name(&b[0]))).collect();
+    let more = if list.len() > LISTED {
+        format!(" and {} more", list.len() - LISTED)
+    } else {
+        String::new()
+    };
     Some(format!(
-        "{}{more}: damaged before they came to the pool; reading them is an error until they are written again",
+        "{}{more}: damaged before they came to the pool; reading them is an error until they are \
+         written again",
         named.join(", ")
     ))
 }
@@ -190,11 +201,15 @@ mod tests {
                 { "name": "a", "cache_mode": "writeback" }, { "name": "b", "cache_mode": "none" },
                 { "name": "c", "cache_mode": "writeback" }],
             "cache": {
-                "path": "/c.img", "state": "failed", "size_bytes": 2u64 << 30, "dirty_bytes": 3u64 << 20, "clean_bytes": 0,
+                "path": "/c.img", "state": "failed", "size_bytes": 2u64 << 30,
+                "dirty_bytes": 3u64 << 20, "clean_bytes": 0,
                 "hits": 3, "misses": 1, "hit_ratio": 0.75, "refetched": 2, "bad_blocks": [[1, 77]],
-                "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096, "size": 1 << 20, "records_per_commit": 2.25 },
-                "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0, "max_duration_ms": 30.0, "slice_us": { "max": 210.0 } },
-                "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30, "lag_seconds": 1.5, "max_lag_seconds": 1.0,
+                "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096,
+                    "size": 1 << 20, "records_per_commit": 2.25 },
+                "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0,
+                    "max_duration_ms": 30.0, "slice_us": { "max": 210.0 } },
+                "writeback": { "rate": 4 << 20, "min": 1 << 20, "max": 1 << 30,
+                "lag_seconds": 1.5, "max_lag_seconds": 1.0,
                     "writers_waiting": 7, "error": "no space" },
             },
         });
@@ -207,10 +222,12 @@ mod tests {
             "2 BAD HERE",
             "5 free, 0 clean, 0 dirty, 0 metadata, 1 RETIRED",
             "4 KiB of 1 MiB used; 0 group commits of 2.2 records",
-            "4 MiB/s (1 MiB/s to 1 GiB/s), 0 rounds; the pool's image is 1.5 s behind, OLDER THAN max_lag (1.0 s)",
+            "4 MiB/s (1 MiB/s to 1 GiB/s), 0 passes; the pool's image is 1.5 s behind, OLDER THAN \
+             max_lag (1.0 s)",
             "7 writes wait for room",
             "THE LAST ONE FAILED: no space",
-            "3 passes, the last 2.5 s ago; 20.0 ms on average, 30.0 ms at most; its longest slice took 210 us",
+            "3 passes, the last 2.5 s ago; 20.0 ms on average, 30.0 ms at most; its longest slice \
+             took 210 us",
             "block 77 of volume 1: damaged",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

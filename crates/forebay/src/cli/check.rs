@@ -20,8 +20,8 @@ const NOT_CLEAN: u8 = 1;
 
 /// Check a pool that is not being served, and its cache: every structure, every reference
 ///
-/// Reads only, and repairs nothing: what is damaged in one copy is healed when a server reads it. The exit status is 0 only if nothing is
-/// wrong.
+/// Reads only, and repairs nothing: what is damaged in one copy is healed when a server reads it.
+/// The exit status is 0 only if nothing is wrong.
 #[derive(Args, Debug)]
 pub struct Check {
     /// A directory of `forebay up`
@@ -52,7 +52,8 @@ impl Check {
             meter.clear();
             outcome
         });
-        let checked = checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
+        let checked =
+            checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
         if self.json {
             print_json(&checked)?
         } else {
@@ -82,11 +83,17 @@ impl Checked {
         let pool = pool::check::check(rt, files, options, &mut show).await?;
         let mut show = |p: cache::check::Progress| meter.show(&progress(p.phase, p.done, p.total));
         let mut cache_report = match cache {
-            Some(file) => Some(cache::check::check(rt, &file, &pool.image, options, &mut show).await),
+            Some(file) => {
+                Some(cache::check::check(rt, &file, &pool.image, options, &mut show).await)
+            }
             None => None,
         };
         // A file of the usual name that is somebody else's cache is not what was asked about.
-        if !is_named && cache_report.as_ref().is_some_and(|r| r.standing == Standing::Foreign && r.uuid.is_some()) {
+        if !is_named
+            && cache_report
+                .as_ref()
+                .is_some_and(|r| r.standing == Standing::Foreign && r.uuid.is_some())
+        {
             cache_report = None;
         }
         Ok(Checked { pool, cache_report })
@@ -115,14 +122,18 @@ fn text(checked: &Checked) -> String {
             copies += r.damaged_copies;
         }
         (None, Some(uuid)) => {
-            out +=
-                &format!("the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with --cache\n");
+            out += &format!(
+                "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
+                 --cache\n"
+            );
         }
         (None, None) => {}
     }
     out += &match (errors, copies) {
         (0, 0) => "clean\n".to_owned(),
-        (0, n) => format!("NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"),
+        (0, n) => format!(
+            "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"
+        ),
         (n, m) => format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n"),
     };
     out
@@ -162,20 +173,23 @@ fn of_pool(r: &Report) -> String {
         if r.data { ", all copies counted" } else { "" },
     );
     if r.degraded {
-        let away: Vec<String> =
-            r.devices
-                .iter()
-                .enumerate()
-                .filter(|(_, d)| d.state != "online")
-                .map(|(i, d)| {
-                    if d.path.is_empty() {
-                        format!("device {i} {}", d.state)
-                    } else {
-                        format!("{} {}", d.path, d.state)
-                    }
-                })
-                .collect();
-        out += &format!("degraded ({}): only what the other devices hold was checked\n", away.join(", "));
+        let away: Vec<String> = r
+            .devices
+            .iter()
+            .enumerate()
+            .filter(|(_, d)| d.state != "online")
+            .map(|(i, d)| {
+                if d.path.is_empty() {
+                    format!("device {i} {}", d.state)
+                } else {
+                    format!("{} {}", d.path, d.state)
+                }
+            })
+            .collect();
+        out += &format!(
+            "degraded ({}): only what the other devices hold was checked\n",
+            away.join(", ")
+        );
     }
     out
 }

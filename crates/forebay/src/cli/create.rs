@@ -20,13 +20,21 @@ use crate::world::{IoChoice, OpenError, World, check_distinct};
 
 /// Make a pool on files or block devices
 ///
-/// What is on the devices is lost. A device that holds a pool, a file system, a partition table or the like is refused, unless
-/// --force is given. Serve the new pool with `forebay serve --device ...`, then make volumes with `forebay volume create`.
+/// What is on the devices is lost. A device that holds a pool, a file system, a partition table or
+/// the like is refused, unless --force is given. Serve the new pool with `forebay serve --device
+/// ...`, then make volumes with `forebay volume create`.
 #[derive(Args, Debug)]
 pub struct Create {
-    /// A file or block device (repeatable). A file that does not exist is made, with the size that --size says. With emulate it is as
-    /// slow as a rotating disk, or as an SSD on SATA, while the pool is made. A comma of the path itself is written twice
-    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1.., required = true)]
+    /// A file or block device (repeatable). A file that does not exist is made, with the size that
+    /// --size says. With emulate it is as slow as a rotating disk, or as an SSD on SATA, while the
+    /// pool is made. A comma of the path itself is written twice
+    #[arg(
+        long = "device",
+        value_name = "PATH[,emulate=hdd|ssd]",
+        value_parser = DeviceChoice::parser(),
+        num_args = 1..,
+        required = true
+    )]
     devices: Vec<DeviceChoice>,
     /// Copies of every block, each on another device [default: 2, or 1 on a single device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
@@ -95,10 +103,14 @@ impl Create {
             fits.map_err(|e| CommandError::failed(&f.path, e))?;
         }
         for (f, found) in all.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
-            let wiped = OpenOptions::new().write(true).open(&f.path).and_then(|file| signatures::wipe(&file, found));
+            let wiped = OpenOptions::new()
+                .write(true)
+                .open(&f.path)
+                .and_then(|file| signatures::wipe(&file, found));
             wiped.map_err(|e| CommandError::failed(&f.path, e))?;
         }
-        let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
+        let ids: Vec<[u8; 16]> =
+            (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
         let uuid = uuid::Uuid::from_bytes(ids[0]).to_string();
         let (rt, on, on_cache) = (world.rt.clone(), files.clone(), cache.clone());
         let created = world.rt.block_on(async move {
@@ -149,18 +161,32 @@ impl Create {
             held.iter().for_each(|text| tracing::warn!("{text}: overwritten, as --force says"));
             return Ok(());
         }
-        Err(CommandError::Failed(format!("{}; nothing was changed (--force overwrites it)", held.join("; "))))
+        Err(CommandError::Failed(format!(
+            "{}; nothing was changed (--force overwrites it)",
+            held.join("; ")
+        )))
     }
 
-    fn report(&self, files: &[DeviceFile], cache: Option<&DeviceFile>, copies: u8, uuid: &str) -> Result<()> {
+    fn report(
+        &self,
+        files: &[DeviceFile],
+        cache: Option<&DeviceFile>,
+        copies: u8,
+        uuid: &str,
+    ) -> Result<()> {
         if self.json {
-            let devices: Vec<_> = files.iter().map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes })).collect();
+            let devices: Vec<_> = files
+                .iter()
+                .map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes }))
+                .collect();
             let cache = cache.map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes }));
-            return print_json(
-                &json!({ "name": self.name, "uuid": uuid, "copies": copies, "devices": devices, "cache": cache }),
-            );
+            return print_json(&json!({
+                "name": self.name, "uuid": uuid, "copies": copies,
+                "devices": devices, "cache": cache,
+            }));
         }
-        let mut text = format!("made the pool {:?} ({uuid}), copies of every block: {copies}\n", self.name);
+        let mut text =
+            format!("made the pool {:?} ({uuid}), copies of every block: {copies}\n", self.name);
         let mut serve = String::from("serve it: forebay serve");
         for (f, device) in files.iter().zip(&self.devices) {
             text += &format!("  {}  {}\n", f.path, human_bytes(f.size_bytes));
@@ -176,7 +202,8 @@ impl Create {
 
 /// Opens the new pool and puts a cache in front of it.
 async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> pool::Result<()> {
-    let settings = pool::Settings { unix_time_at_zero: unix_time_at_zero(rt), ..Default::default() };
+    let settings =
+        pool::Settings { unix_time_at_zero: unix_time_at_zero(rt), ..Default::default() };
     let (pool, _) = Pool::open(rt, devices, settings).await?;
     let file = cache::CacheFile { path: on.path, file: on.file, size_bytes: on.size_bytes };
     let uuid = uuid::Uuid::new_v4().into_bytes();

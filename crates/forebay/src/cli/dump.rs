@@ -10,16 +10,19 @@ use serde::Serialize;
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::error::{CommandError, Result};
 
-/// Show the structures of a pool that is not being served, or of its cache, as JSON, one object a line
+/// Show the structures of a pool that is not being served, or of its cache, as JSON, one object a
+/// line
 ///
-/// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its tree), extents VOLUME,
-/// checksums GROUP, node ADDRESS (all copies of that block); or of the cache: cache superblock, cache buckets, cache index
-/// (as of the last checkpoint), cache journal (what came since). docs/format.md explains the fields.
+/// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its
+/// tree), extents VOLUME, checksums GROUP, node ADDRESS (all copies of that block); or of the
+/// cache: cache superblock, cache buckets, cache index (as of the last checkpoint), cache journal
+/// (what came since). docs/format.md explains the fields.
 #[derive(Args, Debug)]
 pub struct Dump {
     /// The structure
     what: String,
-    /// Which one: a block group's number, a volume's name or number, a block's address in the pool; or what of the cache
+    /// Which one: a block group's number, a volume's name or number, a block's address in the pool;
+    /// or what of the cache
     argument: Option<String>,
     /// A directory of `forebay up`
     #[arg(long, default_value = DEFAULT_HOME, conflicts_with = "devices")]
@@ -33,8 +36,12 @@ impl Dump {
         if self.what == "cache" {
             return self.of_cache();
         }
-        let usage =
-            |e| CommandError::Usage(format!("{e} | cache {}", cache::dump::What::USAGE.replace(" | ", " | cache ")));
+        let usage = |e| {
+            CommandError::Usage(format!(
+                "{e} | cache {}",
+                cache::dump::What::USAGE.replace(" | ", " | cache ")
+            ))
+        };
         let what = What::parse(&self.what, self.argument.as_deref()).map_err(usage)?;
         log_warnings();
         let (world, files) = self.offline.open(&self.dir)?;
@@ -50,7 +57,12 @@ impl Dump {
 
     fn of_cache(self) -> Result<()> {
         let word = self.argument.unwrap_or_default();
-        let usage = || CommandError::Usage(format!("{word:?} is nothing of a cache: {}", cache::dump::What::USAGE));
+        let usage = || {
+            CommandError::Usage(format!(
+                "{word:?} is nothing of a cache: {}",
+                cache::dump::What::USAGE
+            ))
+        };
         let what = cache::dump::What::parse(&word).ok_or_else(usage)?;
         log_warnings();
         let (world, file) = self.offline.open_only_cache(&self.dir)?;

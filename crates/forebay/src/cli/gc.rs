@@ -8,7 +8,8 @@ use crate::control::client::ask;
 use crate::error::Result;
 use crate::output::{print, print_json};
 
-/// Collect the cache's garbage now: dead keys, thin nodes, sparse buckets; it runs by itself when it is due
+/// Collect the cache's garbage now: dead keys, thin nodes, sparse buckets; it runs by itself when
+/// it is due
 #[derive(Args, Debug)]
 pub struct Gc {
     /// Print what it did, with all passes before, as JSON
@@ -26,7 +27,8 @@ impl Gc {
         }
         let n = |field: &str| gc[field].as_u64().unwrap_or(0);
         print(&format!(
-            "collected: since the server was started {} passes dropped {} dead keys, merged {} nodes, moved {} blocks and {} nodes; counters that were wrong: {}\n",
+            "collected: since the server was started {} passes dropped {} dead keys, merged {} \
+             nodes, moved {} blocks and {} nodes; counters that were wrong: {}\n",
             n("passes"),
             n("dropped_keys"),
             n("merged_nodes"),

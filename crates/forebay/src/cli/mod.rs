@@ -16,7 +16,8 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Result;
 
-/// Block storage in one unprivileged process: thin, checksummed, mirrored volumes for any NBD client.
+/// Block storage in one unprivileged process: thin, checksummed, mirrored volumes for any NBD
+/// client.
 ///
 /// Begin with `forebay up`: it makes a pool in ./forebay-data and serves a volume from it.
 #[derive(Parser, Debug)]
@@ -72,7 +73,12 @@ mod tests {
         fn look(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{} has no help", command.get_name());
             for arg in command.get_arguments() {
-                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+                assert!(
+                    arg.get_help().is_some(),
+                    "{} {} has no help",
+                    command.get_name(),
+                    arg.get_id()
+                );
             }
             command.get_subcommands().for_each(look);
         }
@@ -122,8 +128,10 @@ mod tests {
     fn what_is_documented_is_accepted() {
         for line in [
             "forebay up",
-            "forebay up data --size 1G --volume-size 64M --io posix --nbd-listen 127.0.0.1:0 --log json",
-            "forebay up --nbd-socket n --socket c --commit-interval 1s --max-connections 3 --log-level debug",
+            "forebay up data --size 1G --volume-size 64M --io posix --nbd-listen 127.0.0.1:0 \
+             --log json",
+            "forebay up --nbd-socket n --socket c --commit-interval 1s --max-connections 3 \
+             --log-level debug",
             "forebay create --device a --device b --copies 2 --name p --size 1G --force",
             "forebay create --device a b c",
             "forebay serve --device a --device b",
@@ -132,7 +140,8 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
-            "forebay up --cache c --cache-size 0 --cache-policy lru --max-lag 5s --index-memory 32M --forget-cache",
+            "forebay up --cache c --cache-size 0 --cache-policy lru --max-lag 5s --index-memory \
+             32M --forget-cache",
             "forebay serve --device a --cache c --cache-size 4G",
             "forebay create --device a --cache c --cache-size 4G",
             "forebay cache attach c --size 4G --socket s",

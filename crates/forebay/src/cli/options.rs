@@ -32,7 +32,9 @@ pub fn positive_size(text: &str) -> std::result::Result<u64, String> {
 /// A size of a volume.
 pub fn volume_size(text: &str) -> std::result::Result<u64, String> {
     match positive_size(text)? {
-        n if n % 512 != 0 => Err("a volume's size is a multiple of its sectors of 512 bytes".into()),
+        n if n % 512 != 0 => {
+            Err("a volume's size is a multiple of its sectors of 512 bytes".into())
+        }
         n if n > format::MAX_VOLUME_BYTES => Err("a volume has at most 1P".into()),
         n => Ok(n),
     }
@@ -45,7 +47,8 @@ pub struct ServerOptions {
     /// Unix socket for NBD clients
     #[arg(long, value_name = "PATH")]
     nbd_socket: Option<PathBuf>,
-    /// Listen for NBD clients on TCP too (repeatable); NBD has no passwords, so beware who can connect
+    /// Listen for NBD clients on TCP too (repeatable); NBD has no passwords, so beware who can
+    /// connect
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = resolve)]
     nbd_listen: Vec<SocketAddr>,
     /// Unix socket for commands such as `forebay status`
@@ -82,23 +85,26 @@ impl ServerOptions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheOptions {
-    /// File or block device of the write-back cache in front of the pool [default of forebay up: DIR/cache.img]
+    /// File or block device of the write-back cache in front of the pool [default of forebay up:
+    /// DIR/cache.img]
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
-    /// If the pool has no cache, make one of this size; the file is sparse. 0: write back what an attached one holds, detach it, and go on
-    /// without [default of forebay up: 2G]
+    /// If the pool has no cache, make one of this size; the file is sparse. 0: write back what an
+    /// attached one holds, detach it, and go on without [default of forebay up: 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<u64>,
     /// Which bucket is evicted: lru, fifo, random or s3fifo [default: s3fifo]
     #[arg(long, value_name = "POLICY")]
     cache_policy: Option<cache::Policy>,
-    /// How much older than the volumes the pool's image should be at most: what losing the cache costs [default: 30s]
+    /// How much older than the volumes the pool's image should be at most: what losing the cache
+    /// costs [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_lag: Option<Duration>,
     /// Memory for the cache's index; the rest is read from the cache when needed [default: 48M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     index_memory: Option<u64>,
-    /// The cache is lost: go on with the pool's image, which is older, and report how old. What was written since is lost
+    /// The cache is lost: go on with the pool's image, which is older, and report how old. What was
+    /// written since is lost
     #[arg(long)]
     forget_cache: bool,
 }
@@ -124,7 +130,8 @@ pub struct LogOptions {
     /// What a line of the log (on standard error) looks like [default: human]
     #[arg(long, value_enum, value_name = "FORMAT")]
     log: Option<LogFormat>,
-    /// Which events are logged: error, warn, info, debug or trace, or by part as in warn,nbd=debug [default: info]
+    /// Which events are logged: error, warn, info, debug or trace, or by part as in warn,nbd=debug
+    /// [default: info]
     #[arg(long, value_name = "LEVEL", env = logs::LEVEL_VARIABLE, value_parser = logs::parse_level)]
     log_level: Option<String>,
 }
@@ -156,9 +163,15 @@ pub struct ClientOptions {
 #[derive(Args, Debug)]
 pub struct OfflineOptions {
     /// A file or block device of the pool, instead of a directory (repeatable)
-    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1..)]
+    #[arg(
+        long = "device",
+        value_name = "PATH[,emulate=hdd|ssd]",
+        value_parser = DeviceChoice::parser(),
+        num_args = 1..
+    )]
     devices: Vec<DeviceChoice>,
-    /// File or block device of the pool's cache [default with a directory: DIR/cache.img, if it is there]
+    /// File or block device of the pool's cache [default with a directory: DIR/cache.img, if it is
+    /// there]
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
     /// What I/O goes through
@@ -196,8 +209,12 @@ impl OfflineOptions {
     pub fn open_only_cache(&self, dir: &Path) -> Result<(World, CacheFile)> {
         let world = World::new(self.io, &[])?;
         let file = self.open_cache(&world, dir)?;
-        let missing =
-            || CommandError::Failed(format!("there is no {}: name the cache with --cache", Home::cache(dir).display()));
+        let missing = || {
+            CommandError::Failed(format!(
+                "there is no {}: name the cache with --cache",
+                Home::cache(dir).display()
+            ))
+        };
         Ok((world, file.ok_or_else(missing)?))
     }
 }

@@ -13,14 +13,23 @@ use crate::world::World;
 
 /// Serve the volumes of a pool on the devices that are named
 ///
-/// Devices can be named in any order. Where one is missing the pool is served without it as long as every block has a copy elsewhere.
-/// A pool that has a cache is not served without it: name it with --cache.
-/// Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is said.
+/// Devices can be named in any order. Where one is missing the pool is served without it as long as
+/// every block has a copy elsewhere. A pool that has a cache is not served without it: name it with
+/// --cache. Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is
+/// said.
 #[derive(Args, Debug)]
 pub struct Serve {
-    /// A file or block device of the pool (repeatable). With emulate it is as slow as a rotating disk, or as an SSD on SATA, for
-    /// benchmarks and demonstrations. A comma of the path itself is written twice
-    #[arg(long = "device", value_name = "PATH[,emulate=hdd|ssd]", value_parser = DeviceChoice::parser(), num_args = 1.., required_unless_present = "config", conflicts_with = "config")]
+    /// A file or block device of the pool (repeatable). With emulate it is as slow as a rotating
+    /// disk, or as an SSD on SATA, for benchmarks and demonstrations. A comma of the path itself is
+    /// written twice
+    #[arg(
+        long = "device",
+        value_name = "PATH[,emulate=hdd|ssd]",
+        value_parser = DeviceChoice::parser(),
+        num_args = 1..,
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
     devices: Vec<DeviceChoice>,
     /// Configuration file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
@@ -35,7 +44,8 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Result<()> {
-        let mut file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let mut file =
+            self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         let log = std::mem::take(&mut file.log);
         let config = ServeConfig::new(
             self.server.overrides(self.devices, self.cache.overrides()),

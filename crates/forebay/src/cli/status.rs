@@ -13,8 +13,8 @@ use crate::units::{human_bytes, human_seconds, human_us};
 
 /// Show a running server: its pool, devices, cache, volumes, requests
 ///
-/// Numbers count from the start of the server. Latencies are as the server sees them: requests from their arrival to their reply,
-/// device I/O with the time in the queue.
+/// Numbers count from the start of the server. Latencies are as the server sees them: requests from
+/// their arrival to their reply, device I/O with the time in the queue.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Print everything as JSON
@@ -43,7 +43,10 @@ fn text(s: &Value) -> String {
     let (pool, server) = (&s["pool"], &s["server"]);
     let facts = [
         ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"]))),
-        ("state", format!("{}; copies of every block: {}", word(&pool["state"]), number(&pool["copies"]))),
+        (
+            "state",
+            format!("{}; copies of every block: {}", word(&pool["state"]), number(&pool["copies"])),
+        ),
         ("space", space(pool)),
         ("commits", commits(&s["commit"])),
         (
@@ -111,7 +114,8 @@ fn devices(list: &Value) -> Vec<Vec<String>> {
             "" => format!("(device {})", word(&d["id"])),
             path => path.to_owned(),
         };
-        let counts = ["read", "write", "checksum", "healed"].map(|name| (name, number(&d["errors"][name])));
+        let counts =
+            ["read", "write", "checksum", "healed"].map(|name| (name, number(&d["errors"][name])));
         let errors: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
@@ -158,14 +162,20 @@ mod tests {
 
     #[test]
     fn a_damaged_pool_is_shown_as_such() {
-        let quantiles = serde_json::json!({ "p50": 80.0, "p99": 1200.0, "p999": 2000.0, "max": 3e6 });
+        let quantiles =
+            serde_json::json!({ "p50": 80.0, "p99": 1200.0, "p999": 2000.0, "max": 3e6 });
         let status = serde_json::json!({
-            "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2, "capacity_bytes": 1u64 << 34,
+            "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2,
+                "capacity_bytes": 1u64 << 34,
                 "used_bytes": 1u64 << 33, "devices": [
-                    { "path": "/a", "id": "1", "state": "online", "emulate": "hdd", "errors": { "read": 0, "checksum": 3, "healed": 3 } },
+                    { "path": "/a", "id": "1", "state": "online", "emulate": "hdd",
+                        "errors": { "read": 0, "checksum": 3, "healed": 3 } },
                     { "path": "", "id": "2", "state": "missing", "errors": {} }] },
-            "volumes": [{ "name": "v", "size_bytes": 1u64 << 50, "allocated_bytes": 5, "sector_bytes": 512 }],
-            "commit": { "count": 7, "failed": 1, "duration_ms": quantiles, "critical_section_us": quantiles },
+            "volumes": [{
+                "name": "v", "size_bytes": 1u64 << 50, "allocated_bytes": 5, "sector_bytes": 512
+            }],
+            "commit": { "count": 7, "failed": 1, "duration_ms": quantiles,
+                "critical_section_us": quantiles },
             "requests": { "read": { "count": 5, "bytes": 4096, "latency_us": quantiles } },
             "server": {},
         });
@@ -186,7 +196,11 @@ mod tests {
 
     #[test]
     fn a_strange_answer_is_no_panic() {
-        for value in [Value::Null, serde_json::json!([]), serde_json::json!({ "pool": 5, "volumes": {}, "io": [] })] {
+        for value in [
+            Value::Null,
+            serde_json::json!([]),
+            serde_json::json!({ "pool": 5, "volumes": {}, "io": [] }),
+        ] {
             assert!(text(&value).contains("pool"));
         }
     }

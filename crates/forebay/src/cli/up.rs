@@ -6,7 +6,9 @@ use clap::Args;
 use emulate::Emulate;
 
 use crate::cache_life::foresee_made;
-use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size};
+use crate::cli::options::{
+    CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
+};
 use crate::config::{ConfigFile, LogSection, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
@@ -21,9 +23,11 @@ const COPIES: u8 = 2;
 
 /// Serve from a directory; the first run makes a pool and a volume in it
 ///
-/// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two copies of every block, a volume `vol0`,
-/// and a write-back cache, DIR/cache.img: best on a faster disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. Ctrl-C ends it cleanly; nothing that
-/// a client has flushed is lost however it ends.
+/// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two
+/// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
+/// disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and
+/// prints their addresses. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
+/// however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
     /// The directory
@@ -35,7 +39,8 @@ pub struct Up {
     /// Size of the volume; it takes space as it is written. Only in the first run
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = volume_size)]
     volume_size: u64,
-    /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this run: for benchmarks and demonstrations
+    /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this
+    /// run: for benchmarks and demonstrations
     #[arg(long, value_name = "hdd|ssd")]
     emulate: Option<Emulate>,
     #[command(flatten)]
@@ -48,7 +53,9 @@ pub struct Up {
 
 impl Up {
     pub fn run(self) -> Result<()> {
-        let devices = Home::devices(&self.dir).into_iter().map(|path| DeviceChoice { path, emulate: self.emulate });
+        let devices = Home::devices(&self.dir)
+            .into_iter()
+            .map(|path| DeviceChoice { path, emulate: self.emulate });
         let mut cache = self.cache.overrides();
         let (owned, optional) = (cache.path.is_none(), cache.size_bytes.is_none());
         cache.path.get_or_insert_with(|| Home::cache(&self.dir));
@@ -63,10 +70,21 @@ impl Up {
             Source::Devices(world.open_devices(&config.devices, true)?.files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match foresee_made(&config.cache).and_then(|()| home.stage(&world, self.size, self.emulate)) {
+            match foresee_made(&config.cache)
+                .and_then(|()| home.stage(&world, self.size, self.emulate))
+            {
                 Ok(staged) => {
-                    let options = pool::CreateOptions { name: POOL_NAME.into(), copies: COPIES, group_bytes: None };
-                    Source::New(NewPool { home, staged, options, volume: (VOLUME_NAME.into(), self.volume_size) })
+                    let options = pool::CreateOptions {
+                        name: POOL_NAME.into(),
+                        copies: COPIES,
+                        group_bytes: None,
+                    };
+                    Source::New(NewPool {
+                        home,
+                        staged,
+                        options,
+                        volume: (VOLUME_NAME.into(), self.volume_size),
+                    })
                 }
                 Err(e) => {
                     home.unstage();

@@ -74,7 +74,9 @@ impl VolumeCommand {
             Action::Create { name, size, sector, client } => {
                 (client, Request::VolumeCreate { name, size_bytes: size, sector_bytes: sector })
             }
-            Action::Resize { name, size, client } => (client, Request::VolumeResize { name, size_bytes: size }),
+            Action::Resize { name, size, client } => {
+                (client, Request::VolumeResize { name, size_bytes: size })
+            }
             Action::Delete { name, client } => (client, Request::VolumeDelete { name }),
         };
         ask(&client.socket, &request).map(|_| ())
@@ -97,7 +99,12 @@ pub fn rows(volumes: &[Value]) -> Vec<Vec<String>> {
     let bytes = |v: &Value| human_bytes(v.as_u64().unwrap_or(0));
     let row = |v: &Value| {
         let name = v["name"].as_str().unwrap_or_default().to_owned();
-        vec![name, bytes(&v["size_bytes"]), bytes(&v["allocated_bytes"]), v["sector_bytes"].to_string()]
+        vec![
+            name,
+            bytes(&v["size_bytes"]),
+            bytes(&v["allocated_bytes"]),
+            v["sector_bytes"].to_string(),
+        ]
     };
     let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR"].map(str::to_owned).to_vec();
     std::iter::once(head).chain(volumes.iter().map(row)).collect()

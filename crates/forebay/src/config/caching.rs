@@ -16,11 +16,12 @@ use crate::error::{CommandError, Result};
 pub struct CacheConfig {
     /// Its file or block device.
     pub path: Option<PathBuf>,
-    /// Bytes of the cache that is made if the pool has none; `None`: none is made. 0: there is to be none.
+    /// Bytes of the cache that is made if the pool has none; `None`: none is made. 0: there is to
+    /// be none.
     pub size_bytes: Option<u64>,
     /// Give up the cache that is attached, which is lost.
     pub forget: bool,
-    /// Nobody asked for it: where it cannot be made, the server goes on without.
+    /// It was not asked for: where it cannot be made, the server goes on without.
     pub optional: bool,
     /// The file is the server's own: it is removed when it is of no use any more.
     pub owned: bool,
@@ -90,7 +91,8 @@ fn policy<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Policy>
 
 fn lag_policy<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<LagPolicy>, D::Error> {
     let word = String::deserialize(d)?;
-    let unknown = || D::Error::custom(format!("max_lag_policy is {word:?}; it can be aim or strict"));
+    let unknown =
+        || D::Error::custom(format!("max_lag_policy is {word:?}; it can be aim or strict"));
     LagPolicy::parse(&word).map(Some).ok_or_else(unknown)
 }
 
@@ -99,7 +101,9 @@ fn promote<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Promot
         "never" => Ok(Some(Promote::Never)),
         "first" => Ok(Some(Promote::First)),
         "second" => Ok(Some(Promote::Second)),
-        other => Err(D::Error::custom(format!("promote is {other:?}; it can be never, first or second"))),
+        other => {
+            Err(D::Error::custom(format!("promote is {other:?}; it can be never, first or second")))
+        }
     }
 }
 
@@ -109,7 +113,9 @@ impl CacheConfig {
         let path = options.path.or(file.path);
         let size_bytes = options.size_bytes.or(file.size);
         if path.is_none() && size_bytes.is_some_and(|n| n > 0) {
-            return Err(CommandError::Usage("a cache needs a path: --cache PATH, or path in [cache]".into()));
+            return Err(CommandError::Usage(
+                "a cache needs a path: --cache PATH, or path in [cache]".into(),
+            ));
         }
         let default = Settings::default();
         let rates = controller::Settings {
@@ -138,17 +144,49 @@ impl CacheConfig {
         settings.gc_slice = file.gc_slice.unwrap_or(default.gc_slice);
         let hour = Duration::from_secs(3600);
         within("max_lag", settings.max_lag, Duration::from_millis(100), hour)?;
-        within("journal_interval", settings.journal_interval, Duration::from_millis(1), Duration::from_secs(60))?;
-        within("gc_slice", settings.gc_slice, Duration::from_micros(10), Duration::from_millis(100))?;
+        within(
+            "journal_interval",
+            settings.journal_interval,
+            Duration::from_millis(1),
+            Duration::from_secs(60),
+        )?;
+        within(
+            "gc_slice",
+            settings.gc_slice,
+            Duration::from_micros(10),
+            Duration::from_millis(100),
+        )?;
         within("congested_read", settings.congested_read, Duration::ZERO, Duration::from_secs(10))?;
-        within("congested_write", settings.congested_write, Duration::ZERO, Duration::from_secs(10))?;
+        within(
+            "congested_write",
+            settings.congested_write,
+            Duration::ZERO,
+            Duration::from_secs(10),
+        )?;
         within("dirty_target", settings.dirty_target_percent, 1, 90)?;
-        within("dirty_limit", settings.dirty_limit_percent, settings.dirty_target_percent.saturating_add(1), 98)?;
-        within("writeback_rate_max", settings.writeback.max, settings.writeback.min.max(64 << 10), 1 << 40)?;
+        within(
+            "dirty_limit",
+            settings.dirty_limit_percent,
+            settings.dirty_target_percent.saturating_add(1),
+            98,
+        )?;
+        within(
+            "writeback_rate_max",
+            settings.writeback.max,
+            settings.writeback.min.max(64 << 10),
+            1 << 40,
+        )?;
         within("writeback_rate_min", settings.writeback.min, 64 << 10, settings.writeback.max)?;
         within("promote_max", promote_max, BLOCK_U64, 1 << 20)?;
         within("index_memory", memory, 1 << 20, 1 << 40)?;
         within("dirty_nodes", settings.dirty_nodes, 64, 1 << 24)?;
-        Ok(CacheConfig { path, size_bytes, forget: options.forget, optional: false, owned: false, settings })
+        Ok(CacheConfig {
+            path,
+            size_bytes,
+            forget: options.forget,
+            optional: false,
+            owned: false,
+            settings,
+        })
     }
 }

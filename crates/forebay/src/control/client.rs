@@ -9,10 +9,12 @@ use serde_json::Value;
 use crate::control::{Request, decode_answer, encode_request};
 use crate::error::{CommandError, Result};
 
-/// Asks the server at `socket`. However long it takes: a shrink, for instance, frees before it answers.
+/// Asks the server at `socket`. However long it takes: a shrink, for instance, frees before it
+/// answers.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     let at = socket.display();
-    let broken = |e: std::io::Error| CommandError::failed(format_args!("talking to the server at {at}"), e);
+    let broken =
+        |e: std::io::Error| CommandError::failed(format_args!("talking to the server at {at}"), e);
     let mut stream = UnixStream::connect(socket).map_err(|e| nobody_there(socket, &e))?;
     let line = encode_request(request).map_err(|e| broken(e.into()))?;
     stream.write_all(&line).map_err(broken)?;
@@ -21,17 +23,23 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     match decode_answer(&reply) {
         Some(Ok(value)) => Ok(value),
         Some(Err(e)) => Err(CommandError::Failed(e.to_string())),
-        None if reply.is_empty() => Err(CommandError::Failed(format!("the server at {at} ended before it answered"))),
+        None if reply.is_empty() => {
+            Err(CommandError::Failed(format!("the server at {at} ended before it answered")))
+        }
         None => Err(CommandError::Failed(format!("what answers at {at} is not forebay"))),
     }
 }
 
 fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
     let at = socket.display();
-    if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory) {
+    if !matches!(
+        e.kind(),
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory
+    ) {
         return CommandError::failed(format_args!("connecting to {at}"), e);
     }
     CommandError::Failed(format!(
-        "no server answers at {at}; start one with `forebay up` or `forebay serve`, or say with --socket where it listens"
+        "no server answers at {at}; start one with `forebay up` or `forebay serve`, or say with \
+         --socket where it listens"
     ))
 }

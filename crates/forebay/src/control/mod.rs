@@ -9,7 +9,8 @@
 //! {"version":1,"error":{"kind":"invalid","message":"..."}}
 //! ```
 //!
-//! Unknown versions, requests and fields are errors; the connection stays usable. A line that is too long ends it.
+//! Unknown versions, requests and fields are errors; the connection stays usable. A line that is
+//! too long ends it.
 //!
 //! * [`server`]: the thread that listens, and its connections
 //! * [`client`]: the commands' side
@@ -131,14 +132,16 @@ pub type Answer = Result<Value, RequestError>;
 
 /// Reads a request line.
 pub fn decode_request(line: &[u8]) -> Result<Request, RequestError> {
-    let value: Value = serde_json::from_slice(line).map_err(|e| RequestError::invalid(format!("not JSON: {e}")))?;
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|e| RequestError::invalid(format!("not JSON: {e}")))?;
     let Value::Object(mut fields) = value else {
         return Err(RequestError::invalid("a request is a JSON object"));
     };
     match fields.remove("version") {
         Some(v) if v == VERSION => {}
         Some(v) => {
-            let text = format!("version {v} of the control protocol is not spoken here, only {VERSION}");
+            let text =
+                format!("version {v} of the control protocol is not spoken here, only {VERSION}");
             return Err(RequestError::invalid(text));
         }
         None => return Err(RequestError::invalid("a request has a version")),
@@ -157,7 +160,10 @@ pub fn encode_request(request: &Request) -> serde_json::Result<Vec<u8>> {
 pub fn encode_answer(answer: &Answer) -> Vec<u8> {
     let value = match answer {
         Ok(ok) => serde_json::json!({ "version": VERSION, "ok": ok }),
-        Err(e) => serde_json::json!({ "version": VERSION, "error": { "kind": e.kind, "message": e.message } }),
+        Err(e) => {
+            let error = serde_json::json!({ "kind": e.kind, "message": e.message });
+            serde_json::json!({ "version": VERSION, "error": error })
+        }
     };
     line_of(&value)
 }
@@ -205,7 +211,9 @@ mod tests {
 
     #[test]
     fn answers_travel() {
-        for answer in [Ok(serde_json::json!({ "a": [1, 2] })), Ok(Value::Null), Err(RequestError::stopping())] {
+        for answer in
+            [Ok(serde_json::json!({ "a": [1, 2] })), Ok(Value::Null), Err(RequestError::stopping())]
+        {
             assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
         }
         assert_eq!(decode_answer(b"[]"), None);

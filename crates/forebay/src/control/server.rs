@@ -1,8 +1,9 @@
-//! The control socket's threads: one that accepts, one for each connection. They hold no state of the engine; a request goes to the
-//! shard as a message, and its answer comes back by a channel, so that a long one holds up only its own connection.
+//! The control socket's threads: one that accepts, one for each connection. They hold no state of
+//! the engine; a request goes to the shard as a message, and its answer comes back by a channel, so
+//! that a long one holds up only its own connection.
 //!
-//! Fault model: clients may send anything, or nothing for as long as they like. Connections and the length of lines are bounded;
-//! connections that do nothing are closed after a while.
+//! Fault model: clients may send anything, or nothing for as long as they like. Connections and the
+//! length of lines are bounded; connections that do nothing are closed after a while.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -37,11 +38,14 @@ impl ControlServer {
     pub fn start(listener: UnixListener, shard: Sender<Message>) -> std::io::Result<ControlServer> {
         let busy = Arc::new(AtomicUsize::new(0));
         let counter = busy.clone();
-        std::thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shard, &counter))?;
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &shard, &counter))?;
         Ok(ControlServer { busy })
     }
 
-    /// Waits, at most for `limit`, until all requests are answered. To be called when the shard takes no more.
+    /// Waits, at most for `limit`, until all requests are answered. To be called when the shard
+    /// takes no more.
     pub fn drain(&self, limit: Duration) {
         const STEP: Duration = Duration::from_millis(5);
         let mut left = limit;
@@ -99,7 +103,11 @@ impl Drop for Counted {
     }
 }
 
-fn converse(stream: &UnixStream, shard: &Sender<Message>, busy: &Arc<AtomicUsize>) -> std::io::Result<()> {
+fn converse(
+    stream: &UnixStream,
+    shard: &Sender<Message>,
+    busy: &Arc<AtomicUsize>,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(IDLE_LIMIT))?;
     stream.set_write_timeout(Some(WRITE_LIMIT))?;
     let mut reader = BufReader::new(stream);
@@ -114,7 +122,9 @@ fn converse(stream: &UnixStream, shard: &Sender<Message>, busy: &Arc<AtomicUsize
         let _busy = Counted::new(busy);
         let answer = match whole {
             true => decode_request(&line).and_then(|request| ask(shard, request)),
-            false => Err(RequestError::invalid(format!("a request is one line of at most {MAX_LINE} bytes"))),
+            false => Err(RequestError::invalid(format!(
+                "a request is one line of at most {MAX_LINE} bytes"
+            ))),
         };
         let mut writer = stream;
         writer.write_all(&encode_answer(&answer))?;

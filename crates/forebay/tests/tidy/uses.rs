@@ -1,13 +1,14 @@
 //! The graph of uses between the files of one crate, read from the sources.
 //!
-//! An arrow goes from file `c` to file `a` if `c` names an item of `a`, in a `use` or by a path in its
-//! code. Only paths inside the crate count: those that begin with `crate`, `super`, `self` or a child
-//! module. The rules:
+//! An arrow goes from file `c` to file `a` if `c` names an item of `a`, in a `use` or by a path in
+//! its code. Only paths inside the crate count: those that begin with `crate`, `super`, `self` or a
+//! child module. The rules:
 //!
 //! * `use crate::a::b` is an arrow to the file of module `a`, or to that of `b` if `b` is a module.
 //! * An item of the crate root is an arrow to `lib.rs`.
 //! * A re-export (`pub use`) is not an arrow, and arrows to it lead to the file that it names. So a
-//!   module may present the items of its children. If the file uses the item itself, that is an arrow.
+//!   module may present the items of its children. If the file uses the item itself, that is an
+//!   arrow.
 //! * `mod x;` is not an arrow. Items and files under `#[cfg(test)]` are left out.
 //!
 //! A path into another crate that `c` re-exports counts as an item of `c`.
@@ -24,22 +25,26 @@ impl Graph {
     /// The graph of a crate's files: pairs of the path below `src` and the text.
     pub fn new(sources: &[(String, String)]) -> Graph {
         let mut files: Vec<File> = sources.iter().filter_map(|(p, t)| File::read(p, t)).collect();
-        let left_out: BTreeSet<String> = files.iter().flat_map(|f| f.test_files.iter().cloned()).collect();
+        let left_out: BTreeSet<String> =
+            files.iter().flat_map(|f| f.test_files.iter().cloned()).collect();
         let test_modules: Vec<Path> = files.iter().flat_map(|f| f.test_modules.clone()).collect();
-        files.retain(|f| !left_out.contains(&f.name) && !test_modules.iter().any(|m| f.module.starts_with(m)));
+        files.retain(|f| {
+            !left_out.contains(&f.name) && !test_modules.iter().any(|m| f.module.starts_with(m))
+        });
         let names = files.iter().map(|f| f.name.clone()).collect();
         let krate = Crate::new(&files);
         let arrows = (0..files.len()).map(|i| krate.arrows_of(i)).collect();
         Graph { files: names, arrows }
     }
 
-    /// The largest set of files that all reach each other, and the arrows between them. Empty if the
-    /// graph has no cycle.
+    /// The largest set of files that all reach each other, and the arrows between them. Empty if
+    /// the graph has no cycle.
     pub fn largest_cycle(&self) -> (Vec<&str>, Vec<String>) {
         let reach: Vec<BTreeSet<usize>> = (0..self.files.len()).map(|i| self.reach(i)).collect();
         let mut largest = Vec::new();
         for (i, reached) in reach.iter().enumerate() {
-            let cycle: Vec<usize> = reached.iter().copied().filter(|&j| reach[j].contains(&i)).collect();
+            let cycle: Vec<usize> =
+                reached.iter().copied().filter(|&j| reach[j].contains(&i)).collect();
             if cycle.len() > largest.len() {
                 largest = cycle;
             }
@@ -53,16 +58,21 @@ impl Graph {
         (largest.iter().map(|&i| self.files[i].as_str()).collect(), arrows)
     }
 
-    /// The arrows to a folder that comes later in `order`, and the files that are not in it or `beside` it.
+    /// The arrows to a folder that comes later in `order`, and the files that are not in it or
+    /// `beside` it.
     pub fn upward(&self, order: &[&str], beside: &[&str]) -> Vec<String> {
-        let folder = |i: usize| self.files[i].split('/').next().unwrap_or_default().trim_end_matches(".rs");
+        let folder =
+            |i: usize| self.files[i].split('/').next().unwrap_or_default().trim_end_matches(".rs");
         let rank = |i: usize| order.iter().position(|f| *f == folder(i));
         let mut found = Vec::new();
         for (i, arrows) in self.arrows.iter().enumerate() {
             if rank(i).is_none() && !beside.contains(&folder(i)) {
                 found.push(format!("{} is in no folder of the order", self.files[i]));
             }
-            for j in arrows.iter().filter(|j| rank(i).zip(rank(**j)).is_some_and(|(own, other)| other > own)) {
+            for j in arrows
+                .iter()
+                .filter(|j| rank(i).zip(rank(**j)).is_some_and(|(own, other)| other > own))
+            {
                 found.push(format!("{} -> {}", self.files[i], self.files[*j]));
             }
         }
@@ -188,7 +198,8 @@ impl File {
         }
         let item = all.get(i).is_some_and(|t| {
             ITEMS.contains(&t.text)
-                || ["mod", "use", "impl", "unsafe", "async", "extern", "let", "macro_rules"].contains(&t.text)
+                || ["mod", "use", "impl", "unsafe", "async", "extern", "let", "macro_rules"]
+                    .contains(&t.text)
         });
         while i < all.len() {
             match all[i].text {
@@ -237,7 +248,8 @@ impl File {
                 }
                 word if is_name(word) && before != "." && before != "::" && before != "fn" => {
                     let end = end_of_path(tokens, i);
-                    let path: Path = tokens[i..end].iter().step_by(2).map(|t| t.text.to_owned()).collect();
+                    let path: Path =
+                        tokens[i..end].iter().step_by(2).map(|t| t.text.to_owned()).collect();
                     let item = word.starts_with(|c: char| c.is_uppercase())
                         || ["(", "::", "!"].iter().any(|next| is(tokens, i + 1, next));
                     if item {
@@ -310,7 +322,8 @@ impl Crate<'_> {
 
     /// The file of the item that `module` re-exports as `name`.
     fn behind(&self, file: usize, module: &Path, name: &str, depth: usize) -> Option<usize> {
-        let public = self.files[file].imports.iter().filter(|u| u.public && u.mention.from == *module);
+        let public =
+            self.files[file].imports.iter().filter(|u| u.public && u.mention.from == *module);
         let mut globs = Vec::new();
         for import in public {
             if import.name == name {
@@ -344,7 +357,8 @@ fn beside(name: &str, path: &str) -> String {
     name.rsplit_once('/').map_or(path.to_owned(), |(dir, _)| format!("{dir}/{path}"))
 }
 
-/// The paths of a `use` and the names that they get: `a::{b, c as d}` is `a::b` as `b`, `a::c` as `d`.
+/// The paths of a `use` and the names that they get: `a::{b, c as d}` is `a::b` as `b`, `a::c` as
+/// `d`.
 fn use_tree(tokens: &[Token<'_>]) -> Vec<(Path, String)> {
     let mut path = Path::new();
     let mut i = 0;
@@ -358,7 +372,8 @@ fn use_tree(tokens: &[Token<'_>]) -> Vec<(Path, String)> {
                         // `a::{self}` is `a`.
                         let own = more.len() == 1 && more[0] == "self" && !path.is_empty();
                         let more = if own { Path::new() } else { more };
-                        let renamed = if own && name == "self" { path[path.len() - 1].clone() } else { name };
+                        let renamed =
+                            if own && name == "self" { path[path.len() - 1].clone() } else { name };
                         found.push((join(&path, &more), renamed));
                     }
                 }
@@ -531,68 +546,5 @@ fn span(rest: &str, c: char) -> (usize, bool) {
     (c.len_utf8(), true)
 }
 
-fn graph(sources: &[(&str, &str)]) -> Vec<String> {
-    let sources: Vec<_> = sources.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
-    let g = Graph::new(&sources);
-    let name = |i: usize| g.files[i].trim_end_matches(".rs");
-    let pairs = (0..g.files.len()).flat_map(|i| g.arrows[i].iter().map(move |&j| (i, j)));
-    pairs.map(|(i, j)| format!("{} {}", name(i), name(j))).collect()
-}
-
-#[test]
-fn arrows_lead_to_the_file_of_an_item() {
-    let found = graph(&[
-        ("lib.rs", "mod a; mod b; pub struct Cache; pub use a::Deep; pub use crate::b::*;"),
-        ("a.rs", "mod inner; pub(crate) use inner::{Deep, Kind as Sort}; use crate::Cache;"),
-        ("a/inner.rs", "use super::super::b::{self, Item}; pub struct Deep; pub enum Kind { A }"),
-        ("b.rs", "use crate::{Deep, a::Sort}; pub struct Item; fn f() { crate::a::g(); }"),
-        ("c.rs", "use crate::Item; use base::b::X; /* crate::a */ const T: &str = \"crate::a\";"),
-        ("d.rs", "fn f<'a>(x: &'a str) { let q = ['\"', '\\'']; super::c::f(); r#\"crate::a\"#; }"),
-    ]);
-    assert_eq!(found, ["a lib", "a/inner b", "b a", "b a/inner", "c b", "d c"]);
-}
-
-#[test]
-fn arrows_to_a_later_folder_are_upward() {
-    let sources = [("a/c.rs", "use crate::{b::X, e::Z};"), ("b.rs", "use crate::a::c::Y;"), ("d.rs", ""), ("e.rs", "")];
-    let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    let found = Graph::new(&sources).upward(&["a", "b"], &["e"]);
-    assert_eq!(found, ["a/c.rs -> b.rs", "d.rs is in no folder of the order"]);
-}
-
-#[test]
-fn a_file_that_uses_its_own_re_export_has_an_arrow() {
-    let found = graph(&[
-        ("lib.rs", "mod a; mod b; pub use a::A; pub use b::B; fn f(x: A) { b::g(); }"),
-        ("a.rs", "pub struct A;"),
-        ("b.rs", "pub struct B;"),
-    ]);
-    assert_eq!(found, ["lib a", "lib b"]);
-}
-
-#[test]
-fn tests_are_left_out() {
-    let found = graph(&[
-        (
-            "lib.rs",
-            "mod a; #[cfg(test)] use a::A; #[cfg(test)] #[path = \"x/a_tests.rs\"] mod tests; \
-             #[cfg(test)] mod lab; #[cfg(test)] mod here { use crate::a::A; } fn f() {}",
-        ),
-        ("a.rs", "pub struct A;"),
-        ("x/a_tests.rs", "use crate::a::A;"),
-        ("lab.rs", "use crate::a::A;"),
-        ("lab/deep.rs", "use crate::a::A;"),
-        ("all.rs", "#![cfg(test)] use crate::a::A;"),
-    ]);
-    assert_eq!(found, Vec::<String>::new());
-}
-
-#[test]
-fn a_cycle_is_found_with_its_arrows() {
-    let text = |name: &str| format!("use crate::{name}::X;");
-    let sources = [("a.rs", text("b")), ("b.rs", text("c")), ("c.rs", text("a")), ("d.rs", text("a"))];
-    let graph = Graph::new(&sources.map(|(name, text)| (name.to_owned(), text)));
-    let (files, arrows) = graph.largest_cycle();
-    assert_eq!(files, ["a.rs", "b.rs", "c.rs"]);
-    assert_eq!(arrows, ["a.rs -> b.rs", "b.rs -> c.rs", "c.rs -> a.rs"]);
-}
+#[path = "uses_tests.rs"]
+mod tests;

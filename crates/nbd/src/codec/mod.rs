@@ -1,7 +1,9 @@
-//! Bytes of the protocol to values and back. Nothing here does I/O, allocates by a peer's number, or panics on input.
+//! Bytes of the protocol to values and back. Nothing here does I/O, allocates by a peer's number,
+//! or panics on input.
 //!
-//! All integers are big endian. A *magic* begins each message; where it is wrong the stream has lost its place and the
-//! connection has to end ([`BadMagic`]). Everything else that is wrong is answered with an [`Errno`] or a reply to the option.
+//! All integers are big endian. A *magic* begins each message; where it is wrong the stream has
+//! lost its place and the connection has to end ([`BadMagic`]). Everything else that is wrong is
+//! answered with an [`Errno`] or a reply to the option.
 
 pub mod option;
 pub mod reply;
@@ -52,7 +54,8 @@ pub enum Errno {
 }
 
 impl Errno {
-    /// The error with this number on the wire; `None` for 0 (success). Numbers that the protocol does not know mean EINVAL.
+    /// The error with this number on the wire; `None` for 0 (success). Numbers that the protocol
+    /// does not know mean EINVAL.
     pub fn from_wire(n: u32) -> Option<Errno> {
         const ALL: [Errno; 8] = [
             Errno::Perm,
@@ -64,7 +67,11 @@ impl Errno {
             Errno::NotSup,
             Errno::Shutdown,
         ];
-        if n == 0 { None } else { Some(ALL.into_iter().find(|e| *e as u32 == n).unwrap_or(Errno::Inval)) }
+        if n == 0 {
+            None
+        } else {
+            Some(ALL.into_iter().find(|e| *e as u32 == n).unwrap_or(Errno::Inval))
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The handshake's messages: greeting, options, replies to them.
 //!
-//! Greeting of the server, 18 bytes: "NBDMAGIC", "IHAVEOPT", flags u16. The client answers with its flags u32. Then options,
-//! 16 bytes: "IHAVEOPT", option u32, length u32, data. A reply, 20 bytes: magic u64, option u32, type u32, length u32, data.
-//! EXPORT_NAME alone is answered by size u64, transmission flags u16 and (unless declined) 124 zeros.
+//! Greeting of the server, 18 bytes: "NBDMAGIC", "IHAVEOPT", flags u16. The client answers with its
+//! flags u32. Then options, 16 bytes: "IHAVEOPT", option u32, length u32, data. A reply, 20 bytes:
+//! magic u64, option u32, type u32, length u32, data. EXPORT_NAME alone is answered by size u64,
+//! transmission flags u16 and (unless declined) 124 zeros.
 
 use super::{BadMagic, Cursor};
 

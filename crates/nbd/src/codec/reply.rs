@@ -1,9 +1,10 @@
 //! Replies of the transmission phase.
 //!
-//! Simple, 16 bytes: magic u32, error u32, cookie u64; a READ's data follows it. Chunk of a structured reply, 20 bytes: magic
-//! u32, flags u16, type u16, cookie u64, length u32; `length` bytes of payload follow, which depend on the type:
-//! data (offset u64, data), hole (offset u64, length u32), block status (context u32, then extents: length u32, flags u32),
-//! error (error u32, message length u16, message).
+//! Simple, 16 bytes: magic u32, error u32, cookie u64; a READ's data follows it. Chunk of a
+//! structured reply, 20 bytes: magic u32, flags u16, type u16, cookie u64, length u32; `length`
+//! bytes of payload follow, which depend on the type: data (offset u64, data), hole (offset u64,
+//! length u32), block status (context u32, then extents: length u32, flags u32), error (error u32,
+//! message length u16, message).
 
 use super::{BadMagic, Cursor, Errno};
 
@@ -129,7 +130,8 @@ pub enum ReplyHead {
 }
 
 impl ReplyHead {
-    /// Decodes a header from the front of `bytes`, and says how long it was; `None` if there are too few bytes yet.
+    /// Decodes a header from the front of `bytes`, and says how long it was; `None` if there are
+    /// too few bytes yet.
     pub fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, BadMagic> {
         let mut c = Cursor(bytes);
         let Some(magic) = c.u32() else { return Ok(None) };

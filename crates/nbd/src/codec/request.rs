@@ -1,6 +1,7 @@
 //! Requests of the transmission phase: their header, and whether the protocol allows them.
 //!
-//! Header, 28 bytes: magic u32, flags u16, type u16, cookie u64, offset u64, length u32. A WRITE's payload follows it.
+//! Header, 28 bytes: magic u32, flags u16, type u16, cookie u64, offset u64, length u32. A WRITE's
+//! payload follows it.
 
 use super::{BadMagic, Cursor, Errno};
 
@@ -151,7 +152,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Whether `r` may be carried out on an export that has `size_bytes` now; the protocol's error if not.
+    /// Whether `r` may be carried out on an export that has `size_bytes` now; the protocol's error
+    /// if not.
     pub fn admit(&self, r: &Request, size_bytes: u64) -> Result<(), Errno> {
         let known = match r.command {
             Command::Read if self.structured => flag::DF,
@@ -173,7 +175,10 @@ impl Terms {
         }
         let carries_data = matches!(r.command, Command::Read | Command::Write);
         let mask = u64::from(self.min_block) - 1;
-        if r.len == 0 || (r.offset | u64::from(r.len)) & mask != 0 || carries_data && r.len > self.max_block {
+        if r.len == 0
+            || (r.offset | u64::from(r.len)) & mask != 0
+            || carries_data && r.len > self.max_block
+        {
             return Err(Errno::Inval);
         }
         if r.offset.checked_add(u64::from(r.len)).is_none_or(|end| end > size_bytes) {

@@ -21,17 +21,18 @@ fn request() -> impl Strategy<Value = Request> {
     ];
     let offset = prop_oneof![0u64..1 << 21, any::<u64>(), (0u64..4000).prop_map(|n| n * 512)];
     let len = prop_oneof![0u32..1 << 21, any::<u32>(), (0u32..4000).prop_map(|n| n * 512)];
-    (0u16..64, command, any::<u64>(), offset, len).prop_map(|(flags, command, cookie, offset, len)| Request {
-        flags,
-        command,
-        cookie,
-        offset,
-        len,
-    })
+    (0u16..64, command, any::<u64>(), offset, len).prop_map(
+        |(flags, command, cookie, offset, len)| Request { flags, command, cookie, offset, len },
+    )
 }
 
-const TERMS: Terms =
-    Terms { min_block: 512, max_block: MAX_PAYLOAD, read_only: false, structured: true, block_status: true };
+const TERMS: Terms = Terms {
+    min_block: 512,
+    max_block: MAX_PAYLOAD,
+    read_only: false,
+    structured: true,
+    block_status: true,
+};
 
 proptest! {
     #[test]
@@ -47,14 +48,17 @@ proptest! {
     }
 
     #[test]
-    fn what_is_admitted_is_inside_and_aligned(r in request(), min in prop_oneof![Just(1u32), Just(512), Just(4096)],
+    fn what_is_admitted_is_inside_and_aligned(
+        r in request(),
+        min in prop_oneof![Just(1u32), Just(512), Just(4096)],
         size in 0u64..1 << 21, read_only: bool, structured: bool, block_status: bool) {
         let terms = Terms { min_block: min, read_only, structured, block_status, ..TERMS };
         if terms.admit(&r, size).is_ok() && !matches!(r.command, Command::Flush | Command::Disc) {
             let len = u64::from(r.len);
             prop_assert!(len > 0 && r.offset + len <= size);
             prop_assert!(r.offset % u64::from(min) == 0 && r.len % min == 0);
-            let changes = matches!(r.command, Command::Write | Command::Trim | Command::WriteZeroes);
+            let changes =
+                matches!(r.command, Command::Write | Command::Trim | Command::WriteZeroes);
             prop_assert!(!(changes && read_only));
             prop_assert!(!matches!(r.command, Command::Unknown(_)));
             prop_assert!(block_status || r.command != Command::BlockStatus);
@@ -79,14 +83,18 @@ proptest! {
 
     #[test]
     fn info_and_meta_requests_round_trip_and_nothing_shorter_or_longer_does(
-        name in "[a-zä]{0,20}", kinds in proptest::collection::vec(0u16..5, 0..5), queries in proptest::collection::vec("[a-z:]{0,9}", 0..4)) {
+        name in "[a-zä]{0,20}",
+        kinds in proptest::collection::vec(0u16..5, 0..5),
+        queries in proptest::collection::vec("[a-z:]{0,9}", 0..4),
+    ) {
         let bytes = option::info_request(&name, &kinds);
         let i = InfoRequest::parse(&bytes).expect("well formed");
         prop_assert_eq!(i.name, &name);
         (0..5).for_each(|k| assert_eq!(i.wants(k), kinds.contains(&k)));
         let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
         let meta = option::meta_request(&name, &queries);
-        prop_assert_eq!(MetaRequest::parse(&meta).expect("well formed"), MetaRequest { name: &name, queries });
+        let parsed = MetaRequest::parse(&meta).expect("well formed");
+        prop_assert_eq!(parsed, MetaRequest { name: &name, queries });
         for (b, parses) in [(&bytes, (|b| InfoRequest::parse(b).is_some()) as fn(&[u8]) -> bool),
             (&meta, |b| MetaRequest::parse(b).is_some())] {
             (0..b.len()).for_each(|n| assert!(!parses(&b[..n])));
@@ -102,9 +110,18 @@ fn replies_are_as_the_protocol_says_byte_by_byte() {
     let hex = |h: reply::Head| h.bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
     assert_eq!(hex(reply::simple(0x0102, None)), "67446698000000000000000000000102");
     assert_eq!(hex(reply::simple(7, Some(Errno::NoSpc))), "674466980000001c0000000000000007");
-    assert_eq!(hex(reply::data(7, 0x1000, 512)), "668e33ef000100010000000000000007000002080000000000001000");
-    assert_eq!(hex(reply::error(7, Errno::Io)), "668e33ef00018001000000000000000700000006000000050000");
-    assert_eq!(hex(reply::block_status(7, 2)), "668e33ef000100050000000000000007000000140000".to_owned() + "0001");
+    assert_eq!(
+        hex(reply::data(7, 0x1000, 512)),
+        "668e33ef000100010000000000000007000002080000000000001000"
+    );
+    assert_eq!(
+        hex(reply::error(7, Errno::Io)),
+        "668e33ef00018001000000000000000700000006000000050000"
+    );
+    assert_eq!(
+        hex(reply::block_status(7, 2)),
+        "668e33ef000100050000000000000007000000140000".to_owned() + "0001"
+    );
 }
 
 #[test]
@@ -115,11 +132,15 @@ fn replies_decode_to_what_was_said() {
     let data = reply::data(9, 512, 3);
     let head = ReplyHead::Chunk { cookie: 9, done: true, kind: 1, len: 11 };
     assert_eq!(ReplyHead::decode(data.bytes()), Ok(Some((head, reply::CHUNK))));
-    (0..reply::CHUNK).for_each(|n| assert_eq!(ReplyHead::decode(&data.bytes()[..n]), Ok(None), "{n} bytes"));
+    (0..reply::CHUNK)
+        .for_each(|n| assert_eq!(ReplyHead::decode(&data.bytes()[..n]), Ok(None), "{n} bytes"));
     let payload = [&data.bytes()[reply::CHUNK..], b"abc"].concat();
     assert_eq!(ChunkBody::decode(1, &payload), Some(ChunkBody::Data(512, b"abc")));
     let error = reply::error(9, Errno::Perm);
-    assert_eq!(ChunkBody::decode(0x8001, &error.bytes()[reply::CHUNK..]), Some(ChunkBody::Error(Errno::Perm)));
+    assert_eq!(
+        ChunkBody::decode(0x8001, &error.bytes()[reply::CHUNK..]),
+        Some(ChunkBody::Error(Errno::Perm))
+    );
     assert_eq!(ReplyHead::decode(b"nbd!"), Err(BadMagic));
 }
 
@@ -129,7 +150,10 @@ fn errors_are_those_of_the_protocol() {
     let admit = |r: Request, size| TERMS.admit(&r, size);
     assert_eq!(admit(r, 8192), Ok(()));
     assert_eq!(admit(r, 8191), Err(Errno::NoSpc));
-    assert_eq!(admit(Request { offset: u64::MAX - 511, len: 512, ..r }, u64::MAX), Err(Errno::NoSpc));
+    assert_eq!(
+        admit(Request { offset: u64::MAX - 511, len: 512, ..r }, u64::MAX),
+        Err(Errno::NoSpc)
+    );
     assert_eq!(admit(Request { command: Command::WriteZeroes, ..r }, 0), Err(Errno::NoSpc));
     assert_eq!(admit(Request { command: Command::Read, ..r }, 0), Err(Errno::Inval));
     assert_eq!(admit(Request { command: Command::Trim, ..r }, 0), Err(Errno::Inval));

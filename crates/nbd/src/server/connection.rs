@@ -17,12 +17,15 @@ use crate::link::{Gone, Link};
 use crate::outbox::{Message, Outbox};
 use crate::receive::Receiver;
 
-/// Payloads up to this size are copied out of the receive buffer; larger ones are received in place.
+/// Payloads up to this size are copied out of the receive buffer; larger ones are received in
+/// place.
 const COPY_MAX: usize = 32 << 10;
-/// The payload of a write that is refused is received and thrown away up to this size; a longer one ends the connection.
+/// The payload of a write that is refused is received and thrown away up to this size; a longer one
+/// ends the connection.
 const SKIP_MAX: u32 = 2 * MAX_PAYLOAD;
 
-/// What a reply holds until its last chunk is sent: its place among the requests in flight, and the bytes of its payload.
+/// What a reply holds until its last chunk is sent: its place among the requests in flight, and the
+/// bytes of its payload.
 pub(super) struct Permits {
     _place: Option<Permit>,
     _payload: Option<Permit>,
@@ -78,7 +81,11 @@ impl Connection {
 
     fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Permit>) {
         let place = Some(place);
-        self.outbox.push(Message { head, data, permits: Permits { _place: place, _payload: payload } });
+        self.outbox.push(Message {
+            head,
+            data,
+            permits: Permits { _place: place, _payload: payload },
+        });
     }
 }
 
@@ -109,7 +116,8 @@ async fn handshake<E: Exports>(
     receiver: &mut Receiver,
 ) -> Result<Option<(E::Export, Terms)>, Gone> {
     let send = async |bytes: &[u8]| {
-        let chunks = bytes.chunks(base::BufPool::MAX).map(|b| s.rt.bufs().copy_of(b).freeze()).collect();
+        let chunks =
+            bytes.chunks(base::BufPool::MAX).map(|b| s.rt.bufs().copy_of(b).freeze()).collect();
         c.link.send_all(chunks).await
     };
     let greeting: [u8; GREETING] = option::greeting(hello::FIXED_NEWSTYLE | hello::NO_ZEROES);
@@ -121,7 +129,9 @@ async fn handshake<E: Exports>(
     let mut out = Vec::new();
     loop {
         receiver.at_least(OPTION).await?;
-        let Some(Ok((number, len))) = receiver.peek().map(option::parse_option) else { return Ok(None) };
+        let Some(Ok((number, len))) = receiver.peek().map(option::parse_option) else {
+            return Ok(None);
+        };
         receiver.consume(OPTION);
         if len > MAX_OPTION {
             Handshake::too_long(number, &mut out);
@@ -159,7 +169,8 @@ async fn requests<E: Exports>(
     terms: Terms,
 ) -> End {
     loop {
-        // All that one receive brought is parsed before the next one; that one is submitted before what was parsed runs.
+        // All that one receive brought is parsed before the next one; that one is submitted before
+        // what was parsed runs.
         let Some(header) = receiver.peek::<HEADER>() else {
             match receiver.more(HEADER).await {
                 Ok(()) => continue,

@@ -12,7 +12,8 @@ use crate::export::{Export, Extent, ZeroOpts};
 const MAX_EXTENTS: usize = 512;
 /// Bytes of an extent in a reply.
 const EXTENT: usize = 8;
-/// Bytes of a READ that are read, verified and sent together where the client lets a reply be cut: little enough to stay in a processor's cache meanwhile.
+/// Bytes of a READ that are read, verified and sent together where the client lets a reply be cut:
+/// little enough to stay in a processor's cache meanwhile.
 const PIECE: u32 = 128 << 10;
 
 /// A reply that is an error.
@@ -58,8 +59,8 @@ pub(super) fn in_pieces(r: &Request, terms: &Terms) -> bool {
     r.command == Command::Read && terms.structured && !r.has(flag::DF) && r.len > PIECE
 }
 
-/// Carries out a large READ. All pieces are read at once; each is handed to `push` as soon as those before it are, and the last one, or the
-/// error that ends the reply, is returned.
+/// Carries out a large READ. All pieces are read at once; each is handed to `push` as soon as those
+/// before it are, and the last one, or the error that ends the reply, is returned.
 pub(super) async fn answer_in_pieces<X: Export>(
     rt: &Rt,
     export: &X,
@@ -78,7 +79,8 @@ pub(super) async fn answer_in_pieces<X: Export>(
         at = next;
     }
     let mut failed = None;
-    // All of them, whatever one says: the reply's last chunk gives back the bytes they were allowed to take.
+    // All of them, whatever one says: the reply's last chunk gives back the bytes they were allowed
+    // to take.
     for (part, task) in pieces {
         let last = part.offset + u64::from(part.len) == end;
         match task.await.unwrap_or(Err(Errno::Shutdown)) {
@@ -117,26 +119,36 @@ async fn answer_other<X: Export>(
         (Command::Trim, _) => export.trim(offset, len, fua).await,
         (Command::Cache, _) => export.cache(offset, len).await,
         (Command::WriteZeroes, _) => {
-            let opts = ZeroOpts { no_hole: r.has(flag::NO_HOLE), fast: r.has(flag::FAST_ZERO), fua };
+            let opts =
+                ZeroOpts { no_hole: r.has(flag::NO_HOLE), fast: r.has(flag::FAST_ZERO), fua };
             export.write_zeroes(offset, len, opts).await
         }
-        (Command::Read | Command::Write | Command::Disc | Command::Unknown(_), _) => Err(Errno::Inval),
+        (Command::Read | Command::Write | Command::Disc | Command::Unknown(_), _) => {
+            Err(Errno::Inval)
+        }
     };
     (reply::simple(r.cookie, done.err()), SliceList::new())
 }
 
-/// The data of a READ: not a byte more or less than was asked for, or the client would lose its place in the stream.
+/// The data of a READ: not a byte more or less than was asked for, or the client would lose its
+/// place in the stream.
 async fn read<X: Export>(export: &X, r: &Request) -> Result<SliceList, Errno> {
     let data = export.read(r.offset, r.len).await?;
     let got: usize = data.iter().map(|s| s.len()).sum();
     if got != r.len as usize {
-        tracing::error!(offset = r.offset, len = r.len, got, "an export answered a read with another length");
+        tracing::error!(
+            offset = r.offset,
+            len = r.len,
+            got,
+            "an export answered a read with another length"
+        );
         return Err(Errno::Io);
     }
     Ok(data)
 }
 
-/// The descriptors of a BLOCK_STATUS reply. They end where the request does, so that their lengths fit into 32 bits.
+/// The descriptors of a BLOCK_STATUS reply. They end where the request does, so that their lengths
+/// fit into 32 bits.
 async fn block_status<X: Export>(bufs: &BufPool, export: &X, r: &Request) -> Result<Slice, Errno> {
     let max = if r.has(flag::REQ_ONE) { 1 } else { MAX_EXTENTS };
     let extents = export.block_status(r.offset, u64::from(r.len), max).await?;

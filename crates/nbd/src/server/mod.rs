@@ -1,18 +1,22 @@
 //! Connections, and what they may use together.
 //!
-//! Each connection has a task that receives ([`connection`]) and one that sends; each request has a task of its own, so
-//! requests of one connection are answered as they end. Three bounds hold, whatever clients do:
+//! Each connection has a task that receives ([`connection`]) and one that sends; each request has a
+//! task of its own, so requests of one connection are answered as they end. Three bounds hold,
+//! whatever clients do:
 //!
 //! * connections: further ones are closed at once;
-//! * requests in flight, by connection: a request holds its place from its header to the last byte of its reply, and
-//!   while there is no place the socket is not read;
-//! * bytes of payload, over all connections: taken before memory is, for a write until it is done, for a read until its
-//!   reply is sent. Who waits for bytes holds none for that request, so all who hold some can go on.
+//! * requests in flight, by connection: a request holds its place from its header to the last byte
+//!   of its reply, and while there is no place the socket is not read;
+//! * bytes of payload, over all connections: taken before memory is, for a write until it is done,
+//!   for a read until its reply is sent. A request that waits for bytes holds none for that
+//!   request, so all who hold some can go on.
 //!
-//! A peer that neither sends the payload it announced nor reads its replies would keep bytes from others for as long as it likes:
-//! where somebody has waited for [`Limits::stall_timeout`], connections that have stood still for as long are closed. So are those that
-//! merely trickle: a slow client is one that moves 2 MiB in that time, or all that is left of its payload or replies. At the default
-//! that is 70 KiB/s, so the largest request holds its bytes for eight minutes at most.
+//! A peer that neither sends the payload it announced nor reads its replies would keep bytes from
+//! others for as long as it likes: where somebody has waited for [`Limits::stall_timeout`],
+//! connections that have stood still for as long are closed. So are those that merely trickle: a
+//! slow client is one that moves 2 MiB in that time, or all that is left of its payload or replies.
+//! At the default that is 70 KiB/s, so the largest request holds its bytes for eight minutes at
+//! most.
 
 mod connection;
 mod execute;
@@ -43,8 +47,8 @@ pub struct Limits {
     pub max_payload_bytes: u64,
     /// A client that has not come to an export in this time is closed.
     pub handshake_timeout: Duration,
-    /// After so long without progress in the middle of a payload or of replies a connection may be closed in favour of others that
-    /// wait for its bytes. Progress is 2 MiB, or all that is left.
+    /// After so long without progress in the middle of a payload or of replies a connection may be
+    /// closed in favour of others that wait for its bytes. Progress is 2 MiB, or all that is left.
     pub stall_timeout: Duration,
 }
 
@@ -109,7 +113,10 @@ impl<E: Exports> Server<E> {
         Server(Rc::new(Shared {
             rt,
             exports,
-            limits: Limits { max_in_flight_requests: limits.max_in_flight_requests.max(1), ..limits },
+            limits: Limits {
+                max_in_flight_requests: limits.max_in_flight_requests.max(1),
+                ..limits
+            },
             payload: Semaphore::new(payload_total),
             payload_total,
             connections: RefCell::new(BTreeMap::new()),
@@ -122,16 +129,18 @@ impl<E: Exports> Server<E> {
         }))
     }
 
-    /// Serves who connects to `listener`, in tasks of its own, until [`Server::shutdown`], which closes it.
+    /// Serves who connects to `listener`, in tasks of its own, until [`Server::shutdown`], which
+    /// closes it.
     pub fn serve(&self, listener: SocketId) {
         self.0.listeners.borrow_mut().push(listener);
         let shared = self.0.clone();
         drop(self.0.rt.spawn(accept(shared, listener)));
     }
 
-    /// Stops: closes the listeners, takes no more requests, lets those in flight end and be answered for at most
-    /// `grace`, closes the connections. Completes when no connection is left, or a second after they were closed if the
-    /// export does not end its requests; true if all of them ended.
+    /// Stops: closes the listeners, takes no more requests, lets those in flight end and be
+    /// answered for at most `grace`, closes the connections. Completes when no connection is left,
+    /// or a second after they were closed if the export does not end its requests; true if all of
+    /// them ended.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let s = &self.0;
         s.stopping.set(true);
@@ -147,7 +156,11 @@ impl<E: Exports> Server<E> {
             return true;
         }
         for c in s.connections.borrow().values() {
-            tracing::warn!(connection = c.number(), requests = c.in_flight(), "closed with requests in flight");
+            tracing::warn!(
+                connection = c.number(),
+                requests = c.in_flight(),
+                "closed with requests in flight"
+            );
             c.close();
         }
         within(&s.rt, Duration::from_secs(1), s.all_ended()).await.is_some()
@@ -194,7 +207,10 @@ impl<E: Exports> Shared<E> {
     fn close_stalled(&self) {
         for c in self.connections.borrow().values() {
             if !c.is_closed() && c.stalled(self.limits.stall_timeout) {
-                tracing::warn!(connection = c.number(), "closed: it stood still while others waited for its buffers");
+                tracing::warn!(
+                    connection = c.number(),
+                    "closed: it stood still while others waited for its buffers"
+                );
                 self.stalled.set(self.stalled.get() + 1);
                 c.close();
             }

@@ -1,5 +1,5 @@
-//! Sessions that begin as good ones and are then damaged. Whatever comes: no panic, nothing is left, and a good client
-//! beside them is served.
+//! Sessions that begin as good ones and are then damaged. Whatever comes: no panic, nothing is
+//! left, and a good client beside them is served.
 
 use base::{Duration, Prng};
 
@@ -28,7 +28,9 @@ fn session(rng: &mut Prng) -> Vec<u8> {
         match rng.below(6) {
             0 => put_option(&mut b, opt::LIST, &[]),
             1 | 2 => put_option(&mut b, opt::STRUCTURED_REPLY, &[]),
-            3 => put_option(&mut b, opt::SET_META_CONTEXT, &meta_request(name, &["base:allocation"])),
+            3 => {
+                put_option(&mut b, opt::SET_META_CONTEXT, &meta_request(name, &["base:allocation"]))
+            }
             4 => put_option(&mut b, opt::INFO, &info_request(name, &[0, 1, 2, 3])),
             _ => put_option(&mut b, rng.below(14) as u32, &[0; 6]),
         }
@@ -41,7 +43,8 @@ fn session(rng: &mut Prng) -> Vec<u8> {
     for cookie in 0..rng.below(40) {
         // An early end only now and then.
         let command = COMMANDS[rng.below(9) as usize];
-        let command = if command == Command::Disc && !rng.one_in(5) { Command::Read } else { command };
+        let command =
+            if command == Command::Disc && !rng.one_in(5) { Command::Read } else { command };
         let len = if rng.one_in(8) { rng.below(300_000) as u32 } else { rng.below(9) as u32 * 512 };
         let flags = if rng.one_in(4) { 1 << rng.below(6) } else { 0 };
         let r = Request { flags, command, cookie, offset: rng.below(2100) * 512, len };
@@ -93,7 +96,7 @@ async fn damaged_client(bed: Bed, seed: u64) {
         let n = if rng.one_in(2) { rest.len() } else { rng.below(rest.len() as u64) as usize + 1 };
         let data = connection.copy_of(&rest[..n]);
         rest = &rest[n..];
-        // Who does not read may find that nobody reads him.
+        // A client that does not read may find that it is not read.
         let sent = within(&bed.rt, Duration::from_secs(1), connection.send(data)).await;
         if sent != Some(Ok(())) {
             break;
@@ -110,9 +113,14 @@ async fn damaged_client(bed: Bed, seed: u64) {
 }
 
 fn world_of_damage(seed: u64) -> u64 {
-    let limits = Limits { max_payload_bytes: 0, max_in_flight_requests: 1 + seed as usize % 9, ..Limits::default() };
+    let limits = Limits {
+        max_payload_bytes: 0,
+        max_in_flight_requests: 1 + seed as usize % 9,
+        ..Limits::default()
+    };
     run(seed, limits, move |bed| async move {
-        let bad: Vec<_> = (0..6).map(|i| bed.rt.spawn(damaged_client(bed.clone(), seed * 100 + i))).collect();
+        let bad: Vec<_> =
+            (0..6).map(|i| bed.rt.spawn(damaged_client(bed.clone(), seed * 100 + i))).collect();
         let good = bed.client("ro").await;
         for i in 0..20 {
             let n = 512 * (1 + i % 5);

@@ -1,4 +1,5 @@
-//! Clients that vanish, stand still, or speak nonsense: they cost nothing, and nobody else notices.
+//! Clients that vanish, stand still, or speak nonsense: they cost nothing, and no other client
+//! notices.
 
 use base::Duration;
 
@@ -88,7 +89,8 @@ fn garbage_after_the_handshake_ends_the_connection_only() {
 
 #[test]
 fn who_stands_still_is_closed_when_others_wait() {
-    let limits = Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
+    let limits =
+        Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
     run(4, limits, |bed| async move {
         smooth(&bed);
         bed.exports.rw.0.size.set(1 << 30);
@@ -108,7 +110,7 @@ fn who_stands_still_is_closed_when_others_wait() {
         assert_eq!(good.write(0, &vec![1; 65536], 0).await, Ok(()));
         lazy.end().await;
         assert_eq!(bed.server.status().stalled, 2);
-        // With nobody waiting, one may stand still.
+        // With no other waiting, one may stand still.
         let lazy = into_transmission(&bed).await;
         lazy.send(&header(Command::Write, 0, 65536)).await;
         bed.sleep(60_000).await;
@@ -122,7 +124,8 @@ fn who_stands_still_is_closed_when_others_wait() {
 
 #[test]
 fn who_is_slow_is_not_closed_though_others_wait() {
-    let limits = Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
+    let limits =
+        Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
     run(6, limits, |bed| async move {
         smooth(&bed);
         bed.exports.rw.0.size.set(1 << 30);
@@ -158,7 +161,8 @@ fn who_is_slow_is_not_closed_though_others_wait() {
 
 #[test]
 fn a_trickle_is_no_progress() {
-    let limits = Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
+    let limits =
+        Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };
     run(7, limits, |bed| async move {
         smooth(&bed);
         bed.exports.rw.0.size.set(1 << 30);
@@ -176,7 +180,12 @@ fn a_trickle_is_no_progress() {
                         bed.sleep(1000).await;
                         match command {
                             Command::Write => lazy.send(&[1; 4096]).await,
-                            _ => drop(lazy.receiver.at_least(4096).await.map(|()| lazy.receiver.consume(4096))),
+                            _ => drop(
+                                lazy.receiver
+                                    .at_least(4096)
+                                    .await
+                                    .map(|()| lazy.receiver.consume(4096)),
+                            ),
                         }
                     }
                 }
@@ -184,7 +193,10 @@ fn a_trickle_is_no_progress() {
             let start = bed.rt.now();
             assert_eq!(good.read(0, 512, 0).await, Ok(vec![0; 512]));
             let waited = bed.rt.now().since(start);
-            assert!(waited > Duration::from_secs(4) && waited < Duration::from_secs(11), "{command:?}: {waited:?}");
+            assert!(
+                waited > Duration::from_secs(4) && waited < Duration::from_secs(11),
+                "{command:?}: {waited:?}"
+            );
             trickling.await;
             connection.close();
         }

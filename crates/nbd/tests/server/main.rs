@@ -62,7 +62,11 @@ impl Memory {
         if s.stuck.get() {
             std::future::pending::<()>().await;
         }
-        let time = if offset == SLOW { Duration::from_secs(1) } else { Duration::from_nanos(s.rt.random() % 50_000) };
+        let time = if offset == SLOW {
+            Duration::from_secs(1)
+        } else {
+            Duration::from_nanos(s.rt.random() % 50_000)
+        };
         s.rt.sleep(time).await;
         s.running.set(s.running.get() - 1);
     }
@@ -142,7 +146,12 @@ impl Export for Memory {
         self.take_time(offset).await;
         Ok(())
     }
-    async fn block_status(&self, offset: u64, len: u64, max_extents: usize) -> Result<Vec<Extent>, Errno> {
+    async fn block_status(
+        &self,
+        offset: u64,
+        len: u64,
+        max_extents: usize,
+    ) -> Result<Vec<Extent>, Errno> {
         self.take_time(offset).await;
         // Runs of 64 KiB, every other one a hole; the last runs beyond the range.
         let mut at = offset;
@@ -187,8 +196,13 @@ struct Bed {
     exports: Two,
 }
 
-/// Runs a test in a world of its own, then lets everything end and looks for what was left. The hash of all that happened.
-fn run<F: Future<Output = ()> + 'static>(seed: u64, limits: Limits, test: impl FnOnce(Bed) -> F) -> u64 {
+/// Runs a test in a world of its own, then lets everything end and looks for what was left. The
+/// hash of all that happened.
+fn run<F: Future<Output = ()> + 'static>(
+    seed: u64,
+    limits: Limits,
+    test: impl FnOnce(Bed) -> F,
+) -> u64 {
     let world = World::new(seed);
     let rt = Rt::new(world.backend(), Order::Seeded(seed), 512);
     let exports = Two { rw: Memory::new(&rt, "rw", false), ro: Memory::new(&rt, "ro", true) };
@@ -224,7 +238,11 @@ impl Bed {
         self.try_client(export, ClientOptions::default()).await.expect("a client")
     }
 
-    async fn try_client(&self, export: &str, options: ClientOptions) -> Result<Client, ClientError> {
+    async fn try_client(
+        &self,
+        export: &str,
+        options: ClientOptions,
+    ) -> Result<Client, ClientError> {
         Client::negotiate(&self.rt, self.connect(), export, options).await
     }
 
@@ -279,7 +297,8 @@ impl Raw {
         let mut all = Vec::new();
         loop {
             let head = self.expect(option::REPLY).await;
-            let (_, kind, len) = option::parse_reply(head.first_chunk().expect("a header")).expect("a reply");
+            let (_, kind, len) =
+                option::parse_reply(head.first_chunk().expect("a header")).expect("a reply");
             let data = self.expect(len as usize).await;
             all.push((kind, data));
             if kind == option::rep::ACK || kind & option::rep::ERR != 0 {
@@ -314,5 +333,9 @@ async fn within<T>(rt: &Rt, limit: Duration, future: impl Future<Output = T>) ->
 
 /// A wire that cuts nothing and has little latency: for much data.
 fn smooth(bed: &Bed) {
-    bed.world.set_wire(WireModel { fragments: false, buffer_bytes: 1 << 20, ..WireModel::default() });
+    bed.world.set_wire(WireModel {
+        fragments: false,
+        buffer_bytes: 1 << 20,
+        ..WireModel::default()
+    });
 }

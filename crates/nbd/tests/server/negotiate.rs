@@ -5,16 +5,23 @@ use base::Duration;
 use super::{SIZE, run};
 use nbd::Limits;
 use nbd::codec::Errno;
-use nbd::codec::option::{MAX_OPTION, info, info_request, meta_request, opt, put_option, rep, transmit};
+use nbd::codec::option::{
+    MAX_OPTION, info, info_request, meta_request, opt, put_option, rep, transmit,
+};
 use nbd::codec::request::Command;
 use nbd_client::{ClientError, ClientOptions};
 
 #[test]
 fn every_way_in_works_and_reads() {
-    for (i, (structured, block_status, export_name)) in
-        [(true, true, false), (true, false, false), (false, false, false), (false, false, true), (true, true, true)]
-            .into_iter()
-            .enumerate()
+    for (i, (structured, block_status, export_name)) in [
+        (true, true, false),
+        (true, false, false),
+        (false, false, false),
+        (false, false, true),
+        (true, true, true),
+    ]
+    .into_iter()
+    .enumerate()
     {
         run(i as u64, Limits::default(), |bed| async move {
             let options = ClientOptions { structured, block_status, export_name };
@@ -23,8 +30,10 @@ fn every_way_in_works_and_reads() {
             let flags = c.facts().flags;
             assert_eq!(flags & transmit::SEND_DF != 0, structured);
             assert_eq!(flags & transmit::READ_ONLY, 0);
-            let always =
-                transmit::SEND_FLUSH | transmit::SEND_FUA | transmit::CAN_MULTI_CONN | transmit::SEND_FAST_ZERO;
+            let always = transmit::SEND_FLUSH
+                | transmit::SEND_FUA
+                | transmit::CAN_MULTI_CONN
+                | transmit::SEND_FAST_ZERO;
             assert_eq!(flags & always, always);
             assert_eq!(c.facts().block_sizes, (!export_name).then_some([512, 4096, 32 << 20]));
             c.write(4096, &[7; 1024], 0).await.expect("write");
@@ -55,9 +64,13 @@ fn default_and_read_only_and_unknown_exports() {
         assert_eq!(ro.command(Command::WriteZeroes, 0, 4096, 0).await, perm);
         assert_eq!(ro.read(0, 512, 0).await, Ok(vec![0; 512]));
         ro.disconnect();
-        let unknown = bed.try_client("what", ClientOptions { block_status: false, ..o }).await.err();
+        let unknown =
+            bed.try_client("what", ClientOptions { block_status: false, ..o }).await.err();
         assert_eq!(unknown, Some(ClientError::Refused(rep::ERR_UNKNOWN)));
-        let unknown = bed.try_client("what", ClientOptions { structured: false, export_name: true, ..o }).await.err();
+        let unknown = bed
+            .try_client("what", ClientOptions { structured: false, export_name: true, ..o })
+            .await
+            .err();
         assert_eq!(unknown, Some(ClientError::Closed));
     });
 }
@@ -80,7 +93,10 @@ fn options_are_answered_by_the_book() {
         assert_eq!(kinds(&raw.option(opt::STRUCTURED_REPLY, b"x").await), [rep::ERR_INVALID]);
         assert_eq!(kinds(&raw.option(opt::STRUCTURED_REPLY, &[]).await), [rep::ACK]);
         let set = raw.option(opt::SET_META_CONTEXT, &meta).await;
-        assert_eq!(set, [(rep::META_CONTEXT, b"\0\0\0\x01base:allocation".to_vec()), (rep::ACK, vec![])]);
+        assert_eq!(
+            set,
+            [(rep::META_CONTEXT, b"\0\0\0\x01base:allocation".to_vec()), (rep::ACK, vec![])]
+        );
         for (queries, found) in [
             (&[][..], true),
             (&["base:"][..], true),
@@ -112,8 +128,13 @@ fn a_context_counts_only_for_the_export_it_was_selected_for() {
         raw.option(opt::STRUCTURED_REPLY, &[]).await;
         raw.option(opt::SET_META_CONTEXT, &meta_request("ro", &["base:allocation"])).await;
         raw.option(opt::GO, &info_request("rw", &[])).await;
-        let r =
-            nbd::codec::request::Request { flags: 0, command: Command::BlockStatus, cookie: 5, offset: 0, len: 512 };
+        let r = nbd::codec::request::Request {
+            flags: 0,
+            command: Command::BlockStatus,
+            cookie: 5,
+            offset: 0,
+            len: 512,
+        };
         raw.send(&r.encode()).await;
         assert_eq!(raw.expect(16).await, nbd::codec::reply::simple(5, Some(Errno::Inval)).bytes());
         raw.connection.close();
@@ -131,7 +152,13 @@ fn export_name_pads_with_zeros_unless_declined() {
             let reply = raw.expect(len).await;
             assert_eq!(reply[..8], (SIZE as u64).to_be_bytes());
             assert!(reply[10..].iter().all(|&b| b == 0));
-            let r = nbd::codec::request::Request { flags: 0, command: Command::Flush, cookie: 77, offset: 0, len: 0 };
+            let r = nbd::codec::request::Request {
+                flags: 0,
+                command: Command::Flush,
+                cookie: 77,
+                offset: 0,
+                len: 0,
+            };
             raw.send(&r.encode()).await;
             assert_eq!(raw.expect(16).await, nbd::codec::reply::simple(77, None).bytes());
             raw.connection.close();

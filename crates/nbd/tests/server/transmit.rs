@@ -33,7 +33,10 @@ fn every_command_and_flag() {
         c.flush().await.expect("flush");
         assert_eq!(bed.exports.rw.0.flushes.get(), 1);
         let status = c.block_status(60 * 1024, 16 * 1024, 0).await;
-        assert_eq!(status, Ok(vec![(4096, 0), (12 * 1024, reply::state::HOLE | reply::state::ZERO)]));
+        assert_eq!(
+            status,
+            Ok(vec![(4096, 0), (12 * 1024, reply::state::HOLE | reply::state::ZERO)])
+        );
         assert_eq!(c.block_status(60 * 1024, 16 * 1024, flag::REQ_ONE).await, Ok(vec![(4096, 0)]));
         for (command, offset, len, flags, error) in [
             (Command::Read, 1, 512, 0, Errno::Inval),
@@ -46,7 +49,11 @@ fn every_command_and_flag() {
             (Command::Unknown(99), 0, 512, 0, Errno::Inval),
             (Command::Flush, 0, 0, 1 << 9, Errno::Inval),
         ] {
-            assert_eq!(c.command(command, offset, len, flags).await, Err(NO(error)), "{command:?} {offset}+{len}");
+            assert_eq!(
+                c.command(command, offset, len, flags).await,
+                Err(NO(error)),
+                "{command:?} {offset}+{len}"
+            );
         }
         assert_eq!(c.write(SIZE as u64, &[1; 512], 0).await, Err(NO(Errno::NoSpc)));
         assert_eq!(c.write(3, &[1; 512], 0).await, Err(NO(Errno::Inval)));
@@ -101,7 +108,8 @@ async fn chunks_of(raw: &mut Raw, r: Request) -> Vec<Option<(u64, u32)>> {
     let mut chunks = Vec::new();
     loop {
         let head = raw.expect(20).await;
-        let Ok(Some((ReplyHead::Chunk { cookie, done, kind, len }, 20))) = ReplyHead::decode(&head) else {
+        let Ok(Some((ReplyHead::Chunk { cookie, done, kind, len }, 20))) = ReplyHead::decode(&head)
+        else {
             panic!("not a chunk: {head:?}")
         };
         assert_eq!(cookie, r.cookie);
@@ -130,7 +138,10 @@ fn large_reads_come_in_pieces_where_the_client_allows() {
         let (second, third) = (u64::from(128 * K), u64::from(256 * K));
         let want = [Some((512, first)), Some((second, 128 * K)), Some((third, 44 * K + 512))];
         assert_eq!(chunks_of(&mut raw, r).await, want);
-        assert_eq!(chunks_of(&mut raw, Request { flags: flag::DF, ..r }).await, [Some((512, 300 * K))]);
+        assert_eq!(
+            chunks_of(&mut raw, Request { flags: flag::DF, ..r }).await,
+            [Some((512, 300 * K))]
+        );
         let bad = Request { offset: BAD - third, len: 512 * K, ..r };
         let before = [BAD - third, BAD - second].map(|at| Some((at, 128 * K)));
         assert_eq!(chunks_of(&mut raw, bad).await, [before[0], before[1], None]);
@@ -176,7 +187,8 @@ fn a_thousand_requests_at_once() {
 fn writes_of_all_sizes_in_one_stream() {
     for seed in 0..6 {
         run(seed, Limits::default(), move |bed| async move {
-            // Cut anywhere, or as large as the receive buffer likes, so that large payloads are in it whole too.
+            // Cut anywhere, or as large as the receive buffer likes, so that large payloads are in
+            // it whole too.
             if seed % 2 == 0 {
                 smooth(&bed);
             }
@@ -204,7 +216,10 @@ fn writes_of_all_sizes_in_one_stream() {
             let disc = Request { flags: 0, command: Command::Disc, cookie: 0, offset: 0, len: 0 };
             raw.send(&disc.encode()).await;
             let replies = raw.end().await;
-            assert!(replies.chunks(16).all(|r| r[..8] == *b"\x67\x44\x66\x98\0\0\0\0"), "all went well");
+            assert!(
+                replies.chunks(16).all(|r| r[..8] == *b"\x67\x44\x66\x98\0\0\0\0"),
+                "all went well"
+            );
             let bytes = bed.exports.rw.0.bytes.borrow();
             assert!(bytes[..want.len()] == want, "wrong bytes");
         });
@@ -215,9 +230,11 @@ fn writes_of_all_sizes_in_one_stream() {
 fn several_clients_of_all_sizes_see_what_was_written() {
     for seed in 0..8 {
         // Less than all of them want together.
-        let limits = Limits { max_payload_bytes: 0, max_in_flight_requests: 4, ..Limits::default() };
+        let limits =
+            Limits { max_payload_bytes: 0, max_in_flight_requests: 4, ..Limits::default() };
         run(seed, limits, move |bed| async move {
-            let tasks: Vec<_> = (0..4u64).map(|n| bed.rt.spawn(one_client(bed.clone(), seed * 4 + n, n))).collect();
+            let tasks: Vec<_> =
+                (0..4u64).map(|n| bed.rt.spawn(one_client(bed.clone(), seed * 4 + n, n))).collect();
             for t in tasks {
                 assert_eq!(t.await, Some(()));
             }
@@ -270,7 +287,11 @@ fn the_largest_requests_go_through_and_larger_ones_do_not() {
         assert_eq!(c.read(0, max as u32 + 512, 0).await, Err(NO(Errno::Inval)));
         data.resize(max + 512, 1);
         assert_eq!(c.write(0, &data, 0).await, Err(NO(Errno::Inval)));
-        assert_eq!(c.read(0, 512, 0).await, Ok(vec![5; 512]), "its payload was skipped, the connection goes on");
+        assert_eq!(
+            c.read(0, 512, 0).await,
+            Ok(vec![5; 512]),
+            "its payload was skipped, the connection goes on"
+        );
         data.resize(2 * max + 512, 1);
         assert_eq!(c.write(0, &data, 0).await, Err(ClientError::Closed), "not one that is absurd");
     });

@@ -212,7 +212,10 @@ impl Pool {
             nodes: m.nodes,
             critical_section_us: Quantiles::of(&m.critical_section, 1e3),
             duration_ms: Quantiles::of(&m.duration, 1e6),
-            block_group_updates: GroupUpdates { written: m.group_updates_written, skipped: m.group_updates_skipped },
+            block_group_updates: GroupUpdates {
+                written: m.group_updates_written,
+                skipped: m.group_updates_skipped,
+            },
         };
         let io = io.collect();
         drop(m);

@@ -46,7 +46,8 @@ fn info(v: &Volume) -> VolumeInfo {
 fn check_size(size: u64, sector: u32) -> Result<()> {
     if size == 0 || size > MAX_VOLUME_BYTES || size % u64::from(sector) != 0 {
         let text = format!(
-            "a volume cannot have {size} bytes: more than 0, at most 1 PiB, a multiple of its {sector}-byte sector"
+            "a volume cannot have {size} bytes: more than 0, at most 1 PiB, a multiple of its \
+             {sector}-byte sector"
         );
         return Err(PoolError::new(ErrorKind::Invalid, text));
     }
@@ -88,7 +89,10 @@ impl Pool {
             let mut st = self.state_mut();
             st.standing.permit()?;
             if st.forest.volumes().any(|v| v.is_named() && v.record().name == name) {
-                return Err(PoolError::new(ErrorKind::Exists, format!("there is a volume {name:?} already")));
+                return Err(PoolError::new(
+                    ErrorKind::Exists,
+                    format!("there is a volume {name:?} already"),
+                ));
             }
             let vacancy = st.forest.vacancy();
             let Some(place) = vacancy.first else {
@@ -172,8 +176,13 @@ impl Pool {
     /// Frees, in the background, what a deletion or a shrink before the pool was last closed, or
     /// lost power, had not freed yet.
     pub(crate) fn reap_all(&self) {
-        let deleting: Vec<VolumeId> =
-            self.state().forest.volumes().filter(|v| v.is_there() && !v.is_live()).map(|v| v.record().id).collect();
+        let deleting: Vec<VolumeId> = self
+            .state()
+            .forest
+            .volumes()
+            .filter(|v| v.is_there() && !v.is_live())
+            .map(|v| v.record().id)
+            .collect();
         self.reap_each(deleting);
         let live: Vec<VolumeId> = self.volumes().iter().map(|v| v.id).collect();
         let pool = self.clone();
@@ -210,12 +219,17 @@ impl Pool {
                     return;
                 }
                 if pool.permit().is_err() {
-                    let text = "freeing a deleted volume stopped, it goes on when the pool is opened again";
+                    let text = "freeing a deleted volume stopped, it goes on when the pool is \
+                                opened again";
                     tracing::warn!(volume = id.0, "{text}: {e}");
                     return;
                 }
                 if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(volume = id.0, "freeing a deleted volume is tried again and again: {e}");
+                    tracing::warn!(
+                        volume = id.0,
+                        "freeing a deleted volume is tried again and \
+                         again: {e}"
+                    );
                 }
                 pool.rt().sleep(REAP_AGAIN).await;
             }

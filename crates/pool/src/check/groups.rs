@@ -59,14 +59,18 @@ impl Checker<'_> {
             for i in 0..leaf.count() {
                 let key = leaf.key(i);
                 let r = Checksums::decode(&key, leaf.value(i));
-                let Some(r) = r.filter(|r| r.offset + r.len() <= self.space.geometry.group_blocks) else {
-                    let what = format!("a record with the key {key:?} is no checksum record of this group");
+                let Some(r) = r.filter(|r| r.offset + r.len() <= self.space.geometry.group_blocks)
+                else {
+                    let what = format!(
+                        "a record with the key {key:?} is no checksum record of this group"
+                    );
                     self.log.error(Subject::Checksum, &place, what, "restore from a backup");
                     continue;
                 };
                 self.log.counts.checksum_records += 1;
                 if r.offset < end {
-                    let what = format!("the record at block {} begins inside the one before", r.offset);
+                    let what =
+                        format!("the record at block {} begins inside the one before", r.offset);
                     self.log.error(Subject::Checksum, &place, what, "restore from a backup");
                 }
                 end = end.max(r.offset + r.len());
@@ -76,8 +80,9 @@ impl Checker<'_> {
             for p in &pieces {
                 covered += p.crcs.len() as u64;
                 let blocks = (0u32..).zip(&p.crcs);
-                sum = blocks
-                    .fold(sum, |s, (n, _)| s.wrapping_add(owner_hash(p.offset + n, p.volume, p.lba + u64::from(n))));
+                sum = blocks.fold(sum, |s, (n, _)| {
+                    s.wrapping_add(owner_hash(p.offset + n, p.volume, p.lba + u64::from(n)))
+                });
             }
             if self.options.data {
                 self.data(group, pieces).await;
@@ -141,7 +146,8 @@ impl Checker<'_> {
             for (d, outcome) in &copies {
                 bad.push(match outcome {
                     Ok(buf) => {
-                        let verdict = |(got, want): (Crc, &Crc)| (got != *want).then(|| mismatch(got, *want));
+                        let verdict =
+                            |(got, want): (Crc, &Crc)| (got != *want).then(|| mismatch(got, *want));
                         block_crcs(buf).zip(&p.crcs).map(verdict).collect()
                     }
                     Err(_) => self.singly(group, *d, &p).await,
@@ -156,15 +162,27 @@ impl Checker<'_> {
                 }
                 let block = p.offset + n as u32;
                 let addr = self.space.geometry.join(GroupId(group as u32), block);
-                let place = format!("block {} of volume {}, block {addr} of the pool", p.lba + n as u64, p.volume);
-                let verdicts = copies.iter().zip(&bad).filter_map(|(c, b)| Some((c.0, b[n].clone()?)));
+                let place = format!(
+                    "block {} of volume {}, block {addr} of the pool",
+                    p.lba + n as u64,
+                    p.volume
+                );
+                let verdicts =
+                    copies.iter().zip(&bad).filter_map(|(c, b)| Some((c.0, b[n].clone()?)));
                 if good > 0 {
                     for (d, why) in verdicts {
                         let name = self.src.name(d);
-                        self.log.copy(Subject::Data, &place, &name, why, "it is healed when it is read");
+                        self.log.copy(
+                            Subject::Data,
+                            &place,
+                            &name,
+                            why,
+                            "it is healed when it is read",
+                        );
                     }
                 } else {
-                    let why: Vec<String> = verdicts.map(|(d, why)| format!("{}: {why}", self.src.name(d))).collect();
+                    let why: Vec<String> =
+                        verdicts.map(|(d, why)| format!("{}: {why}", self.src.name(d))).collect();
                     let what = format!("no good copy ({})", why.join("; "));
                     self.log.error(Subject::Data, place, what, LOST);
                 }
@@ -175,11 +193,15 @@ impl Checker<'_> {
     /// After a read of several blocks failed on a device: what is wrong with each of them there.
     async fn singly(&self, group: usize, device: usize, p: &Piece) -> Vec<Option<String>> {
         let mut out = Vec::with_capacity(p.crcs.len());
-        let chunk = self.space.groups[group].record.chunks.iter().find(|c| usize::from(c.device) == device);
+        let chunk =
+            self.space.groups[group].record.chunks.iter().find(|c| usize::from(c.device) == device);
         for (n, want) in (0u32..).zip(&p.crcs) {
-            let offset = chunk.map_or(0, |c| self.space.geometry.chunk_offset(c.chunk, p.offset + n));
+            let offset =
+                chunk.map_or(0, |c| self.space.geometry.chunk_offset(c.chunk, p.offset + n));
             out.push(match self.src.read(device, offset, BLOCK).await {
-                Ok(buf) => Some(crc32c(&buf)).filter(|got| got != want).map(|got| mismatch(got, *want)),
+                Ok(buf) => {
+                    Some(crc32c(&buf)).filter(|got| got != want).map(|got| mismatch(got, *want))
+                }
                 Err(e) => Some(e.to_string()),
             });
         }
@@ -190,7 +212,12 @@ impl Checker<'_> {
     async fn compare_owners(&mut self, groups: &[usize], volumes: &[VolumeRecord]) {
         for &group in groups.iter().skip(COMPARED) {
             let what = "its checksum records are not about the blocks that the volumes have here";
-            self.log.error(Subject::Checksum, format!("block group {group}"), what, "restore from a backup");
+            self.log.error(
+                Subject::Checksum,
+                format!("block group {group}"),
+                what,
+                "restore from a backup",
+            );
         }
         let groups = &groups[..groups.len().min(COMPARED)];
         let blocks = self.space.geometry.group_blocks as usize;
@@ -198,7 +225,8 @@ impl Checker<'_> {
             // Volume 0 is none.
             let mut owners = vec![(0u32, 0u64); blocks];
             let id = checksum_tree_id(GroupId(group as u32));
-            let mut walk = Walk::new(id, String::new(), self.space.groups[group].record.checksums, true);
+            let mut walk =
+                Walk::new(id, String::new(), self.space.groups[group].record.checksums, true);
             while let Some(leaf) = walk.next_leaf(self).await {
                 for i in 0..leaf.count() {
                     let key = leaf.key(i);
@@ -221,7 +249,8 @@ impl Checker<'_> {
         while let Some(leaf) = walk.next_leaf(self).await {
             for i in 0..leaf.count() {
                 let Some(e) = Extent::decode(&leaf.key(i), leaf.value(i)) else { continue };
-                let Some((_, block)) = self.space.locate(e.addr, e.len, GroupKind::Data).filter(|(g, _)| *g == group)
+                let Some((_, block)) =
+                    self.space.locate(e.addr, e.len, GroupKind::Data).filter(|(g, _)| *g == group)
                 else {
                     continue;
                 };
@@ -235,7 +264,10 @@ impl Checker<'_> {
                     let addr = e.addr.plus(u64::from(n));
                     let what = match volume {
                         0 => format!("block {addr} of the pool has no checksum"),
-                        _ => format!("the checksum of block {addr} of the pool is for block {lba} of volume {volume}"),
+                        _ => format!(
+                            "the checksum of block {addr} of the pool is for block {lba} of \
+                             volume {volume}"
+                        ),
                     };
                     self.log.error(Subject::Checksum, place, what, LOST);
                 }

@@ -241,7 +241,13 @@ impl<C: Default> Log<C> {
     }
 
     /// Something that is lost or contradicts itself.
-    pub fn error(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>, remedy: &'static str) {
+    pub fn error(
+        &mut self,
+        subject: Subject,
+        place: impl Into<String>,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) {
         let (place, what) = (place.into(), what.into());
         self.add(Problem { severity: Severity::Error, subject, place, device: None, what, remedy });
     }
@@ -249,11 +255,25 @@ impl<C: Default> Log<C> {
     /// Something worth knowing.
     pub fn note(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>) {
         let (place, what) = (place.into(), what.into());
-        self.add(Problem { severity: Severity::Note, subject, place, device: None, what, remedy: "" });
+        self.add(Problem {
+            severity: Severity::Note,
+            subject,
+            place,
+            device: None,
+            what,
+            remedy: "",
+        });
     }
 
     /// A bad copy of something that has a good one.
-    pub fn copy(&mut self, subject: Subject, place: &str, device: &str, what: impl Into<String>, remedy: &'static str) {
+    pub fn copy(
+        &mut self,
+        subject: Subject,
+        place: &str,
+        device: &str,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) {
         let (place, device, what) = (place.to_owned(), Some(device.to_owned()), what.into());
         self.add(Problem { severity: Severity::DamagedCopy, subject, place, device, what, remedy });
     }

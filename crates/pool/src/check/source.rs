@@ -32,7 +32,11 @@ pub(crate) type Copy = (usize, std::result::Result<Buf, IoError>);
 impl Source {
     /// Reads all superblocks, tells `log` what is wrong with them, and puts the devices in their
     /// places. Refuses what makes no pool.
-    pub async fn open(rt: &Rt, files: Vec<DeviceFile>, log: &mut Log) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
+    pub async fn open(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        log: &mut Log,
+    ) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
         let several = files.len() > 1;
         let mut found = Vec::new();
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
@@ -58,7 +62,11 @@ impl Source {
                     if foreign || !several {
                         close_all(&found);
                         let kind = if foreign { ErrorKind::Foreign } else { ErrorKind::Damaged };
-                        let text = if foreign { "not a device of a Forebay pool" } else { "no superblock can be read" };
+                        let text = if foreign {
+                            "not a device of a Forebay pool"
+                        } else {
+                            "no superblock can be read"
+                        };
                         return Err(PoolError::new(kind, format!("{}: {text}", file.path)));
                     }
                     let remedy = "it takes no part; replace the device";
@@ -86,7 +94,11 @@ impl Source {
         let reports = devices
             .iter()
             .map(|d| {
-                let slots = slots_of.iter().find(|s| s.0 == d.path()).map(|s| s.1.clone()).unwrap_or_default();
+                let slots = slots_of
+                    .iter()
+                    .find(|s| s.0 == d.path())
+                    .map(|s| s.1.clone())
+                    .unwrap_or_default();
                 DeviceReport { path: d.path().to_owned(), state: d.state(), slots }
             })
             .collect();
@@ -128,8 +140,15 @@ impl Source {
     }
 
     /// Reads `len` bytes, whole blocks; what fails is asked for again, block by block.
-    pub async fn read(&self, device: usize, offset: u64, len: usize) -> std::result::Result<Buf, IoError> {
-        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else { return Err(IoError::NO_DEVICE) };
+    pub async fn read(
+        &self,
+        device: usize,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Buf, IoError> {
+        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else {
+            return Err(IoError::NO_DEVICE);
+        };
         let read = queue.read_blocks(Class::Foreground, offset, len / BLOCK).await;
         read.unreadable.first().map_or(Ok(read.buf), |(_, e)| Err(*e))
     }
@@ -163,19 +182,32 @@ impl Source {
             return out;
         };
         let read = queue.read_blocks(Class::Foreground, offset, blocks).await;
-        out.extend((0..blocks).map(|block| read.get(block).ok().map(|bytes| self.rt.bufs().copy_of(bytes))));
+        out.extend(
+            (0..blocks)
+                .map(|block| read.get(block).ok().map(|bytes| self.rt.bufs().copy_of(bytes))),
+        );
         out
     }
 
     /// Reads `blocks` blocks at `addr` from each of the chunks on devices that are there.
-    pub async fn read_copies(self: &Rc<Self>, chunks: &[Chunk], addr: PoolAddr, blocks: usize) -> Vec<Copy> {
+    pub async fn read_copies(
+        self: &Rc<Self>,
+        chunks: &[Chunk],
+        addr: PoolAddr,
+        blocks: usize,
+    ) -> Vec<Copy> {
         let (_, block) = self.geometry.split(addr);
         let tasks: Vec<_> = chunks
             .iter()
-            .filter(|c| self.is_live(usize::from(c.device)) && u64::from(c.chunk) < self.chunks(c.device))
+            .filter(|c| {
+                self.is_live(usize::from(c.device)) && u64::from(c.chunk) < self.chunks(c.device)
+            })
             .map(|c| {
-                let (src, d, offset) =
-                    (self.clone(), usize::from(c.device), self.geometry.chunk_offset(c.chunk, block));
+                let (src, d, offset) = (
+                    self.clone(),
+                    usize::from(c.device),
+                    self.geometry.chunk_offset(c.chunk, block),
+                );
                 self.rt.spawn(async move { (d, src.read(d, offset, blocks * BLOCK).await) })
             })
             .collect();
@@ -194,7 +226,9 @@ fn close_all(found: &[Found]) {
 /// What the report says of a device's slots.
 fn report(slots: &Slots) -> Vec<Slot> {
     let say = |copies: &[SlotCopy; SLOT_COPIES]| {
-        let sbs = copies.iter().filter_map(|c| if let SlotCopy::Superblock(sb) = c { Some(sb) } else { None });
+        let sbs = copies
+            .iter()
+            .filter_map(|c| if let SlotCopy::Superblock(sb) = c { Some(sb) } else { None });
         if let Some(sb) = sbs.max_by_key(|sb| sb.sequence) {
             return Slot::Ok { sequence: sb.sequence, generation: sb.generation };
         }
@@ -227,9 +261,17 @@ fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log) {
                 format!("{place} on {path}"),
                 format!("{why}; it is the next to be written: a crash may have torn it"),
             ),
-            Slot::Damaged { why } => log.copy(Subject::Superblock, &place, path, why.clone(), "it will be overwritten"),
+            Slot::Damaged { why } => {
+                log.copy(Subject::Superblock, &place, path, why.clone(), "it will be overwritten")
+            }
             Slot::Empty if best.sequence >= SLOTS && !next => {
-                log.copy(Subject::Superblock, &place, path, "it is empty", "it will be overwritten");
+                log.copy(
+                    Subject::Superblock,
+                    &place,
+                    path,
+                    "it is empty",
+                    "it will be overwritten",
+                );
             }
             // Power that failed while it was written leaves one whole.
             Slot::Ok { .. } if !next => {

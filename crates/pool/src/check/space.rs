@@ -43,7 +43,8 @@ impl Space {
         let groups = records
             .into_iter()
             .map(|record| {
-                let bits = if record.kind == GroupKind::Free { 0 } else { geometry.group_blocks as usize };
+                let bits =
+                    if record.kind == GroupKind::Free { 0 } else { geometry.group_blocks as usize };
                 GroupSpace { record, allocated: None, referred: Bitmap::new(bits), owners: 0 }
             })
             .collect();

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use base::{Bitmap, Buf, Generation, GroupId};
 use format::page::{
-    BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, VolumeRecord,
-    decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
+    BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE,
+    VolumeRecord, decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
 };
 
 use super::report::{Log, Subject};
@@ -47,11 +47,15 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log) -> Tables {
             let page = at + i;
             let kind = g.kind_of_table_page(page);
             log.counts.table_pages += 1;
-            let slots =
-                |blocks: &[Option<Buf>]| [2 * i, 2 * i + 1].map(|s| blocks[s as usize].as_ref().map(|b| b.to_vec()));
+            let slots = |blocks: &[Option<Buf>]| {
+                [2 * i, 2 * i + 1].map(|s| blocks[s as usize].as_ref().map(|b| b.to_vec()))
+            };
             let copies: Vec<_> = read.iter().map(|(d, blocks)| (*d, slots(blocks))).collect();
             let chosen = choose(src, kind, page, &copies, log);
-            digest = digest.wrapping_add(page_digest(page, chosen.as_ref().map_or(Generation(0), |c| c.generation)));
+            digest = digest.wrapping_add(page_digest(
+                page,
+                chosen.as_ref().map_or(Generation(0), |c| c.generation),
+            ));
             let decoded = chosen.is_some_and(|c| take_in(kind, page, &c.payload, &mut tables, log));
             if !decoded {
                 tables.whole = false;
@@ -65,7 +69,8 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log) -> Tables {
     }
     if tables.whole && digest != src.best.tables_digest {
         let remedy = "give all devices of the pool; if they are all here, restore from a backup";
-        let what = "they are not those of the newest superblock: a page is older than it should be on every device";
+        let what = "they are not those of the newest superblock: a page is older than it should \
+                    be on every device";
         log.error(Subject::Table, "tables", what, remedy);
     }
     tables.groups.truncate(g.group_capacity as usize);
@@ -85,10 +90,14 @@ fn choose(
     let mut chosen: Option<Version> = None;
     for (_, slots) in copies {
         for (slot, block) in slots.iter().enumerate() {
-            let Some(Ok((generation, payload))) = block.as_ref().map(|b| open_page(&id.in_slot(slot as u8), b)) else {
+            let Some(Ok((generation, payload))) =
+                block.as_ref().map(|b| open_page(&id.in_slot(slot as u8), b))
+            else {
                 continue;
             };
-            if generation.0 <= src.best.generation && chosen.as_ref().is_none_or(|c| c.generation < generation) {
+            if generation.0 <= src.best.generation
+                && chosen.as_ref().is_none_or(|c| c.generation < generation)
+            {
                 chosen = Some(Version { generation, slot: slot as u8, payload: payload.to_vec() });
             }
         }
@@ -104,12 +113,16 @@ fn choose(
             None => "it cannot be read".to_owned(),
             Some(Err(e)) => e.to_string(),
             Some(Ok((generation, _))) if generation.0 > src.best.generation => format!(
-                "generation {generation}, newer than the superblock, where {} was expected: the pool was opened \
+                "generation {generation}, newer than the superblock, where {} was expected: the \
+                 pool was opened \
                  without the other devices, and that was cut short",
                 c.generation
             ),
             Some(Ok((generation, _))) if generation != c.generation => {
-                format!("generation {generation} where {} was expected: a write was lost", c.generation)
+                format!(
+                    "generation {generation} where {} was expected: a write was lost",
+                    c.generation
+                )
             }
             Some(Ok((generation, payload))) if payload != c.payload => {
                 let what = format!("two different versions of generation {generation}");
@@ -133,7 +146,14 @@ fn take_in(kind: PageKind, page: u32, payload: &[u8], tables: &mut Tables, log: 
         _ => decode_groups(payload).map(|g| tables.groups.extend(g)),
     };
     outcome
-        .map_err(|e| log.error(Subject::Table, format!("table page {page}"), e.to_string(), "restore from a backup"))
+        .map_err(|e| {
+            log.error(
+                Subject::Table,
+                format!("table page {page}"),
+                e.to_string(),
+                "restore from a backup",
+            )
+        })
         .is_ok()
 }
 
@@ -141,7 +161,8 @@ fn take_in(kind: PageKind, page: u32, payload: &[u8], tables: &mut Tables, log: 
 /// False if there were any.
 pub(crate) fn check_groups(src: &Source, groups: &mut [GroupRecord], log: &mut Log) -> bool {
     let devices = src.best.devices.len();
-    let mut taken: Vec<Bitmap> = (0..devices).map(|d| Bitmap::new(src.chunks(d as u16) as usize)).collect();
+    let mut taken: Vec<Bitmap> =
+        (0..devices).map(|d| Bitmap::new(src.chunks(d as u16) as usize)).collect();
     let mut sane = true;
     for (i, record) in groups.iter_mut().enumerate() {
         let mut bad = |what: String| {
@@ -171,9 +192,16 @@ pub(crate) fn check_groups(src: &Source, groups: &mut [GroupRecord], log: &mut L
         }
         if broken {
             *record = GroupRecord { checksums: record.checksums, ..GroupRecord::free() };
-        } else if record.used > 0 && !record.chunks.iter().any(|c| src.is_live(usize::from(c.device))) {
+        } else if record.used > 0
+            && !record.chunks.iter().any(|c| src.is_live(usize::from(c.device)))
+        {
             let what = "no copy of it is on the devices that are there";
-            log.error(Subject::Group, format!("block group {i}"), what, "give the missing devices too");
+            log.error(
+                Subject::Group,
+                format!("block group {i}"),
+                what,
+                "give the missing devices too",
+            );
             sane = false;
         }
     }
@@ -185,7 +213,11 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
     devices.sort_unstable();
     devices.dedup();
     if record.chunks.len() != usize::from(src.best.copies) {
-        return Some(format!("it has {} copies, the pool {}", record.chunks.len(), src.best.copies));
+        return Some(format!(
+            "it has {} copies, the pool {}",
+            record.chunks.len(),
+            src.best.copies
+        ));
     }
     if devices.len() != record.chunks.len() {
         return Some("two of its copies are on the same device".to_owned());
@@ -194,7 +226,8 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
         return Some(format!("{} of {} blocks in use", record.used, src.geometry.group_blocks));
     }
     let newest = record.bitmap_generations.iter().max().copied().unwrap_or_default();
-    (newest.0 > src.best.generation).then(|| format!("a bitmap page of generation {newest}, newer than the superblock"))
+    (newest.0 > src.best.generation)
+        .then(|| format!("a bitmap page of generation {newest}, newer than the superblock"))
 }
 
 /// Reads the bitmaps of all groups in use, on all devices, into `space`; false if one is lost.
@@ -204,8 +237,9 @@ pub(crate) async fn read_bitmaps(
     log: &mut Log,
     mut step: impl FnMut(u64, u64),
 ) -> bool {
-    let used: Vec<usize> =
-        (0..space.groups.len()).filter(|&i| space.groups[i].record.kind != GroupKind::Free).collect();
+    let used: Vec<usize> = (0..space.groups.len())
+        .filter(|&i| space.groups[i].record.kind != GroupKind::Free)
+        .collect();
     let mut whole = true;
     let live = src.live();
     for (n, part) in used.chunks(GROUPS_AT_ONCE).enumerate() {
@@ -214,7 +248,8 @@ pub(crate) async fn read_bitmaps(
             .map(|&i| {
                 let (src, live) = (src.clone(), live.clone());
                 let pages = src.geometry.pages_per_group();
-                let offset = src.geometry.page_offset(src.geometry.bitmap_page(GroupId(i as u32), 0), 0);
+                let offset =
+                    src.geometry.page_offset(src.geometry.bitmap_page(GroupId(i as u32), 0), 0);
                 let read = async move { src.read_each(&live, offset, pages as usize * 2).await };
                 (i, space.groups[i].record.clone(), read)
             })
@@ -253,22 +288,36 @@ fn bitmap(
         let version = |blocks: &[Option<Buf>]| {
             let slots = &blocks[2 * i as usize..2 * i as usize + 2];
             slots.iter().enumerate().find_map(|(slot, block)| {
-                let (generation, payload) = open_page(&id.in_slot(slot as u8), block.as_ref()?).ok()?;
+                let (generation, payload) =
+                    open_page(&id.in_slot(slot as u8), block.as_ref()?).ok()?;
                 let words = decode_bitmap(payload, g.bits_of_page(i) as usize).ok()?;
                 (generation == want).then_some(words)
             })
         };
-        let found: Vec<(usize, Option<Vec<u64>>)> = copies.iter().map(|(d, blocks)| (*d, version(blocks))).collect();
+        let found: Vec<(usize, Option<Vec<u64>>)> =
+            copies.iter().map(|(d, blocks)| (*d, version(blocks))).collect();
         let Some(words) = found.iter().find_map(|f| f.1.clone()) else {
-            log.error(Subject::Bitmap, place, format!("no device has its generation {want}"), "restore from a backup");
+            log.error(
+                Subject::Bitmap,
+                place,
+                format!("no device has its generation {want}"),
+                "restore from a backup",
+            );
             whole = false;
             continue;
         };
         for (d, version) in &found {
             match version {
                 None => {
-                    let what = format!("its generation {want} is not there: damaged, or a write was lost");
-                    log.copy(Subject::Bitmap, &place, &src.name(*d), what, "it is healed when the pool reads it");
+                    let what =
+                        format!("its generation {want} is not there: damaged, or a write was lost");
+                    log.copy(
+                        Subject::Bitmap,
+                        &place,
+                        &src.name(*d),
+                        what,
+                        "it is healed when the pool reads it",
+                    );
                 }
                 Some(other) if *other != words => {
                     let what = format!("two different versions of generation {want}");

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use base::{BLOCK, BLOCK_U64, GroupId, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
-use format::page::{PageId, PageKind, decode_bitmap, encode_bitmap, open_page, payload_mut, seal_page};
+use format::page::{
+    PageId, PageKind, decode_bitmap, encode_bitmap, open_page, payload_mut, seal_page,
+};
 use rt::{FileId, Op, Order};
 use sim::{DiskModel, Fault, World};
 
@@ -57,7 +59,8 @@ impl Lab {
     }
 
     pub fn files(&self) -> Vec<DeviceFile> {
-        let file = |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE };
+        let file =
+            |&file: &FileId| DeviceFile { path: format!("disk{}", file.0), file, size_bytes: SIZE };
         self.disks.iter().map(file).collect()
     }
 
@@ -69,7 +72,8 @@ impl Lab {
     }
 
     fn try_check(&self, files: Vec<DeviceFile>, data: bool) -> Result<Report> {
-        let before: Vec<_> = self.disks.iter().map(|&d| self.world.contents(d, 0, SIZE as usize)).collect();
+        let before: Vec<_> =
+            self.disks.iter().map(|&d| self.world.contents(d, 0, SIZE as usize)).collect();
         let report = self.boot(move |rt| async move {
             let mut phases = Vec::new();
             let options = CheckOptions { data, ..CheckOptions::default() };
@@ -78,7 +82,10 @@ impl Lab {
             report
         });
         for (&d, before) in self.disks.iter().zip(before) {
-            assert!(self.world.contents(d, 0, SIZE as usize) == before, "a check wrote to disk {d:?}");
+            assert!(
+                self.world.contents(d, 0, SIZE as usize) == before,
+                "a check wrote to disk {d:?}"
+            );
         }
         report
     }
@@ -120,13 +127,16 @@ impl Lab {
 
     /// Where the first block of the volume "b" is.
     fn first_of_b(&self) -> PoolAddr {
-        let root = self.state(|st| st.forest.volumes().find(|v| v.record().name == "b").map(|v| v.record().clone()));
+        let root = self.state(|st| {
+            st.forest.volumes().find(|v| v.record().name == "b").map(|v| v.record().clone())
+        });
         let record = root.expect("it is there");
         let ptr = record.mapping.expect("not empty").ptr;
         let (d, offset) = self.places(ptr.addr)[0];
         let bytes = self.world.contents(self.disks[d], offset, BLOCK);
         let tree = crate::forest::mapping_tree_id(record.id);
-        let node = format::node::decode(&bytes, &format::node::NodeRef { ptr, level: 0, tree }).expect("a leaf");
+        let node = format::node::decode(&bytes, &format::node::NodeRef { ptr, level: 0, tree })
+            .expect("a leaf");
         format::records::Extent::decode(&node.key(0), node.value(0)).expect("an extent").addr
     }
 }
@@ -189,10 +199,16 @@ fn superblocks() {
     let lab = Lab::new(2, 2);
     let sequence = lab.state(|st| st.txns.sequence());
     let slot = |sequence| format::superblock::Superblock::offset_of(sequence);
-    let lose = |device, sequence| [0, BLOCK_U64].into_iter().for_each(|copy| lab.rot(device, slot(sequence) + copy));
+    let lose = |device, sequence| {
+        [0, BLOCK_U64].into_iter().for_each(|copy| lab.rot(device, slot(sequence) + copy))
+    };
     lose(0, sequence + 1);
     let r = lab.check();
-    assert_eq!(kinds(&r), [(Severity::Note, Subject::Superblock, None)], "the next one may be torn");
+    assert_eq!(
+        kinds(&r),
+        [(Severity::Note, Subject::Superblock, None)],
+        "the next one may be torn"
+    );
     assert!(r.is_clean());
     lose(1, sequence - 1);
     let r = lab.check();
@@ -201,7 +217,9 @@ fn superblocks() {
     (sequence - 3..=sequence).for_each(|s| lose(0, s));
     let r = lab.check();
     assert!(r.degraded);
-    assert!(r.problems.iter().any(|p| p.subject == Subject::Device && p.severity == Severity::Error));
+    assert!(
+        r.problems.iter().any(|p| p.subject == Subject::Device && p.severity == Severity::Error)
+    );
     (sequence - 3..=sequence).for_each(|s| lose(1, s));
     let e: PoolError = lab.try_check(lab.files(), false).expect_err("no superblock is left");
     assert!(matches!(e.kind, ErrorKind::Missing | ErrorKind::Damaged), "{e}");
@@ -220,7 +238,11 @@ fn table_pages() {
         assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Table, Some("disk1"))]);
         lab.rot(0, offset);
         let r = lab.check();
-        assert!(r.errors > 0 && r.problems.iter().all(|p| p.severity != Severity::DamagedCopy), "{:?}", r.problems);
+        assert!(
+            r.errors > 0 && r.problems.iter().all(|p| p.severity != Severity::DamagedCopy),
+            "{:?}",
+            r.problems
+        );
         assert_eq!(r.problems[0].subject, Subject::Table);
     }
 }
@@ -232,7 +254,8 @@ fn a_bitmap(lab: &Lab, kind: GroupKind) -> (GroupId, Geometry, PageId, base::Gen
         let geometry = st.space.geometry();
         let records = st.space.records(0, geometry.group_capacity as usize);
         let used = |g: &format::page::GroupRecord| g.kind == kind && g.used > 0 && g.used < 200;
-        let group = GroupId(records.iter().position(used).expect("a group that is partly used") as u32);
+        let group =
+            GroupId(records.iter().position(used).expect("a group that is partly used") as u32);
         let page = geometry.bitmap_page(group, 0);
         let id = PageId { pool_uuid: st.identity.uuid, kind: PageKind::Bitmap, page, slot: 0 };
         (group, geometry, id, st.space.bitmap_generations(group)[0])
@@ -243,7 +266,8 @@ fn committed_slot(lab: &Lab, g: &Geometry, id: &PageId, generation: base::Genera
     let offsets = [0, 1].map(|slot| g.page_offset(id.page, slot));
     let holds = |&&at: &&u64| {
         let block = lab.world.contents(lab.disks[0], at, BLOCK);
-        open_page(&id.in_slot(u8::from(at != offsets[0])), &block).is_ok_and(|(found, _)| found == generation)
+        open_page(&id.in_slot(u8::from(at != offsets[0])), &block)
+            .is_ok_and(|(found, _)| found == generation)
     };
     *offsets.iter().find(holds).expect("one of them")
 }
@@ -286,7 +310,10 @@ fn leaks_and_references_to_free_blocks() {
         let lab = Lab::new(2, 2);
         let group = flip(&lab, kind, true);
         let r = lab.check();
-        assert_eq!(kinds(&r), [(Severity::Error, Subject::Group, None), (Severity::Error, Subject::Space, None)]);
+        assert_eq!(
+            kinds(&r),
+            [(Severity::Error, Subject::Group, None), (Severity::Error, Subject::Space, None)]
+        );
         assert_eq!(r.problems[1].place, format!("block group {group}"));
         assert!(r.problems[1].what.starts_with("1 "), "{}", r.problems[1]);
 
@@ -294,7 +321,10 @@ fn leaks_and_references_to_free_blocks() {
         flip(&lab, kind, false);
         let r = lab.check();
         let subject = if kind == GroupKind::Data { Subject::Extent } else { Subject::Node };
-        assert_eq!(kinds(&r), [(Severity::Error, Subject::Group, None), (Severity::Error, subject, None)]);
+        assert_eq!(
+            kinds(&r),
+            [(Severity::Error, Subject::Group, None), (Severity::Error, subject, None)]
+        );
         assert!(r.problems[1].what.contains("not allocated"), "{}", r.problems[1]);
     }
 }
@@ -302,7 +332,9 @@ fn leaks_and_references_to_free_blocks() {
 #[test]
 fn nodes() {
     let lab = Lab::new(2, 2);
-    let root = lab.state(|st| st.forest.volumes().next().and_then(|v| v.record().mapping)).expect("not empty");
+    let root = lab
+        .state(|st| st.forest.volumes().next().and_then(|v| v.record().mapping))
+        .expect("not empty");
     let copies = lab.places(root.ptr.addr);
     assert_eq!(copies.len(), 2);
     lab.rot(copies[0].0, copies[0].1);
@@ -312,7 +344,11 @@ fn nodes() {
     lab.rot(copies[1].0, copies[1].1);
     let r = lab.check();
     assert_eq!(kinds(&r)[0], (Severity::Error, Subject::Node, None));
-    assert!(r.problems.iter().skip(1).all(|p| p.severity == Severity::Note), "nothing follows: {:?}", r.problems);
+    assert!(
+        r.problems.iter().skip(1).all(|p| p.severity == Severity::Note),
+        "nothing follows: {:?}",
+        r.problems
+    );
 }
 
 #[test]
@@ -323,7 +359,10 @@ fn data() {
     let r = lab.check();
     let disk = format!("disk{}", copies[0].0);
     assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Data, Some(disk.as_str()))]);
-    assert!(lab.try_check(lab.files(), false).expect("a pool").is_clean(), "data is looked at if it is asked for");
+    assert!(
+        lab.try_check(lab.files(), false).expect("a pool").is_clean(),
+        "data is looked at if it is asked for"
+    );
     lab.world.inject(lab.disks[copies[1].0], Fault::ReadError { offset: copies[1].1, len: 512 });
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::Error, Subject::Data, None)]);
@@ -359,9 +398,19 @@ fn blocks_that_two_extents_have() {
     });
     let r = lab.check();
     let subjects: Vec<_> = r.problems.iter().map(|p| p.subject).collect();
-    assert!(subjects.contains(&Subject::Extent) && subjects.contains(&Subject::Volume), "{:?}", r.problems);
-    assert!(r.problems.iter().any(|p| p.what.contains("3 of the 3 blocks") && p.what.contains("twice")));
-    assert_eq!(subjects.iter().filter(|s| **s == Subject::Checksum).count(), 3, "and their checksums are another's");
+    assert!(
+        subjects.contains(&Subject::Extent) && subjects.contains(&Subject::Volume),
+        "{:?}",
+        r.problems
+    );
+    assert!(
+        r.problems.iter().any(|p| p.what.contains("3 of the 3 blocks") && p.what.contains("twice"))
+    );
+    assert_eq!(
+        subjects.iter().filter(|s| **s == Subject::Checksum).count(),
+        3,
+        "and their checksums are another's"
+    );
 }
 
 #[test]
@@ -380,7 +429,11 @@ fn extents_outside_of_data_groups() {
             e.len = 1;
         });
         let r = lab.check();
-        assert!(r.problems.iter().any(|p| p.what.contains("not inside one data group")), "{:?}", r.problems);
+        assert!(
+            r.problems.iter().any(|p| p.what.contains("not inside one data group")),
+            "{:?}",
+            r.problems
+        );
     }
 }
 
@@ -390,7 +443,12 @@ fn blocks_of_another_place() {
     // The first two blocks are said to be at the second two's place, which leaves a leak as well.
     craft_mapping(&lab, |e| e.addr = e.addr.plus(1));
     let r = lab.check();
-    assert!(r.problems.iter().any(|p| p.subject == Subject::Checksum && p.what.contains("is for block")), "{r:?}");
+    assert!(
+        r.problems
+            .iter()
+            .any(|p| p.subject == Subject::Checksum && p.what.contains("is for block")),
+        "{r:?}"
+    );
     assert!(r.problems.iter().any(|p| p.subject == Subject::Space), "{r:?}");
 }
 
@@ -406,7 +464,10 @@ fn a_missing_device_is_told_of() {
     let mut files = lab.files();
     files.pop();
     let r = lab.try_check(files, true).expect("a pool");
-    assert!(r.problems.iter().any(|p| p.subject == Subject::Group && p.severity == Severity::Error), "{r:?}");
+    assert!(
+        r.problems.iter().any(|p| p.subject == Subject::Group && p.severity == Severity::Error),
+        "{r:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crate::forest::mapping_tree_id;
 impl Checker<'_> {
     /// Checks all volumes and walks their mappings.
     pub(crate) async fn volumes(&mut self, volumes: &[VolumeRecord]) {
-        let (mut ids, mut names, mut stagings) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut ids, mut names, mut stagings) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for v in volumes {
             match v.staged {
                 None => self.log.counts.volumes += 1,
@@ -23,10 +24,16 @@ impl Checker<'_> {
             }
             let place = place_of(v);
             if !ids.insert(v.id) {
-                self.log.error(Subject::Volume, &place, "another volume has its number", "restore from a backup");
+                self.log.error(
+                    Subject::Volume,
+                    &place,
+                    "another volume has its number",
+                    "restore from a backup",
+                );
             }
             if v.id.0 >= self.src.best.next_volume {
-                let what = format!("its number is not below {}, the next one", self.src.best.next_volume);
+                let what =
+                    format!("its number is not below {}, the next one", self.src.best.next_volume);
                 self.log.error(Subject::Volume, &place, what, "restore from a backup");
             }
             if let Some(staged) = v.staged.filter(|_| v.state == VolumeState::Live) {
@@ -36,7 +43,12 @@ impl Checker<'_> {
                 }
                 self.needless_staging(&place, staged, volumes);
             } else if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
-                self.log.error(Subject::Volume, &place, "another volume has its name", "rename one of them");
+                self.log.error(
+                    Subject::Volume,
+                    &place,
+                    "another volume has its name",
+                    "rename one of them",
+                );
             }
         }
         for (n, v) in volumes.iter().enumerate() {
@@ -46,8 +58,14 @@ impl Checker<'_> {
     }
 
     /// Tells of a staging volume that nothing will be taken over from.
-    fn needless_staging(&mut self, place: &str, (volume, epoch): (VolumeId, Epoch), volumes: &[VolumeRecord]) {
-        let is_it = |v: &VolumeRecord| v.id == volume && v.state == VolumeState::Live && v.staged.is_none();
+    fn needless_staging(
+        &mut self,
+        place: &str,
+        (volume, epoch): (VolumeId, Epoch),
+        volumes: &[VolumeRecord],
+    ) {
+        let is_it =
+            |v: &VolumeRecord| v.id == volume && v.state == VolumeState::Live && v.staged.is_none();
         let why = if self.all_volumes && !volumes.iter().any(is_it) {
             "its volume is not there"
         } else if epoch <= self.src.best.published {
@@ -57,12 +75,17 @@ impl Checker<'_> {
         } else {
             return;
         };
-        self.log.note(Subject::Volume, place, format!("{why}: it is deleted when the pool is opened"));
+        self.log.note(
+            Subject::Volume,
+            place,
+            format!("{why}: it is deleted when the pool is opened"),
+        );
     }
 
     async fn mapping(&mut self, v: &VolumeRecord) {
         let place = place_of(v);
-        let mut walk = Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
+        let mut walk =
+            Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
         let end_of_volume = v.size_bytes.div_ceil(BLOCK_U64);
         let (mut blocks, mut beyond, mut end) = (0u64, 0u64, 0u64);
         let mut sound = true;
@@ -76,7 +99,8 @@ impl Checker<'_> {
                 };
                 self.log.counts.extents += 1;
                 if e.lba.0 < end {
-                    let what = format!("the extent at block {} begins inside the one before", e.lba);
+                    let what =
+                        format!("the extent at block {} begins inside the one before", e.lba);
                     self.log.error(Subject::Extent, &place, what, "restore from a backup");
                 }
                 end = e.end().max(end);
@@ -88,11 +112,14 @@ impl Checker<'_> {
         let whole = walk.is_whole() && sound;
         self.whole &= whole;
         if whole && blocks != v.allocated_blocks {
-            let what = format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);
+            let what =
+                format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);
             self.log.error(Subject::Volume, &place, what, "restore from a backup");
         }
         if beyond > 0 && v.state == VolumeState::Live {
-            let what = format!("{beyond} blocks behind its end: a crash cut a shrink short; resizing it frees them");
+            let what = format!(
+                "{beyond} blocks behind its end: a crash cut a shrink short; resizing it frees them"
+            );
             self.log.note(Subject::Volume, &place, what);
         }
     }
@@ -112,7 +139,12 @@ impl Checker<'_> {
         }
         if claim.shared > 0 {
             let what = format!("{} of the {at} are referred to twice", claim.shared);
-            self.log.error(Subject::Extent, place(), what, "one of the two holds the other's data; restore both");
+            self.log.error(
+                Subject::Extent,
+                place(),
+                what,
+                "one of the two holds the other's data; restore both",
+            );
         }
         if claim.free > 0 {
             let what = format!("{} of the {at} are not allocated", claim.free);

@@ -50,7 +50,10 @@ impl Walk {
     pub async fn next_node(&mut self, check: &mut Checker<'_>) -> Option<(NodeRef, NodePage)> {
         let root = self.root.take().filter(|_| !self.quiet);
         if let Some(root) = root.filter(|root| root.ptr.generation.0 > check.src.best.generation) {
-            let what = format!("its root is of generation {}, newer than the superblock", root.ptr.generation);
+            let what = format!(
+                "its root is of generation {}, newer than the superblock",
+                root.ptr.generation
+            );
             check.log.error(Subject::Node, &self.name, what, "restore from a backup");
         }
         self.walk.next_node(&mut Copies { check, name: &self.name, quiet: self.quiet }).await
@@ -134,7 +137,12 @@ impl Copies<'_, '_> {
         let page = good.filter(|page| {
             let fits = wanted.fits(page);
             if !fits && !self.quiet {
-                check.log.error(Subject::Node, &place, "its keys are not those that its parent expects", LOST);
+                check.log.error(
+                    Subject::Node,
+                    &place,
+                    "its keys are not those that its parent expects",
+                    LOST,
+                );
             }
             fits
         });

@@ -3,7 +3,7 @@
 //!
 //! Both end with a device saying that something is durable. If it says that this failed, everything
 //! written to it since its last good flush counts as lost: also what the next transaction has
-//! written meanwhile, which nobody could write again. (A durable write is a write and a flush;
+//! written meanwhile, which could not be written again. (A durable write is a write and a flush;
 //! which of the two has failed is not told.) So there is no second try of either step. The devices
 //! that failed are left out, all together, if the others have everything without them; else the
 //! pool's [standing](crate::devices::standing) ends.
@@ -49,7 +49,12 @@ impl Pool {
 
     /// Writes the superblock of `generation` to every device in use. If one is dropped over it,
     /// once more to the others, so that none that counts says it was still in use.
-    pub(crate) async fn write_superblocks(&self, _: Flushed, generation: Generation, digest: u64) -> Result<Durable> {
+    pub(crate) async fn write_superblocks(
+        &self,
+        _: Flushed,
+        generation: Generation,
+        digest: u64,
+    ) -> Result<Durable> {
         loop {
             let permit = self.permit()?;
             let (devices, blocks, offset) = {
@@ -73,7 +78,9 @@ impl Pool {
                 .filter_map(|(d, block)| {
                     let device = self.disk(d)?;
                     let data = SliceList::from_iter([block.freeze()]);
-                    let write = async move { device.write_durable(permit, Class::Commit, offset, data).await };
+                    let write = async move {
+                        device.write_durable(permit, Class::Commit, offset, data).await
+                    };
                     Some((d, self.rt().spawn(write)))
                 })
                 .collect();
@@ -101,7 +108,8 @@ impl Pool {
         }
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();
         let text = format!(
-            "{}; what was not durable before may be lost there, and the pool cannot do without it. See to the \
+            "{}; what was not durable before may be lost there, and the pool cannot do without \
+             it. See to the \
              device, then restart forebay: everything flushed before is there",
             if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
         );

@@ -2,8 +2,8 @@
 
 use base::{BLOCK, Buf, BufPool, Generation};
 use format::page::{
-    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups, encode_volumes, payload_mut,
-    seal_page,
+    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
+    encode_volumes, payload_mut, seal_page,
 };
 use format::superblock::Superblock;
 
@@ -12,17 +12,28 @@ use crate::state::State;
 
 impl State {
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
-    pub fn encode_bitmap_page(&self, place: Place, generation: Generation, bufs: &BufPool) -> Option<(u64, Buf)> {
+    pub fn encode_bitmap_page(
+        &self,
+        place: Place,
+        generation: Generation,
+        bufs: &BufPool,
+    ) -> Option<(u64, Buf)> {
         self.space.encode_bitmap_page(place, self.identity.uuid, generation, bufs)
     }
 
     /// The next version of a table page and where it goes.
-    pub fn encode_table_page(&self, page: u32, generation: Generation, bufs: &BufPool) -> (u64, Buf) {
+    pub fn encode_table_page(
+        &self,
+        page: u32,
+        generation: Generation,
+        bufs: &BufPool,
+    ) -> (u64, Buf) {
         let geometry = self.space.geometry();
         let mut block = bufs.zeroed(BLOCK);
         let kind = geometry.kind_of_table_page(page);
         if kind == PageKind::Volumes {
-            let places = self.forest.places((page * VOLUMES_PER_PAGE) as usize, VOLUMES_PER_PAGE as usize);
+            let places =
+                self.forest.places((page * VOLUMES_PER_PAGE) as usize, VOLUMES_PER_PAGE as usize);
             encode_volumes(places, payload_mut(&mut block));
         } else {
             let first = ((page - geometry.volume_pages) * GROUPS_PER_PAGE) as usize;
@@ -37,7 +48,12 @@ impl State {
     }
 
     /// The superblock for the device of this row.
-    pub fn superblock_for(&self, row: usize, generation: Generation, tables_digest: u64) -> Superblock {
+    pub fn superblock_for(
+        &self,
+        row: usize,
+        generation: Generation,
+        tables_digest: u64,
+    ) -> Superblock {
         let published = self.attached.next_published();
         let mark = self.attached.mark();
         let geometry = self.space.geometry();

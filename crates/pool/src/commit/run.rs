@@ -182,14 +182,18 @@ impl Pool {
         for part in frozen.txn.volumes().chunks(SLICE) {
             {
                 let mut st = self.state_mut();
-                frozen.volumes.extend(part.iter().filter_map(|&(id, _)| st.forest.take_frozen_volume(id, g)));
+                frozen
+                    .volumes
+                    .extend(part.iter().filter_map(|&(id, _)| st.forest.take_frozen_volume(id, g)));
             }
             self.breathe(part.len()).await;
         }
         for part in frozen.txn.groups().chunks(SLICE) {
             {
                 let mut st = self.state_mut();
-                frozen.sums.extend(part.iter().map(|&(id, _)| (id, st.forest.take_frozen_sums(id, g))));
+                frozen
+                    .sums
+                    .extend(part.iter().map(|&(id, _)| (id, st.forest.take_frozen_sums(id, g))));
             }
             self.breathe(part.len()).await;
         }
@@ -205,8 +209,13 @@ impl Pool {
 
     /// Sends the changed nodes of all trees; returns the new roots, in the order of
     /// `frozen.volumes`, then of `frozen.sums`.
-    async fn write_nodes(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<Vec<Option<RootPtr>>> {
-        let trees = frozen.volumes.iter().map(|v| &v.mapping).chain(frozen.sums.iter().map(|c| &c.1));
+    async fn write_nodes(
+        &self,
+        frozen: &mut Frozen,
+        writes: &mut Writes,
+    ) -> Result<Vec<Option<RootPtr>>> {
+        let trees =
+            frozen.volumes.iter().map(|v| &v.mapping).chain(frozen.sums.iter().map(|c| &c.1));
         let mut roots = Vec::with_capacity(frozen.volumes.len() + frozen.sums.len());
         let mut writer = NodeWriter::new(self, Kind::Direct, &mut frozen.node_blocks, writes);
         let mut outcome = Ok(());
@@ -330,7 +339,11 @@ impl Pool {
             frozen.table_pages.insert(st.space.page_of(id));
         }
         for id in std::mem::take(&mut frozen.touched_groups) {
-            if frozen.table_pages.contains(&st.space.page_of(id)) { written += 1 } else { skipped += 1 }
+            if frozen.table_pages.contains(&st.space.page_of(id)) {
+                written += 1
+            } else {
+                skipped += 1
+            }
         }
         frozen.table_pages.extend(st.tables.take_forced());
         let mut m = self.metrics_mut();
@@ -353,7 +366,9 @@ impl Pool {
         for part in table_pages.chunks(SLICE) {
             let blocks = {
                 let st = self.state();
-                part.iter().map(|&page| st.encode_table_page(page, generation, self.rt().bufs())).collect()
+                part.iter()
+                    .map(|&page| st.encode_table_page(page, generation, self.rt().bufs()))
+                    .collect()
             };
             self.write_everywhere(blocks, writes).await;
         }
@@ -365,7 +380,13 @@ impl Pool {
         for (offset, block) in blocks {
             let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
             let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
-            writes.add(self.rt().spawn(async move { pool.write_places(&places, data, Class::Commit).await })).await;
+            writes
+                .add(
+                    self.rt().spawn(async move {
+                        pool.write_places(&places, data, Class::Commit).await
+                    }),
+                )
+                .await;
         }
     }
 

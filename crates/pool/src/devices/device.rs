@@ -38,7 +38,15 @@ impl PoolDevice {
     pub fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
         let free_chunks = record.chunks;
         let chunks = Bitmap::new(record.chunks as usize);
-        PoolDevice { record, path, disk, errors: DeviceErrors::default(), trouble: None, chunks, free_chunks }
+        PoolDevice {
+            record,
+            path,
+            disk,
+            errors: DeviceErrors::default(),
+            trouble: None,
+            chunks,
+            free_chunks,
+        }
     }
 
     /// Its row of the device table.

@@ -45,7 +45,12 @@ impl Disk {
     }
 
     /// As [`Disk::read`], into a buffer that is taken when the device is asked.
-    pub async fn read_new(&self, class: Class, offset: u64, len: usize) -> (Result<(), IoError>, Buf) {
+    pub async fn read_new(
+        &self,
+        class: Class,
+        offset: u64,
+        len: usize,
+    ) -> (Result<(), IoError>, Buf) {
         let first = self.0.read_new(class, offset, len).await;
         self.again(class, offset, first).await
     }
@@ -75,13 +80,25 @@ impl Disk {
         self.0.read_blocks(class, offset, blocks).await
     }
 
-    pub async fn write(&self, _: Permit, class: Class, offset: u64, data: SliceList) -> Result<(), IoError> {
+    pub async fn write(
+        &self,
+        _: Permit,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+    ) -> Result<(), IoError> {
         self.0.write(class, offset, data).await
     }
 
     /// Durable when it returns. If it fails, more than this write may be lost: see
     /// `commit/durable.rs`.
-    pub async fn write_durable(&self, _: Permit, class: Class, offset: u64, data: SliceList) -> Result<(), IoError> {
+    pub async fn write_durable(
+        &self,
+        _: Permit,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+    ) -> Result<(), IoError> {
         self.0.write_durable(class, offset, data).await
     }
 

@@ -61,10 +61,14 @@ impl Slots {
         let mut slots = Vec::with_capacity(SLOTS as usize);
         for slot in 0..SLOTS {
             let at = Superblock::offset_of(slot);
-            let [first, second] = match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
-                (Ok(()), both) => [copy(&both[..BLOCK], slot), copy(&both[BLOCK..], slot)],
-                (Err(_), _) => [alone(rt, disk, at, slot).await, alone(rt, disk, at + BLOCK as u64, slot).await],
-            };
+            let [first, second] =
+                match disk.read(Class::Commit, at, rt.bufs().take(SLOT_COPIES * BLOCK)).await {
+                    (Ok(()), both) => [copy(&both[..BLOCK], slot), copy(&both[BLOCK..], slot)],
+                    (Err(_), _) => [
+                        alone(rt, disk, at, slot).await,
+                        alone(rt, disk, at + BLOCK as u64, slot).await,
+                    ],
+                };
             let newer = |e: FormatError| PoolError::new(ErrorKind::Newer, format!("{path}: {e}"));
             slots.push([first.map_err(newer)?, second.map_err(newer)?]);
         }
@@ -75,7 +79,11 @@ impl Slots {
     }
 
     pub fn newest(&self) -> Option<&Superblock> {
-        let all = self.0.iter().flatten().filter_map(|c| if let Copy::Superblock(sb) = c { Some(sb) } else { None });
+        let all = self
+            .0
+            .iter()
+            .flatten()
+            .filter_map(|c| if let Copy::Superblock(sb) = c { Some(sb) } else { None });
         all.max_by_key(|sb| sb.sequence).map(|sb| &**sb)
     }
 

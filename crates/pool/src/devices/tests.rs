@@ -37,7 +37,8 @@ proptest! {
         given in prop::collection::vec(any::<bool>(), 60),
     ) {
         let state = |online| if online { DeviceState::Online } else { DeviceState::Failed };
-        let mut devices = Devices::new(rows.iter().map(|&(n, online)| row(n, state(online))).collect());
+        let rows_of = rows.iter().map(|&(n, online)| row(n, state(online)));
+        let mut devices = Devices::new(rows_of.collect());
         let said = devices.formable(copies as u64, 1000);
         prop_assert!(said <= formed(rows.clone(), copies));
         let mut held: Vec<Vec<Chunk>> = Vec::new();
@@ -49,7 +50,8 @@ proptest! {
             used.dedup();
             prop_assert_eq!(used.len(), copies);
             for c in &chunks {
-                prop_assert!(taken.insert((c.device, c.chunk)), "chunk {:?} was taken twice", (c.device, c.chunk));
+                let chunk = (c.device, c.chunk);
+                prop_assert!(taken.insert(chunk), "chunk {chunk:?} was taken twice");
             }
             held.push(chunks);
         }

@@ -218,7 +218,11 @@ pub fn node(r: &NodeRef, page: &NodePage) -> Item {
         records: page.count(),
         body_bytes_used: page.used(),
         keys: (0..page.count()).map(|i| hex(&page.key(i))).collect(),
-        children: if inner { (0..page.count()).map(|i| pointer(&page.pointer(i), None)).collect() } else { Vec::new() },
+        children: if inner {
+            (0..page.count()).map(|i| pointer(&page.pointer(i), None)).collect()
+        } else {
+            Vec::new()
+        },
     }
 }
 
@@ -226,7 +230,8 @@ pub fn node(r: &NodeRef, page: &NodePage) -> Item {
 pub(super) fn node_in(bytes: &[u8]) -> Option<Item> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let crc = crc32c(bytes.get(..BLOCK)?);
-    let (tree, generation, addr) = (word(16)?, base::Generation(word(24)?), base::PoolAddr(word(32)?));
+    let (tree, generation, addr) =
+        (word(16)?, base::Generation(word(24)?), base::PoolAddr(word(32)?));
     let r = NodeRef { ptr: NodePtr { addr, generation, crc }, level: *bytes.get(4)?, tree };
     decode(bytes, &r).ok().map(|page| node(&r, &page))
 }

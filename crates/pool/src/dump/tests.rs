@@ -16,7 +16,9 @@ fn words_are_read() {
     assert_eq!(What::parse("bitmap", Some("3")), Ok(What::Bitmap(3)));
     assert_eq!(What::parse("extents", Some("a")), Ok(What::Extents("a".into())));
     assert_eq!(What::parse("node", Some("77")), Ok(What::Node(77)));
-    for (word, argument) in [("groups", Some("3")), ("bitmap", None), ("node", Some("x")), ("what", None)] {
+    for (word, argument) in
+        [("groups", Some("3")), ("bitmap", None), ("node", Some("x")), ("what", None)]
+    {
         assert!(What::parse(word, argument).is_err(), "{word} {argument:?}");
     }
 }
@@ -35,15 +37,19 @@ fn superblocks_of_all_devices() {
 fn records_trees_and_blocks_agree() {
     let lab = Lab::new(2, 2);
     let volumes = all(&lab, What::Volumes).expect("a pool");
-    let Some(Item::Volume { name, allocated_blocks, mapping: Some(root), .. }) = volumes.first() else {
+    let Some(Item::Volume { name, allocated_blocks, mapping: Some(root), .. }) = volumes.first()
+    else {
         panic!("{volumes:?}")
     };
     let extents = all(&lab, What::Extents(name.clone())).expect("a volume");
-    let sum: u64 =
-        extents.iter().map(|e| if let Item::Extent { blocks, .. } = e { u64::from(*blocks) } else { 0 }).sum();
+    let sum: u64 = extents
+        .iter()
+        .map(|e| if let Item::Extent { blocks, .. } = e { u64::from(*blocks) } else { 0 })
+        .sum();
     assert_eq!(sum, *allocated_blocks);
     let nodes = all(&lab, What::Mapping("1".into())).expect("a volume by number");
-    let leaf_records = |n: &Item| if let Item::Node { level: 0, records, .. } = n { *records } else { 0 };
+    let leaf_records =
+        |n: &Item| if let Item::Node { level: 0, records, .. } = n { *records } else { 0 };
     assert_eq!(nodes.iter().map(leaf_records).sum::<usize>(), extents.len());
     let block = all(&lab, What::Node(root.address)).expect("a block");
     assert_eq!(block.len(), 3, "two copies and the node");
@@ -70,7 +76,16 @@ fn records_trees_and_blocks_agree() {
 #[test]
 fn what_is_not_there_is_refused() {
     let lab = Lab::new(1, 1);
-    for what in [What::Bitmap(1 << 30), What::Checksums(u32::MAX), What::Node(u64::MAX), What::Extents("x".into())] {
-        assert_eq!(all(&lab, what.clone()).expect_err("nothing").kind, ErrorKind::NotFound, "{what:?}");
+    for what in [
+        What::Bitmap(1 << 30),
+        What::Checksums(u32::MAX),
+        What::Node(u64::MAX),
+        What::Extents("x".into()),
+    ] {
+        assert_eq!(
+            all(&lab, what.clone()).expect_err("nothing").kind,
+            ErrorKind::NotFound,
+            "{what:?}"
+        );
     }
 }

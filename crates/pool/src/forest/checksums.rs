@@ -54,7 +54,8 @@ pub(crate) fn range(tree: &Tree, offset: u32, len: u32) -> (&Tree, Key, Key) {
 pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: Lba, crcs: &[Crc]) {
     let end = offset + crcs.len() as u32;
     let owned = |k: &[u8], v: &[u8]| Checksums::decode(k, v).map(|r| Owned::of(&r));
-    let mut before = offset.checked_sub(1).and_then(|last| edit.get_le(&checksum_key(last), owned).flatten());
+    let mut before =
+        offset.checked_sub(1).and_then(|last| edit.get_le(&checksum_key(last), owned).flatten());
     if let Some(b) = before.as_mut().filter(|b| b.end() > offset) {
         if b.end() > end {
             b.tail(end).insert(edit);
@@ -77,9 +78,9 @@ pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: 
         edit.remove(key);
     }
     let mut at = 0;
-    if let Some(mut b) =
-        before.filter(|b| b.end() == offset && b.volume == volume && b.lba.0 + b.crcs.len() as u64 == lba.0)
-    {
+    if let Some(mut b) = before.filter(|b| {
+        b.end() == offset && b.volume == volume && b.lba.0 + b.crcs.len() as u64 == lba.0
+    }) {
         let room = (MAX_CHECKSUMS as usize).saturating_sub(b.crcs.len());
         at = room.min(crcs.len());
         if at > 0 {

@@ -10,7 +10,9 @@ proptest! {
     /// Against one entry a block: the last that was recorded wins, and everything recorded is found
     /// again.
     #[test]
-    fn the_last_record_of_a_block_is_found(ops in prop::collection::vec((0u32..300, 1u32..150, 1u32..3, 0u64..3), 1..60)) {
+    fn the_last_record_of_a_block_is_found(
+        ops in prop::collection::vec((0u32..300, 1u32..150, 1u32..3, 0u64..3), 1..60),
+    ) {
         let mut tree = Tree::new(1);
         let (mut store, mut changes) = (Store::new(64), Changes::new(Generation(1)));
         let mut model: BTreeMap<u32, (VolumeId, Lba, Crc)> = BTreeMap::new();
@@ -24,12 +26,15 @@ proptest! {
             }
             for (&block, &(volume, lba, crc)) in &model {
                 let mut out = Vec::new();
-                prop_assert!(lookup(&tree, &store, (block, 1), volume, lba, &mut out).expect("resident"));
+                let found = lookup(&tree, &store, (block, 1), volume, lba, &mut out);
+                prop_assert!(found.expect("resident"));
                 prop_assert_eq!(&out, &[crc]);
-                prop_assert!(!lookup(&tree, &store, (block, 1), volume, lba.plus(1), &mut out).expect("resident"));
+                let found = lookup(&tree, &store, (block, 1), volume, lba.plus(1), &mut out);
+                prop_assert!(!found.expect("resident"));
             }
             let mut out = Vec::new();
-            prop_assert!(lookup(&tree, &store, (offset, len), volume, lba, &mut out).expect("resident"));
+            let found = lookup(&tree, &store, (offset, len), volume, lba, &mut out);
+            prop_assert!(found.expect("resident"));
             prop_assert_eq!(out, crcs);
         }
     }
@@ -40,10 +45,15 @@ proptest! {
         let (mut store, mut changes) = (Store::new(64), Changes::new(Generation(1)));
         for i in 0..n {
             let mut ready = store.ready([range(&tree, i, 1)]).expect("resident");
-            record(&mut ready.edit(&mut tree, &mut changes), i, VolumeId(1), Lba(u64::from(i)), &[i]);
+            let edit = &mut ready.edit(&mut tree, &mut changes);
+            record(edit, i, VolumeId(1), Lba(u64::from(i)), &[i]);
         }
         let mut records = 0;
-        tree.scan(&store, &[0], &[0xff], |_, _| { records += 1; ControlFlow::Continue(()) }).expect("resident");
+        let all = tree.scan(&store, &[0], &[0xff], |_, _| {
+            records += 1;
+            ControlFlow::Continue(())
+        });
+        all.expect("resident");
         prop_assert_eq!(records, n.div_ceil(MAX_CHECKSUMS));
     }
 }

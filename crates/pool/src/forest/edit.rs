@@ -46,7 +46,9 @@ pub(crate) enum Edited {
 impl Change<'_> {
     fn volume(&self) -> VolumeId {
         match *self {
-            Change::Map { volume, .. } | Change::Unmap { volume, .. } | Change::Adopt { volume, .. } => volume,
+            Change::Map { volume, .. }
+            | Change::Unmap { volume, .. }
+            | Change::Adopt { volume, .. } => volume,
         }
     }
 
@@ -90,9 +92,12 @@ impl Forest {
                 return Ok(Edited::Busy);
             }
         }
-        let Some(plan) = self.plan(kind, change)? else { return Ok(Edited::Upto(change.range().1)) };
+        let Some(plan) = self.plan(kind, change)? else {
+            return Ok(Edited::Upto(change.range().1));
+        };
         let Forest { store, volumes, sums, geometry, held, .. } = self;
-        let tree_of = |id: VolumeId| volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
+        let tree_of =
+            |id: VolumeId| volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
         let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree_of(volume)?, plan.range)];
         if let Some(staging) = staging {
             ranges.push(mapping::range(tree_of(staging)?, plan.range));
@@ -110,7 +115,8 @@ impl Forest {
             v.begin_edit(g);
             txn.join_volume(volume, g.open);
         }
-        let generation_of = |txn: &Txn, id| txn.volume(id).map_or(g.open, |joined| joined.generation);
+        let generation_of =
+            |txn: &Txn, id| txn.volume(id).map_or(g.open, |joined| joined.generation);
         let generation = generation_of(txn, volume);
         let (mut freed, mut moved) = (Vec::new(), Vec::new());
         let (mut mapped, mut unmapped, mut adopted) = (0u64, 0u64, 0u64);
@@ -138,8 +144,13 @@ impl Forest {
                 let changes = txn.changes(generation_of(txn, staging));
                 let tree = volumes.get_mut(&staging).and_then(|v| v.mapping.of_mut(kind));
                 let Some(tree) = tree else { unreachable!("it was just looked at") };
-                adopted +=
-                    u64::from(mapping::replace(&mut ready.edit(tree, changes), part, None, geometry, &mut moved));
+                adopted += u64::from(mapping::replace(
+                    &mut ready.edit(tree, changes),
+                    part,
+                    None,
+                    geometry,
+                    &mut moved,
+                ));
             }
             let tree = volumes.get_mut(&volume).and_then(|v| v.mapping.of_mut(kind));
             let Some(tree) = tree else { unreachable!("it was just looked at") };
@@ -164,8 +175,9 @@ impl Forest {
     }
 
     fn check_staging(&self, staging: VolumeId, volume: VolumeId) -> Result<()> {
-        let belongs =
-            |of: VolumeId| self.volumes.get(&of).is_none_or(|v| v.record.staged.is_some_and(|s| s.0 == volume));
+        let belongs = |of: VolumeId| {
+            self.volumes.get(&of).is_none_or(|v| v.record.staged.is_some_and(|s| s.0 == volume))
+        };
         if belongs(staging) {
             return Ok(());
         }
@@ -175,7 +187,13 @@ impl Forest {
 
     /// Sees that a volume can be edited; a pass gets its own version of the mapping. False: the
     /// direct transaction has changed it.
-    fn join(&mut self, txn: &mut Txn, g: Generations, id: VolumeId, change: &Change<'_>) -> Result<bool> {
+    fn join(
+        &mut self,
+        txn: &mut Txn,
+        g: Generations,
+        id: VolumeId,
+        change: &Change<'_>,
+    ) -> Result<bool> {
         let there = self.volumes.get_mut(&id);
         let v = match txn.kind() {
             // What a deleted volume holds is unmapped.
@@ -198,8 +216,12 @@ impl Forest {
     /// What is to be done; `None`: nothing. Malformed records are found here.
     fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<Plan>> {
         let (lba, end) = change.range();
-        let tree_of = |id: VolumeId| self.volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
-        let look = |id, range, max| mapping::overlapping(tree_of(id)?, &self.store, &self.geometry, range, max);
+        let tree_of = |id: VolumeId| {
+            self.volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)
+        };
+        let look = |id, range, max| {
+            mapping::overlapping(tree_of(id)?, &self.store, &self.geometry, range, max)
+        };
         let plan = match *change {
             Change::Map { runs, .. } => {
                 let mut at = lba;
@@ -223,13 +245,19 @@ impl Forest {
                 let Some(first) = found.first().map(|e| e.lba.max(lba)) else { return Ok(None) };
                 let limit = Lba(end.0.min(first.0 + STEP_BLOCKS));
                 found.retain(|e| e.lba < limit);
-                let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else { return Ok(None) };
+                let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else {
+                    return Ok(None);
+                };
                 let pieces = found.iter().map(|e| {
                     let part = (e.lba.max(first), Lba(e.end()).min(upto));
                     (part, Some(e.addr.plus(part.0.0 - e.lba.0)))
                 });
                 let range = (first, upto);
-                Plan { range, pieces: pieces.collect(), upto: if full || limit < end { upto } else { end } }
+                Plan {
+                    range,
+                    pieces: pieces.collect(),
+                    upto: if full || limit < end { upto } else { end },
+                }
             }
         };
         look(change.volume(), plan.range, usize::MAX)?;

@@ -54,17 +54,19 @@ pub(crate) fn overlapping(
         }
     }
     let mut bad = false;
-    tree.scan(store, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| match sound(geometry, k, v) {
-        Some(_) if out.len() >= max => ControlFlow::Break(()),
-        Some(e) => {
-            if out.last().is_none_or(|l| l.lba != e.lba) {
-                out.push(e);
+    tree.scan(store, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| {
+        match sound(geometry, k, v) {
+            Some(_) if out.len() >= max => ControlFlow::Break(()),
+            Some(e) => {
+                if out.last().is_none_or(|l| l.lba != e.lba) {
+                    out.push(e);
+                }
+                ControlFlow::Continue(())
             }
-            ControlFlow::Continue(())
-        }
-        None => {
-            bad = true;
-            ControlFlow::Break(())
+            None => {
+                bad = true;
+                ControlFlow::Break(())
+            }
         }
     })?;
     if bad { Err(malformed(tree).into()) } else { Ok(out) }
@@ -98,15 +100,20 @@ pub(crate) fn replace(
             edit.remove(&mapping_key(e.lba));
         }
         if e.end() > end.0 {
-            let right = Extent { lba: end, addr: e.addr.plus(end.0 - e.lba.0), len: (e.end() - end.0) as u32 };
+            let right = Extent {
+                lba: end,
+                addr: e.addr.plus(end.0 - e.lba.0),
+                len: (e.end() - end.0) as u32,
+            };
             edit.insert(&mapping_key(end), &right.value());
         }
     }
     let Some(addr) = new else { return blocks };
     let mut extent = Extent { lba, addr, len: (end.0 - lba.0) as u32 };
     if lba.0 > 0 {
-        // A malformed neighbour is not continued; whoever reads it is told.
-        let before = edit.get_le(&mapping_key(Lba(lba.0 - 1)), |k, v| sound(geometry, k, v)).flatten();
+        // A malformed neighbour is not continued; a read of it tells.
+        let before =
+            edit.get_le(&mapping_key(Lba(lba.0 - 1)), |k, v| sound(geometry, k, v)).flatten();
         if let Some(b) = before.filter(|b| continues(b, &extent, geometry.group_blocks)) {
             extent = Extent { len: b.len + extent.len, ..b };
         }

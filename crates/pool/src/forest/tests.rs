@@ -15,7 +15,8 @@ use crate::txn::Progress;
 
 const GROUP: u32 = 64;
 const GROUPS: u32 = 200;
-const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: GROUPS, volume_pages: 1 };
+const GEOMETRY: Geometry =
+    Geometry { group_blocks: GROUP, group_capacity: GROUPS, volume_pages: 1 };
 const A: VolumeId = VolumeId(1);
 const B: VolumeId = VolumeId(2);
 /// The staging volume of `B`.
@@ -29,15 +30,24 @@ type Checked = std::result::Result<(), TestCaseError>;
 
 impl Forest {
     /// Changes the first extent of a volume in ways that no edit does.
-    pub(crate) fn craft_mapping(&mut self, (txn, g): Edit<'_>, id: VolumeId, change: &dyn Fn(&mut Extent)) {
+    pub(crate) fn craft_mapping(
+        &mut self,
+        (txn, g): Edit<'_>,
+        id: VolumeId,
+        change: &dyn Fn(&mut Extent),
+    ) {
         self.change((txn, g), id, |_| ()).expect("there");
-        let tree = self.volumes.get_mut(&id).and_then(|v| v.mapping.of_mut(Kind::Direct)).expect("there");
+        let tree =
+            self.volumes.get_mut(&id).and_then(|v| v.mapping.of_mut(Kind::Direct)).expect("there");
         let first = format::records::mapping_key(Lba(0));
         let found = tree.get_le(&self.store, &first, Extent::decode);
         let mut extent = found.ok().flatten().flatten().expect("resident");
         change(&mut extent);
         let key = format::records::mapping_key(extent.lba);
-        self.store.edit(tree, txn.changes(g.open), &key, &key).expect("resident").insert(&key, &extent.value());
+        self.store
+            .edit(tree, txn.changes(g.open), &key, &key)
+            .expect("resident")
+            .insert(&key, &extent.value());
     }
 }
 
@@ -113,7 +123,12 @@ impl Bench {
     }
 
     /// Edits until all of the change is made; `None`: the pass has to wait for a commit.
-    fn edit(&mut self, kind: Kind, change: &dyn Fn(Lba) -> Change<'static>, end: Lba) -> Option<()> {
+    fn edit(
+        &mut self,
+        kind: Kind,
+        change: &dyn Fn(Lba) -> Change<'static>,
+        end: Lba,
+    ) -> Option<()> {
         let mut at = Lba(0);
         while at < end {
             match self.edit_once(kind, &change(at)) {
@@ -189,7 +204,11 @@ impl Bench {
     }
 
     fn adopt(&mut self, lba: u64, end: u64) {
-        let change = |at: Lba| Change::Adopt { staging: STAGING, volume: B, range: (at.max(Lba(lba)), Lba(end)) };
+        let change = |at: Lba| Change::Adopt {
+            staging: STAGING,
+            volume: B,
+            range: (at.max(Lba(lba)), Lba(end)),
+        };
         let done = self.edit(Kind::Pass, &change, Lba(end));
         let joined = self.join(Kind::Pass, B).is_ok() && self.join(Kind::Pass, STAGING).is_ok();
         assert_eq!(done.is_some(), joined);
@@ -239,14 +258,20 @@ impl Bench {
         let txn = self.txns.freeze();
         during(self)?;
         let g = txn.generation();
-        let volumes = txn.volumes().into_iter().filter_map(|(id, _)| self.forest.take_frozen_volume(id, g));
+        let volumes =
+            txn.volumes().into_iter().filter_map(|(id, _)| self.forest.take_frozen_volume(id, g));
         let volumes: Vec<FrozenVolume> = volumes.collect();
-        let sums: Vec<_> = txn.groups().into_iter().map(|(id, _)| (id, self.forest.take_frozen_sums(id, g))).collect();
+        let sums: Vec<_> = txn
+            .groups()
+            .into_iter()
+            .map(|(id, _)| (id, self.forest.take_frozen_sums(id, g)))
+            .collect();
         for v in &volumes {
             let found = resident(&mut self.forest, &self.disk, |forest| {
                 mapping::overlapping(&v.mapping, &forest.store, &GEOMETRY, ALL, usize::MAX)
             });
-            let want: Vec<_> = frozen_model[&v.id].iter().map(|(&b, &(addr, _))| (b, addr)).collect();
+            let want: Vec<_> =
+                frozen_model[&v.id].iter().map(|(&b, &(addr, _))| (b, addr)).collect();
             prop_assert_eq!(flat(&found.expect("nothing is damaged")), want);
             prop_assert_eq!(v.record.allocated_blocks, frozen_model[&v.id].len() as u64);
             let root = self.write_out(&v.mapping, g);
@@ -267,7 +292,9 @@ impl Bench {
         let mut block = vec![0; BLOCK];
         loop {
             let next = PoolAddr(1 << 40 | self.disk.len() as u64);
-            let written = out.next(&mut self.forest.store, &mut || Some(next), &mut block).expect("there is space");
+            let written = out
+                .next(&mut self.forest.store, &mut || Some(next), &mut block)
+                .expect("there is space");
             match written {
                 Some(addr) => drop(self.disk.insert(addr.0, block.clone())),
                 None => return out.root(),
@@ -278,7 +305,9 @@ impl Bench {
     /// Every volume reads as the model says.
     fn compare(&mut self) -> Checked {
         for (&id, model) in &self.live {
-            let found = resident(&mut self.forest, &self.disk, |forest| forest.extents(id, ALL, usize::MAX));
+            let found = resident(&mut self.forest, &self.disk, |forest| {
+                forest.extents(id, ALL, usize::MAX)
+            });
             let found = found.expect("nothing is damaged");
             let want: Vec<_> = model.iter().map(|(&b, &(addr, _))| (b, addr)).collect();
             prop_assert_eq!(flat(&found), want, "volume {}", id);
@@ -291,12 +320,20 @@ impl Bench {
                 let there = resident(&mut self.forest, &self.disk, |forest| {
                     Ok(forest.checksums(group, (offset, 1), owner, &mut crcs)?)
                 });
-                prop_assert!(there.expect("nothing is damaged"), "block {} of volume {} has no checksum", b, id);
+                prop_assert!(
+                    there.expect("nothing is damaged"),
+                    "block {} of volume {} has no checksum",
+                    b,
+                    id
+                );
                 prop_assert_eq!(crcs, [crc]);
             }
         }
         let sum: usize = self.live.values().map(BTreeMap::len).sum();
-        prop_assert_eq!(self.forest.held(), Held { all: sum as u64, staged: self.live[&STAGING].len() as u64 });
+        prop_assert_eq!(
+            self.forest.held(),
+            Held { all: sum as u64, staged: self.live[&STAGING].len() as u64 }
+        );
         Ok(())
     }
 }
@@ -321,7 +358,10 @@ fn resident<T>(
 }
 
 fn flat(extents: &[Extent]) -> Vec<(u64, u64)> {
-    extents.iter().flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i))).collect()
+    extents
+        .iter()
+        .flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i)))
+        .collect()
 }
 
 proptest! {

@@ -41,14 +41,26 @@ impl Pool {
     }
 
     /// As [`Pool::read`], for requests of this class.
-    pub async fn read_for(&self, class: Class, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+    pub async fn read_for(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SliceList> {
         self.read_from(((volume, None), class), lba, blocks).await
     }
 
     /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where
     /// that has been published meanwhile; which of them is decided together with the look at the
     /// mapping.
-    pub async fn read_staged(&self, volume: VolumeId, epoch: Epoch, lba: Lba, blocks: u64) -> Result<SliceList> {
+    pub async fn read_staged(
+        &self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SliceList> {
         self.read_from(((volume, Some(epoch)), Class::Foreground), lba, blocks).await
     }
 
@@ -91,7 +103,8 @@ impl Pool {
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         for p in &plan.pieces {
             tasks.push(p.place.map(|(addr, at)| {
-                let crcs: SmallVec<[Crc; 8]> = SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
+                let crcs: SmallVec<[Crc; 8]> =
+                    SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
                 let (pool, pin) = (self.clone(), plan.pin.clone());
                 self.rt().spawn(async move { pool.read_verified(addr, &crcs, class, &pin).await })
             }));
@@ -119,13 +132,20 @@ impl Pool {
 
     /// The checksums that the pool has for the blocks of `[lba, lba + blocks)`; `None` where
     /// nothing is mapped. No data is read.
-    pub async fn checksums(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Vec<Option<Crc>>> {
+    pub async fn checksums(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<Vec<Option<Crc>>> {
         let mut out = Vec::new();
         let mut at = 0;
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let from = lba.plus(at);
-            let plan = self.resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n)).await?;
+            let plan = self
+                .resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n))
+                .await?;
             for p in &plan.pieces {
                 match p.place {
                     Some((_, first)) => {
@@ -143,9 +163,18 @@ impl Pool {
 
     /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order,
     /// neighbours joined; and up to where they are all of them.
-    pub async fn allocated(&self, volume: VolumeId, lba: Lba, end: Lba, max: usize) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        let extents =
-            self.resident(Class::Foreground, |st| st.forest.extents(volume, (lba, end), max.saturating_add(1))).await?;
+    pub async fn allocated(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        end: Lba,
+        max: usize,
+    ) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        let extents = self
+            .resident(Class::Foreground, |st| {
+                st.forest.extents(volume, (lba, end), max.saturating_add(1))
+            })
+            .await?;
         // One more than was asked for: there may be others behind it, whether it joins its
         // neighbours or not.
         let all = extents.len() <= max;
@@ -183,11 +212,17 @@ fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) ->
         let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
         let (group, offset) = geometry.split(addr);
         if !st.space.contains(group) {
-            return Err(PoolError::new(ErrorKind::Damaged, format!("{addr:?} is outside of the pool")).into());
+            return Err(PoolError::new(
+                ErrorKind::Damaged,
+                format!("{addr:?} is outside of the pool"),
+            )
+            .into());
         }
         let start = plan.crcs.len();
         if !st.forest.checksums(group, (offset, len), (owner, Lba(from)), &mut plan.crcs)? {
-            let what = format!("block {addr} of the pool has no checksum for volume {volume}; run forebay check");
+            let what = format!(
+                "block {addr} of the pool has no checksum for volume {volume}; run forebay check"
+            );
             return Err(PoolError::new(ErrorKind::Damaged, what).into());
         }
         plan.pieces.push(Piece { len, place: Some((addr, start)) });

@@ -116,7 +116,11 @@ impl Pool {
         if kind == Kind::Pass {
             return st.alloc_for_pass(blocks);
         }
-        let got = if st.leaves_reserved(blocks.into()) { st.alloc(GroupKind::Data, blocks) } else { Alloc::Full };
+        let got = if st.leaves_reserved(blocks.into()) {
+            st.alloc(GroupKind::Data, blocks)
+        } else {
+            Alloc::Full
+        };
         if let Alloc::Got(run) = got {
             st.space.begin_writing(run);
         }

@@ -41,7 +41,13 @@ impl Pool {
 
     /// Writes up to [`STEP_BLOCKS`] blocks; with `size` it also makes that the volume's size, in
     /// the same step.
-    pub(crate) async fn write_step(&self, volume: VolumeId, lba: Lba, data: Slice, size: Option<u64>) -> Result<()> {
+    pub(crate) async fn write_step(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: Slice,
+        size: Option<u64>,
+    ) -> Result<()> {
         self.admit(Purpose::Write).await?;
         let runs = self.take_blocks(Kind::Direct, (data.len() / BLOCK) as u32).await?;
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();

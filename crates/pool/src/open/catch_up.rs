@@ -40,8 +40,10 @@ impl Pool {
         };
         let mut writes = Writes::new();
         for PageCopy { device, offset, block } in lacking {
-            let (pool, data) = (self.clone(), SliceList::from_iter([self.bufs().copy_of(&block).freeze()]));
-            let write = async move { pool.write_lacking(device, offset, data, Class::Commit).await };
+            let (pool, data) =
+                (self.clone(), SliceList::from_iter([self.bufs().copy_of(&block).freeze()]));
+            let write =
+                async move { pool.write_lacking(device, offset, data, Class::Commit).await };
             writes.add(self.rt().spawn(write)).await;
         }
         let mut written = writes.finish().await?;

@@ -2,10 +2,12 @@
 
 use base::{BLOCK, BLOCK_U64, Generation, SliceList};
 use format::page::{
-    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups, encode_volumes, page_digest,
-    payload_mut, seal_page,
+    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
+    encode_volumes, page_digest, payload_mut, seal_page,
 };
-use format::superblock::{DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
+use format::superblock::{
+    DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock,
+};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -37,17 +39,22 @@ fn plan(files: &[DeviceFile], options: &CreateOptions) -> Result<(Geometry, Vec<
     if let Some(b) = options.group_bytes
         && !((1 << 20..=1 << 30).contains(&b) && b % (64 * BLOCK_U64) == 0)
     {
-        return invalid(format!("a block group of {b} bytes: 1 MiB to 1 GiB, a multiple of 256 KiB"));
+        return invalid(format!(
+            "a block group of {b} bytes: 1 MiB to 1 GiB, a multiple of 256 KiB"
+        ));
     }
     let sizes: Vec<u64> = files.iter().map(|f| f.size_bytes).collect();
     let geometry = Geometry::choose(&sizes, options.group_bytes);
-    let chunks_of = |f: &DeviceFile| geometry.chunks_of(f.size_bytes).min(u64::from(geometry.group_capacity));
+    let chunks_of =
+        |f: &DeviceFile| geometry.chunks_of(f.size_bytes).min(u64::from(geometry.group_capacity));
     let chunks: Vec<u64> = files.iter().map(chunks_of).collect();
     let most: u64 = chunks.iter().sum();
     let fitting = chunks.iter().filter(|&&n| n > 0).count();
     if fitting < copies || most < 3 * copies as u64 {
         let need = (geometry.data_start() + 3 * geometry.group_bytes()) >> 20;
-        return invalid(format!("the devices are too small for a pool of {copies} copies: at least {need} MiB each"));
+        return invalid(format!(
+            "the devices are too small for a pool of {copies} copies: at least {need} MiB each"
+        ));
     }
     Ok((geometry, chunks))
 }
@@ -60,12 +67,19 @@ pub fn check_create(files: &[DeviceFile], options: &CreateOptions) -> Result<()>
 /// Makes a pool named and shaped by `options` on `files`. What stood on them is lost: the caller
 /// has asked its user. `ids` are the pool's uuid and one for each device, from a source of true
 /// randomness.
-pub async fn create(rt: &Rt, files: &[DeviceFile], options: &CreateOptions, ids: &[[u8; 16]]) -> Result<()> {
+pub async fn create(
+    rt: &Rt,
+    files: &[DeviceFile],
+    options: &CreateOptions,
+    ids: &[[u8; 16]],
+) -> Result<()> {
     let (geometry, chunks) = plan(files, options)?;
     assert_eq!(ids.len(), files.len() + 1, "a uuid for the pool and for each device");
-    let record = |(&chunks, &uuid)| DeviceRecord { uuid, chunks, state: DeviceState::Online, failed_at: 0 };
+    let record =
+        |(&chunks, &uuid)| DeviceRecord { uuid, chunks, state: DeviceState::Online, failed_at: 0 };
     let devices: Vec<DeviceRecord> = chunks.iter().zip(&ids[1..]).map(record).collect();
-    let digest = (0..geometry.table_pages()).fold(0u64, |sum, page| sum.wrapping_add(page_digest(page, FIRST)));
+    let digest = (0..geometry.table_pages())
+        .fold(0u64, |sum, page| sum.wrapping_add(page_digest(page, FIRST)));
     for (i, f) in files.iter().enumerate() {
         let queue = f.queue(rt, queue::Limits::default());
         let sb = Superblock {
@@ -123,10 +137,19 @@ async fn format_device(
             let kind = geometry.kind_of_table_page(number);
             let block = &mut slots[..BLOCK];
             match kind {
-                PageKind::Volumes => encode_volumes(&vec![None; VOLUMES_PER_PAGE as usize], payload_mut(block)),
-                _ => encode_groups(&vec![GroupRecord::free(); GROUPS_PER_PAGE as usize], payload_mut(block)),
+                PageKind::Volumes => {
+                    encode_volumes(&vec![None; VOLUMES_PER_PAGE as usize], payload_mut(block))
+                }
+                _ => encode_groups(
+                    &vec![GroupRecord::free(); GROUPS_PER_PAGE as usize],
+                    payload_mut(block),
+                ),
             }
-            seal_page(&PageId { pool_uuid: sb.pool_uuid, kind, page: u64::from(number), slot: 0 }, FIRST, block);
+            seal_page(
+                &PageId { pool_uuid: sb.pool_uuid, kind, page: u64::from(number), slot: 0 },
+                FIRST,
+                block,
+            );
         }
         queue.write(Class::Commit, geometry.page_offset(page, 0), one(buf.freeze())).await?;
         page += n;

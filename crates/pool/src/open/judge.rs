@@ -75,7 +75,9 @@ fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
         return Ok(sb.clone());
     }
     Err(match slots.trouble() {
-        Some(t) => PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})")),
+        Some(t) => {
+            PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})"))
+        }
         None => {
             let text = format!("{path}: not a device of a Forebay pool; see forebay create");
             PoolError::new(ErrorKind::Foreign, text)
@@ -95,7 +97,9 @@ pub(super) async fn read_all(
     for file in files {
         let queue = file.disk(rt, settings.device);
         let unsure = queue.flush(permit, Class::Commit).await.err();
-        let read = Slots::read(rt, &queue, &file.path).await.and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
+        let read = Slots::read(rt, &queue, &file.path)
+            .await
+            .and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
         match read {
             Ok((sb, slots)) => found.push(Found { file, queue, sb, slots, unsure }),
             // A device whose superblocks are all unreadable is as good as missing, if others are
@@ -127,8 +131,10 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
         };
         let what = format!("{}: it could not make durable what it holds: {e}", f.file.path);
         if !others {
-            let text =
-                format!("{what}; nothing may be written on the grounds of that; see to the device, then start again");
+            let text = format!(
+                "{what}; nothing may be written on the grounds of that; see to the device, then \
+                 start again"
+            );
             return Err(PoolError::new(ErrorKind::Io, text));
         }
         warnings.push(format!("{what}; going on as if it were missing"));
@@ -146,9 +152,11 @@ pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
 /// that none can read its superblock any more: then what it has freed may be in use, and `best` is
 /// nothing to go on from. What looks torn by a loss of power is taken for that, and told.
 pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
-    let in_use =
-        |f: &&Found| best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online);
-    let after: Vec<_> = found.iter().filter(in_use).map(|f| (&f.file.path, f.slots.after(best.sequence))).collect();
+    let in_use = |f: &&Found| {
+        best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online)
+    };
+    let after: Vec<_> =
+        found.iter().filter(in_use).map(|f| (&f.file.path, f.slots.after(best.sequence))).collect();
     if after.iter().any(|(_, after)| *after == After::Never) {
         return Ok(None);
     }
@@ -158,8 +166,10 @@ pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>
     });
     if let Some(what) = unknown {
         let text = format!(
-            "{what}. It was read several times, and it may be the newest superblock: the commit before must \
-             not be taken for the newest then. Try again; give all devices of the pool; if the device is \
+            "{what}. It was read several times, and it may be the newest superblock: the commit \
+             before must \
+             not be taken for the newest then. Try again; give all devices of the pool; if the \
+             device is \
              dying, copy it to another one and open that"
         );
         return Err(PoolError::new(ErrorKind::Damaged, text));
@@ -170,7 +180,8 @@ pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>
     });
     Ok(torn.map(|what| {
         format!(
-            "{what}. Power that failed while it was written looks like that, and then nothing is lost; if \
+            "{what}. Power that failed while it was written looks like that, and then nothing is \
+             lost; if \
              the device has damaged both copies of it, the last commit before it is gone"
         )
     }))
@@ -178,8 +189,11 @@ pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>
 
 /// True if what the device of `own` has completed may be unknown to the state of `best`.
 fn went_apart(own: &Superblock, best: &Superblock) -> bool {
-    let online = |sb: &Superblock, row: usize| sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Online);
-    let shared = |row: usize| row != usize::from(own.device) && online(own, row) && online(best, row);
+    let online = |sb: &Superblock, row: usize| {
+        sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Online)
+    };
+    let shared =
+        |row: usize| row != usize::from(own.device) && online(own, row) && online(best, row);
     own.device != best.device && !(0..best.devices.len()).any(shared)
 }
 
@@ -194,17 +208,24 @@ pub(crate) fn judge(
     for f in found {
         let path = f.file.path.clone();
         if f.sb.pool_uuid != best.pool_uuid {
-            let name = |sb: &Superblock| format!("{:?} ({})", sb.name, uuid::Uuid::from_bytes(sb.pool_uuid));
-            let text = format!("{path}: belongs to the pool {}, not to {}", name(&f.sb), name(best));
+            let name = |sb: &Superblock| {
+                format!("{:?} ({})", sb.name, uuid::Uuid::from_bytes(sb.pool_uuid))
+            };
+            let text =
+                format!("{path}: belongs to the pool {}, not to {}", name(&f.sb), name(best));
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
         let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
         if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
-            let text = format!("{path}: the pool {:?} does not know this device (any more)", best.name);
+            let text =
+                format!("{path}: the pool {:?} does not know this device (any more)", best.name);
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
         if let Some(other) = rows.get(&f.sb.device) {
-            let text = format!("{path} and {} are the same device of the pool: one is a copy", other.file.path);
+            let text = format!(
+                "{path} and {} are the same device of the pool: one is a copy",
+                other.file.path
+            );
             return Err(PoolError::new(ErrorKind::Foreign, text));
         }
         rows.insert(f.sb.device, f);
@@ -214,7 +235,10 @@ pub(crate) fn judge(
         let Some(f) = rows.remove(&(i as u16)) else {
             let mut d = PoolDevice::new(record.clone(), String::new(), None);
             if record.state == DeviceState::Online {
-                warnings.push(format!("device {i} of the pool {:?} is missing: the pool is degraded", best.name));
+                warnings.push(format!(
+                    "device {i} of the pool {:?} is missing: the pool is degraded",
+                    best.name
+                ));
                 d.fail(best.sequence + 1);
             }
             devices.push(d);
@@ -223,13 +247,17 @@ pub(crate) fn judge(
         let path = f.file.path.clone();
         let need = geometry.chunk_offset(record.chunks as u32, 0);
         if f.file.size_bytes < need {
-            let text = format!("{path}: has {} bytes, the pool needs {need}; it was truncated", f.file.size_bytes);
+            let text = format!(
+                "{path}: has {} bytes, the pool needs {need}; it was truncated",
+                f.file.size_bytes
+            );
             return Err(PoolError::new(ErrorKind::Damaged, text));
         }
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         if went_apart(&f.sb, best) {
             let text = format!(
-                "{path}: this device and the others of the pool {:?} were each written without the other; \
+                "{path}: this device and the others of the pool {:?} were each written without \
+                 the other; \
                  open the pool with one side only, the other must be added anew",
                 best.name
             );
@@ -241,7 +269,9 @@ pub(crate) fn judge(
         } else if f.sb.generation < best.previous {
             d.say("stale");
             d.fail(best.sequence + 1);
-            warnings.push(format!("{path}: stale, its superblocks are older than the others allow; it is not used"));
+            warnings.push(format!(
+                "{path}: stale, its superblocks are older than the others allow; it is not used"
+            ));
         }
         devices.push(d);
     }

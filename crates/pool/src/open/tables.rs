@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use base::BLOCK;
 use format::FormatError;
 use format::page::{
-    GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page, page_digest,
+    GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page,
+    page_digest,
 };
 use format::superblock::Superblock;
 use queue::Class;
@@ -76,9 +77,13 @@ impl Loader<'_> {
             for i in 0..n {
                 let page = at + i;
                 let (entry, payload) = self.choose(page, &versions, i)?;
-                let what = |e: FormatError| PoolError::new(ErrorKind::Damaged, format!("table page {page}: {e}"));
+                let what = |e: FormatError| {
+                    PoolError::new(ErrorKind::Damaged, format!("table page {page}: {e}"))
+                };
                 match self.geometry.kind_of_table_page(page) {
-                    PageKind::Volumes => self.tables.volumes.extend(decode_volumes(payload).map_err(what)?),
+                    PageKind::Volumes => {
+                        self.tables.volumes.extend(decode_volumes(payload).map_err(what)?)
+                    }
                     _ => self.tables.groups.extend(decode_groups(payload).map_err(what)?),
                 }
                 self.tables.pages.push(entry);
@@ -87,9 +92,11 @@ impl Loader<'_> {
         }
         self.tables.groups.truncate(self.geometry.group_capacity as usize);
         let pages = self.tables.pages.iter().enumerate();
-        let digest = pages.fold(0u64, |d, (i, p)| d.wrapping_add(page_digest(i as u32, p.generation)));
+        let digest =
+            pages.fold(0u64, |d, (i, p)| d.wrapping_add(page_digest(i as u32, p.generation)));
         if digest != self.best.tables_digest {
-            let text = "the tables are not those of the newest superblock: a page is older on every device that \
+            let text = "the tables are not those of the newest superblock: a page is older on \
+                        every device that \
                         is there; a write was lost, or a device is missing that holds it";
             return Err(PoolError::new(ErrorKind::Damaged, text));
         }
@@ -113,7 +120,8 @@ impl Loader<'_> {
                     d.errors_mut().read += 1;
                     for (i, slot) in bytes.chunks_exact_mut(BLOCK).enumerate() {
                         let offset = offset + (i * BLOCK) as u64;
-                        let (outcome, buf) = queue.read(Class::Commit, offset, self.rt.bufs().take(BLOCK)).await;
+                        let (outcome, buf) =
+                            queue.read(Class::Commit, offset, self.rt.bufs().take(BLOCK)).await;
                         match outcome {
                             Ok(()) => slot.copy_from_slice(&buf),
                             Err(_) => _ = self.tables.forced.insert(at + i as u32 / 2),
@@ -126,7 +134,12 @@ impl Loader<'_> {
         versions
     }
 
-    fn choose<'v>(&mut self, page: u32, versions: &'v [(usize, Vec<u8>)], i: u32) -> Result<(TablePage, &'v [u8])> {
+    fn choose<'v>(
+        &mut self,
+        page: u32,
+        versions: &'v [(usize, Vec<u8>)],
+        i: u32,
+    ) -> Result<(TablePage, &'v [u8])> {
         let kind = self.geometry.kind_of_table_page(page);
         let id = PageId { pool_uuid: self.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
         let mut chosen: Option<(TablePage, &[u8], &[u8])> = None;
@@ -160,7 +173,8 @@ impl Loader<'_> {
             let text = format!("table page {page}: no good copy on any device");
             return Err(PoolError::new(ErrorKind::Damaged, text));
         };
-        for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.generation)) {
+        for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.generation))
+        {
             self.tables.forced.insert(page);
             if self.behind {
                 let offset = self.geometry.page_offset(u64::from(page), entry.slot);

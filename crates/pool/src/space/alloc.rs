@@ -28,7 +28,13 @@ pub(crate) enum Alloc {
 impl Space {
     /// Takes up to `want` contiguous blocks of `kind`. A data group is only formed where metadata
     /// finds room for `dirty_nodes` nodes afterwards.
-    pub fn alloc(&mut self, devices: &mut Devices, kind: GroupKind, want: u32, dirty_nodes: u64) -> Alloc {
+    pub fn alloc(
+        &mut self,
+        devices: &mut Devices,
+        kind: GroupKind,
+        want: u32,
+        dirty_nodes: u64,
+    ) -> Alloc {
         self.drain(DRAIN);
         let k = kind_index(kind);
         loop {
@@ -51,7 +57,12 @@ impl Space {
 
     /// As [`Space::alloc`], of data for the write-back pass: from groups that it has, or of which
     /// direct writes have taken nothing and whose checksums are `quiet`.
-    pub fn alloc_for_pass(&mut self, devices: &mut Devices, want: u32, quiet: impl Fn(GroupId) -> bool) -> Alloc {
+    pub fn alloc_for_pass(
+        &mut self,
+        devices: &mut Devices,
+        want: u32,
+        quiet: impl Fn(GroupId) -> bool,
+    ) -> Alloc {
         self.drain(2 * DRAIN);
         loop {
             if let Some(found) = self.take_at_cursor(PASS, want) {
@@ -79,7 +90,9 @@ impl Space {
 
     fn take_at_cursor(&mut self, cursor: usize, want: u32) -> Option<Alloc> {
         let (id, at) = self.cursors[cursor]?;
-        let Some(maps) = &mut self.groups[id.0 as usize].maps else { return Some(Alloc::NeedMaps(id)) };
+        let Some(maps) = &mut self.groups[id.0 as usize].maps else {
+            return Some(Alloc::NeedMaps(id));
+        };
         let Some((start, len)) = maps.busy.find_free_run(at as usize, want as usize) else {
             self.cursors[cursor] = None;
             return None;
@@ -109,9 +122,14 @@ impl Space {
         let bits = self.geometry.group_blocks as usize;
         let g = self.group_mut(id);
         assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
-        g.record = GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
+        g.record =
+            GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
         g.busy = 0;
-        let maps = Maps { busy: Bitmap::new(bits), durable: Bitmap::new(bits), slots: [0; MAX_BITMAP_PAGES] };
+        let maps = Maps {
+            busy: Bitmap::new(bits),
+            durable: Bitmap::new(bits),
+            slots: [0; MAX_BITMAP_PAGES],
+        };
         self.set_maps(id, Some(Box::new(maps)));
         self.changed.insert(id);
         self.index_group(id);

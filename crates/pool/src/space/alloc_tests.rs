@@ -71,11 +71,17 @@ fn a_free_of_what_is_free_changes_nothing_and_ends_commits() {
         put(&pool, 100, 8).await.expect("write");
         {
             let mut st = pool.state_mut();
-            let first = st.txns.open().allocs().flatten().next().expect("something was written").addr;
+            let first =
+                st.txns.open().allocs().flatten().next().expect("something was written").addr;
             st.txns.open_mut().note_free(Run { addr: first.plus(64), len: 2 }, u32::MAX);
         }
         let maps = || -> Vec<Option<Bitmap>> {
-            pool.state().space.groups.iter().map(|g| g.maps.as_ref().map(|m| m.durable.clone())).collect()
+            pool.state()
+                .space
+                .groups
+                .iter()
+                .map(|g| g.maps.as_ref().map(|m| m.durable.clone()))
+                .collect()
         };
         let before = maps();
         let e = pool.commit().await.expect_err("damaged");
@@ -143,7 +149,12 @@ fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
         put(&pool, 0, 10).await.expect("write");
         pool.close().await.expect("close");
         let st = pool.state();
-        let data = st.space.groups.iter().position(|g| g.record.kind == GroupKind::Data).expect("a data group");
+        let data = st
+            .space
+            .groups
+            .iter()
+            .position(|g| g.record.kind == GroupKind::Data)
+            .expect("a data group");
         let page = st.space.geometry().bitmap_page(GroupId(data as u32), 0);
         [0, 1].map(|slot| st.space.geometry().page_offset(page, slot))
     });
@@ -186,8 +197,8 @@ fn a_group_whose_bitmap_cannot_be_read_is_passed_over() {
     });
 }
 
-/// Torture's seed 80206728. A commit tried again and again, and was the next to read the bitmap each
-/// time; a write-back pass waited for it for ever, and with it every write.
+/// Torture's seed 80206728. A commit tried again and again, and was the next to read the bitmap
+/// each time; a write-back pass waited for it for ever, and with it every write.
 #[test]
 fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
     let (world, files) = bench_with_an_unreadable_bitmap();
@@ -227,8 +238,10 @@ fn a_write_back_pass_takes_nothing_from_it() {
         let pool = open(&rt, files).await;
         let data = pool.bufs().zeroed(10 * BLOCK);
         let crcs: Vec<_> = data.chunks(BLOCK).map(base::crc32c).collect();
-        let pass = pool.begin_pass(&mut pool.reserve(10).expect("room")).expect("round");
-        pass.write(VolumeId(1), Lba(1000), [data.freeze()].into_iter().collect(), &crcs).await.expect("another group");
+        let pass = pool.begin_pass(&mut pool.reserve(10).expect("room")).expect("pass");
+        pass.write(VolumeId(1), Lba(1000), [data.freeze()].into_iter().collect(), &crcs)
+            .await
+            .expect("another group");
         assert_one_is_passed_over(&pool);
         pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
         for lba in [0, 1000] {
@@ -260,7 +273,7 @@ fn what_volumes_have_is_counted_as_it_changes() {
             counted(&pool, 140 + staged, staged);
         }
         let staging = pool.find_staging(VolumeId(1), base::Epoch(1)).expect("staging");
-        let pass = pool.begin_pass(&mut pool.reserve(0).expect("room")).expect("round");
+        let pass = pool.begin_pass(&mut pool.reserve(0).expect("room")).expect("pass");
         pass.adopt(staging, VolumeId(1), Lba(200), Lba(220)).await.expect("adopt");
         pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
         rt.sleep(Duration::from_secs(1)).await;

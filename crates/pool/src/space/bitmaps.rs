@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use base::{BLOCK, Bitmap, Buf, BufPool, Generation, GroupId};
-use format::page::{BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
+use format::page::{
+    BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page,
+};
 
 use super::{Run, Space};
 use crate::error::{ErrorKind, PoolError, Result};
@@ -70,7 +72,9 @@ impl Space {
         let maps = maps.and_then(|maps| match maps.durable.count() as u32 {
             used if used == want => Ok(maps),
             used => {
-                let what = format!("block group {id}: its bitmap holds {used} blocks, its record says {want}");
+                let what = format!(
+                    "block group {id}: its bitmap holds {used} blocks, its record says {want}"
+                );
                 Err(PoolError::new(ErrorKind::Damaged, what))
             }
         });
@@ -110,7 +114,12 @@ impl Space {
             if self.loaded.len() <= keep {
                 return false;
             }
-            let next = self.loaded.range(self.unload_hand..).next().or_else(|| self.loaded.first()).copied();
+            let next = self
+                .loaded
+                .range(self.unload_hand..)
+                .next()
+                .or_else(|| self.loaded.first())
+                .copied();
             let Some(id) = next else { return false };
             self.unload_hand = GroupId(id.0 + 1);
             let open = self.cursors.iter().flatten().any(|c| c.0 == id);
@@ -169,7 +178,12 @@ impl Space {
 
     /// After [`Space::install`]: enters the page's new generation and the group's new count into
     /// its record, if the page is not what it was `before`.
-    pub fn note_page(&mut self, (id, page): Place, before: &[u64], generation: Generation) -> PageChange {
+    pub fn note_page(
+        &mut self,
+        (id, page): Place,
+        before: &[u64],
+        generation: Generation,
+    ) -> PageChange {
         let g = &mut self.groups[id.0 as usize];
         let Some(maps) = &g.maps else { return PageChange::Same };
         let words = page_words(maps, page);
@@ -201,7 +215,11 @@ impl Space {
         encode_bitmap(page_words(maps, page), payload_mut(&mut block));
         let number = self.geometry.bitmap_page(id, page);
         let slot = 1 - maps.slots[page as usize];
-        seal_page(&PageId { pool_uuid, kind: PageKind::Bitmap, page: number, slot }, generation, &mut block);
+        seal_page(
+            &PageId { pool_uuid, kind: PageKind::Bitmap, page: number, slot },
+            generation,
+            &mut block,
+        );
         Some((self.geometry.page_offset(number, slot), block))
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! 0       64 KiB, never written: room for a boot sector or a label
 //! 64 KiB  superblock slots, 64 KiB apart
-//! 1 MiB   tables: pages of two 4 KiB slots: volumes, block groups, bitmaps (the same on every device)
+//! 1 MiB   tables: pages of two 4 KiB slots: volumes, block groups, bitmaps (on every device)
 //! then    chunks, each as large as a block group, from the next MiB on
 //! ```
 
@@ -51,7 +51,11 @@ impl Geometry {
     }
 
     pub(crate) fn of(sb: &Superblock) -> Geometry {
-        Geometry { group_blocks: sb.group_blocks, group_capacity: sb.group_capacity, volume_pages: sb.volume_pages }
+        Geometry {
+            group_blocks: sb.group_blocks,
+            group_capacity: sb.group_capacity,
+            volume_pages: sb.volume_pages,
+        }
     }
 
     /// Bytes of a block group or chunk.
@@ -81,7 +85,9 @@ impl Geometry {
 
     /// The number of a group's bitmap page `i`.
     pub fn bitmap_page(&self, group: GroupId, i: u32) -> u64 {
-        u64::from(self.table_pages()) + u64::from(group.0) * u64::from(self.pages_per_group()) + u64::from(i)
+        u64::from(self.table_pages())
+            + u64::from(group.0) * u64::from(self.pages_per_group())
+            + u64::from(i)
     }
 
     /// Bits of a group's bitmap page `i`.
@@ -101,7 +107,8 @@ impl Geometry {
 
     /// Bytes from the start of a device to its first chunk.
     pub fn data_start(&self) -> u64 {
-        let pages = u64::from(self.table_pages()) + u64::from(self.group_capacity) * u64::from(self.pages_per_group());
+        let pages = u64::from(self.table_pages())
+            + u64::from(self.group_capacity) * u64::from(self.pages_per_group());
         (TABLES_AT + pages * PAGE_BYTES).next_multiple_of(MIB)
     }
 

@@ -81,7 +81,8 @@ impl Reservation {
 
     fn reduce(&mut self, blocks: u64) {
         let left = self.blocks.checked_sub(blocks);
-        self.blocks = left.unwrap_or_else(|| unreachable!("{blocks} blocks of a reservation of {}", self.blocks));
+        self.blocks = left
+            .unwrap_or_else(|| unreachable!("{blocks} blocks of a reservation of {}", self.blocks));
     }
 }
 
@@ -100,9 +101,12 @@ mod tests {
     proptest! {
         /// The model is a list of numbers. The ledger is their sum, and what was kept.
         #[test]
-        fn the_ledger_is_the_sum_of_what_is_held(steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200)) {
+        fn the_ledger_is_the_sum_of_what_is_held(
+            steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200),
+        ) {
             let ledger = Ledger::default();
-            let (mut held, mut model, mut kept): (Vec<Reservation>, Vec<u64>, u64) = (Vec::new(), Vec::new(), 0);
+            let (mut held, mut model): (Vec<Reservation>, Vec<u64>) = (Vec::new(), Vec::new());
+            let mut kept = 0u64;
             for (what, at, blocks) in steps {
                 let at = at % held.len().max(1);
                 match what {

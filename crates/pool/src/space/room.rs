@@ -84,7 +84,8 @@ impl Space {
         let leaves = by_blocks.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
         let busy = demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks();
-        let groups = nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
+        let groups =
+            nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
         // One group is left to metadata.
         let data = self.free[0] + self.formable(devices).saturating_sub(1) * self.group_blocks();
         data.checked_sub(groups * self.group_blocks()).is_some_and(|room| room >= reserved)

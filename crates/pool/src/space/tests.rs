@@ -69,9 +69,18 @@ fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCa
 }
 
 /// What was allocated is free, of the right kind, and the pass's own.
-fn check_got(space: &Space, model: &Model, run: Run, kind: GroupKind, pass: bool) -> Result<(), TestCaseError> {
+fn check_got(
+    space: &Space,
+    model: &Model,
+    run: Run,
+    kind: GroupKind,
+    pass: bool,
+) -> Result<(), TestCaseError> {
     let busy = model.busy();
-    prop_assert!(run.len > 0 && blocks(run).all(|b| !busy.contains(&b)), "{run:?} was taken already");
+    prop_assert!(
+        run.len > 0 && blocks(run).all(|b| !busy.contains(&b)),
+        "{run:?} was taken already"
+    );
     let (id, block) = GEOMETRY.split(run.addr);
     prop_assert!(block + run.len <= GROUP, "{run:?} is in two groups");
     prop_assert_eq!(space.kind_of(run), kind);
@@ -83,7 +92,10 @@ fn check_got(space: &Space, model: &Model, run: Run, kind: GroupKind, pass: bool
 proptest! {
     #[test]
     fn no_block_is_given_out_twice(
-        steps in prop::collection::vec((0u8..10, 1u32..120, any::<prop::sample::Index>(), any::<bool>()), 1..160),
+        steps in prop::collection::vec(
+            (0u8..10, 1u32..120, any::<prop::sample::Index>(), any::<bool>()),
+            1..160,
+        ),
     ) {
         let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
         let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
@@ -103,13 +115,16 @@ proptest! {
                             prop_assert_eq!((space.free[1], space.formable(&devices)), (0, 0));
                         }
                         Alloc::Full => {}
-                        Alloc::NeedMaps(_) | Alloc::Joined(_) => prop_assert!(false, "all maps are loaded"),
+                        Alloc::NeedMaps(_) | Alloc::Joined(_) => prop_assert!(false,
+                            "all maps are loaded"),
                     }
                 }
                 3 | 4 => loop {
                     let quiet = |id: GroupId| flag || id.0 % 2 == 0;
                     match space.alloc_for_pass(&mut devices, want, quiet) {
-                        Alloc::Joined(id) => prop_assert!(flag || id.0 % 2 == 0 || space.group(id).busy == 0),
+                        Alloc::Joined(id) => {
+                            prop_assert!(flag || id.0 % 2 == 0 || space.group(id).busy == 0)
+                        }
                         Alloc::Got(run) => {
                             model.waiting.clear();
                             model.waiting.extend(waiting(&space));
@@ -141,7 +156,9 @@ proptest! {
                 }
                 8 => space.dissolve_empty(&mut devices, 2),
                 9 => {
-                    let groups: BTreeSet<GroupId> = (0..12).map(GroupId).filter(|&id| space.group(id).of_pass).collect();
+                    let all = (0..12).map(GroupId);
+                    let groups: BTreeSet<GroupId> =
+                        all.filter(|&id| space.group(id).of_pass).collect();
                     groups.into_iter().for_each(|id| space.leave_pass(id));
                     space.end_pass();
                     model.held.extend(model.of_pass.drain(..).map(|run| (run, GroupKind::Data)));
@@ -191,11 +208,16 @@ fn freed_blocks_wait_for_reads_in_the_order_of_commits() {
 fn a_plan_that_does_not_fit_changes_nothing() {
     let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
     let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
-    let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, 0) else { unreachable!("there is room") };
+    let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, 0) else {
+        unreachable!("there is room")
+    };
     let mut planned = Planned::default();
     space.plan(&mut planned, run, true).expect("it is free by the durable bitmap");
     let free = Run { addr: run.addr.plus(10), len: 1 };
-    assert_eq!(space.plan(&mut planned, free, false).expect_err("it is not allocated").kind, ErrorKind::Damaged);
+    assert_eq!(
+        space.plan(&mut planned, free, false).expect_err("it is not allocated").kind,
+        ErrorKind::Damaged
+    );
     let (place, bits) = planned.pop().expect("one page");
     let before = space.install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(7)), PageChange::Changed);

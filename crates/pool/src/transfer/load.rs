@@ -47,13 +47,18 @@ impl Loader for Nodes<'_> {
 
 impl Pool {
     /// Runs a synchronous step over resident nodes until it needs no more.
-    pub(crate) async fn resident<T>(&self, class: Class, step: impl FnMut(&mut State) -> Step<T>) -> Result<T> {
+    pub(crate) async fn resident<T>(
+        &self,
+        class: Class,
+        step: impl FnMut(&mut State) -> Step<T>,
+    ) -> Result<T> {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
     /// Brings a group's bitmaps into memory. All who want them while they are read get the outcome
     /// of that one read. Were each to try again by itself where they cannot be read, a task that
-    /// tries again and again, as a commit does, could be first every time, and others wait for ever.
+    /// tries again and again, as a commit does, could be first every time, and others wait for
+    /// ever.
     pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
         loop {
             let running = self.loading_maps().get(&id).filter(|load| load.is_running()).cloned();
@@ -103,15 +108,26 @@ impl Pool {
             if want == Generation(0) {
                 continue;
             }
-            let page = PageId { pool_uuid: uuid, kind: PageKind::Bitmap, page: geometry.bitmap_page(id, i), slot: 0 };
-            let (slot, words) = self.read_bitmap_page(&page, want, geometry.bits_of_page(i) as usize).await?;
+            let page = PageId {
+                pool_uuid: uuid,
+                kind: PageKind::Bitmap,
+                page: geometry.bitmap_page(id, i),
+                slot: 0,
+            };
+            let (slot, words) =
+                self.read_bitmap_page(&page, want, geometry.bits_of_page(i) as usize).await?;
             slots[i as usize] = slot;
             durable.set_words(i as usize * words_per_page, &words);
         }
         Ok(Maps { busy: durable.clone(), durable, slots })
     }
 
-    async fn read_bitmap_page(&self, page: &PageId, want: Generation, bits: usize) -> Result<(u8, Vec<u64>)> {
+    async fn read_bitmap_page(
+        &self,
+        page: &PageId,
+        want: Generation,
+        bits: usize,
+    ) -> Result<(u8, Vec<u64>)> {
         let offset = self.state().space.geometry().page_offset(page.page, 0);
         let devices = self.state().devices.count();
         let mut found = None;
@@ -121,12 +137,15 @@ impl Pool {
             // Each by itself: the slot that does not count may be unreadable.
             for slot in 0..2u8 {
                 let at = offset + u64::from(slot) * base::BLOCK_U64;
-                let (outcome, block) = device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
+                let (outcome, block) =
+                    device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
                 if outcome.is_err() {
                     self.state_mut().devices.errors_mut(d).read += 1;
                     continue;
                 }
-                let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else { continue };
+                let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else {
+                    continue;
+                };
                 if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
                     found = Some((slot, words, block.freeze()));
                     break;
@@ -159,6 +178,9 @@ impl Pool {
 fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
     PoolError::new(
         ErrorKind::Damaged,
-        format!("tree {:#x}: the node at block {}: {why}; run forebay check", fault.tree, fault.ptr.addr),
+        format!(
+            "tree {:#x}: the node at block {}: {why}; run forebay check",
+            fault.tree, fault.ptr.addr
+        ),
     )
 }

@@ -20,7 +20,13 @@ impl Pool {
     /// Reads `crcs.len()` blocks from `addr` on, inside one group, and verifies each against its
     /// checksum. Blocks that are bad in one copy are taken from another and rewritten. `pin` keeps
     /// the blocks from being given to others meanwhile.
-    pub(crate) async fn read_verified(&self, addr: PoolAddr, crcs: &[Crc], class: Class, pin: &Pin) -> Result<Slice> {
+    pub(crate) async fn read_verified(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+        pin: &Pin,
+    ) -> Result<Slice> {
         let copies = self.state().copies_of(addr);
         let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
         let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
@@ -58,7 +64,8 @@ impl Pool {
             for &(d, start) in copies {
                 let Some(device) = self.disk(d) else { continue };
                 let offset = start + (i * BLOCK) as u64;
-                let (outcome, block) = device.read(class, offset, self.rt().bufs().take(BLOCK)).await;
+                let (outcome, block) =
+                    device.read(class, offset, self.rt().bufs().take(BLOCK)).await;
                 match outcome {
                     Ok(()) if crc32c(&block) == crcs[i] => {
                         if good.is_none() {
@@ -79,7 +86,11 @@ impl Pool {
             let Some(good) = good else {
                 return Err(PoolError::new(
                     ErrorKind::Io,
-                    format!("block {} of the pool: no good copy ({} tried)", addr.0 + i as u64, broken.len()),
+                    format!(
+                        "block {} of the pool: no good copy ({} tried)",
+                        addr.0 + i as u64,
+                        broken.len()
+                    ),
                 ));
             };
             buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
@@ -117,7 +128,12 @@ impl Pool {
 
     /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool
     /// cannot do without it: then, and if there is no space under a device, the write fails.
-    pub(crate) async fn write_copies(&self, addr: PoolAddr, data: SliceList, class: Class) -> Result<()> {
+    pub(crate) async fn write_copies(
+        &self,
+        addr: PoolAddr,
+        data: SliceList,
+        class: Class,
+    ) -> Result<()> {
         let copies = self.state().copies_of(addr);
         if copies.is_empty() {
             return Err(no_copy(addr));
@@ -127,7 +143,12 @@ impl Pool {
     }
 
     /// Writes all copies of `data`, which goes to `runs` in this order.
-    pub(crate) async fn write_runs(&self, runs: &[Run], data: SliceList, class: Class) -> Result<()> {
+    pub(crate) async fn write_runs(
+        &self,
+        runs: &[Run],
+        data: SliceList,
+        class: Class,
+    ) -> Result<()> {
         if let [run] = runs {
             return self.write_copies(run.addr, data, class).await;
         }
@@ -150,18 +171,30 @@ impl Pool {
 
     /// Writes `data` to every place (device, offset in bytes) at once, with the policy of
     /// [`Pool::write_copies`].
-    pub(crate) async fn write_places(&self, places: &[(usize, u64)], data: SliceList, class: Class) -> Result<()> {
+    pub(crate) async fn write_places(
+        &self,
+        places: &[(usize, u64)],
+        data: SliceList,
+        class: Class,
+    ) -> Result<()> {
         let permit = self.permit()?;
         let data = Rc::new(data);
         let (&(d0, offset0), others) = match places.split_first() {
             Some(split) => split,
-            None => return Err(PoolError::new(ErrorKind::Missing, "no device is left to write to")),
+            None => {
+                return Err(PoolError::new(ErrorKind::Missing, "no device is left to write to"));
+            }
         };
         let others: Vec<_> = others
             .iter()
             .map(|&(d, offset)| {
                 let (pool, data) = (self.clone(), data.clone());
-                (d, self.rt().spawn(async move { pool.write_live(permit, d, offset, &data, class).await }))
+                (
+                    d,
+                    self.rt().spawn(async move {
+                        pool.write_live(permit, d, offset, &data, class).await
+                    }),
+                )
             })
             .collect();
         let mut outcomes = vec![(d0, self.write_live(permit, d0, offset0, &data, class).await)];
@@ -175,7 +208,13 @@ impl Pool {
 
     /// Writes one copy of what other devices have. A device that cannot is dropped, as
     /// [`Pool::write_copies`] does.
-    pub(crate) async fn write_lacking(&self, d: usize, offset: u64, data: SliceList, class: Class) -> Result<()> {
+    pub(crate) async fn write_lacking(
+        &self,
+        d: usize,
+        offset: u64,
+        data: SliceList,
+        class: Class,
+    ) -> Result<()> {
         let outcome = self.write_live(self.permit()?, d, offset, &data, class).await;
         self.judge(vec![(d, outcome)], true)
     }
@@ -228,7 +267,11 @@ impl Pool {
         let mut tries = 0;
         loop {
             match device.write(permit, class, offset, data.clone()).await {
-                Err(e) if tries < WRITE_RETRIES && !e.is_no_space() && self.state().devices.is_live(d) => {
+                Err(e)
+                    if tries < WRITE_RETRIES
+                        && !e.is_no_space()
+                        && self.state().devices.is_live(d) =>
+                {
                     tries += 1;
                     tracing::warn!(offset, "write failed, trying again: {e}");
                 }
@@ -239,7 +282,10 @@ impl Pool {
 }
 
 fn no_copy(addr: PoolAddr) -> PoolError {
-    PoolError::new(ErrorKind::Missing, format!("block {addr} of the pool: every device that holds a copy is missing"))
+    PoolError::new(
+        ErrorKind::Missing,
+        format!("block {addr} of the pool: every device that holds a copy is missing"),
+    )
 }
 
 /// `len` bytes of `data` from `from` on.

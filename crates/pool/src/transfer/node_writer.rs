@@ -37,7 +37,12 @@ struct NodeRun {
 
 impl<'w> NodeWriter<'w> {
     /// For a transaction of this kind. The blocks of its nodes are appended to `blocks`.
-    pub fn new(pool: &Pool, kind: Kind, blocks: &'w mut Vec<Run>, writes: &'w mut Writes) -> NodeWriter<'w> {
+    pub fn new(
+        pool: &Pool,
+        kind: Kind,
+        blocks: &'w mut Vec<Run>,
+        writes: &'w mut Writes,
+    ) -> NodeWriter<'w> {
         NodeWriter { pool: pool.clone(), kind, run: None, blocks, writes }
     }
 
@@ -64,7 +69,8 @@ impl<'w> NodeWriter<'w> {
             let next = run.at.addr.plus(u64::from(run.filled));
             let from = run.filled as usize * BLOCK;
             let place = &mut run.buf[from..from + BLOCK];
-            let written = out.next(self.pool.state_mut().forest.store_mut(), &mut || Some(next), place);
+            let written =
+                out.next(self.pool.state_mut().forest.store_mut(), &mut || Some(next), place);
             match written {
                 Ok(None) => return Ok(false),
                 Ok(Some(addr)) if addr == next => {
@@ -96,7 +102,11 @@ impl<'w> NodeWriter<'w> {
                 Alloc::Got(run) => return Ok(run),
                 Alloc::NeedMaps(id) => self.pool.load_maps_to_take(id).await,
                 Alloc::Joined(_) | Alloc::Full => {
-                    return Err(self.pool.state().space.no_room("no room for metadata in the pool"));
+                    return Err(self
+                        .pool
+                        .state()
+                        .space
+                        .no_room("no room for metadata in the pool"));
                 }
             }
         }
@@ -108,7 +118,8 @@ impl<'w> NodeWriter<'w> {
         let group_blocks = {
             let mut st = self.pool.state_mut();
             if filled < at.len {
-                st.space.release(Run { addr: at.addr.plus(u64::from(filled)), len: at.len - filled });
+                st.space
+                    .release(Run { addr: at.addr.plus(u64::from(filled)), len: at.len - filled });
             }
             st.space.geometry().group_blocks
         };
@@ -125,7 +136,8 @@ impl<'w> NodeWriter<'w> {
 
     async fn write(&mut self, addr: PoolAddr, buf: Buf) {
         let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
-        let task = self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await });
+        let task =
+            self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await });
         self.writes.add(task).await;
     }
 

@@ -43,13 +43,22 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// After an open: `open` is the first generation of this incarnation.
-    pub fn new(committed: Generation, known: Generation, open: Generation, sequence: u64) -> Progress {
+    pub fn new(
+        committed: Generation,
+        known: Generation,
+        open: Generation,
+        sequence: u64,
+    ) -> Progress {
         let open = Txn::direct(open);
         Progress { open, pass: None, committing: None, nodes_left: 0, committed, known, sequence }
     }
 
     pub fn generations(&self) -> Generations {
-        Generations { open: self.open.generation(), committing: self.committing, committed: self.committed }
+        Generations {
+            open: self.open.generation(),
+            committing: self.committing,
+            committed: self.committed,
+        }
     }
 
     /// The open direct transaction.

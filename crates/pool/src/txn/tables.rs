@@ -69,9 +69,12 @@ mod tests {
     proptest! {
         /// The model is the sum over all pages, anew each time, and which slot each commit wrote.
         #[test]
-        fn digest_and_slots_follow_commits(commits in prop::collection::vec(prop::collection::btree_set(0u32..8, 0..6), 1..20)) {
+        fn digest_and_slots_follow_commits(
+            commits in prop::collection::vec(prop::collection::btree_set(0u32..8, 0..6), 1..20),
+        ) {
             let sum = |pages: &[u64]| {
-                pages.iter().enumerate().fold(0u64, |d, (i, &g)| d.wrapping_add(page_digest(i as u32, Generation(g))))
+                let each = pages.iter().enumerate();
+                each.map(|(i, &g)| page_digest(i as u32, Generation(g))).fold(0, u64::wrapping_add)
             };
             let mut model = vec![(0u64, 0u8); 8];
             let generations = |model: &[(u64, u8)]| model.iter().map(|p| p.0).collect::<Vec<_>>();

@@ -71,7 +71,13 @@ impl Pass {
 
     /// Writes whole blocks, of these checksums, into free space; they become the content of the
     /// volume from `lba` on when the pass is published.
-    pub async fn write(&self, volume: VolumeId, lba: Lba, data: SliceList, crcs: &[Crc]) -> Result<()> {
+    pub async fn write(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        data: SliceList,
+        crcs: &[Crc],
+    ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
         let runs = self.0.take_blocks(Kind::Pass, crcs.len() as u32).await?;
@@ -94,12 +100,22 @@ impl Pass {
     /// any more, when the pass is published. What it does not map is not touched.
     /// [`NotFound`](crate::ErrorKind::NotFound): the volume was deleted, or an earlier pass has
     /// published this already.
-    pub async fn adopt(&self, staging: VolumeId, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    pub async fn adopt(
+        &self,
+        staging: VolumeId,
+        volume: VolumeId,
+        lba: Lba,
+        end: Lba,
+    ) -> Result<()> {
         self.edit_all((lba, end), |range| Change::Adopt { staging, volume, range }).await
     }
 
     /// Makes a change of a range, part by part.
-    async fn edit_all(&self, (lba, end): (Lba, Lba), change: impl Fn((Lba, Lba)) -> Change<'static>) -> Result<()> {
+    async fn edit_all(
+        &self,
+        (lba, end): (Lba, Lba),
+        change: impl Fn((Lba, Lba)) -> Change<'static>,
+    ) -> Result<()> {
         let mut at = lba;
         while at < end {
             at = self.edit(&change((at, end))).await?;
@@ -144,7 +160,8 @@ impl Pass {
             let txn = st.txns.pass().ok_or_else(not_open)?;
             (txn.volumes(), txn.groups())
         };
-        let volumes = volumes.into_iter().map(|(id, joined)| (TreeOf::Volume(id), joined.generation));
+        let volumes =
+            volumes.into_iter().map(|(id, joined)| (TreeOf::Volume(id), joined.generation));
         let groups = groups.into_iter().map(|(id, generation)| (TreeOf::Group(id), generation));
         let (mut blocks, mut writes, mut trees) = (Vec::new(), Writes::of_pass(), Vec::new());
         let mut writer = NodeWriter::new(&self.0, Kind::Pass, &mut blocks, &mut writes);

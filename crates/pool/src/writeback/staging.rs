@@ -60,7 +60,8 @@ impl Pool {
     /// this is for what a newer or a broken program left.
     pub(crate) fn end_stale_stagings(&self) {
         let mut st = self.state_mut();
-        let served: BTreeSet<VolumeId> = st.forest.volumes().filter(|v| v.is_served()).map(|v| v.record().id).collect();
+        let served: BTreeSet<VolumeId> =
+            st.forest.volumes().filter(|v| v.is_served()).map(|v| v.record().id).collect();
         let (published, cached) = (st.attached.published().epoch, st.attached.uuid().is_some());
         let needed = |volume, epoch| cached && epoch > published && served.contains(&volume);
         st.end_stagings(|volume, epoch| !needed(volume, epoch));
@@ -74,9 +75,16 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
     }
     let v = st.forest.served(volume).ok_or_else(|| no_such_volume(volume))?;
     let sector = v.record().sector;
-    let published = [Some(st.attached.published()), Some(st.attached.next_published()), st.txns.open().published()];
+    let published = [
+        Some(st.attached.published()),
+        Some(st.attached.next_published()),
+        st.txns.open().published(),
+    ];
     if published.into_iter().flatten().any(|p| epoch <= p.epoch) {
-        return Err(PoolError::new(ErrorKind::NotFound, format!("the cut {epoch} is published already")));
+        return Err(PoolError::new(
+            ErrorKind::NotFound,
+            format!("the cut {epoch} is published already"),
+        ));
     }
     let vacancy = st.forest.vacancy();
     // A client that makes a volume must not be told that the table is full of these.

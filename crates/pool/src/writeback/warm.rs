@@ -19,7 +19,8 @@ impl Pass {
     /// a writer that faults only after its write sends the head there and back. An error is left to
     /// the write.
     pub async fn warm(&self, volume: VolumeId, lba: Lba, end: Lba) {
-        let step = |st: &mut crate::state::State| Ok(st.forest.ready_mapping(volume, (lba, end))?);
+        let step =
+            |st: &mut crate::state::State| Ok(st.forest.ready_mapping(volume, (lba, end))?);
         let _ = self.pool().resident(Class::Commit, step).await;
     }
 }
@@ -40,7 +41,9 @@ impl Pool {
                 let mut loads = Vec::with_capacity(missing.len());
                 for fault in missing {
                     let (from, pin) = (pool.clone(), pin.clone());
-                    let load = async move { btree::load(&mut Nodes(&from, Class::Commit), &fault, &pin).await };
+                    let load = async move {
+                        btree::load(&mut Nodes(&from, Class::Commit), &fault, &pin).await
+                    };
                     loads.push(pool.rt().spawn(load));
                 }
                 for load in loads {

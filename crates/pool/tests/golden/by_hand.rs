@@ -43,7 +43,9 @@ impl Disk {
         let slots = (0..4).map(|slot| &bytes[(slot + 1) * 65536..][..BLOCK]);
         let newest = slots.clone().max_by_key(|b| number(b, 72, 8)).expect("four");
         for (slot, block) in slots.enumerate() {
-            assert!(&block[..8] == b"FOREBAY1" && is_sealed(block) && number(block, 72, 8) % 4 == slot);
+            assert!(
+                &block[..8] == b"FOREBAY1" && is_sealed(block) && number(block, 72, 8) % 4 == slot
+            );
         }
         assert_eq!((number(newest, 8, 4), number(newest, 12, 4), number(newest, 32, 8)), (1, 1, 0));
         assert_eq!((number(newest, 114, 2), newest[116]), (image::DEVICES, image::DEVICES as u8));
@@ -58,13 +60,17 @@ impl Disk {
         let data_start = (MIB + pages * 8192).next_multiple_of(MIB);
         let digest = number(newest, 88, 8);
         let generation = number(newest, 80, 8);
-        (Disk { bytes, data_start, group_blocks, volume_pages, group_pages, generation, row }, digest)
+        (
+            Disk { bytes, data_start, group_blocks, volume_pages, group_pages, generation, row },
+            digest,
+        )
     }
 
     /// The block of a page for which `counts` is true of its generation, the newest if there are
     /// two.
     fn page(&self, number_of_page: usize, kind: u8, counts: impl Fn(usize) -> bool) -> &[u8] {
-        let slots = (0..2).map(|slot| &self.bytes[MIB + number_of_page * 8192 + slot * BLOCK..][..BLOCK]);
+        let slots =
+            (0..2).map(|slot| &self.bytes[MIB + number_of_page * 8192 + slot * BLOCK..][..BLOCK]);
         let good = slots.filter(|b| &b[..4] == b"FBPG" && is_sealed(b) && counts(number(b, 16, 8)));
         let block = good.max_by_key(|b| number(b, 16, 8)).expect("a version that counts");
         assert_eq!((block[4], number(block, 8, 8)), (kind, number_of_page));
@@ -85,13 +91,15 @@ impl Disk {
         let (group, block) = (address / self.group_blocks, address % self.group_blocks);
         let record = self.group(group);
         let chunks = (0..usize::from(record[1])).map(|i| &record[8 + i * 8..][..8]);
-        let chunk = chunks.clone().find(|c| number(c, 0, 2) == self.row).expect("every disk has a copy");
+        let chunk =
+            chunks.clone().find(|c| number(c, 0, 2) == self.row).expect("every disk has a copy");
         let generation = number(record, 56 + block / 32256 * 8, 8);
         let pages = self.group_blocks.div_ceil(32256);
         let page = self.volume_pages + self.group_pages + group * pages + block / 32256;
         let bits = &self.page(page, 3, |g| g == generation)[56..56 + 4032];
         assert!(bits[block % 32256 / 8] >> (block % 8) & 1 == 1, "block {address} is allocated");
-        &self.bytes[self.data_start + (number(chunk, 4, 4) * self.group_blocks + block) * BLOCK..][..BLOCK]
+        &self.bytes[self.data_start + (number(chunk, 4, 4) * self.group_blocks + block) * BLOCK..]
+            [..BLOCK]
     }
 
     /// All records of the tree that a 24-byte reference is to.
@@ -114,7 +122,8 @@ impl Disk {
             let at = number(body, i * 4, 2);
             assert!(at >= number(block, 8, 2));
             let (suffix_len, len) = (usize::from(body[at]), number(body, at + 1, 2));
-            let (suffix, value) = (&body[at + 3..][..suffix_len], &body[at + 3 + suffix_len..][..len]);
+            let (suffix, value) =
+                (&body[at + 3..][..suffix_len], &body[at + 3 + suffix_len..][..len]);
             let head = [0, 1].map(|n| suffix.get(n).copied().unwrap_or(0));
             assert_eq!(number(body, i * 4 + 2, 2), big_endian(&head));
             live += 3 + suffix_len + len;
@@ -147,7 +156,8 @@ fn version_1_is_as_documented() {
             volumes += 1;
             assert_eq!(record[4], 1);
             let id = number(record, 0, 4);
-            let name = std::str::from_utf8(&record[48..48 + usize::from(record[6])]).expect("UTF-8");
+            let name =
+                std::str::from_utf8(&record[48..48 + usize::from(record[6])]).expect("UTF-8");
             let (shift, size) = if name == "plain" { (9, 64 << 20) } else { (12, 1 << 30) };
             assert_eq!((record[5], number(record, 8, 8)), (shift, size));
             let mut found = std::collections::BTreeMap::new();
@@ -160,7 +170,11 @@ fn version_1_is_as_documented() {
             let mut want = vec![0; BLOCK];
             for lba in 0..1300 {
                 let version = image::version(name, lba);
-                assert_eq!(found.contains_key(&(lba as usize)), version > 0, "block {lba} of {name}");
+                assert_eq!(
+                    found.contains_key(&(lba as usize)),
+                    version > 0,
+                    "block {lba} of {name}"
+                );
                 let Some(&address) = found.get(&(lba as usize)) else { continue };
                 image::block(name, lba, version, &mut want);
                 assert!(disk.block(address) == want, "block {lba} of {name}");

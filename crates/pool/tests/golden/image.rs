@@ -46,7 +46,10 @@ pub fn files() -> Vec<DeviceFile> {
 }
 
 /// Runs `f` in a boot of `world`.
-pub fn boot<T: 'static, F: Future<Output = T> + 'static>(world: &World, f: impl FnOnce(Rt) -> F) -> T {
+pub fn boot<T: 'static, F: Future<Output = T> + 'static>(
+    world: &World,
+    f: impl FnOnce(Rt) -> F,
+) -> T {
     let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
     let out = rt.block_on(f(rt.clone())).expect("it was not killed");
     rt.kill();
@@ -61,7 +64,11 @@ pub fn make() -> World {
         world.add_disk(DiskModel::nvme(SIZE));
     }
     boot(&world, |rt| async move {
-        let options = CreateOptions { name: "golden".into(), copies: DEVICES as u8, group_bytes: Some(1 << 20) };
+        let options = CreateOptions {
+            name: "golden".into(),
+            copies: DEVICES as u8,
+            group_bytes: Some(1 << 20),
+        };
         let ids: Vec<[u8; 16]> = (0..=DEVICES as u8).map(|i| [0xA0 + i; 16]).collect();
         pool::create(&rt, &files(), &options, &ids).await.expect("create");
         let (pool, _) = Pool::open(&rt, files(), Settings::default()).await.expect("open");
@@ -125,7 +132,12 @@ pub fn to_text(world: &World, disk: FileId) -> String {
 #[allow(dead_code, reason = "the example writes images, the test reads them")]
 pub fn from_text(world: &World, text: &str) {
     let mut lines = text.lines();
-    let size = lines.next().and_then(|l| l.strip_prefix("size ")).expect("its size").parse().expect("a number");
+    let size = lines
+        .next()
+        .and_then(|l| l.strip_prefix("size "))
+        .expect("its size")
+        .parse()
+        .expect("a number");
     let file = world.add_disk(DiskModel::nvme(size));
     let blocks: Vec<(u64, Vec<u8>)> = lines.map(parse_line).collect();
     boot(world, |rt| async move {
@@ -146,7 +158,9 @@ pub fn parse_line(line: &str) -> (u64, Vec<u8>) {
     let mut bytes = Vec::with_capacity(BLOCK);
     for word in words {
         match word.split_once('*') {
-            Some((hex, n)) => bytes.resize(bytes.len() + n.parse::<usize>().expect("a number"), byte(hex)),
+            Some((hex, n)) => {
+                bytes.resize(bytes.len() + n.parse::<usize>().expect("a number"), byte(hex))
+            }
             None => bytes.extend((0..word.len() / 2).map(|i| byte(&word[2 * i..2 * i + 2]))),
         }
     }

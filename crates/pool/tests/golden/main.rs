@@ -35,7 +35,10 @@ fn assert_holds(world: &World, devices: Vec<pool::DeviceFile>, degraded: bool) {
             for lba in 0..1300 {
                 let found = pool.read(v.id, Lba(lba), 1).await.expect("read");
                 image::block(name, lba, image::version(name, lba), &mut want);
-                assert!(found.iter().flat_map(|s| s.iter()).eq(want.iter()), "block {lba} of {name}");
+                assert!(
+                    found.iter().flat_map(|s| s.iter()).eq(want.iter()),
+                    "block {lba} of {name}"
+                );
             }
         }
         assert!(pool.find_volume("gone").is_none());

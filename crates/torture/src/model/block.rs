@@ -1,9 +1,10 @@
 //! One block of a volume: what it may hold.
 //!
-//! A block is atomic: its changes (whole or of some of its sectors) happen in some order that agrees with when they were asked for and
-//! answered, and a reader or a crash sees the block between two of them. [`Block::allows`] asks whether such an order exists for what was
-//! seen. It goes through the changes from the last to the first: the last one that happened gives its sectors, the next one those that are
-//! left, and the base the rest.
+//! A block is atomic: its changes (whole or of some of its sectors) happen in some order that
+//! agrees with when they were asked for and answered, and a reader or a crash sees the block
+//! between two of them. [`Block::allows`] asks whether such an order exists for what was seen. It
+//! goes through the changes from the last to the first: the last one that happened gives its
+//! sectors, the next one those that are left, and the base the rest.
 //!
 //! | a change that | has it happened? |
 //! | --- | --- |
@@ -116,10 +117,11 @@ impl Block {
         }
     }
 
-    /// After a read of the whole block that was explained: pins what was open, if nothing can change it any more and no reader is under
-    /// way that began before `oldest_reader`.
+    /// After a read of the whole block that was explained: pins what was open, if nothing can
+    /// change it any more and no reader is under way that began before `oldest_reader`.
     pub fn pin(&mut self, seen: &Seen, view: View, oldest_reader: u64) {
-        let decided = |c: &Change| c.era < view.era || (c.durable && c.end < view.from.min(oldest_reader));
+        let decided =
+            |c: &Change| c.era < view.era || (c.durable && c.end < view.from.min(oldest_reader));
         if !self.changes.iter().all(decided) {
             return;
         }
@@ -138,10 +140,12 @@ impl Block {
         self.changes.clear();
     }
 
-    /// Forgets what no reader that began at `oldest_reader` or later, and no crash, can show any more.
+    /// Forgets what no reader that began at `oldest_reader` or later, and no crash, can show any
+    /// more.
     pub fn settle(&mut self, oldest_reader: u64) {
         let sure = |c: &Change| c.ok && c.durable && c.end < oldest_reader;
-        let cover = self.changes.iter().filter(|c| sure(c) && c.mask == WHOLE).map(|c| c.start).max();
+        let cover =
+            self.changes.iter().filter(|c| sure(c) && c.mask == WHOLE).map(|c| c.start).max();
         if let Some(start) = cover {
             self.changes.retain(|c| c.end >= start);
         }
@@ -164,9 +168,10 @@ impl Block {
 
     /// Whether it takes space: at least, at most.
     pub fn takes(&self) -> (bool, bool) {
-        let sure = self.changes.is_empty() && self.base.iter().any(|v| matches!(v, Value::Write(_)));
-        let perhaps =
-            self.base.iter().any(|v| *v != Value::Hole) || self.changes.iter().any(|c| c.value != Value::Hole);
+        let sure =
+            self.changes.is_empty() && self.base.iter().any(|v| matches!(v, Value::Write(_)));
+        let perhaps = self.base.iter().any(|v| *v != Value::Hole)
+            || self.changes.iter().any(|c| c.value != Value::Hole);
         (sure, perhaps)
     }
 }
@@ -182,7 +187,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// True if the changes in `left`, the latest first, and the base explain the sectors that are not `covered`.
+    /// True if the changes in `left`, the latest first, and the base explain the sectors that are
+    /// not `covered`.
     fn explain(&mut self, mut left: u128, mut covered: u8, mut happened: Happened) -> bool {
         loop {
             self.steps += 1;
@@ -198,12 +204,16 @@ impl Search<'_> {
                     .filter(|s| covered >> s & 1 == 0)
                     .all(|s| self.seen[s].as_ref().is_some_and(|f| base[s].shows_as(f)));
             }
-            let Some((newest, latest)) = self.changes(left).map(|(i, c)| (i, c.start)).max_by_key(|n| n.1) else {
+            let Some((newest, latest)) =
+                self.changes(left).map(|(i, c)| (i, c.start)).max_by_key(|n| n.1)
+            else {
                 unreachable!("some are left")
             };
             let mut choice = None;
             let mut progress = false;
-            for (i, c) in self.changes(left).filter(|(_, c)| c.end >= latest).collect::<SmallVec<[_; 8]>>() {
+            for (i, c) in
+                self.changes(left).filter(|(_, c)| c.end >= latest).collect::<SmallVec<[_; 8]>>()
+            {
                 let optional = self.optional(&c, &happened);
                 let covers = c.mask & !covered != 0;
                 if covers && !self.fits(&c, covered) {
@@ -226,7 +236,8 @@ impl Search<'_> {
                 continue;
             }
             let Some((i, c)) = choice else {
-                // None that may be next is what was seen. The newest keeps those before it from being next.
+                // None that may be next is what was seen. The newest keeps those before it from
+                // being next.
                 if !self.optional(&self.block.changes[newest], &happened) {
                     return false;
                 }
@@ -250,7 +261,9 @@ impl Search<'_> {
     /// True if all of it that is still to be explained is what was seen.
     fn fits(&self, c: &Change, covered: u8) -> bool {
         let open = c.mask & !covered;
-        (0..8).filter(|s| open >> s & 1 == 1).all(|s| self.seen[s].as_ref().is_some_and(|f| c.value.shows_as(f)))
+        (0..8)
+            .filter(|s| open >> s & 1 == 1)
+            .all(|s| self.seen[s].as_ref().is_some_and(|f| c.value.shows_as(f)))
     }
 
     /// True if it may not have happened: see the table at the top.

@@ -28,7 +28,11 @@ fn writes_in_order_show_the_last_and_after_a_crash_any() {
     let b = block(&[change(1, WHOLE, 1, 2), change(2, WHOLE, 3, 4)]);
     verdicts(&b, LIVE, &[([2; 8], true), ([1; 8], false), ([0; 8], false)]);
     verdicts(&b, AFTER_CRASH, &[([2; 8], true), ([1; 8], true), ([0; 8], true)]);
-    verdicts(&b, AFTER_CRASH, &[([1, 1, 1, 1, 2, 2, 2, 2], false), ([0, 2, 2, 2, 2, 2, 2, 2], false)]);
+    verdicts(
+        &b,
+        AFTER_CRASH,
+        &[([1, 1, 1, 1, 2, 2, 2, 2], false), ([0, 2, 2, 2, 2, 2, 2, 2], false)],
+    );
 }
 
 #[test]
@@ -52,13 +56,21 @@ fn parts_of_a_block_come_in_their_order() {
     verdicts(&b, LIVE, &[(both, true), (first, false), (second, false), (none, false)]);
     verdicts(&b, AFTER_CRASH, &[(both, true), (first, true), (second, false), (none, true)]);
     // A read that began before the second was answered.
-    verdicts(&b, View { era: 1, from: 4 }, &[(both, true), (first, true), (second, false), (none, false)]);
+    verdicts(
+        &b,
+        View { era: 1, from: 4 },
+        &[(both, true), (first, true), (second, false), (none, false)],
+    );
 }
 
 #[test]
 fn concurrent_writes_come_in_any_order_but_never_mixed() {
     let b = block(&[change(1, WHOLE, 1, 10), change(2, WHOLE, 2, 9)]);
-    verdicts(&b, LIVE, &[([1; 8], true), ([2; 8], true), ([0; 8], false), ([1, 2, 1, 1, 1, 1, 1, 1], false)]);
+    verdicts(
+        &b,
+        LIVE,
+        &[([1; 8], true), ([2; 8], true), ([0; 8], false), ([1, 2, 1, 1, 1, 1, 1, 1], false)],
+    );
     let b = block(&[change(1, 0x3F, 1, 10), change(2, 0xFC, 2, 9)]);
     let (one, two) = ([1, 1, 1, 1, 1, 1, 2, 2], [1, 1, 2, 2, 2, 2, 2, 2]);
     verdicts(&b, LIVE, &[(one, true), (two, true), ([1, 1, 1, 1, 2, 2, 2, 2], false)]);
@@ -70,8 +82,17 @@ fn concurrent_writes_come_in_any_order_but_never_mixed() {
 #[test]
 fn one_in_flight_may_be_under_one_that_is_done() {
     let flying = change(2, WHOLE, 3, FLYING);
-    let b = block(&[change(1, WHOLE, 1, 10), flying, change(3, 0xE0, 5, 9), change(4, WHOLE, 20, FLYING)]);
-    verdicts(&b, LIVE, &[([2, 2, 2, 2, 2, 3, 3, 3], true), ([1, 1, 1, 1, 1, 3, 3, 3], true), ([0; 8], false)]);
+    let b = block(&[
+        change(1, WHOLE, 1, 10),
+        flying,
+        change(3, 0xE0, 5, 9),
+        change(4, WHOLE, 20, FLYING),
+    ]);
+    verdicts(
+        &b,
+        LIVE,
+        &[([2, 2, 2, 2, 2, 3, 3, 3], true), ([1, 1, 1, 1, 1, 3, 3, 3], true), ([0; 8], false)],
+    );
     verdicts(&b, LIVE, &[([4; 8], true), ([1, 1, 1, 1, 1, 2, 2, 2], false)]);
 }
 

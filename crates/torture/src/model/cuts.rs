@@ -2,30 +2,40 @@
 //!
 //! **What is promised.**
 //!
-//! * A volume that *writes back*: it has a cache in front and its mode is `writeback`. A flush is durable in the cache; the pool alone holds what the volume
-//!   held at a cut that was taken, exactly, and none before the last that was seen published, nor older than `max_lag` allows ([`super::lag`]).
-//! * Any other (`writethrough`, `writearound`, `none`, or no cache): the rules of the pool. A flush is a commit, and to lose the cache loses nothing.
-//! * A switch of modes that returned: what had been answered before it began is durable, in the pool. From then on the rules of the new mode hold. Of a volume that
-//!   begins to write back, the pool alone holds what it held then, until a newer cut is published. Cut short by a crash: the volume is in either mode, and what was
-//!   flushed before is there in both; none was written under the rules of the new one yet.
-//! * An attach that returned: likewise for all volumes whose mode is `writeback`. Cut short, the pool has a cache, which is empty, or none.
-//! * A detach that returned: what had been answered before it began is durable in the pool, and the pool has no cache. Cut short, it has the one it had, with the cuts it had,
-//!   or none, and then nothing that was flushed is missing.
+//! * A volume that *writes back*: it has a cache in front and its mode is `writeback`. A flush is
+//!   durable in the cache; the pool alone holds what the volume held at a cut that was taken,
+//!   exactly, and none before the last that was seen published, nor older than `max_lag` allows
+//!   ([`super::lag`]).
+//! * Any other (`writethrough`, `writearound`, `none`, or no cache): the rules of the pool. A flush
+//!   is a commit, and to lose the cache loses nothing.
+//! * A switch of modes that returned: what had been answered before it began is durable, in the
+//!   pool. From then on the rules of the new mode hold. Of a volume that begins to write back, the
+//!   pool alone holds what it held then, until a newer cut is published. Cut short by a crash: the
+//!   volume is in either mode, and what was flushed before is there in both; none was written under
+//!   the rules of the new one yet.
+//! * An attach that returned: likewise for all volumes whose mode is `writeback`. Cut short, the
+//!   pool has a cache, which is empty, or none.
+//! * A detach that returned: what had been answered before it began is durable in the pool, and the
+//!   pool has no cache. Cut short, it has the one it had, with the cuts it had, or none, and then
+//!   nothing that was flushed is missing.
 //! * A switch that failed (only where errors are allowed) leaves open which of the two the mode is,
-//!   until another one returns, or the next open tells. Without the cache nobody can say what the
-//!   volume holds, until one to another mode than `writeback` returns.
+//!   until another one returns, or the next open tells. Without the cache it cannot be said what
+//!   the volume holds, until one to another mode than `writeback` returns.
 //!
-//! **How it is known.** The engine takes a cut when it likes, by opening the next epoch. The model asks for the open epoch at every tick, before anything begins or
-//! ends: a new one says that the cut was taken since the tick before, between two events of which the model knows. So what a cut holds is exact: all that had been
-//! answered, nothing that had not begun, and what was under way or not. Its image is kept until a newer cut is published. Switches, attaches and detaches return
-//! to the model in the moment in which requests may go on, so the image of a volume that begins to write back is exact too; it takes the place of the
-//! volume's images in all cuts that are kept, as none of them has anything of it.
+//! **How it is known.** The engine takes a cut when it likes, by opening the next epoch. The model
+//! asks for the open epoch at every tick, before anything begins or ends: a new one says that the
+//! cut was taken since the tick before, between two events of which the model knows. So what a cut
+//! holds is exact: all that had been answered, nothing that had not begun, and what was under way
+//! or not. Its image is kept until a newer cut is published. Switches, attaches and detaches return
+//! to the model in the moment in which requests may go on, so the image of a volume that begins to
+//! write back is exact too; it takes the place of the volume's images in all cuts that are kept, as
+//! none of them has anything of it.
 //!
-//! The pool names the epoch that it holds. It must be that of a cut which was taken; then all volumes that write back must hold what they held then, which no mixture of
-//! two moments does.
+//! The pool names the epoch that it holds. It must be that of a cut which was taken; then all
+//! volumes that write back must hold what they held then, which no mixture of two moments does.
 //!
-//! Volumes are made, resized and deleted at once, whatever the cut: the image is of those that are there, as long as they are, and what a shrink gave up
-//! is gone.
+//! Volumes are made, resized and deleted at once, whatever the cut: the image is of those that are
+//! there, as long as they are, and what a shrink gave up is gone.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -123,7 +133,8 @@ impl Model {
         self.cuts.attached && self.volumes.get(&id).is_some_and(|v| v.mode == CacheMode::WriteBack)
     }
 
-    /// A cache is in front of the pool from now on: what is there now is what the pool holds without it.
+    /// A cache is in front of the pool from now on: what is there now is what the pool holds
+    /// without it.
     pub fn attach(&mut self, published: u32) {
         self.cuts.attached = true;
         self.cuts.kept.clear();
@@ -144,8 +155,15 @@ impl Model {
         self.cuts.kept.iter_mut().for_each(|c| _ = c.images.insert(id, image.clone()));
     }
 
-    /// A cache has been opened over a pool that was published up to `published`. Its image may be older by `lag` nanoseconds, if that is to be judged.
-    pub fn open_cache(&mut self, published: u32, gauge: Gauge, lag: Option<u64>, dirty: bool) -> Result<(), String> {
+    /// A cache has been opened over a pool that was published up to `published`. Its image may be
+    /// older by `lag` nanoseconds, if that is to be judged.
+    pub fn open_cache(
+        &mut self,
+        published: u32,
+        gauge: Gauge,
+        lag: Option<u64>,
+        dirty: bool,
+    ) -> Result<(), String> {
         self.see_published(published)?;
         let sight = gauge();
         self.cuts.open = sight.open;
@@ -156,7 +174,7 @@ impl Model {
         Ok(())
     }
 
-    /// There is nobody to ask any more.
+    /// There is no cache to ask any more.
     pub fn close_cache(&mut self) {
         self.cuts.gauge = None;
         self.cuts.lag.close();
@@ -167,7 +185,8 @@ impl Model {
         self.cuts.lag.close();
     }
 
-    /// Writes judged by the age of the pool's image; and the most that it was in thousandths of what was allowed.
+    /// Writes judged by the age of the pool's image; and the most that it was in thousandths of
+    /// what was allowed.
     pub fn lag(&self) -> (u64, u64) {
         (self.cuts.lag.judged, self.cuts.lag.most)
     }
@@ -187,7 +206,8 @@ impl Model {
         Ok(())
     }
 
-    /// The cache is gone: the volumes that write back are as they were when epoch `published` was cut, the others as they are. False if nobody can say.
+    /// The cache is gone: the volumes that write back are as they were when epoch `published` was
+    /// cut, the others as they are. False if that cannot be said.
     pub fn set_back(&mut self, published: u32) -> Result<bool, String> {
         if !self.cuts.attached {
             return Ok(true);
@@ -249,7 +269,8 @@ impl Model {
         let (before, to, also) = (v.mode, v.switching.take(), std::mem::take(&mut v.also_modes));
         if !may_be {
             return Err(format!(
-                "volume {id} (of the model's numbers) should be in mode {before:?}, {to:?} or {also:?}: {found:?}"
+                "volume {id} (of the model's numbers) should be in mode {before:?}, {to:?} or \
+                 {also:?}: {found:?}"
             ));
         }
         v.mode = found;

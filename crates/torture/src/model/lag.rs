@@ -1,16 +1,22 @@
 //! Lag: how much older than the volumes the pool's image may be.
 //!
-//! What was written through the cache is in the pool's image no later than `max_lag` after it was answered, while the cache is open: so much is lost at most
-//! if its device dies at that moment. A round cannot be faster than what it works with, so the clock stops for that, and for nothing else:
+//! What was written through the cache is in the pool's image no later than `max_lag` after it was
+//! answered, while the cache is open: so much is lost at most if its device dies at that moment. A
+//! pass cannot be faster than what it works with, so the clock stops for that, and for nothing
+//! else:
 //!
-//! * while a pool device has something in flight: a slow device is busy for long. Time is counted in which all of them are idle;
-//! * for what the cache's device may need, and was stuck; for the most that write-back is allowed to carry in a second: a sum, the *allowance*.
+//! * while a pool device has something in flight: a slow device is busy for long. Time is counted
+//!   in which all of them are idle;
+//! * for what the cache's device may need, and was stuck; for the most that write-back is allowed
+//!   to carry in a second: a sum, the *allowance*.
 //!
-//! The promise is not judged where write-back may fail: after a fault of the cache's device, beyond the budget, where the host was full.
+//! The promise is not judged where write-back may fail: after a fault of the cache's device, beyond
+//! the budget, where the host was full.
 //!
-//! Judged are writes that are surely missing: begun and answered while the volume wrote back, begun in an epoch that is not published (none that was cut before
-//! can have them), and not given up since, wholly or in part, by a discard, a shrink, a deletion: what was given up needs no round. What a boot before left
-//! dirty counts from the moment the cache was opened.
+//! Judged are writes that are surely missing: begun and answered while the volume wrote back, begun
+//! in an epoch that is not published (none that was cut before can have them), and not given up
+//! since, wholly or in part, by a discard, a shrink, a deletion: what was given up needs no pass.
+//! What a boot before left dirty counts from the moment the cache was opened.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +29,10 @@ pub(crate) struct Sight {
     pub now_ns: u64,
     /// For how long the pool's devices were idle so far.
     pub idle_ns: u64,
-    /// What else delays a round, as a sum that grows: times for which the cache's device was stuck.
+    /// What else delays a pass, as a sum that grows: times for which the cache's device was stuck.
     pub stuck_ns: u64,
-    /// Of that, without the time that is not over: what goes past the cache is answered while its device is stuck, and a round has yet to wait for that.
+    /// Of that, without the time that is not over: what goes past the cache is answered while its
+    /// device is stuck, and a pass has yet to wait for that.
     pub unstuck_ns: u64,
 }
 
@@ -71,7 +78,8 @@ impl Lag {
         }
     }
 
-    /// The write was answered; well, if `ok`, and so that nothing that gives up its blocks was under way.
+    /// The write was answered; well, if `ok`, and so that nothing that gives up its blocks was
+    /// under way.
     pub fn end(&mut self, op: u64, ok: bool, now: Option<Sight>) {
         let Some((volume, first, end, epoch)) = self.begun.remove(&op) else { return };
         if let Some(since) = now.filter(|_| ok) {
@@ -98,8 +106,10 @@ impl Lag {
         self.most = self.most.max(waited.saturating_mul(1000) / limit);
         if waited > limit {
             return Err(format!(
-                "the pool's image is too old: what was written at {} ns to {:?} (volume, blocks), in epoch {}, is missing at {} ns, of epoch {}, open {}: \
-                 for {} ms, in {waited} ns of which no pool device had anything to do; allowed are {limit} ns",
+                "the pool's image is too old: what was written at {} ns to {:?} (volume, blocks), \
+                 in epoch {}, is missing at {} ns, of epoch {}, open {}: \
+                 for {} ms, in {waited} ns of which no pool device had anything to do; allowed \
+                 are {limit} ns",
                 oldest.since.now_ns,
                 oldest.place,
                 oldest.epoch,

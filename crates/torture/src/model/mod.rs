@@ -1,10 +1,12 @@
 //! The model: what every sector of every volume may hold, and which volumes there may be.
 //!
-//! Time is counted in ticks: one for every beginning and every end of an operation, so that what came before what is never in doubt. A
-//! boot that ends in a crash begins a new *era*; what it had not flushed is open from then on, until it is read.
+//! Time is counted in ticks: one for every beginning and every end of an operation, so that what
+//! came before what is never in doubt. A boot that ends in a crash begins a new *era*; what it had
+//! not flushed is open from then on, until it is read.
 //!
-//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache, and when a flush is durable where; [`lag`]: how old that may be;
-//!   here: their names, and the clock
+//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache,
+//!   and when a flush is durable where; [`lag`]: how old that may be; here: their names, and the
+//!   clock
 
 pub(crate) mod block;
 pub(crate) mod cuts;
@@ -82,7 +84,9 @@ impl Model {
 
     /// Numbers of the volumes that are there and not about to go.
     pub fn live(&self) -> Vec<(String, u32)> {
-        let calm = |s: &&Slot| s.doubt == Doubt::None && self.volumes.get(&s.volume).is_some_and(|v| !v.dying);
+        let calm = |s: &&Slot| {
+            s.doubt == Doubt::None && self.volumes.get(&s.volume).is_some_and(|v| !v.dying)
+        };
         self.slots.iter().filter(|(_, s)| calm(s)).map(|(n, s)| (n.clone(), s.volume)).collect()
     }
 
@@ -99,7 +103,8 @@ impl Model {
         self.volumes.get(&id)
     }
 
-    /// Begins a change of `[offset, offset + len)` of a volume; gives its number, which is also its content's.
+    /// Begins a change of `[offset, offset + len)` of a volume; gives its number, which is also its
+    /// content's.
     pub fn begin(&mut self, id: u32, kind: Kind, offset: u64, len: u64) -> u64 {
         let (op, (tick, sight), era) = (self.op(), self.tick_and_look(), self.era);
         let back = self.writes_back(id);
@@ -111,9 +116,11 @@ impl Model {
             self.cuts.lag.begin(op, (id, blocks.0, blocks.1), sight);
         }
         let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
-        // The last block of a volume ends with it: what reaches the end reaches the end of the block. After a shrink that failed, and may be undone by a crash,
-        // there may be something behind the end, which goes only if the whole block is given up.
-        let whole = first <= end / block::SECTORS * block::SECTORS && kind != (Kind::Zeroes { allocate: true });
+        // The last block of a volume ends with it: what reaches the end reaches the end of the
+        // block. After a shrink that failed, and may be undone by a crash, there may be something
+        // behind the end, which goes only if the whole block is given up.
+        let whole = first <= end / block::SECTORS * block::SECTORS
+            && kind != (Kind::Zeroes { allocate: true });
         if offset + len == v.size && kind != Kind::Write && (whole || v.also.is_empty()) {
             end = end.next_multiple_of(block::SECTORS);
         }
@@ -143,7 +150,13 @@ impl Model {
         op
     }
 
-    pub fn end_read(&mut self, id: u32, op: u64, offset: u64, data: &[u8]) -> Result<u64, Mismatch> {
+    pub fn end_read(
+        &mut self,
+        id: u32,
+        op: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u64, Mismatch> {
         self.tick();
         let era = self.era;
         self.volumes.get_mut(&id).map_or(Ok(0), |v| v.end_read(op, offset, data, era))
@@ -225,7 +238,8 @@ impl Model {
         v.resizes += 1;
         if size < v.size {
             self.cuts.lag.give_up(id, size / BLOCK_U64, u64::MAX);
-            let cut = (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
+            let cut =
+                (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
             v.begin(op, cut, Value::Hole, false, (tick, era));
         }
         Some(op)
@@ -269,11 +283,15 @@ impl Model {
     /// After an open: the pool has these volumes. What was in doubt is decided.
     pub fn reconcile(&mut self, found: &[VolumeInfo]) -> Result<(), String> {
         if let Some(f) = found.iter().find(|f| !self.slots.contains_key(&f.name)) {
-            return Err(format!("there is a volume {:?} that was deleted or never made: {f:?}", f.name));
+            return Err(format!(
+                "there is a volume {:?} that was deleted or never made: {f:?}",
+                f.name
+            ));
         }
         let names: Vec<String> = self.slots.keys().cloned().collect();
         for name in names {
-            let (id, doubt) = self.slots.get(&name).map_or((0, Doubt::None), |s| (s.volume, s.doubt));
+            let (id, doubt) =
+                self.slots.get(&name).map_or((0, Doubt::None), |s| (s.volume, s.doubt));
             let Some(info) = found.iter().find(|f| f.name == name) else {
                 if doubt == Doubt::None {
                     return Err(format!("volume {name:?} (number {id} of the model) is gone"));
@@ -294,7 +312,8 @@ impl Model {
             if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
                 let sizes = (sizes, v.sector);
                 return Err(format!(
-                    "volume {name:?} should have one of these sizes, and this sector {sizes:?}: {info:?}"
+                    "volume {name:?} should have one of these sizes, and this sector {sizes:?}: \
+                     {info:?}"
                 ));
             }
             // Also if that is the size since a shrink that failed: it has happened after all.
@@ -307,14 +326,19 @@ impl Model {
         Ok(())
     }
 
-    /// Compares what the pool says its volumes take with what they may take. For when nothing is under way.
+    /// Compares what the pool says its volumes take with what they may take. For when nothing is
+    /// under way.
     pub fn check_space(&self, found: &[VolumeInfo]) -> Result<(), String> {
         for f in found {
-            let Some(v) = self.slots.get(&f.name).and_then(|s| self.volumes.get(&s.volume)) else { continue };
+            let Some(v) = self.slots.get(&f.name).and_then(|s| self.volumes.get(&s.volume)) else {
+                continue;
+            };
             let (least, most) = v.allocated();
             if !(least..=most).contains(&f.allocated_bytes) {
                 let (name, is) = (&f.name, f.allocated_bytes);
-                return Err(format!("volume {name:?} takes {is} bytes, it should be {least} to {most}"));
+                return Err(format!(
+                    "volume {name:?} takes {is} bytes, it should be {least} to {most}"
+                ));
             }
         }
         Ok(())

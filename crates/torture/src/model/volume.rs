@@ -49,7 +49,8 @@ pub(crate) struct Volume {
     pub also: Vec<u64>,
     /// Resizes so far, begun or ended.
     pub resizes: u64,
-    /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit. They are never seen, but take space.
+    /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit.
+    /// They are never seen, but take space.
     behind: u64,
     /// When they were given up: the next flush makes it last.
     given_up: Option<u64>,
@@ -104,19 +105,24 @@ impl Volume {
         (self.size.min(other), self.size.max(other))
     }
 
-    /// Zeros up to the end of the volume are under way, and so to the end of its last block, wherever that is.
+    /// Zeros up to the end of the volume are under way, and so to the end of its last block,
+    /// wherever that is.
     pub fn tail_busy(&self) -> bool {
-        self.ranges.values().any(|r| !matches!(r.change.value, Value::Write(_)) && r.end >= self.size / SECTOR as u64)
+        self.ranges.values().any(|r| {
+            !matches!(r.change.value, Value::Write(_)) && r.end >= self.size / SECTOR as u64
+        })
     }
 
-    /// Something under way gives up blocks of those that change `op` writes, or a resize is under way, or a switch, or its end.
+    /// Something under way gives up blocks of those that change `op` writes, or a resize is under
+    /// way, or a switch, or its end.
     pub fn is_giving_up(&self, op: u64) -> bool {
         let Some(own) = self.ranges.get(&op) else { return true };
         let overlaps = |r: &Range| {
             let (from, to) = (own.first / SECTORS, own.end.div_ceil(SECTORS));
             r.first < to * SECTORS && from * SECTORS < r.end
         };
-        let mut others = self.ranges.values().filter(|r| !matches!(r.change.value, Value::Write(_)));
+        let mut others =
+            self.ranges.values().filter(|r| !matches!(r.change.value, Value::Write(_)));
         self.dying || self.resizing.is_some() || self.switching.is_some() || others.any(overlaps)
     }
 
@@ -138,13 +144,25 @@ impl Volume {
         whole_only: bool,
         (tick, era): (u64, u32),
     ) {
-        let change = Change { op, mask: WHOLE, value, start: tick, end: FLYING, ok: false, durable: false, era };
+        let change = Change {
+            op,
+            mask: WHOLE,
+            value,
+            start: tick,
+            end: FLYING,
+            ok: false,
+            durable: false,
+            era,
+        };
         let range = Range { first, end, change, whole_only };
         if value != Value::Hole {
             (first / SECTORS..end.div_ceil(SECTORS)).for_each(|number| self.ensure(number));
         } else if !whole_only {
             // Zeros in part of a block are written, also where there was nothing.
-            [first, end].into_iter().filter(|s| s % SECTORS != 0).for_each(|s| self.ensure(s / SECTORS));
+            [first, end]
+                .into_iter()
+                .filter(|s| s % SECTORS != 0)
+                .for_each(|s| self.ensure(s / SECTORS));
         }
         let touched = first / SECTORS..end.div_ceil(SECTORS);
         for (number, block) in Rc::make_mut(&mut self.blocks).range_mut(touched) {
@@ -156,7 +174,7 @@ impl Volume {
         self.ranges.insert(op, range);
     }
 
-    /// The block is to be kept from now on: with all changes that may still befall it.
+    /// The block is to be kept from now on: with all changes that may still come.
     fn ensure(&mut self, number: u64) {
         let ranges = &self.ranges;
         let unsettled = &mut self.unsettled;
@@ -172,7 +190,7 @@ impl Volume {
         });
     }
 
-    /// The change is over. Without `how` nobody knows, and it may still happen.
+    /// The change is over. Without `how` it is not known, and it may still happen.
     pub fn end(&mut self, op: u64, how: End) {
         let Some(range) = self.ranges.remove(&op) else { return };
         let oldest = self.oldest_reader();
@@ -193,8 +211,8 @@ impl Volume {
     }
 
     fn forget_holes(&mut self, holes: &[u64]) {
-        // While a range is under way, a block that is forgotten and then written again could miss its change; so could one that
-        // reads under way may still see.
+        // While a range is under way, a block that is forgotten and then written again could miss
+        // its change; so could one that reads under way may still see.
         if self.ranges.is_empty() && self.readers.is_empty() {
             for number in holes {
                 Rc::make_mut(&mut self.blocks).remove(number);
@@ -212,7 +230,11 @@ impl Volume {
         let mut settled = Vec::new();
         for number in &self.unsettled {
             let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(number) else { continue };
-            block.changes.iter_mut().filter(|c| c.era == era && c.end < from).for_each(|c| c.durable = true);
+            block
+                .changes
+                .iter_mut()
+                .filter(|c| c.era == era && c.end < from)
+                .for_each(|c| c.durable = true);
             block.settle(oldest);
             if block.changes.is_empty() {
                 settled.push(*number);
@@ -221,7 +243,10 @@ impl Volume {
         settled.iter().for_each(|n| {
             self.unsettled.remove(n);
         });
-        let holes: Vec<_> = settled.into_iter().filter(|n| self.blocks.get(n).is_some_and(Block::is_hole)).collect();
+        let holes: Vec<_> = settled
+            .into_iter()
+            .filter(|n| self.blocks.get(n).is_some_and(Block::is_hole))
+            .collect();
         self.forget_holes(&holes);
     }
 
@@ -270,18 +295,19 @@ impl Volume {
         self.blocks.clone()
     }
 
-    /// Nobody will ask for what was before `tick`.
+    /// No read will ask for what was before `tick`.
     pub fn forget_cuts_before(&mut self, tick: u64) {
         self.cuts.retain(|c| c.0 >= tick);
     }
 
-    /// The volume holds what it held at `tick`, in boot `era`: all that was done by then, what was under way or not, and nothing that came later.
-    /// What it was shrunk by since is gone.
+    /// The volume holds what it held at `tick`, in boot `era`: all that was done by then, what was
+    /// under way or not, and nothing that came later. What it was shrunk by since is gone.
     pub fn set_back(&mut self, image: Option<&Blocks>, tick: u64, era: u32) {
         let mut blocks = image.cloned().unwrap_or_default();
         let least = self.cuts.iter().filter(|c| c.0 >= tick).map(|c| c.1).min().unwrap_or(u64::MAX);
         blocks.split_off(&least.div_ceil(BLOCK_U64));
-        // The end is where it is. What the image has behind it, in its last block, is not seen, and a volume that grows clears it.
+        // The end is where it is. What the image has behind it, in its last block, is not seen, and
+        // a volume that grows clears it.
         clear_behind(&mut blocks, self.size / SECTOR as u64);
         for c in blocks.values_mut().flat_map(|b| &mut b.changes) {
             if c.end == FLYING {
@@ -290,7 +316,8 @@ impl Volume {
                 c.durable = true;
             }
         }
-        self.unsettled = blocks.iter().filter(|(_, b)| !b.changes.is_empty()).map(|(n, _)| *n).collect();
+        self.unsettled =
+            blocks.iter().filter(|(_, b)| !b.changes.is_empty()).map(|(n, _)| *n).collect();
         self.blocks = Rc::new(blocks);
     }
 
@@ -298,9 +325,15 @@ impl Volume {
         self.readers.insert(op, tick);
     }
 
-    /// The read of `data`, from byte `offset` on, is over: judges it. The parts of sectors at its ends are not looked at. Returns how many
-    /// blocks could not be judged.
-    pub fn end_read(&mut self, op: u64, offset: u64, data: &[u8], era: u32) -> Result<u64, Mismatch> {
+    /// The read of `data`, from byte `offset` on, is over: judges it. The parts of sectors at its
+    /// ends are not looked at. Returns how many blocks could not be judged.
+    pub fn end_read(
+        &mut self,
+        op: u64,
+        offset: u64,
+        data: &[u8],
+        era: u32,
+    ) -> Result<u64, Mismatch> {
         let Some(from) = self.readers.remove(&op) else { return Ok(0) };
         let skip = (offset.next_multiple_of(SECTOR as u64) - offset) as usize;
         let first = offset.div_ceil(SECTOR as u64);
@@ -327,7 +360,8 @@ impl Volume {
         let whole = seen.iter().all(Option::is_some);
         let Some(block) = self.blocks.get(&number) else {
             let zero = seen.iter().flatten().all(|f| *f == Found::Zero);
-            let text = || format!("{}\nexpected: zeros, it was never written or given up", describe(seen));
+            let text =
+                || format!("{}\nexpected: zeros, it was never written or given up", describe(seen));
             return if zero { Ok(false) } else { Err(Mismatch { block: number, text: text() }) };
         };
         match block.allows(seen, view) {
@@ -339,7 +373,9 @@ impl Volume {
             Verdict::Explained => {}
         }
         if whole && !block.changes.is_empty() {
-            let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(&number) else { return Ok(false) };
+            let Some(block) = Rc::make_mut(&mut self.blocks).get_mut(&number) else {
+                return Ok(false);
+            };
             block.pin(seen, view, oldest);
             if block.changes.is_empty() {
                 self.unsettled.remove(&number);
@@ -348,7 +384,8 @@ impl Volume {
         Ok(false)
     }
 
-    /// Blocks that hold something or may: for reading them all where the volume is too large for it.
+    /// Blocks that hold something or may: for reading them all where the volume is too large for
+    /// it.
     pub fn known_blocks(&self) -> Vec<u64> {
         self.blocks.keys().copied().collect()
     }
@@ -358,13 +395,16 @@ impl Volume {
         self.blocks.get(&number).map_or((false, false), Block::takes)
     }
 
-    /// The least and the most number of bytes that it may take in the pool, when nothing is under way.
+    /// The least and the most number of bytes that it may take in the pool, when nothing is under
+    /// way.
     pub fn allocated(&self) -> (u64, u64) {
         let (least, most) = self
             .blocks
             .values()
             .map(Block::takes)
-            .fold((0, 0), |(least, most), (sure, perhaps)| (least + u64::from(sure), most + u64::from(perhaps)));
+            .fold((0, 0), |(least, most), (sure, perhaps)| {
+                (least + u64::from(sure), most + u64::from(perhaps))
+            });
         (least * BLOCK_U64, (most + self.behind) * BLOCK_U64)
     }
 }
@@ -376,12 +416,18 @@ impl Range {
         if self.first >= to || self.end <= from {
             return None;
         }
-        let mask = (0..SECTORS).filter(|s| (self.first..self.end).contains(&(from + s))).fold(0u8, |m, s| m | 1 << s);
+        let mask = (0..SECTORS)
+            .filter(|s| (self.first..self.end).contains(&(from + s)))
+            .fold(0u8, |m, s| m | 1 << s);
         if mask != WHOLE && self.whole_only {
             return None;
         }
         // Only whole blocks are given up; zeros in part of one are written.
-        let value = if mask != WHOLE && self.change.value == Value::Hole { Value::Zero } else { self.change.value };
+        let value = if mask != WHOLE && self.change.value == Value::Hole {
+            Value::Zero
+        } else {
+            self.change.value
+        };
         Some(Change { mask, value, ..self.change })
     }
 }
@@ -416,9 +462,11 @@ fn explain(block: &Block, view: View) -> String {
         Value::Write(w) => format!("w{w}"),
     };
     let base: Vec<String> = block.base.iter().map(name).collect();
-    let mut out = format!("{} and then, in boot {} at tick {}:", base.join(" "), view.era, view.from);
+    let mut out =
+        format!("{} and then, in boot {} at tick {}:", base.join(" "), view.era, view.from);
     for c in &block.changes {
-        let sectors: String = (0..8).map(|s| if c.mask >> s & 1 == 1 { 'x' } else { '.' }).collect();
+        let sectors: String =
+            (0..8).map(|s| if c.mask >> s & 1 == 1 { 'x' } else { '.' }).collect();
         let end = if c.end == FLYING { "in flight".to_owned() } else { format!("to {}", c.end) };
         let state = match (c.ok, c.durable) {
             (true, true) => "flushed",

@@ -11,13 +11,16 @@ use super::*;
 fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let a = cache.pool().find_volume("a").expect("there").id;
     let st = &mut *cache.state_mut();
-    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
-    let [Extent { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
+    let found =
+        st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
+    let [Extent { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
     cache.0.layout.offset_of(CacheAddr(addr.0 + lba - from.0))
 }
 
 #[test]
-fn a_bad_dirty_block_stays_an_error_over_rounds_and_power_cuts() {
+fn a_bad_dirty_block_stays_an_error_over_passes_and_power_cuts() {
     let lab = Lab::new();
     let at = Rc::new(Cell::new(0));
     let place = at.clone();
@@ -37,7 +40,8 @@ fn a_bad_dirty_block_stays_an_error_over_rounds_and_power_cuts() {
     for _ in 0..3 {
         lab.cut(|cache| async move {
             let a = cache.pool().find_volume("a").expect("there").id;
-            // A round carries what is good, and enters what is bad again; then the power is cut, with that in the journal only.
+            // A pass carries what is good, and enters what is bad again; then the power is cut,
+            // with that in the journal only.
             cache.publish_all().await.expect("published");
             let e = cache.read(a, Lba(101), 1).await.expect_err("what was flushed is lost");
             assert_eq!(e.kind, ErrorKind::Io, "{e}");

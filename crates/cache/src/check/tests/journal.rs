@@ -27,11 +27,23 @@ fn a_journal_that_ends_too_early() {
     let at = |n: u64| ring.places(sb.replay_position + n as u32);
     lab.rot(at(1)[0]);
     let r = lab.check();
-    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Journal)], "the other copy is whole: {:?}", r.problems);
+    assert_eq!(
+        kinds(&r),
+        [(Severity::DamagedCopy, Subject::Journal)],
+        "the other copy is whole: {:?}",
+        r.problems
+    );
     lab.rot(at(1)[1]);
     let r = lab.check();
-    assert_eq!(kinds(&r), [(Severity::Error, Subject::Journal), (Severity::Note, Subject::Journal)]);
-    assert!(r.problems[0].to_string().contains(&format!("entry {}", entries.start + 1)), "{:?}", r.problems);
+    assert_eq!(
+        kinds(&r),
+        [(Severity::Error, Subject::Journal), (Severity::Note, Subject::Journal)]
+    );
+    assert!(
+        r.problems[0].to_string().contains(&format!("entry {}", entries.start + 1)),
+        "{:?}",
+        r.problems
+    );
     // The last entry may never have been there.
     let lab = Lab::new();
     let entries = with_entries(&lab);
@@ -59,20 +71,29 @@ fn a_journal_that_ends_too_early() {
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
         let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
+            panic!("it was opened")
+        };
         assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("was durable"), "{e}");
     });
 }
 
-/// Writes an entry behind the newest checkpoint, of records that nobody pushed.
+/// Writes an entry behind the newest checkpoint, of records that were never pushed.
 fn put_entry(lab: &Lab, records: &[Record<'_>]) {
     let sb = lab.superblock();
     let mut entry = EntryBuilder::new();
     assert!(records.iter().all(|r| entry.push(r)));
     let (sequence, durable) = (sb.replay_sequence, sb.replay_sequence);
     let mut block = vec![0; BLOCK];
-    entry.seal(&EntryHeader { uuid: sb.uuid, incarnation: sb.incarnation, sequence, durable }, &mut block);
-    lab.layout().ring().places(sb.replay_position).into_iter().for_each(|offset| lab.put(offset, &block));
+    entry.seal(
+        &EntryHeader { uuid: sb.uuid, incarnation: sb.incarnation, sequence, durable },
+        &mut block,
+    );
+    lab.layout()
+        .ring()
+        .places(sb.replay_position)
+        .into_iter()
+        .for_each(|offset| lab.put(offset, &block));
 }
 
 #[test]
@@ -97,7 +118,9 @@ fn contradicts(record: impl FnOnce(&Lab, &mut dyn FnMut(&Record<'_>)), what: &st
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
         let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+        let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
+            panic!("it was opened")
+        };
         assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("contradicts"), "{e}");
     });
     assert!(lab.world.contents(lab.device, 0, CACHE_BYTES as usize) == before, "the open wrote");
@@ -117,7 +140,8 @@ fn a_journal_that_contradicts_its_checkpoint() {
     };
     contradicts(
         |lab, put| {
-            let (addr, _, generation) = of_kind(lab, |f| f.kind == BucketKind::Data && f.live == 16);
+            let (addr, _, generation) =
+                of_kind(lab, |f| f.kind == BucketKind::Data && f.live == 16);
             insert(put, addr, generation);
         },
         "about block 4000 of volume 1: bucket:",
@@ -137,7 +161,9 @@ fn a_journal_that_contradicts_its_checkpoint() {
         "has nodes of the index, and was evicted",
     );
     contradicts(
-        |lab, put| put(&Record::Raise { bucket: BucketId(lab.layout().buckets), generation: BucketGen(1) }),
+        |lab, put| {
+            put(&Record::Raise { bucket: BucketId(lab.layout().buckets), generation: BucketGen(1) })
+        },
         "was evicted, and is not there",
     );
 }
@@ -156,7 +182,9 @@ fn a_bucket_table_that_says_less_than_the_index() {
         let (files, file) = (lab.files(), lab.file());
         lab.boot(move |rt| async move {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else { panic!("it was opened") };
+            let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
+                panic!("it was opened")
+            };
             assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains(what), "{e}");
         });
     }

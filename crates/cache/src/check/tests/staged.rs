@@ -26,7 +26,11 @@ fn counters_of_what_is_staged() {
     assert_eq!((r.counts.staged_blocks, lab.superblock().staged), (399, (399, 0)));
     lab.put_superblock(|sb| sb.staged = (398, 0));
     let r = lab.check();
-    assert!(has(&r, Subject::Superblock, "399 staged blocks of the open epoch"), "{:?}", r.problems);
+    assert!(
+        has(&r, Subject::Superblock, "399 staged blocks of the open epoch"),
+        "{:?}",
+        r.problems
+    );
 }
 
 #[test]
@@ -47,7 +51,11 @@ fn what_is_staged_has_to_be_in_the_pool() {
         let (_, crc) = s.iter_mut().min_by_key(|(key, _)| key.2).expect("not empty");
         *crc ^= 1;
     });
-    assert!(has(&other, Subject::Extent, "1 of its blocks are not in the pool"), "{:?}", other.problems);
+    assert!(
+        has(&other, Subject::Extent, "1 of its blocks are not in the pool"),
+        "{:?}",
+        other.problems
+    );
     // A pool that could not be read says nothing.
     assert!(lab.check_with(Image { staged: None, ..image }, false).is_clean());
 }
@@ -96,15 +104,16 @@ fn a_block_that_a_key_names_as_staged_is_not_staged_again() {
 fn bucket_of(cache: &Cache, lba: u64) -> BucketId {
     let a = cache.pool().find_volume("a").expect("there").id;
     let st = &mut *cache.state_mut();
-    let found = st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
+    let found =
+        st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
     let [Extent { body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
     st.buckets.of(*addr)
 }
 
-/// Torture's seed 70003988. The part that a checkpoint has was replaced by another one, which made its
-/// bucket empty; the bucket was filled anew; and the block below both was staged again. So the pool has
-/// not what the second part lay over. Replay must take it for what it was: else the first one would be
-/// there still when the bucket is filled.
+/// Torture's seed 70003988. The part that a checkpoint has was replaced by another one, which made
+/// its bucket empty; the bucket was filled anew; and the block below both was staged again. So the
+/// pool has not what the second part lay over. Replay must take it for what it was: else the first
+/// one would be there still when the bucket is filled.
 #[test]
 fn a_part_over_a_block_that_was_staged_again_replaced_what_was_before_it() {
     let lab = Lab::new();

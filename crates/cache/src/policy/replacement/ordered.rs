@@ -12,7 +12,12 @@ pub(super) struct Ordered {
 
 impl Ordered {
     pub fn new(buckets: usize, by_use: bool) -> Ordered {
-        Ordered { links: Links::new(buckets), queue: Queue::new(), candidate: vec![false; buckets], by_use }
+        Ordered {
+            links: Links::new(buckets),
+            queue: Queue::new(),
+            candidate: vec![false; buckets],
+            by_use,
+        }
     }
 
     pub fn insert(&mut self, id: u32) {
@@ -35,7 +40,7 @@ impl Ordered {
         }
     }
 
-    /// What must not go now is sent to the other end, so that it stands in nobody's way.
+    /// What must not go now is sent to the other end, so that it stands in no other's way.
     pub fn victim(&mut self, mut may: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..MAX_STEPS.min(self.len()) {
             let id = self.queue.oldest();

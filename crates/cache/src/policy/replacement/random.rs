@@ -14,7 +14,11 @@ pub(super) struct Random {
 
 impl Random {
     pub fn new(buckets: usize, seed: u64) -> Random {
-        Random { candidates: Vec::with_capacity(buckets), place: vec![NONE; buckets], prng: Prng::new(seed) }
+        Random {
+            candidates: Vec::with_capacity(buckets),
+            place: vec![NONE; buckets],
+            prng: Prng::new(seed),
+        }
     }
 
     pub fn insert(&mut self, id: u32) {

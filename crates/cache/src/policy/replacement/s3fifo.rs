@@ -1,12 +1,14 @@
-//! S3-FIFO without ghosts: buckets enter a queue on trial; what was read more than once there moves on to the main queue, the rest goes.
-//! In the main queue, the oldest goes round again for each read it has had, at most three.
+//! S3-FIFO without ghosts: buckets enter a queue on trial; what was read more than once there moves
+//! on to the main queue, the rest goes. In the main queue, the oldest goes round again for each
+//! read it has had, at most three.
 //!
-//! The trial queue holds half of the candidates, not a tenth: without ghosts it is the only chance a bucket has to be read again
-//! (docs/decisions/0007-replacement.md).
+//! The trial queue holds half of the candidates, not a tenth: without ghosts it is the only chance
+//! a bucket has to be read again (docs/decisions/0007-replacement.md).
 
 use super::links::{Links, MAX_STEPS, NONE, Queue};
 
-/// Read hits since it was inserted or looked at, at most 3; kept also while the bucket is no candidate yet.
+/// Read hits since it was inserted or looked at, at most 3; kept also while the bucket is no
+/// candidate yet.
 const READS: u8 = 3;
 const TRIAL: u8 = 4;
 const MAIN: u8 = 8;
@@ -21,7 +23,12 @@ pub(super) struct S3Fifo {
 
 impl S3Fifo {
     pub fn new(buckets: usize) -> S3Fifo {
-        S3Fifo { links: Links::new(buckets), trial: Queue::new(), main: Queue::new(), flags: vec![0; buckets] }
+        S3Fifo {
+            links: Links::new(buckets),
+            trial: Queue::new(),
+            main: Queue::new(),
+            flags: vec![0; buckets],
+        }
     }
 
     pub fn insert(&mut self, id: u32) {
@@ -48,8 +55,8 @@ impl S3Fifo {
         let mut spared = None;
         let mut main_is_pinned = false;
         for _ in 0..MAX_STEPS {
-            let on_trial =
-                self.trial.len() > 0 && (self.trial.len() * 2 > self.len() || self.main.len() == 0 || main_is_pinned);
+            let on_trial = self.trial.len() > 0
+                && (self.trial.len() * 2 > self.len() || self.main.len() == 0 || main_is_pinned);
             let id = if on_trial { self.trial.oldest() } else { self.main.oldest() };
             if id == NONE {
                 break;

@@ -13,7 +13,10 @@ fn words() {
         assert_eq!(p.to_string().parse(), Ok(p));
     }
     let e = "sieve".parse::<Policy>().unwrap_err();
-    assert_eq!(e, "no replacement policy is called \"sieve\": it is one of lru, fifo, random, s3fifo");
+    assert_eq!(
+        e,
+        "no replacement policy is called \"sieve\": it is one of lru, fifo, random, s3fifo"
+    );
 }
 
 /// A queue in a vector, oldest first: the first one is the victim where nothing is pinned.
@@ -57,7 +60,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn as_the_model(policy in prop::sample::select(vec![Policy::Lru, Policy::Fifo]), steps in steps()) {
+    fn as_the_model(
+        policy in prop::sample::select(vec![Policy::Lru, Policy::Fifo]),
+        steps in steps(),
+    ) {
         let mut real = Replacement::new(policy, 24, 1);
         let mut model = Model { policy, queue: Vec::new() };
         for step in steps {
@@ -87,9 +93,14 @@ proptest! {
         }
     }
 
-    /// With pins: a victim was a candidate that might go; none is lost; all unpinned ones go in the end.
+    /// With pins: a victim was a candidate that might go; none is lost; all unpinned ones go in the
+    /// end.
     #[test]
-    fn candidates_are_exact(policy in prop::sample::select(Policy::ALL.to_vec()), steps in steps(), pinned in any::<u32>()) {
+    fn candidates_are_exact(
+        policy in prop::sample::select(Policy::ALL.to_vec()),
+        steps in steps(),
+        pinned in any::<u32>(),
+    ) {
         let may = |id: u32| pinned >> id & 1 == 0;
         let mut real = Replacement::new(policy, 24, 1);
         let mut model = BTreeSet::new();

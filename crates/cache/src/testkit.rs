@@ -1,0 +1,181 @@
+//! What the tests of this crate share: a pool with a cache in simulation.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{BLOCK, Lba, VolumeId};
+use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool, Result};
+use rt::{FileId, Order, Rt};
+use sim::{DiskModel, World};
+
+use crate::{Cache, CacheFile, CreateOptions, Settings};
+
+pub(crate) const MIB: u64 = 1 << 20;
+const POOL_BYTES: u64 = 48 * MIB;
+pub(crate) const CACHE_BYTES: u64 = 16 * MIB;
+/// Blocks of volume "a".
+pub(crate) const BLOCKS: u64 = 4096;
+
+/// A world with a pool and its cache, which are not open.
+pub(crate) struct Lab {
+    pub world: World,
+    disk: FileId,
+    pub device: FileId,
+}
+
+pub(crate) fn settings() -> Settings {
+    let hour = Duration::from_secs(3600);
+    Settings {
+        max_lag: hour,
+        journal_interval: hour,
+        dirty_target_percent: 60,
+        ..Settings::default()
+    }
+}
+
+pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {
+    let mut buf = cache.pool().bufs().take(blocks as usize * BLOCK);
+    buf.chunks_exact_mut(BLOCK).enumerate().for_each(|(i, b)| b.fill(byte.wrapping_add(i as u8)));
+    cache.write(volume, Lba(lba), &buf.freeze()).await.expect("write");
+}
+
+/// Asked by each commit of the pool in place of a cache, for as long as it is held.
+pub(crate) struct Asked<F>(F);
+
+impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
+    pub fn link(pool: &Pool, answer: F) -> Rc<dyn Journal> {
+        let asked: Rc<dyn Journal> = Rc::new(Asked(answer));
+        pool.link_journal(Link::Live(Rc::downgrade(&asked)));
+        asked
+    }
+}
+
+impl<F: Fn() -> Result<Option<CacheMark>>> Journal for Asked<F> {
+    fn make_durable(self: Rc<Self>) -> JournalDurable {
+        let answer = (self.0)();
+        Box::pin(async move { answer })
+    }
+}
+
+impl Lab {
+    /// Volumes "a" and "b", and one that was deleted. Of "a", blocks below 1200 are written back,
+    /// those from 2000 to 2900 are dirty, as every third is.
+    pub fn new() -> Lab {
+        let world = World::new(7);
+        let disk = world.add_disk(DiskModel::nvme(POOL_BYTES));
+        let device = world.add_disk(DiskModel::nvme(CACHE_BYTES));
+        let lab = Lab { world, disk, device };
+        let (files, file) = (lab.files(), lab.file());
+        lab.boot(move |rt| async move {
+            let options =
+                pool::CreateOptions { name: "tank".into(), copies: 1, group_bytes: Some(MIB) };
+            pool::create(&rt, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
+            pool.create_volume("a", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
+            pool.create_volume("b", 100 * BLOCK as u64, 4096).await.expect("volume");
+            let gone = pool.create_volume("gone", MIB, 4096).await.expect("volume");
+            pool.delete_volume(gone).await.expect("delete");
+            let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+            crate::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+            pool.close().await.expect("close");
+        });
+        lab.with(|cache| async move {
+            let a = cache.pool().find_volume("a").expect("there").id;
+            let b = cache.pool().find_volume("b").expect("there").id;
+            for i in 0..600 {
+                fill(&cache, a, i * 2, 1, i as u8).await;
+            }
+            fill(&cache, b, 10, 70, 9).await;
+            cache.publish_all().await.expect("published");
+            for i in 0..300 {
+                fill(&cache, a, 2000 + i * 3, 1 + i % 2, i as u8).await;
+            }
+            cache.discard(a, Lba(3000), Lba(3100)).await.expect("discard");
+        });
+        lab
+    }
+
+    pub fn files(&self) -> Vec<DeviceFile> {
+        vec![DeviceFile { path: "disk".into(), file: self.disk, size_bytes: POOL_BYTES }]
+    }
+
+    pub fn file(&self) -> CacheFile {
+        CacheFile { path: "cache".into(), file: self.device, size_bytes: CACHE_BYTES }
+    }
+
+    pub fn boot<T: 'static, F: Future<Output = T> + 'static>(&self, f: impl FnOnce(Rt) -> F) -> T {
+        let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
+        let out = rt.block_on(f(rt.clone())).expect("not killed");
+        rt.kill();
+        out
+    }
+
+    /// Runs `test` with the open cache and its volume of 4096 blocks, for an hour; it must end by
+    /// then.
+    pub fn within_an_hour<F: Future<Output = ()> + 'static>(
+        &self,
+        settings: Settings,
+        test: impl FnOnce(Cache, VolumeId) -> F + 'static,
+    ) {
+        let (files, file) = (self.files(), self.file());
+        self.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+            let a = pool.find_volume("a").unwrap().id;
+            let ended = Rc::new(Cell::new(false));
+            let (test, mark) = (test(cache.clone(), a), ended.clone());
+            rt.spawn(async move {
+                test.await;
+                mark.set(true);
+            });
+            for _ in 0..3600 {
+                if !ended.get() {
+                    rt.sleep(Duration::from_secs(1)).await;
+                }
+            }
+            assert!(ended.get(), "it hangs: {:?}", cache.status());
+            cache.close().await.ok();
+            pool.close().await.unwrap();
+        });
+    }
+
+    /// Opens the cache, does something with it, and closes it.
+    pub fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+        let (files, file) = (self.files(), self.file());
+        self.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
+            let cache = Cache::open(&rt, &file, &pool, settings()).await.expect("open the cache");
+            f(cache.clone()).await;
+            cache.close().await.expect("close");
+            pool.close().await.expect("close");
+        });
+    }
+
+    /// Opens the cache, does something with it, and cuts the power.
+    pub fn cut<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+        let (files, file) = (self.files(), self.file());
+        let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
+        let r = rt.clone();
+        rt.block_on(async move {
+            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            f(Cache::open(&r, &file, &pool, settings()).await.expect("open the cache")).await;
+        })
+        .expect("not killed");
+        self.world.power_cut();
+        rt.kill();
+    }
+
+    /// Some writes and flushes, and the power is cut.
+    pub fn crash(&self) {
+        self.cut(|cache| async move {
+            let a = cache.pool().find_volume("a").expect("there").id;
+            for i in 0..50 {
+                fill(&cache, a, 2000 + i * 5, 3, i as u8).await;
+                if i % 10 == 0 {
+                    cache.flush().await.expect("flush");
+                }
+            }
+        });
+    }
+}
