@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub admission: Rc<Admission>,
     /// Held by the write that is taking blocks.
     pub taking: Semaphore,
+    /// The number of the pass since which no write has found a block.
+    pub dry_since: Cell<Option<u64>>,
     /// The last entry that a watermark calls durable.
     pub watermark: Cell<EntrySeq>,
     pub barrier: Barrier,

@@ -194,6 +194,7 @@ impl Cache {
             bypass: Default::default(),
             admission: Rc::new(Admission::new(&settings)),
             taking: Semaphore::new(1),
+            dry_since: Cell::new(None),
             watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
             barrier: Barrier::new(device, &health),
             health,

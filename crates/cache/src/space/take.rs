@@ -68,6 +68,7 @@ impl Cache {
         let mut missing = blocks - taken.blocks();
         let (passes, since) = (self.passes(), self.0.rt.now());
         while missing > 0 {
+            let passes = if stream == Stream::Writes { self.dry_since() } else { passes };
             self.check_failed().and_then(|()| self.check_hopeful(passes))?;
             if stream == Stream::Writes {
                 Box::pin(self.check_worn(since)).await?;
@@ -76,6 +77,14 @@ impl Cache {
             missing -= self.take_more(stream, missing, &mut taken);
         }
         Ok(taken)
+    }
+
+    /// The number of the pass since which no write has found a block. Writes wait for blocks one
+    /// behind the other: the next one that finds none does not begin to hope anew.
+    fn dry_since(&self) -> u64 {
+        let since = self.0.dry_since.get().unwrap_or_else(|| self.passes());
+        self.0.dry_since.set(Some(since));
+        since
     }
 
     /// Takes and pins up to `blocks` blocks, as many as there are now.
@@ -98,6 +107,9 @@ impl Cache {
             let Some((addr, len, generation)) = next else { break };
             taken.all.push(Taken { addr, len, generation });
             got += len;
+        }
+        if got > 0 && stream == Stream::Writes {
+            self.0.dry_since.set(None);
         }
         got
     }
