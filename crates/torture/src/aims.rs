@@ -184,11 +184,11 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.failures.collects = r.one_in(2);
     s.volume_bytes = 6 << 20;
     s.slots = 4096;
-    s.depth = one_of(r, &[16, 64]);
+    s.depth = 256;
     s.fua = 1;
     s.most_blocks = 1;
-    s.mix = Mix { write: 40, large: one_of(r, &[1, 4]), read: 1, ..Mix::default() };
-    s.boots[0] = boot(Ending::Kill, 1500, None);
+    s.mix = Mix { write: 400, large: one_of(r, &[4, 10]), read: 1, ..Mix::default() };
+    s.boots[0] = boot(Ending::Kill, 3000, None);
     s.cache = Some(plan);
 }
 

@@ -141,7 +141,10 @@ pub(crate) async fn open(
     match (attachment.get(), named) {
         // It held nothing that the pool lacked when its device failed.
         (_, false)
-            if env.cache_struck.get() || env.cache_returned.get() || env.device_failed.get() =>
+            if env.cache_struck.get()
+                || env.cache_returned.get()
+                || env.device_failed.get()
+                || env.cache_worn.get() =>
         {
             env.count("caches that failed and were not missed", 1);
             gone(env, attachment);
@@ -162,6 +165,7 @@ pub(crate) async fn open(
         (_, false) => gone(env, attachment),
     }
     env.cache_returned.set(false);
+    env.cache_worn.set(false);
     env.device_failed.set(env.failing.get());
     if pool.cache_uuid().is_none() {
         if !may_attach || env.one_in(4) {

@@ -63,6 +63,8 @@ pub(crate) struct Env {
     flushed: Event,
     /// It had died, and serves again as it was when that happened.
     pub cache_returned: Cell<bool>,
+    /// It was seen to be set aside though its device answers: bad sectors have retired its buckets.
+    pub cache_worn: Cell<bool>,
     /// Dirty blocks of the cache were lost.
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
@@ -97,6 +99,7 @@ impl Env {
             flushes: Cell::new(0),
             flushed: Event::new(),
             cache_returned: Cell::new(false),
+            cache_worn: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
         }
@@ -259,6 +262,9 @@ impl Env {
         if let Some(cache) = &*self.cache.borrow() {
             let status = cache.status();
             crate::cached::count(&status, &mut self.coverage.borrow_mut());
+            if status.state != "serving" && !self.spoilt.borrow().is_empty() {
+                self.cache_worn.set(true);
+            }
             if status.lost > 0 {
                 self.cache_lost_blocks.set(true);
             }
