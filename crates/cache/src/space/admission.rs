@@ -124,11 +124,12 @@ impl Cache {
     }
 
     /// Says on the cache's device whether write-back has time: it has none where writers are about
-    /// to be slowed, or are, and where somebody waits for all of it.
+    /// to be slowed, or are, where somebody waits for all of it, and where it is late.
     pub(crate) fn share_device(&self) {
         let begin = self.0.admission.line.borrow().curve().begin();
         let needed = self.0.admission.has_line()
             || self.0.passes.borrow().urgent > 0
+            || self.is_late()
             || self.load(self.0.rt.now()).gone() > 0.9 * begin;
         self.0.device.set_background_patient(!needed);
     }

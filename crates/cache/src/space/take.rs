@@ -69,6 +69,8 @@ impl Cache {
         let (passes, since) = (self.passes(), self.0.rt.now());
         while missing > 0 {
             let passes = if stream == Stream::Writes { self.dry_since() } else { passes };
+            // A write that is refused asks for room too: the next one may find some.
+            self.0.wakes.wanted();
             self.check_failed().and_then(|()| self.check_hopeful(passes))?;
             if stream == Stream::Writes {
                 Box::pin(self.check_worn(since)).await?;

@@ -15,6 +15,11 @@ impl Cache {
         since.map_or(Duration::ZERO, |t| self.0.rt.now().since(t))
     }
 
+    /// The pool's image is older than it should be: a pass is to be as fast as it can.
+    pub(crate) fn is_late(&self) -> bool {
+        self.age() > self.0.settings.max_lag
+    }
+
     /// Warns of an image that is older than it should be, and says when it is no more.
     pub(crate) fn watch_age(&self) {
         let (age, most, now) = (self.age(), self.0.settings.max_lag, self.0.rt.now());

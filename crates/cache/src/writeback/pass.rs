@@ -305,7 +305,7 @@ impl Cache {
 
     /// Bytes a second that a pass may carry now.
     fn rate(&self, now: Instant) -> u64 {
-        let pressure = self.pressure();
+        let pressure = if self.is_late() { 1.0 } else { self.pressure() };
         let (open, cut) = self.split_by_pass();
         let target = self.0.layout.data_blocks()
             * BLOCK_U64
@@ -320,9 +320,6 @@ impl Cache {
             (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
         // All of the cut is counted, also what was carried already: somewhat too fast is in time.
         let in_time = (cut * BLOCK_U64) as f64 / left;
-        let late =
-            passes.dirty_since.is_some_and(|since| now.since(since) > self.0.settings.max_lag);
-        let pressure = if late { 1.0 } else { pressure };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
 
