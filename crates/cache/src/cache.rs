@@ -21,6 +21,7 @@ use crate::lifecycle::replay::Replay;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
 use crate::space::collected::GcStats;
+use crate::space::hope::Waiting;
 use crate::space::line::Admission;
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
@@ -57,8 +58,8 @@ pub(crate) struct Inner {
     pub admission: Rc<Admission>,
     /// Held by the write that is taking blocks.
     pub taking: Semaphore,
-    /// The number of the pass since which no write has found a block.
-    pub dry_since: Cell<Option<u64>>,
+    /// Since when no write has found a block.
+    pub dry_since: Cell<Option<Waiting>>,
     /// The last entry that a watermark calls durable.
     pub watermark: Cell<EntrySeq>,
     pub barrier: Barrier,

@@ -48,7 +48,7 @@ impl Cache {
     /// Lets writers in.
     pub(crate) async fn admitter(&self) {
         let door = &self.0.admission;
-        // Passes that had ended when there was no room any more.
+        // Since when there has been no room.
         let mut without_room = None;
         while !self.0.health.is_closed() && !self.has_failed() {
             let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
@@ -66,7 +66,7 @@ impl Cache {
                 }
                 Next::Room
                     if self
-                        .check_hopeful(*without_room.get_or_insert_with(|| self.passes()))
+                        .check_hopeful(*without_room.get_or_insert_with(|| self.begin_waiting()))
                         .is_err() =>
                 {
                     // All who wait are told, at once: there will be none for any of them.

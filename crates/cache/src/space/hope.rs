@@ -6,16 +6,23 @@ use pool::{ErrorKind, PoolError, Result};
 use crate::Cache;
 use crate::policy::throttle::{PASSES, PATIENCE};
 
+/// When a wait for room began, and how many passes had ended by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub since: Instant,
+    passes: u64,
+}
+
 impl Cache {
     /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a
     /// pass or an eviction could free.
-    pub(crate) async fn check_worn(&self, waited_since: Instant) -> Result<()> {
-        if self.0.rt.now().since(waited_since) <= PATIENCE {
+    pub(crate) async fn check_worn(&self, waiting: Waiting) -> Result<()> {
+        if self.0.rt.now().since(waiting.since) <= PATIENCE {
             return Ok(());
         }
         // Garbage collection may find keys of nothing, and with them nodes; and a clean bucket that
         // cannot be evicted now may be later. Both have more time.
-        let more_time = self.0.rt.now().since(waited_since) <= 10 * PATIENCE;
+        let more_time = self.0.rt.now().since(waiting.since) <= 10 * PATIENCE;
         if !self.is_worn(more_time) {
             return Ok(());
         }
@@ -44,11 +51,27 @@ impl Cache {
         !dirty && st.buckets.pending() == 0 && !(more_time && may_come)
     }
 
-    /// Fails if waiting for buckets is of no use: write-back has failed for too long, or several
-    /// passes since number `passes` have freed nothing.
-    pub(crate) fn check_hopeful(&self, passes: u64) -> Result<()> {
+    /// A wait for room that begins now.
+    pub(crate) fn begin_waiting(&self) -> Waiting {
+        Waiting { since: self.0.rt.now(), passes: self.passes() }
+    }
+
+    /// Fails if it is of no use to wait longer: write-back has failed for too long, or several
+    /// passes have freed nothing, or for long there has been nothing that a pass could carry.
+    pub(crate) fn check_hopeful(&self, waiting: Waiting) -> Result<()> {
         self.check_carried()?;
-        if self.passes() > passes + PASSES { Err(self.hopeless()) } else { Ok(()) }
+        let long = self.0.rt.now().since(waiting.since) > 10 * PATIENCE;
+        if self.passes() > waiting.passes + PASSES || long && self.is_stuck() {
+            return Err(self.hopeless());
+        }
+        Ok(())
+    }
+
+    /// No pass, no eviction and no entry of the journal would make room: what is dirty is bad.
+    fn is_stuck(&self) -> bool {
+        let st = self.state();
+        let dirty = st.buckets.unpublished_blocks().0 > 0 || st.buckets.zeros().0 > 0;
+        !dirty && st.buckets.pending() == 0 && st.buckets.census().clean == 0
     }
 
     /// Why there will be no room.

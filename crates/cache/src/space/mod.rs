@@ -3,7 +3,7 @@
 mod admission;
 pub(crate) mod collected;
 mod gc;
-mod hope;
+pub(crate) mod hope;
 pub(crate) mod line;
 mod node_room;
 mod reclaim;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use base::Instant;
 use format::cache::journal::blocks_for;
 use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
@@ -10,6 +9,7 @@ use rt::sync::within;
 
 use crate::Cache;
 use crate::policy::throttle::PATIENCE;
+use crate::space::hope::Waiting;
 use crate::store::room::{Room, Share};
 
 /// Buckets evicted, or looked at, in one go.
@@ -122,10 +122,10 @@ impl Cache {
     }
 
     async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
-        let waits = (self.passes(), self.0.rt.now());
+        let waiting = self.begin_waiting();
         let _first = self.0.door.acquire(1).await;
         loop {
-            self.uncrowd(Nodes::Held(nodes), waits).await?;
+            self.uncrowd(Nodes::Held(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
             if !self.is_crowded() && self.has_nodes_for(nodes) {
                 return Ok(room.with_nodes(nodes));
@@ -139,7 +139,7 @@ impl Cache {
         self.check_failed()?;
         let spare = self.0.layout.node_margin() / 2;
         if self.is_crowded() || self.lacks_node_room(spare) {
-            Box::pin(self.uncrowd(Nodes::Spare(spare), (self.passes(), self.0.rt.now()))).await?;
+            Box::pin(self.uncrowd(Nodes::Spare(spare), self.begin_waiting())).await?;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Cache {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
         if self.is_crowded() && !self.wants_node_room() {
-            Box::pin(self.uncrowd(Nodes::Any, (self.passes(), self.0.rt.now()))).await?;
+            Box::pin(self.uncrowd(Nodes::Any, self.begin_waiting())).await?;
         }
         let room = self.state().journal.room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
@@ -216,7 +216,7 @@ impl Cache {
 
     /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the
     /// beginning only: from then on changes count anew.
-    async fn uncrowd(&self, nodes: Nodes, (passes, since): (u64, Instant)) -> Result<()> {
+    async fn uncrowd(&self, nodes: Nodes, waiting: Waiting) -> Result<()> {
         while self.is_crowded() || self.lacks(nodes) {
             self.check_failed()?;
             self.check_open()?;
@@ -233,9 +233,9 @@ impl Cache {
             }
             if self.lacks(nodes) {
                 self.check_carried()?;
-                if self.0.rt.now().since(since) > PATIENCE {
-                    self.check_hopeful(passes)?;
-                    Box::pin(self.check_worn(since)).await?;
+                if self.0.rt.now().since(waiting.since) > PATIENCE {
+                    self.check_hopeful(waiting)?;
+                    Box::pin(self.check_worn(waiting)).await?;
                 }
                 self.wait_for_room().await;
                 continue;

@@ -4,6 +4,7 @@ use sim::Fault;
 
 use super::*;
 use crate::buckets::census::Stream;
+use crate::policy::throttle::PASSES;
 use crate::testkit::{Lab, fill, settings};
 
 #[test]
@@ -98,5 +99,64 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
         drop(all);
         world.revive(disk);
         drop(cache.ring_room(Share::Clients, 1).await.unwrap());
+    });
+}
+
+/// Every bucket is worn, and one dirty block can neither be read nor be written back: there will be
+/// no room. The first writer learns it after several passes, and the others, who wait one behind
+/// the other, with it.
+#[test]
+fn writers_that_wait_one_behind_the_other_are_refused_together() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        cache.publish_all().await.unwrap();
+        fill(&cache, a, 3_500, 1, 1).await;
+        let found = cache
+            .resident(queue::Class::Commit, |st| {
+                st.index.overlapping(&st.buckets, a, (base::Lba(3_500), base::Lba(3_501)), 1)
+            })
+            .await
+            .unwrap();
+        let crate::store::index::Body::Data { addr, .. } = found[0].body else { panic!() };
+        let offset = cache.offset_of(addr);
+        assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
+        {
+            let mut st = cache.state_mut();
+            let blocks = u64::from(cache.0.layout.bucket_blocks);
+            for bucket in 0..u64::from(st.buckets.count()) {
+                st.buckets.condemn(base::CacheAddr(bucket * blocks));
+            }
+            while st.buckets.free() > 0 || st.buckets.left_open(Stream::Writes) > 0 {
+                let Some((addr, ..)) = st.buckets.append(Stream::Writes, u32::MAX) else { break };
+                st.buckets.unpin(addr);
+            }
+        }
+        let rt = cache.0.rt.clone();
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                let cache = cache.clone();
+                rt.spawn(async move {
+                    let refused = cache.take(Stream::Writes, 1).await.err().unwrap();
+                    (cache.passes(), refused)
+                })
+            })
+            .collect();
+        let mut passes = Vec::new();
+        for writer in writers {
+            let (pass, refused) = writer.await.unwrap();
+            assert!(refused.context.contains("bad_blocks"), "{refused}");
+            passes.push(pass);
+        }
+        passes.sort_unstable();
+        assert!(passes[0] > PASSES && passes[7] <= passes[0] + 1, "refused at {passes:?}");
+        // Later there is nothing that a pass could carry. One who comes then learns it too.
+        cache.0.dry_since.set(None);
+        cache.0.rt.sleep(base::Duration::from_secs(60)).await;
+        let (pass, before) = (cache.passes(), cache.0.rt.now());
+        let refused = cache.take(Stream::Writes, 1).await.err().unwrap();
+        assert!(refused.context.contains("bad_blocks"), "{refused}");
+        assert!(cache.passes() < pass + PASSES, "passes are of use");
+        assert!(cache.0.rt.now().since(before) < base::Duration::from_secs(600));
     });
 }

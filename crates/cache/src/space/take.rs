@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::space::hope::Waiting;
 use crate::store::taken::Taken;
 
 /// Blocks that were taken to be written. Their buckets are pinned until it is dropped.
@@ -66,14 +67,14 @@ impl Cache {
         };
         let mut taken = self.take_some(stream, blocks);
         let mut missing = blocks - taken.blocks();
-        let (passes, since) = (self.passes(), self.0.rt.now());
+        let own = self.begin_waiting();
         while missing > 0 {
-            let passes = if stream == Stream::Writes { self.dry_since() } else { passes };
+            let waiting = if stream == Stream::Writes { self.dry_since() } else { own };
             // A write that is refused asks for room too: the next one may find some.
             self.0.wakes.wanted();
-            self.check_failed().and_then(|()| self.check_hopeful(passes))?;
+            self.check_failed().and_then(|()| self.check_hopeful(waiting))?;
             if stream == Stream::Writes {
-                Box::pin(self.check_worn(since)).await?;
+                Box::pin(self.check_worn(waiting)).await?;
             }
             self.wait_for_room().await;
             missing -= self.take_more(stream, missing, &mut taken);
@@ -81,12 +82,12 @@ impl Cache {
         Ok(taken)
     }
 
-    /// The number of the pass since which no write has found a block. Writes wait for blocks one
-    /// behind the other: the next one that finds none does not begin to hope anew.
-    fn dry_since(&self) -> u64 {
-        let since = self.0.dry_since.get().unwrap_or_else(|| self.passes());
-        self.0.dry_since.set(Some(since));
-        since
+    /// Since when no write has found a block. Writes wait for blocks one behind the other: the next
+    /// one that finds none does not begin to hope anew.
+    fn dry_since(&self) -> Waiting {
+        let waiting = self.0.dry_since.get().unwrap_or_else(|| self.begin_waiting());
+        self.0.dry_since.set(Some(waiting));
+        waiting
     }
 
     /// Takes and pins up to `blocks` blocks, as many as there are now.
