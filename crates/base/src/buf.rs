@@ -191,7 +191,7 @@ pub struct Slice {
 
 impl Slice {
     /// The part `[start, start + len)` of this view. Panics if the part reaches past the end.
-    pub fn cut(&self, start: usize, len: usize) -> Slice {
+    pub fn slice(&self, start: usize, len: usize) -> Slice {
         assert!(
             start + len <= self.len as usize,
             "slice [{start}, {start} + {len}) of {}",
@@ -234,7 +234,7 @@ mod tests {
         b[4999] = 7;
         let first = b.as_ptr();
         let s = b.freeze();
-        let tail = s.cut(4990, 10);
+        let tail = s.slice(4990, 10);
         drop(s);
         assert_eq!(tail[9], 7);
         drop(tail);

@@ -1,4 +1,5 @@
-//! I/O errors, as errno values of Linux.
+//! Errors. [`IoError`] is what the world returns, an errno of Linux. [`StorageError`] is what the
+//! layers above return: a kind for control flow, a text for people.
 
 use std::fmt;
 
@@ -58,3 +59,68 @@ impl From<std::io::Error> for IoError {
         IoError(e.raw_os_error().unwrap_or(5))
     }
 }
+
+/// What went wrong, as far as callers tell it apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// No good copy could be read, or no copy could be written.
+    Io,
+    /// The pool, or the file system under its devices, is full.
+    NoSpace,
+    /// There is no such volume.
+    NotFound,
+    /// A volume of that name is there already.
+    Exists,
+    /// The request makes no sense.
+    Invalid,
+    /// A device that is no device of this pool, or of any.
+    Foreign,
+    /// A device that the pool went on without.
+    Stale,
+    /// Two parts of the pool were each written without the other.
+    SplitBrain,
+    /// Written by a newer Forebay.
+    Newer,
+    /// A structure of the pool is damaged in all copies.
+    Damaged,
+    /// So many devices are missing that blocks have no copy left.
+    Missing,
+}
+
+/// An error of the pool, a cache or a volume.
+#[derive(Clone, Debug)]
+pub struct StorageError {
+    /// For control flow.
+    pub kind: ErrorKind,
+    /// What, where and what to do.
+    pub context: String,
+}
+
+/// What functions of the storage layers return.
+pub type Result<T> = std::result::Result<T, StorageError>;
+
+impl StorageError {
+    /// An error of `kind` that reads `context`.
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> StorageError {
+        StorageError { kind, context: context.into() }
+    }
+
+    /// For what a task would have told, had the runtime not ended under it.
+    pub fn ended() -> StorageError {
+        StorageError::new(ErrorKind::Io, "the runtime has ended")
+    }
+
+    /// The kind by `e`; the text says what was done, and `e`.
+    pub fn from_io(e: IoError, context: impl fmt::Display) -> StorageError {
+        let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
+        StorageError::new(kind, format!("{context}: {e}"))
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for StorageError {}

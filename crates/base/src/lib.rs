@@ -16,7 +16,7 @@ pub mod units;
 pub use bitmap::Bitmap;
 pub use buf::{Buf, BufList, BufPool, Slice, SliceList};
 pub use checksum::{Crc, crc32c};
-pub use error::IoError;
+pub use error::{ErrorKind, IoError, Result, StorageError};
 pub use histogram::Histogram;
 pub use prng::Prng;
 pub use sectors::Sectors;

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::ops::DerefMut;
 use std::rc::Rc;
 
-use base::{BLOCK, PoolAddr, Slice};
+use base::{BLOCK, PoolAddr, Slice, StorageError};
 use format::node::NodeError;
 use rt::sync::{Shared, Worker};
 use rustc_hash::FxHashMap;
@@ -27,6 +27,12 @@ pub enum Stop<E> {
     /// It failed.
     #[error("{0}")]
     Error(E),
+}
+
+impl From<StorageError> for Stop<StorageError> {
+    fn from(e: StorageError) -> Stop<StorageError> {
+        Stop::Error(e)
+    }
 }
 
 impl<E> From<Fault> for Stop<E> {

@@ -27,7 +27,7 @@ use bucket::{Bucket, Life, OpenBucket, Source};
 use census::{STREAMS, Stream};
 use counts::EpochCounts;
 use epochs::Epochs;
-use frozen::Frozen;
+use frozen::FrozenBuckets;
 
 mod bucket;
 pub(crate) mod census;
@@ -59,7 +59,7 @@ pub struct Buckets {
     freezes: u32,
     /// How often the last pin of a bucket was given up.
     unpins: u64,
-    frozen: Option<Frozen>,
+    frozen: Option<FrozenBuckets>,
     source: Source,
     /// Dirty blocks; blocks of staged keys, which are in no bucket; and discards.
     dirty: EpochCounts,
@@ -165,7 +165,7 @@ impl Buckets {
     pub fn freeze(&mut self) {
         assert!(self.frozen.is_none(), "one checkpoint at a time");
         self.freezes += 1;
-        self.frozen = Some(Frozen::new(self.epochs.moment(), self.all.len()));
+        self.frozen = Some(FrozenBuckets::new(self.epochs.moment(), self.all.len()));
     }
 
     /// The checkpoint has what it needs.

@@ -4,9 +4,9 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use base::{CacheAddr, EntrySeq, Epoch, Instant, Slice};
+use base::{CacheAddr, EntrySeq, Epoch, Instant, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
-use pool::{Pool, PoolError, Result, Step};
+use pool::{Pool, Step};
 use queue::{Class, Device};
 use rt::Rt;
 use rt::sync::Semaphore;
@@ -21,8 +21,7 @@ use crate::lifecycle::replay::Replay;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
 use crate::space::collected::GcStats;
-use crate::space::hope::Waiting;
-use crate::space::line::Admission;
+use crate::space::line::{Admission, Waiting};
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
 use crate::store::state::State;
@@ -73,7 +72,7 @@ impl Drop for Inner {
     /// What is dirty needs its room in the pool when the cache is opened again.
     fn drop(&mut self) {
         if !self.health.is_aside() {
-            self.state.get_mut().promised.split_all().keep();
+            self.state.get_mut().take_reservation().keep();
             self.passes.get_mut().cuts.keep_room();
         }
     }
@@ -173,7 +172,7 @@ struct Nodes<'c>(&'c Cache, Class);
 
 impl Loader for Nodes<'_> {
     type State = State;
-    type Error = PoolError;
+    type Error = StorageError;
     type Pin = Pin;
 
     fn state(&mut self) -> impl DerefMut<Target = State> {
@@ -181,7 +180,7 @@ impl Loader for Nodes<'_> {
     }
 
     fn store(st: &mut State) -> &mut Store {
-        &mut st.index.store
+        st.index.store_mut()
     }
 
     fn pin(st: &State) -> Pin {
@@ -192,7 +191,7 @@ impl Loader for Nodes<'_> {
         read_node(&self.0.0.device, &self.0.0.layout, fault, self.1).await
     }
 
-    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+    fn refused(fault: &Fault, why: NodeError) -> StorageError {
         damaged(fault, why)
     }
 }

@@ -38,7 +38,7 @@ use crate::device::layout::Layout;
 use crate::lifecycle::replay::{
     Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now,
 };
-use crate::lifecycle::staged::{Arrivals, Committed};
+use crate::lifecycle::staged::{Committed, StagedVerifier};
 use crate::policy::replacement::Policy;
 use crate::store::index::{INDEX_TREE, Index};
 use crate::store::load::read_node;
@@ -181,8 +181,8 @@ impl Checker<'_> {
         let index =
             Index::open(Tree::open(INDEX_TREE, sb.root), Store::new(NODES), generation, published);
         let Source { rt, device, path } = self.src.clone();
-        let arrivals = Arrivals::new(Committed::of(self.image));
-        let mut replayer = Replayer { rt, device, path, layout, index, buckets, arrivals };
+        let staged = StagedVerifier::new(Committed::of(self.image));
+        let mut replayer = Replayer { rt, device, path, layout, index, buckets, staged };
         self.progress(Phase::Journal, 0, 1);
         match replayer
             .run(
@@ -244,9 +244,9 @@ impl Checker<'_> {
         replayer: &mut Replayer,
         cursor: &mut Cursor,
         records: &mut Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> pool::Result<bool> {
+    ) -> base::Result<bool> {
         let Replayer { index, layout, .. } = &mut *replayer;
-        let reads = cursor.ahead(&index.tree, &index.store, AHEAD).into_iter().map(|fault| {
+        let reads = cursor.ahead(index.tree(), index.store(), AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
             self.src.rt.spawn(async move {
                 let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
@@ -256,12 +256,12 @@ impl Checker<'_> {
         for read in reads.collect::<Vec<_>>() {
             if let Some((fault, Ok(bytes))) = read.await {
                 // One that is bad is met again when it is needed.
-                let _ = index.store.admit(&fault, &bytes);
+                let _ = index.store_mut().admit(&fault, &bytes);
             }
         }
         replayer
             .resident(|index, _| {
-                Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| {
+                Ok(cursor.next_leaf(index.tree(), index.store(), |k, v| {
                     records.push((k.to_vec(), v.to_vec()))
                 })?)
             })

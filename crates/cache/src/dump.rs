@@ -2,13 +2,12 @@
 //! [`crate::check`], and as read-only; what is damaged is said to be unreadable, and the dump goes
 //! on.
 
-use base::{CacheAddr, Crc, EntrySeq};
+use base::{CacheAddr, Crc, EntrySeq, ErrorKind, Result, StorageError};
 use format::cache::bucket::BucketKind;
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use pool::dump::{Item as PoolItem, RootItem, crc_text, hex, node, root};
-use pool::{ErrorKind, PoolError, Result};
 use rt::Rt;
 use serde::Serialize;
 
@@ -187,7 +186,7 @@ async fn dump_on(
     }
     let Some(sb) = best else {
         let text = format!("{}: no superblock of a cache can be read", src.path);
-        return Err(PoolError::new(ErrorKind::Foreign, text));
+        return Err(StorageError::new(ErrorKind::Foreign, text));
     };
     let layout = layout_of(&sb, file)?;
     match what {

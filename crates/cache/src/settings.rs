@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use format::cache::journal::MAX_ENTRY_BLOCKS;
+
 use crate::policy::replacement::Policy;
 
 /// Which reads are kept after a miss.
@@ -48,6 +50,9 @@ pub struct Settings {
     pub dirty_nodes: u64,
     /// What is journaled only in memory becomes durable after this time also without a FLUSH.
     pub journal_interval: Duration,
+    /// Blocks of the journal's largest entry, 4 to 64. What is in memory becomes one entry of up to
+    /// so many blocks, or several, which are written at once; a crash may keep any of them.
+    pub journal_entry_blocks: u32,
     /// The age that the pool's image should not exceed.
     pub max_lag: Duration,
     /// What is done about writers where it does.
@@ -89,6 +94,7 @@ impl Default for Settings {
             resident_nodes: 12_288,
             dirty_nodes: 4_096,
             journal_interval: Duration::from_secs(1),
+            journal_entry_blocks: MAX_ENTRY_BLOCKS,
             max_lag: Duration::from_secs(30),
             max_lag_policy: LagPolicy::Aim,
             dirty_target_percent: 40,

@@ -238,7 +238,7 @@ impl Cache {
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
         let replay = self.0.replay.get();
-        let asked = st.stats.hits + st.stats.misses;
+        let asked = st.stats().hits + st.stats().misses;
         CacheStatus {
             path: self.0.path.clone(),
             state: match (st.health.has_failed(), self.is_aside()) {
@@ -251,17 +251,17 @@ impl Cache {
             dirty_bytes: dirty + staged,
             staged_bytes: staged,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
-            hit_ratio: if asked == 0 { 0.0 } else { st.stats.hits as f64 / asked as f64 },
-            hits: st.stats.hits,
-            misses: st.stats.misses,
-            bypassed: st.stats.bypassed,
-            promoted: st.stats.promoted,
-            part_writes: st.stats.parts,
-            completed_parts: st.stats.completed,
-            evicted: st.stats.evicted,
-            refetched: st.stats.refetched,
-            lost: st.stats.lost,
-            bad_blocks: st.bad.iter().map(|(v, l)| (v.0, l.0)).collect(),
+            hit_ratio: if asked == 0 { 0.0 } else { st.stats().hits as f64 / asked as f64 },
+            hits: st.stats().hits,
+            misses: st.stats().misses,
+            bypassed: st.stats().bypassed,
+            promoted: st.stats().promoted,
+            part_writes: st.stats().parts,
+            completed_parts: st.stats().completed,
+            evicted: st.stats().evicted,
+            refetched: st.stats().refetched,
+            lost: st.stats().lost,
+            bad_blocks: st.dirt.bad().iter().map(|(v, l)| (v.0, l.0)).collect(),
             buckets: BucketStatus {
                 free: census.free,
                 clean: census.clean,
@@ -271,9 +271,9 @@ impl Cache {
             },
             index: IndexStatus {
                 nodes: st.buckets.node_blocks(),
-                resident_bytes: st.index.store.resident_bytes() as u64,
-                changed_nodes: st.index.changes.dirty() as u64,
-                keys: st.index.keys_known.then_some(st.index.keys),
+                resident_bytes: st.index.store().resident_bytes() as u64,
+                changed_nodes: st.index.dirty_nodes(),
+                keys: st.index.keys(),
                 stale_keys: self.0.gc.borrow().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),
                 checkpoints: cp.count,

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Lba, VolumeId};
-use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool, Result};
+use base::{BLOCK, Lba, Result, VolumeId};
+use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, World};
 
@@ -153,7 +153,10 @@ impl Lab {
     }
 
     /// Opens the cache, does something with it, and cuts the power.
-    pub fn cut<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
+    pub fn power_cut<F: Future<Output = ()> + 'static>(
+        &self,
+        f: impl FnOnce(Cache) -> F + 'static,
+    ) {
         let (files, file) = (self.files(), self.file());
         let rt = Rt::new(self.world.backend(), Order::Seeded(3), 1024);
         let r = rt.clone();
@@ -168,7 +171,7 @@ impl Lab {
 
     /// Some writes and flushes, and the power is cut.
     pub fn crash(&self) {
-        self.cut(|cache| async move {
+        self.power_cut(|cache| async move {
             let a = cache.pool().find_volume("a").expect("there").id;
             for i in 0..50 {
                 fill(&cache, a, 2000 + i * 5, 3, i as u8).await;

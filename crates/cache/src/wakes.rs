@@ -57,7 +57,7 @@ impl Marks {
             unpins: st.buckets.unpins(),
             nodes_due: st.nodes_due(),
             unpublished: st.buckets.unpublished_blocks().0 + st.buckets.zeros().0,
-            published: st.index.published,
+            published: st.index.published(),
             journal_used: st.journal.usage().0,
             pushed: st.journal.pushed(),
         }

@@ -26,7 +26,7 @@ pub(crate) async fn write_all(rt: &Rt, file: FileId, offset: u64, bytes: &[u8], 
     let whole = rt.bufs().copy_of(bytes).freeze();
     let mut at = 0;
     while at < bytes.len() {
-        let data = SliceList::from_iter([whole.cut(at, bytes.len() - at)]);
+        let data = SliceList::from_iter([whole.slice(at, bytes.len() - at)]);
         let done = rt.op(Op::Write { file, offset: offset + at as u64, data, fua }).await;
         match done.result {
             Ok(n) if n > 0 && n as usize <= bytes.len() - at => at += n as usize,
@@ -116,7 +116,8 @@ fn slices(h: &mut dyn Harness) {
     on(&rt, async move {
         let bytes = pattern(3, 8 * BLOCK);
         let whole = r.bufs().copy_of(&bytes).freeze();
-        let data: SliceList = [5, 1, 3].into_iter().map(|i| whole.cut(i * BLOCK, BLOCK)).collect();
+        let data: SliceList =
+            [5, 1, 3].into_iter().map(|i| whole.slice(i * BLOCK, BLOCK)).collect();
         drop(whole);
         let done = r.op(Op::Write { file, offset: 0, data, fua: false }).await;
         let n = done.result.unwrap_or_else(|e| panic!("write: {e}")) as usize;

@@ -36,7 +36,7 @@ async fn send_all(rt: &Rt, socket: SocketId, bytes: &[u8]) -> Result<(), IoError
         let whole = rt.bufs().copy_of(part).freeze();
         let mut at = 0;
         while at < part.len() {
-            let data = SliceList::from_iter([whole.cut(at, part.len() - at)]);
+            let data = SliceList::from_iter([whole.slice(at, part.len() - at)]);
             let n = rt.op(Op::Send { socket, data }).await.result? as usize;
             assert!(n > 0 && n <= part.len() - at, "sent {n} of {}", part.len() - at);
             at += n;
@@ -154,7 +154,7 @@ fn many_pieces(h: &mut dyn Harness) {
     on(&rt, async move {
         let bytes = pattern(4, 21_000);
         let whole = r.bufs().copy_of(&bytes).freeze();
-        let mut pieces: Vec<Slice> = (0..3000).map(|i| whole.cut(i * 7, 7)).collect();
+        let mut pieces: Vec<Slice> = (0..3000).map(|i| whole.slice(i * 7, 7)).collect();
         let r2 = r.clone();
         let receiver = r.spawn(async move { recv_all(&r2, server, 21_000, true).await });
         while !pieces.is_empty() {
@@ -165,7 +165,7 @@ fn many_pieces(h: &mut dyn Harness) {
             while n > 0 {
                 let first = pieces.remove(0);
                 if n < first.len() {
-                    pieces.insert(0, first.cut(n, first.len() - n));
+                    pieces.insert(0, first.slice(n, first.len() - n));
                 }
                 n = n.saturating_sub(first.len());
             }

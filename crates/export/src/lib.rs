@@ -5,15 +5,14 @@
 #[cfg(test)]
 mod tests;
 
-use base::{BLOCK, Slice, SliceList};
-use nbd::{Errno, Export, ExportInfo, Exports, Extent, ZeroOpts};
-use pool::{ErrorKind, PoolError};
+use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError};
+use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, ZeroOpts};
 use volume::{Volume, Volumes};
 
 /// The longest request.
 const MAX_REQUEST: u32 = 32 << 20;
 
-fn errno(e: PoolError) -> Errno {
+fn errno(e: StorageError) -> Errno {
     match e.kind {
         ErrorKind::NoSpace => Errno::NoSpc,
         ErrorKind::Invalid => Errno::Inval,
@@ -97,11 +96,11 @@ impl Export for VolumeExport {
         offset: u64,
         len: u64,
         max_extents: usize,
-    ) -> Result<Vec<Extent>, Errno> {
+    ) -> Result<Vec<BlockStatus>, Errno> {
         let parts = self.0.extents(offset, len, max_extents).await.map_err(errno)?;
         Ok(parts
             .into_iter()
-            .map(|p| Extent { len: p.len, hole: !p.allocated, zero: !p.allocated })
+            .map(|p| BlockStatus { len: p.len, hole: !p.allocated, zero: !p.allocated })
             .collect())
     }
 }

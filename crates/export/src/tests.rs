@@ -1,5 +1,5 @@
 use base::{BLOCK, BLOCK_U64};
-use nbd::{Errno, Export, Exports, Extent, ZeroOpts};
+use nbd::{BlockStatus, Errno, Export, Exports, ZeroOpts};
 use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
@@ -55,7 +55,7 @@ fn requests_reach_the_volume_and_errors_the_client() {
         v.write_zeroes(BLOCK_U64, BLOCK_U64, ZeroOpts { fua: true, ..ZeroOpts::default() })
             .await
             .unwrap();
-        let part = |len, hole| Extent { len, hole, zero: hole };
+        let part = |len, hole| BlockStatus { len, hole, zero: hole };
         let parts = [part(2 * BLOCK_U64, true), part(BLOCK_U64, false), part(BLOCK_U64, true)];
         assert_eq!(v.block_status(0, 4 * BLOCK_U64, 9).await.unwrap(), parts);
         assert_eq!(v.write(MIB, data.clone(), false).await, Err(Errno::Inval));

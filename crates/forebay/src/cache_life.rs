@@ -21,7 +21,7 @@ use crate::cache_file::{Held, Place, cache_of_pool, check_place, look, open_exis
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
-use crate::mailbox::elsewhere;
+use crate::mailbox::spawn_blocking;
 use crate::units::{human_bytes, human_seconds, utc};
 use crate::world::OpenError;
 
@@ -32,7 +32,7 @@ const LISTED: usize = 10;
 
 /// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
 /// be told. Looks only.
-pub fn foresee_made(config: &CacheConfig) -> Result<()> {
+pub fn preflight_made(config: &CacheConfig) -> Result<()> {
     match (&config.path, config.size_bytes) {
         (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
         _ => Ok(()),
@@ -59,7 +59,7 @@ impl Caches {
 
     /// Whether the pool on these devices may be opened as things are. Looks only: a start that is
     /// refused changes nothing.
-    pub fn foresee(&self, devices: &[DeviceFile]) -> Result<()> {
+    pub fn preflight(&self, devices: &[DeviceFile]) -> Result<()> {
         let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else {
             return Ok(());
         };
@@ -98,7 +98,7 @@ impl Caches {
             return Err(missing(uuid, "is not named".into()));
         };
         let at = path.clone();
-        let opening = elsewhere(&self.rt, &self.handles, move || open_existing(&at));
+        let opening = spawn_blocking(&self.rt, &self.handles, move || open_existing(&at));
         let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
             |e| match e {
                 OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
@@ -167,7 +167,7 @@ impl Caches {
     /// Makes a cache for a pool that has none.
     async fn make(&self, pool: &Pool, path: &Path, size: Option<u64>) -> Result<Cache> {
         let (at, uuid) = (path.to_owned(), pool.uuid());
-        let opening = elsewhere(&self.rt, &self.handles, move || open_place(&at, size, uuid));
+        let opening = spawn_blocking(&self.rt, &self.handles, move || open_place(&at, size, uuid));
         let Place { opened, is_new } =
             opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
         let size_bytes = opened.info.size_bytes;
@@ -192,7 +192,7 @@ impl Caches {
         }
     }
 
-    async fn make_on(&self, pool: &Pool, file: &CacheFile) -> pool::Result<Cache> {
+    async fn make_on(&self, pool: &Pool, file: &CacheFile) -> base::Result<Cache> {
         let uuid = Uuid::new_v4().into_bytes();
         let made =
             cache::create(&self.rt, file, pool, &cache::CreateOptions::default(), uuid).await;

@@ -4,6 +4,7 @@
 //! `docs/configuration.md` describes every key of the file.
 
 mod caching;
+mod values;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,11 @@ use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::logs::{LogFormat, parse_level};
 use crate::sockets::{check_unix_path, resolve};
-use crate::units::{parse_duration, parse_size};
 use crate::world::{IoChoice, check_distinct};
 
 use caching::CacheSection;
 pub use caching::{CacheConfig, CacheOverrides};
+use values::{duration, size, within};
 
 /// Nodes that a commit and a few readers need in memory at the same time.
 const MIN_CACHED_NODES: usize = 256;
@@ -131,23 +132,6 @@ pub struct LogSection {
     /// Which events are logged.
     #[serde(default, deserialize_with = "level")]
     pub level: Option<String>,
-}
-
-fn size<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Size {
-        Bytes(u64),
-        Text(String),
-    }
-    match Size::deserialize(d)? {
-        Size::Bytes(n) => Ok(Some(n)),
-        Size::Text(text) => parse_size(&text).map(Some).map_err(D::Error::custom),
-    }
-}
-
-fn duration<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Duration>, D::Error> {
-    parse_duration(&String::deserialize(d)?).map(Some).map_err(D::Error::custom)
 }
 
 fn level<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<String>, D::Error> {
@@ -264,13 +248,6 @@ fn limits(max_connections: Option<usize>, file: &NbdSection) -> Result<nbd::Limi
     within("max_requests_per_connection", limits.max_in_flight_requests, 1, 4096)?;
     within("max_payload", limits.max_payload_bytes, 32 << 20, 1 << 40)?;
     Ok(limits)
-}
-
-fn within<T: PartialOrd + std::fmt::Debug>(key: &str, value: T, least: T, most: T) -> Result<()> {
-    if (&least..=&most).contains(&&value) {
-        return Ok(());
-    }
-    Err(CommandError::Usage(format!("{key} is {value:?}; it can be {least:?} to {most:?}")))
 }
 
 #[cfg(test)]

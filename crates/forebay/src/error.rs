@@ -31,8 +31,8 @@ impl CommandError {
     }
 }
 
-impl From<pool::PoolError> for CommandError {
-    fn from(e: pool::PoolError) -> Self {
+impl From<base::StorageError> for CommandError {
+    fn from(e: base::StorageError) -> Self {
         CommandError::Failed(e.to_string())
     }
 }

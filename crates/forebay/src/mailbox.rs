@@ -55,14 +55,14 @@ pub fn mailbox<T>(rt: &Rt, handles: &Handles) -> io::Result<(Sender<T>, Mailbox<
 }
 
 /// Does work that may block in a thread of its own; the shard goes on meanwhile.
-pub async fn elsewhere<T: Send + 'static>(
+pub async fn spawn_blocking<T: Send + 'static>(
     rt: &Rt,
     handles: &Handles,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (sender, mut mailbox) = mailbox(rt, handles)?;
     let spawned = std::thread::Builder::new()
-        .name("elsewhere".into())
+        .name("blocking".into())
         .spawn(move || sender.send(work()).is_ok());
     let done = match spawned {
         Ok(_) => mailbox.next().await.ok_or_else(|| io::Error::other("the thread ended early")),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_elsewhere_holds_nothing_up() {
+    fn a_call_that_blocks_holds_nothing_up() {
         for io in [IoChoice::Auto, IoChoice::Posix] {
             let world = World::new(io, &[]).unwrap();
             let (go, wait) = sync_channel::<u32>(1);
@@ -214,8 +214,8 @@ mod tests {
                     go.send(7).unwrap();
                 }));
                 let waits = move || wait.recv_timeout(Duration::from_secs(10));
-                let first = elsewhere(&rt, &handles, waits).await.unwrap();
-                let panics = elsewhere::<u32>(&rt, &handles, || panic!("as it should")).await;
+                let first = spawn_blocking(&rt, &handles, waits).await.unwrap();
+                let panics = spawn_blocking::<u32>(&rt, &handles, || panic!("as it should")).await;
                 (first, panics.is_err())
             });
             assert_eq!(done, Some((Ok(7), true)));

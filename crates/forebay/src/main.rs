@@ -9,9 +9,9 @@
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server
-//! * [`announce`], [`output`], [`units`], [`logs`]: what people read
+//! * [`banner`], [`output`], [`units`], [`logs`]: what people read
 
-mod announce;
+mod banner;
 mod cache_file;
 mod cache_life;
 mod cli;

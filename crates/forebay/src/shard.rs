@@ -26,7 +26,7 @@ use rt::sync::Event;
 use serde_json::{Value, json};
 use volume::Volumes;
 
-use crate::announce;
+use crate::banner;
 use crate::cache_life::Caches;
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
@@ -34,7 +34,7 @@ use crate::control::{Answer, Request, RequestError};
 use crate::error::{CommandError, Result};
 use crate::home::{Home, Staged};
 use crate::mailbox::{Mailbox, mailbox};
-use crate::signals::{self, Ending, Step};
+use crate::signals::{self, Ending, Waits};
 use crate::sockets::{UnixSocket, bind_tcp};
 use crate::world::World;
 
@@ -69,12 +69,12 @@ pub struct NewPool {
 pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
-    let places = announce::Places::of(&config);
+    let places = banner::Places::of(&config);
     let caches = Caches::new(&world.rt, &world.handles, config.cache);
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
         // it ends any other.
-        caches.foresee(files)?;
+        caches.preflight(files)?;
     }
     let ending = Ending::default();
     signals::watch(sender.clone(), ending.clone())?;
@@ -116,7 +116,7 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                     let (pool, cache, heard) = opened?;
                     engine
                         .run(pool, cache, mailbox, |status| {
-                            announce::announce(&places, status, &heard)
+                            banner::print_banner(&places, status, &heard)
                         })
                         .await
                 });
@@ -212,7 +212,7 @@ impl Starting {
             answered: Event::new(),
         });
         tracing::info!(io = shard.backend, "serving");
-        shard.ending.waits_for(Step::Clients);
+        shard.ending.waits_for(Waits::Clients);
         ready(&shard.status())?;
         while let Some(Message::Request(request, reply)) = mailbox.next().await {
             shard.start(request, reply);
@@ -349,7 +349,7 @@ impl Shard {
         if !self.nbd.shutdown(GRACE).await {
             tracing::warn!("some requests did not end in time");
         }
-        self.ending.waits_for(Step::Commands);
+        self.ending.waits_for(Waits::Commands);
         let deadline = self.rt.now().after(GRACE);
         while self.busy.get() > 0 && self.rt.now() < deadline {
             let answered = self.answered.wait();
@@ -361,7 +361,7 @@ impl Shard {
             answered.await;
         }
         close(&self.volumes, &self.ending).await?;
-        self.ending.waits_for(Step::Devices);
+        self.ending.waits_for(Waits::Devices);
         tracing::info!("stopped");
         Ok(())
     }
@@ -369,7 +369,7 @@ impl Shard {
 
 /// Makes everything durable, and closes the cache and then the pool.
 async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
-    ending.waits_for(Step::Cache);
+    ending.waits_for(Waits::Cache);
     let mut outcome = Ok(());
     if let Some(cache) = volumes.cache() {
         match cache.close().await {
@@ -384,7 +384,7 @@ async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
             }
         }
     }
-    ending.waits_for(Step::Pool);
+    ending.waits_for(Waits::Pool);
     let last = volumes.pool().close().await;
     outcome.and(last.map_err(|e| CommandError::failed("the last commit failed", e)))
 }

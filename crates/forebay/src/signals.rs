@@ -27,7 +27,7 @@ pub struct Ending(Arc<AtomicU8>);
 
 /// What an end waits for.
 #[derive(Clone, Copy)]
-pub enum Step {
+pub enum Waits {
     /// The start, which is given up.
     Start,
     /// Requests of clients.
@@ -44,18 +44,18 @@ pub enum Step {
 
 impl Ending {
     /// It waits for this now.
-    pub fn waits_for(&self, step: Step) {
+    pub fn waits_for(&self, step: Waits) {
         self.0.store(step as u8, Ordering::Release);
     }
 
     fn text(&self) -> &'static str {
-        const TEXTS: [(Step, &str); 6] = [
-            (Step::Start, "the start, which is given up"),
-            (Step::Clients, "requests of clients that are under way"),
-            (Step::Commands, "commands that are being carried out"),
-            (Step::Cache, "the cache to write what it needs for the next start"),
-            (Step::Pool, "the pool's last commit"),
-            (Step::Devices, "requests to devices that do not answer"),
+        const TEXTS: [(Waits, &str); 6] = [
+            (Waits::Start, "the start, which is given up"),
+            (Waits::Clients, "requests of clients that are under way"),
+            (Waits::Commands, "commands that are being carried out"),
+            (Waits::Cache, "the cache to write what it needs for the next start"),
+            (Waits::Pool, "the pool's last commit"),
+            (Waits::Devices, "requests to devices that do not answer"),
         ];
         let step = self.0.load(Ordering::Acquire);
         TEXTS.iter().find(|(s, _)| *s as u8 == step).map_or("nothing", |t| t.1)

@@ -31,7 +31,7 @@ pub fn checksum_key(offset: u32) -> [u8; 4] {
 
 /// A run of a volume's blocks that is contiguous in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct MappedExtent {
     /// Its first block in the volume.
     pub lba: Lba,
     /// Its first block in the pool.
@@ -40,7 +40,7 @@ pub struct Extent {
     pub len: u32,
 }
 
-impl Extent {
+impl MappedExtent {
     /// The block of the volume behind the extent.
     pub fn end(&self) -> u64 {
         self.lba.0 + u64::from(self.len)
@@ -54,12 +54,12 @@ impl Extent {
     }
 
     /// Decodes a record of a mapping tree. Returns `None` if it is invalid.
-    pub fn decode(key: &[u8], value: &[u8]) -> Option<Extent> {
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<MappedExtent> {
         let lba = u64::from_be_bytes(key.try_into().ok()?);
         let v: [u8; 8] = value.try_into().ok()?;
         let addr = u64::from_le_bytes([v[0], v[1], v[2], v[3], v[4], v[5], 0, 0]);
         let len = u32::from(u16::from_le_bytes([v[6], v[7]]));
-        (len > 0 && len <= MAX_EXTENT && lba < 1 << 52).then_some(Extent {
+        (len > 0 && len <= MAX_EXTENT && lba < 1 << 52).then_some(MappedExtent {
             lba: Lba(lba),
             addr: PoolAddr(addr),
             len,
@@ -140,8 +140,8 @@ mod tests {
             addr in 0u64..1 << 48,
             len in 1u32..=MAX_EXTENT,
         ) {
-            let e = Extent { lba: Lba(lba), addr: PoolAddr(addr), len };
-            prop_assert_eq!(Extent::decode(&mapping_key(e.lba), &e.value()), Some(e));
+            let e = MappedExtent { lba: Lba(lba), addr: PoolAddr(addr), len };
+            prop_assert_eq!(MappedExtent::decode(&mapping_key(e.lba), &e.value()), Some(e));
         }
 
         #[test]
@@ -166,7 +166,7 @@ mod tests {
             key in prop::collection::vec(any::<u8>(), 0..12),
             value in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            let _ = Extent::decode(&key, &value);
+            let _ = MappedExtent::decode(&key, &value);
             let _ = Checksums::decode(&key, &value);
         }
     }

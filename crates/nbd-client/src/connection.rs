@@ -72,7 +72,7 @@ fn behind(data: SliceList, mut n: usize) -> SliceList {
         let skip = n.min(piece.len());
         n -= skip;
         if skip < piece.len() {
-            rest.push(piece.cut(skip, piece.len() - skip));
+            rest.push(piece.slice(skip, piece.len() - skip));
         }
     }
     rest

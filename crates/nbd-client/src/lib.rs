@@ -63,7 +63,7 @@ impl Default for ClientOptions {
 
 /// What the server said of the export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ExportFacts {
+pub struct Negotiated {
     /// Its size at the handshake.
     pub size_bytes: u64,
     /// Transmission flags, of [`option::transmit`].
@@ -95,7 +95,7 @@ struct State {
     outbox: Channel<SliceList>,
     pending: RefCell<BTreeMap<u64, Pending>>,
     next_cookie: Cell<u64>,
-    facts: ExportFacts,
+    info: Negotiated,
 }
 
 /// A connection that has an export open.
@@ -112,8 +112,8 @@ impl Client {
     ) -> Result<Client, ClientError> {
         let connection = Connection::new(rt, socket);
         let mut receiver = Receiver::new(&connection);
-        let facts = match haggle(&connection, &mut receiver, export, options).await {
-            Ok(facts) => facts,
+        let info = match haggle(&connection, &mut receiver, export, options).await {
+            Ok(info) => info,
             Err(e) => {
                 connection.close();
                 return Err(e);
@@ -124,7 +124,7 @@ impl Client {
             outbox: Channel::new(),
             pending: RefCell::new(BTreeMap::new()),
             next_cookie: Cell::new(1),
-            facts,
+            info,
         });
         let sender = state.clone();
         rt.detach(async move { sender.send().await });
@@ -140,8 +140,8 @@ impl Client {
     }
 
     /// What the server said of the export.
-    pub fn facts(&self) -> ExportFacts {
-        self.0.facts
+    pub fn info(&self) -> Negotiated {
+        self.0.info
     }
 
     /// Sends any request, with any payload, and waits for its reply.
@@ -335,7 +335,7 @@ async fn haggle(
     receiver: &mut Receiver,
     export: &str,
     options: ClientOptions,
-) -> Result<ExportFacts, ClientError> {
+) -> Result<Negotiated, ClientError> {
     let bad = |_| ClientError::Protocol("bad magic");
     receiver.at_least(GREETING).await?;
     let greeting = receiver.data().first_chunk().ok_or(ClientError::Closed)?;
@@ -347,12 +347,12 @@ async fn haggle(
     let flags = u32::from(offered & (hello::FIXED_NEWSTYLE | hello::NO_ZEROES));
     let send = async |bytes: &[u8]| connection.send(connection.copy_of(bytes)).await;
     send(&flags.to_be_bytes()).await?;
-    let mut facts = ExportFacts::default();
+    let mut info = Negotiated::default();
     let mut ask = Vec::new();
     if options.structured {
         option::put_option(&mut ask, opt::STRUCTURED_REPLY, &[]);
         send(&ask).await?;
-        answers(receiver, opt::STRUCTURED_REPLY, &mut facts).await?;
+        answers(receiver, opt::STRUCTURED_REPLY, &mut info).await?;
     }
     if options.structured && options.block_status {
         ask.clear();
@@ -362,27 +362,27 @@ async fn haggle(
             &option::meta_request(export, &["base:allocation"]),
         );
         send(&ask).await?;
-        answers(receiver, opt::SET_META_CONTEXT, &mut facts).await?;
+        answers(receiver, opt::SET_META_CONTEXT, &mut info).await?;
     }
     ask.clear();
     if options.export_name {
         option::put_option(&mut ask, opt::EXPORT_NAME, export.as_bytes());
         send(&ask).await?;
         let len = if offered & hello::NO_ZEROES != 0 { 10 } else { 134 };
-        facts.read_export(&receiver.take(len).await?).ok_or(ClientError::Closed)?;
+        info.read_export(&receiver.take(len).await?).ok_or(ClientError::Closed)?;
     } else {
         option::put_option(&mut ask, opt::GO, &option::info_request(export, &[info::BLOCK_SIZE]));
         send(&ask).await?;
-        answers(receiver, opt::GO, &mut facts).await?;
+        answers(receiver, opt::GO, &mut info).await?;
     }
-    Ok(facts)
+    Ok(info)
 }
 
 /// Takes the replies to an option up to the last one.
 async fn answers(
     receiver: &mut Receiver,
     option: u32,
-    facts: &mut ExportFacts,
+    info: &mut Negotiated,
 ) -> Result<(), ClientError> {
     loop {
         receiver.at_least(REPLY).await?;
@@ -394,14 +394,14 @@ async fn answers(
         match kind {
             _ if to != option => return Err(ClientError::Protocol("a reply to another option")),
             rep::ACK => return Ok(()),
-            rep::INFO => facts.read_info(&data).ok_or(ClientError::Protocol("malformed info"))?,
+            rep::INFO => info.read_info(&data).ok_or(ClientError::Protocol("malformed info"))?,
             kind if kind & rep::ERR != 0 => return Err(ClientError::Refused(kind)),
             _ => {}
         }
     }
 }
 
-impl ExportFacts {
+impl Negotiated {
     fn read_export(&mut self, mut bytes: &[u8]) -> Option<()> {
         self.size_bytes = u64::from_be_bytes(next(&mut bytes)?);
         self.flags = u16::from_be_bytes(next(&mut bytes)?);

@@ -37,7 +37,7 @@ pub struct ZeroOpts {
 
 /// A run of blocks of the same kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct BlockStatus {
     /// Bytes.
     pub len: u64,
     /// Not allocated.
@@ -82,7 +82,7 @@ pub trait Export: Clone + 'static {
         offset: u64,
         len: u64,
         max_extents: usize,
-    ) -> impl Future<Output = Result<Vec<Extent>, Errno>>;
+    ) -> impl Future<Output = Result<Vec<BlockStatus>, Errno>>;
 }
 
 /// The exports that a server has.

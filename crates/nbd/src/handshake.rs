@@ -9,7 +9,7 @@ use crate::export::{Export, ExportInfo, Exports};
 const ALLOCATION: &str = "base:allocation";
 
 /// How it goes on after an option, once its replies have been sent.
-pub enum Step<X> {
+pub enum Progress<X> {
     /// With another option.
     Again,
     /// The connection ends.
@@ -49,18 +49,18 @@ impl Handshake {
         option: u32,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Step<E::Export> {
+    ) -> Progress<E::Export> {
         if option == opt::EXPORT_NAME {
             return self.export_name(exports, data, out);
         }
         if !self.fixed {
             // Such a client does not understand replies to options.
-            return Step::Close;
+            return Progress::Close;
         }
         match option {
             opt::ABORT => {
                 put_reply(out, option, rep::ACK, &[]);
-                return Step::Close;
+                return Progress::Close;
             }
             opt::LIST => list(exports, data, out),
             opt::INFO | opt::GO => return self.info(exports, option, data, out),
@@ -74,7 +74,7 @@ impl Handshake {
             }
             _ => refuse(out, option, rep::ERR_UNSUP, "not supported"),
         }
-        Step::Again
+        Progress::Again
     }
 
     /// Refuses an option whose data is too long to be looked at.
@@ -87,10 +87,10 @@ impl Handshake {
         exports: &E,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Step<E::Export> {
+    ) -> Progress<E::Export> {
         let name = std::str::from_utf8(data).ok().filter(|n| n.len() <= MAX_STRING);
         let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n)?))) else {
-            return Step::Close;
+            return Progress::Close;
         };
         let info = export.info();
         out.extend_from_slice(&export.size_bytes().to_be_bytes());
@@ -98,7 +98,7 @@ impl Handshake {
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        Step::Start(export, self.terms(name, &info))
+        Progress::Start(export, self.terms(name, &info))
     }
 
     fn info<E: Exports>(
@@ -107,14 +107,14 @@ impl Handshake {
         option: u32,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Step<E::Export> {
+    ) -> Progress<E::Export> {
         let Some(request) = InfoRequest::parse(data) else {
             refuse(out, option, rep::ERR_INVALID, "malformed");
-            return Step::Again;
+            return Progress::Again;
         };
         let Some(export) = exports.open(request.name) else {
             refuse(out, option, rep::ERR_UNKNOWN, "no such export");
-            return Step::Again;
+            return Progress::Again;
         };
         let i = export.info();
         let mut put = |kind: u16, parts: &[&[u8]]| {
@@ -137,9 +137,9 @@ impl Handshake {
         put(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
         put_reply(out, option, rep::ACK, &[]);
         if option == opt::GO {
-            Step::Start(export, self.terms(request.name, &i))
+            Progress::Start(export, self.terms(request.name, &i))
         } else {
-            Step::Again
+            Progress::Again
         }
     }
 

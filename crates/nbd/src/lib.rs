@@ -23,5 +23,5 @@ mod receive;
 pub mod server;
 
 pub use codec::Errno;
-pub use export::{Export, ExportInfo, Exports, Extent, ZeroOpts};
+pub use export::{BlockStatus, Export, ExportInfo, Exports, ZeroOpts};
 pub use server::{Limits, Server, Status};

@@ -177,7 +177,7 @@ fn front(data: &SliceList, mut n: usize) -> SliceList {
             break;
         }
         let len = s.len().min(n);
-        list.push(s.cut(0, len));
+        list.push(s.slice(0, len));
         n -= len;
     }
     list
@@ -197,7 +197,7 @@ fn advance(data: &mut SliceList, mut n: usize) {
     data.drain(..whole);
     if n > 0 {
         if let Some(first) = data.first_mut() {
-            *first = first.cut(n, first.len() - n);
+            *first = first.slice(n, first.len() - n);
         }
     }
 }
@@ -249,8 +249,10 @@ mod tests {
             let ours = Link::new(r.clone(), socket);
             let bytes: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
             let whole = r.bufs().copy_of(&bytes).freeze();
-            let parts =
-                (0..LEN).step_by(300_000).map(|at| whole.cut(at, 300_000.min(LEN - at))).collect();
+            let parts = (0..LEN)
+                .step_by(300_000)
+                .map(|at| whole.slice(at, 300_000.min(LEN - at)))
+                .collect();
             let sending = r.spawn(async move { theirs.send_all(parts).await });
             let got = ours.recv_all(r.bufs().zeroed(LEN), 0).await;
             assert!(got.is_ok_and(|got| *got == *bytes), "another content");

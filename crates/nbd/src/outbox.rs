@@ -132,12 +132,12 @@ impl<P: 'static> Outbox<P> {
         let mut list = SliceList::with_capacity(slices + 1);
         let mut from = 0;
         for (to, views) in data {
-            list.push(heads.cut(from, to - from));
+            list.push(heads.slice(from, to - from));
             list.extend(views);
             from = to;
         }
         if from < head_bytes {
-            list.push(heads.cut(from, head_bytes - from));
+            list.push(heads.slice(from, head_bytes - from));
         }
         list
     }

@@ -27,7 +27,7 @@ mod walk;
 
 use std::rc::Rc;
 
-use base::Epoch;
+use base::{Epoch, Result};
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use rt::Rt;
 use rustc_hash::FxHashMap;
@@ -37,7 +37,6 @@ pub use report::{
 };
 
 use crate::devices::DeviceFile;
-use crate::error::Result;
 use source::Source;
 use space::Space;
 pub(crate) use walk::Walk;

@@ -2,6 +2,7 @@
 //! them.
 
 mod durable;
+mod frozen;
 mod pages;
 mod run;
 mod task;

@@ -6,10 +6,10 @@
 
 mod item;
 
-use base::{BLOCK, GroupId, PoolAddr};
+use base::{BLOCK, ErrorKind, GroupId, PoolAddr, Result, StorageError};
 use format::FormatError;
 use format::page::{GroupKind, VolumeRecord};
-use format::records::{Checksums, Extent};
+use format::records::{Checksums, MappedExtent};
 use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Limits};
 use rt::Rt;
@@ -18,7 +18,6 @@ pub use item::{DeviceItem, Item, RootItem, SuperblockItem, crc_text, hex, node, 
 
 use crate::check::{Checker, Walk};
 use crate::devices::DeviceFile;
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::forest::{checksum_tree_id, mapping_tree_id};
 
 /// What to show.
@@ -143,7 +142,7 @@ impl Checker<'_> {
                 let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
                 while let Some(leaf) = walk.next_leaf(self).await {
                     for e in (0..leaf.count())
-                        .filter_map(|i| Extent::decode(&leaf.key(i), leaf.value(i)))
+                        .filter_map(|i| MappedExtent::decode(&leaf.key(i), leaf.value(i)))
                     {
                         let (group, offset) = self.space.geometry.split(e.addr);
                         let (lba, address) = (e.lba.0, e.addr.0);
@@ -238,7 +237,7 @@ impl Checker<'_> {
         let g = self.space.groups.get(group.0 as usize).filter(|_| geometry.contains(addr));
         let Some(g) = g.filter(|g| g.record.kind != GroupKind::Free) else {
             let text = format!("block {addr} is in no block group that is in use");
-            return Err(PoolError::new(ErrorKind::NotFound, text));
+            return Err(StorageError::new(ErrorKind::NotFound, text));
         };
         let mut found = None;
         for (d, outcome) in self.src.read_copies(&g.record.chunks, addr, 1).await {
@@ -270,17 +269,17 @@ fn whole(walk: &Walk, out: &mut dyn FnMut(Item)) {
     }
 }
 
-fn no_group(group: u32) -> PoolError {
-    PoolError::new(ErrorKind::NotFound, format!("there is no block group {group}"))
+fn no_group(group: u32) -> StorageError {
+    StorageError::new(ErrorKind::NotFound, format!("there is no block group {group}"))
 }
 
 /// A volume by name, or by number.
 fn find<'v>(volumes: &'v [VolumeRecord], name: &str) -> Result<&'v VolumeRecord> {
     let by_name = volumes.iter().find(|v| v.name == name && v.staged.is_none());
     let number = name.parse::<u32>().ok();
-    by_name
-        .or_else(|| volumes.iter().find(|v| Some(v.id.0) == number))
-        .ok_or_else(|| PoolError::new(ErrorKind::NotFound, format!("there is no volume {name:?}")))
+    by_name.or_else(|| volumes.iter().find(|v| Some(v.id.0) == number)).ok_or_else(|| {
+        StorageError::new(ErrorKind::NotFound, format!("there is no volume {name:?}"))
+    })
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ mod volume;
 
 use std::collections::BTreeMap;
 
-use base::{Crc, Epoch, Generation, GroupId, Lba, VolumeId};
+use base::{Crc, Epoch, ErrorKind, Generation, GroupId, Lba, Result, StorageError, VolumeId};
 use btree::{Fault, Store, Tree};
 use format::node::RootPtr;
 use format::page::{GroupRecord, VolumeRecord, VolumeState};
-use format::records::{Extent, checksum_key};
+use format::records::{MappedExtent, checksum_key};
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::error::Step;
 use crate::space::Geometry;
 use crate::txn::{Generations, Kind, Txn};
 
@@ -49,8 +49,8 @@ pub(crate) struct Vacancy {
     pub first: Option<u32>,
 }
 
-pub(crate) fn no_such_volume(id: VolumeId) -> PoolError {
-    PoolError::new(ErrorKind::NotFound, format!("there is no volume with the id {id}"))
+pub(crate) fn no_such_volume(id: VolumeId) -> StorageError {
+    StorageError::new(ErrorKind::NotFound, format!("there is no volume with the id {id}"))
 }
 
 impl Forest {
@@ -61,7 +61,7 @@ impl Forest {
         (places, next_volume): (Vec<Option<VolumeRecord>>, u32),
         groups: &[GroupRecord],
     ) -> Result<Forest> {
-        let damaged = |text: String| PoolError::new(ErrorKind::Damaged, text);
+        let damaged = |text: String| StorageError::new(ErrorKind::Damaged, text);
         let (mut volumes, mut stagings) = (BTreeMap::new(), BTreeMap::new());
         for (place, record) in places.iter().enumerate() {
             let Some(r) = record else { continue };
@@ -161,7 +161,7 @@ impl Forest {
         let (id, staged) = (v.record.id, v.record.staged);
         let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume)
         else {
-            return Err(PoolError::new(
+            return Err(StorageError::new(
                 ErrorKind::NoSpace,
                 "there are no more numbers for volumes",
             ));
@@ -235,7 +235,7 @@ impl Forest {
         id: VolumeId,
         range: (Lba, Lba),
         max: usize,
-    ) -> Step<SmallVec<[Extent; 4]>> {
+    ) -> Step<SmallVec<[MappedExtent; 4]>> {
         let v = self.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
         mapping::overlapping(v.mapping.tree(), &self.store, &self.geometry, range, max)
     }

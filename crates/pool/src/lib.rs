@@ -52,7 +52,7 @@ pub use admin::status;
 pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheMark, Journal, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile};
-pub use error::{ErrorKind, PoolError, Result, Step};
+pub use error::Step;
 pub use format::page::CacheMode;
 pub use open::{check_create, create};
 pub use pool::Pool;

@@ -6,7 +6,7 @@ mod create;
 mod judge;
 mod tables;
 
-use base::{Generation, GroupId};
+use base::{ErrorKind, Generation, GroupId, Result, StorageError};
 use format::page::{GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use rt::Rt;
@@ -15,7 +15,6 @@ use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
 use crate::devices::standing::Standing;
 use crate::devices::{DeviceFile, Devices, PoolDevice};
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::forest::Forest;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -69,7 +68,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let found = judge::read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;
     let found = judge::without_unsure(found, &mut warnings)?;
     let Some(best) = newest(&found) else {
-        return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
+        return Err(StorageError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
     warnings.extend(doubt(&found, &best)?);
     let geometry = Geometry::of(&best);
@@ -131,7 +130,7 @@ fn take_chunks(
     groups: &[GroupRecord],
     devices: &mut [PoolDevice],
 ) -> Result<()> {
-    let damaged = |text: String| PoolError::new(ErrorKind::Damaged, text);
+    let damaged = |text: String| StorageError::new(ErrorKind::Damaged, text);
     let mut lost = 0;
     for (id, record) in (0..).map(GroupId).zip(groups) {
         let used = record.kind != GroupKind::Free;
@@ -159,7 +158,7 @@ fn take_chunks(
             "{lost} block groups have no copy on the devices that are there; give the missing \
              ones too"
         );
-        return Err(PoolError::new(ErrorKind::Missing, text));
+        return Err(StorageError::new(ErrorKind::Missing, text));
     }
     Ok(())
 }

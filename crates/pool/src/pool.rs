@@ -3,14 +3,13 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use base::{BLOCK, GroupId, Slice};
+use base::{BLOCK, GroupId, Result, Slice};
 use rt::Rt;
 use rt::sync::{Event, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
 use crate::devices::standing::Permit;
-use crate::error::Result;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::txn::{CommitMetrics, Requests};
@@ -127,6 +126,6 @@ impl Pool {
     /// own.
     pub fn zero_block(&self, len: usize) -> Slice {
         assert!(len <= ZEROS && len % BLOCK == 0);
-        self.0.zeros.cut(0, len)
+        self.0.zeros.slice(0, len)
     }
 }

@@ -1,9 +1,7 @@
 //! Settings: plain data, separate from the parts that use them.
 
-use base::Duration;
+use base::{Duration, ErrorKind, Result, StorageError};
 use format::superblock::MAX_NAME;
-
-use crate::error::{ErrorKind, PoolError, Result};
 
 /// How a pool behaves while it is open.
 #[derive(Clone, Debug)]
@@ -60,5 +58,5 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
         "{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, \
          no '/'"
     );
-    Err(PoolError::new(ErrorKind::Invalid, text))
+    Err(StorageError::new(ErrorKind::Invalid, text))
 }

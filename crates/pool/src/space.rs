@@ -10,23 +10,24 @@ mod alloc;
 mod bitmaps;
 pub mod geometry;
 mod limbo;
+mod maps;
 mod reservation;
 mod room;
 pub(crate) mod run;
 
 use std::collections::BTreeSet;
 
-use base::{Generation, GroupId};
+use base::{ErrorKind, Generation, GroupId, StorageError};
 use format::node::RootPtr;
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
 use crate::devices::Devices;
-use crate::error::{ErrorKind, PoolError};
 
 pub(crate) use alloc::Alloc;
-pub(crate) use bitmaps::{Maps, PageChange, Place, Planned};
+pub(crate) use bitmaps::{PageChange, Place, Planned};
 pub(crate) use geometry::Geometry;
 pub(crate) use limbo::Pin;
+pub(crate) use maps::Maps;
 pub use reservation::Reservation;
 pub(crate) use room::{Demand, Purpose};
 pub(crate) use run::{Run, push_run};
@@ -202,9 +203,9 @@ impl Space {
 
     /// Why nothing could be allocated: no group has room, or some may have and their bitmaps cannot
     /// be read.
-    pub fn no_room(&self, what: &str) -> PoolError {
+    pub fn no_room(&self, what: &str) -> StorageError {
         match self.groups.iter().filter(|g| g.unreadable).count() {
-            0 => PoolError::new(
+            0 => StorageError::new(
                 ErrorKind::NoSpace,
                 format!("{what}; discard something or add space"),
             ),
@@ -214,7 +215,7 @@ impl Space {
                      groups; \
                      see to the pool's devices, then restart forebay"
                 );
-                PoolError::new(ErrorKind::Io, text)
+                StorageError::new(ErrorKind::Io, text)
             }
         }
     }
@@ -284,6 +285,48 @@ impl Space {
     pub fn leave_pass(&mut self, id: GroupId) {
         self.group_mut(id).of_pass = false;
         self.maybe_empty.insert(id);
+    }
+}
+
+impl Space {
+    /// To be held by a read of what is looked up now.
+    pub fn pin(&self) -> Pin {
+        self.limbo.pin()
+    }
+
+    /// A commit is durable, and has freed `frees`.
+    pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
+        self.limbo.push(frees);
+    }
+
+    /// True if freed blocks wait for reads, or for [`Space::drain`].
+    pub fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Frees what no read is about any more, up to `max` runs of it; true if there may be more.
+    pub fn drain(&mut self, max: usize) -> bool {
+        for _ in 0..max {
+            let Some(run) = self.limbo.pop() else { return false };
+            self.release(run);
+        }
+        true
+    }
+
+    /// Makes blocks allocatable to which nothing refers: freed ones, or such as were taken in vain.
+    pub fn release(&mut self, run: Run) {
+        let (id, block) = self.geometry.split(run.addr);
+        let g = self.group_mut(id);
+        let freed = match &mut g.maps {
+            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
+            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
+        };
+        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
+        let busy = g.busy - freed;
+        if busy == 0 {
+            self.maybe_empty.insert(id);
+        }
+        self.set_busy(id, busy);
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use base::{Generation, Lba, PoolAddr, VolumeId};
+use base::{Generation, Lba, PoolAddr, Result, VolumeId};
 use format::page::{GroupKind, VolumeRecord};
 use smallvec::SmallVec;
 
 use crate::attached::{Attached, Published};
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::{Devices, Disk};
-use crate::error::{Result, Step};
+use crate::error::Step;
 use crate::forest::{Change, Edited, Forest, Volume};
 use crate::space::{Alloc, Demand, Purpose, Reservation, Run, Space};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};

@@ -20,11 +20,10 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-use base::{Generation, GroupId, VolumeId};
+use base::{ErrorKind, Generation, GroupId, StorageError, VolumeId};
 use btree::{Changes, Freed};
 
 use crate::attached::Published;
-use crate::error::{ErrorKind, PoolError};
 use crate::space::{Reservation, Run};
 
 pub(crate) use metrics::CommitMetrics;
@@ -224,6 +223,6 @@ impl Txn {
 }
 
 /// For a step of a pass that has been published or given up.
-pub(crate) fn not_open() -> PoolError {
-    PoolError::new(ErrorKind::Invalid, "the write-back pass is not open any more")
+pub(crate) fn not_open() -> StorageError {
+    StorageError::new(ErrorKind::Invalid, "the write-back pass is not open any more")
 }

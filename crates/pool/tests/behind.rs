@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, Duration, IoError, Lba, VolumeId};
+use base::{BLOCK, Duration, IoError, Lba, StorageError, VolumeId};
 use pool::check::{CheckOptions, Report, Severity, Subject};
-use pool::{CreateOptions, DeviceFile, Pool, PoolError, Settings};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Op, Order, Rt};
 use sim::{DiskModel, World};
 
@@ -151,7 +151,7 @@ fn is_superblock(op: &Op) -> bool {
     matches!(op, Op::Write { fua: true, .. })
 }
 
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<Pool, PoolError> {
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<Pool, StorageError> {
     let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
     Ok(Pool::open(rt, files, settings).await?.0)
 }

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use base::{BLOCK, Duration, Lba, VolumeId};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError, Settings};
+use base::{BLOCK, Duration, ErrorKind, Lba, StorageError, VolumeId};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
@@ -120,7 +120,7 @@ impl Bench {
     }
 }
 
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<(Pool, Vec<String>), PoolError> {
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<(Pool, Vec<String>), StorageError> {
     let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
     Pool::open(rt, files, settings).await
 }
@@ -326,7 +326,7 @@ fn newest_slot(bench: &Bench, disk: usize) -> u64 {
 
 /// Opens the first `disks` disks: the warnings, if the volume holds `1` everywhere. One commit
 /// earlier it was empty.
-fn look(bench: &Bench, disks: usize) -> Result<Vec<String>, PoolError> {
+fn look(bench: &Bench, disks: usize) -> Result<Vec<String>, StorageError> {
     let id = bench.volume;
     bench.run(move |rt, files| async move {
         let (pool, warnings) = open(&rt, files[..disks].to_vec()).await?;

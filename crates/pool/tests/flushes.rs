@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Duration, Lba, StorageError, VolumeId};
 use pool::check::{CheckOptions, Severity};
-use pool::{CreateOptions, DeviceFile, Pool, PoolError, Settings};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Op, Order, Rt};
 use sim::{DiskModel, Fault, Loses, Times, World};
 
@@ -116,12 +116,18 @@ impl Bench {
     }
 }
 
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<Pool, PoolError> {
+async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<Pool, StorageError> {
     let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
     Ok(Pool::open(rt, files, settings).await?.0)
 }
 
-async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) -> Result<(), PoolError> {
+async fn put(
+    pool: &Pool,
+    id: VolumeId,
+    lba: u64,
+    blocks: u64,
+    value: u8,
+) -> Result<(), StorageError> {
     let mut data = pool.bufs().take(blocks as usize * BLOCK);
     data.fill(value);
     pool.write(id, Lba(lba), &data.freeze()).await
@@ -248,7 +254,7 @@ fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
             let states: Vec<_> = pool.status().pool.devices.iter().map(|d| d.state).collect();
             assert_eq!(pool.read(id, Lba(0), 1).await.expect("read")[0][0], 1);
             pool.close().await.expect("close");
-            Ok::<_, PoolError>(states)
+            Ok::<_, StorageError>(states)
         });
         run.expect("alive")
     };

@@ -1,15 +1,15 @@
 //! What a read is about is not given to others before it has ended, whatever is committed
 //! meanwhile.
 
-use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 16 * MIB;
 
-async fn put(pool: &Pool, volume: VolumeId, lba: u64, blocks: u64, byte: u8) -> pool::Result<()> {
+async fn put(pool: &Pool, volume: VolumeId, lba: u64, blocks: u64, byte: u8) -> base::Result<()> {
     let mut buf = pool.bufs().take(blocks as usize * BLOCK);
     buf.fill(byte);
     pool.write(volume, Lba(lba), &buf.freeze()).await

@@ -3,8 +3,8 @@
 
 use std::future::Future;
 
-use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba, VolumeId};
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{FileId, Op, Order, Rt};
 use sim::{DiskModel, Fault, World};
 

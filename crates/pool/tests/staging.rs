@@ -6,9 +6,11 @@
 
 use std::future::Future;
 
-use base::{BLOCK, BLOCK_U64, Duration, Epoch, Lba, SliceList, VolumeId, crc32c};
+use base::{
+    BLOCK, BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, StorageError, VolumeId, crc32c,
+};
 use pool::check::{CheckOptions, Report, Severity, Subject};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pass, Pool, PoolError, Settings};
+use pool::{CreateOptions, DeviceFile, Pass, Pool, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
@@ -118,7 +120,7 @@ async fn try_put(
     lba: u64,
     blocks: u64,
     value: u8,
-) -> Result<(), PoolError> {
+) -> Result<(), StorageError> {
     let mut data = pool.bufs().take((blocks * BLOCK_U64) as usize);
     data.fill(value);
     pool.write(id, Lba(lba), &data.freeze()).await
@@ -152,7 +154,7 @@ async fn content(pool: &Pool, id: VolumeId, blocks: u64) -> Vec<(u8, u64)> {
 }
 
 /// A pass that adopts, and writes nothing.
-fn begin(pool: &Pool) -> pool::Result<Pass> {
+fn begin(pool: &Pool) -> base::Result<Pass> {
     pool.begin_pass(&mut pool.reserve(0)?)
 }
 
@@ -337,7 +339,7 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
         let s = stage(&pool, v, 50, 100, 2).await;
         let pass = begin(&pool).expect("pass");
         pass.adopt(s, v, Lba(0), Lba(120)).await.expect("adopt");
-        pool.link_journal(pool::Link::Closed(Err(PoolError::new(ErrorKind::Io, "not now"))));
+        pool.link_journal(pool::Link::Closed(Err(StorageError::new(ErrorKind::Io, "not now"))));
         assert!(pass.publish(ONE, base::Instant(0)).await.is_err());
         assert!(pool.find_staging(v, ONE).is_none());
         pool.link_journal(pool::Link::None);

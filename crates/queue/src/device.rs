@@ -582,7 +582,7 @@ fn tail(data: &SliceList, mut skip: usize) -> SliceList {
         let cut = skip.min(s.len());
         skip -= cut;
         if cut < s.len() {
-            out.push(s.cut(cut, s.len() - cut));
+            out.push(s.slice(cut, s.len() - cut));
         }
     }
     out

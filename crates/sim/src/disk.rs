@@ -314,7 +314,7 @@ impl Disk {
             self.counts.lost_writes += 1;
             self.store.write(Vec::new(), Some(pieces), fua);
         } else if strikes(&mut self.armed.misdirect, self.rates.misdirected_write, &mut self.rng) {
-            match self.elsewhere(&pieces) {
+            match self.misdirected(&pieces) {
                 Some(there) => {
                     self.counts.misdirected_writes += 1;
                     self.store.write(there, Some(pieces), fua);
@@ -327,7 +327,7 @@ impl Disk {
     }
 
     /// Moves `pieces` to another place that was written before and does not overlap theirs.
-    fn elsewhere(&mut self, pieces: &[Piece]) -> Option<Vec<Piece>> {
+    fn misdirected(&mut self, pieces: &[Piece]) -> Option<Vec<Piece>> {
         let (first, len) = (pieces.first()?.page, pieces.len() as u64);
         let pages = self.model.size_bytes / PAGE_U64;
         let to = (0..8).find_map(|_| {
@@ -484,7 +484,7 @@ impl Disk {
     /// Decides which of the versions that were not stable survive.
     fn lose_power(&mut self) {
         let in_flight = self.in_flight_pieces();
-        self.store.cut(&mut self.rng, in_flight);
+        self.store.power_cut(&mut self.rng, in_flight);
     }
 
     fn in_flight_pieces(&mut self) -> Vec<Vec<Piece>> {

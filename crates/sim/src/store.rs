@@ -3,8 +3,8 @@
 //!
 //! `base` holds the stable versions, `current` is what reads see, and `log` holds the writes
 //! between the two, in the order in which they completed. A flush moves the head of the log into
-//! `base`. A [cut](Store::cut) decides for every sector of every record whether it had reached the
-//! medium. The sector then holds the last version that had.
+//! `base`. A [power cut](Store::power_cut) decides for every sector of every record whether it had
+//! reached the medium. The sector then holds the last version that had.
 //!
 //! A failed flush may [lose](Store::lose) sectors of the log. `current` keeps them, but they are
 //! removed from the log and are not in `base`. Only writing them again makes them stable.
@@ -268,7 +268,7 @@ impl Store {
 
     /// Cuts the power. `in_flight` are writes that have not completed. They may have reached the
     /// medium all the same.
-    pub fn cut(&mut self, rng: &mut Prng, mut in_flight: Vec<Vec<Piece>>) {
+    pub fn power_cut(&mut self, rng: &mut Prng, mut in_flight: Vec<Vec<Piece>>) {
         let salt = rng.next_u64();
         let first = self.log.front().map_or(self.completed + 1, |r| r.seq);
         let completed = Survival::by_chance(rng, first, self.completed + 1);

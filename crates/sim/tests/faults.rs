@@ -114,7 +114,7 @@ fn a_lost_write_is_acknowledged_and_not_done() {
 }
 
 #[test]
-fn a_misdirected_write_lands_elsewhere() {
+fn a_misdirected_write_lands_in_another_place() {
     let w = written(1);
     w.world.inject(w.disk, Fault::MisdirectNextWrite);
     assert_eq!(put(&w, 4096, 4096, 2), Ok(4096));

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use base::{Duration, SECTOR};
-use pool::{ErrorKind, PoolError};
+use base::{Duration, ErrorKind, SECTOR, StorageError};
 
 use crate::env::{Boot, Env};
 use crate::model::Model;
@@ -166,14 +165,14 @@ fn list(boot: &Rc<Boot>) {
     env.count("list", 1);
 }
 
-fn tell(outcome: &Result<(), PoolError>) -> String {
+fn tell(outcome: &Result<(), StorageError>) -> String {
     match outcome {
         Ok(()) => "done".to_owned(),
         Err(e) => format!("failed: {:?}: {e}", e.kind),
     }
 }
 
-fn judge(env: &Env, what: &str, e: &PoolError) {
+fn judge(env: &Env, what: &str, e: &StorageError) {
     let allowed = match e.kind {
         ErrorKind::NoSpace => {
             env.count("volume operations refused for want of space", 1);

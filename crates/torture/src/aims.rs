@@ -14,24 +14,8 @@
 
 use base::{Duration, Prng};
 
-use crate::failures::Failures;
-use crate::settings::{
-    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, a_cache,
-    one_of,
-};
-
-/// The class of fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Aim {
-    /// Kill, restart, power cut.
-    Churn,
-    /// What a start reads cannot be read.
-    Start,
-    /// Bad sectors beside good blocks.
-    Beside,
-    /// The ring fills up.
-    Crowd,
-}
+use crate::settings::*;
+use crate::swarm::{a_cache, one_of};
 
 const FOREVER: Duration = Duration::from_secs(100_000);
 const BUCKET: u64 = 64 << 10;

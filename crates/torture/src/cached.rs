@@ -7,9 +7,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration};
-use cache::{Cache, CacheFile, CacheStatus, CreateOptions};
-use pool::{Pool, PoolError};
+use base::{BLOCK_U64, Duration, StorageError};
+use cache::{Cache, CacheFile, CreateOptions};
+use pool::Pool;
 use rt::Rt;
 use volume::Volumes;
 
@@ -18,7 +18,6 @@ use crate::faults::Devices;
 use crate::model::cuts::Gauge;
 use crate::model::lag::Sight;
 use crate::settings::{CacheDamage, CachePlan};
-use crate::story::Coverage;
 use crate::verify::verify;
 
 /// What is known of pool and cache.
@@ -92,7 +91,7 @@ pub(crate) enum Over {
     DeviceFailed,
 }
 
-fn judge(env: &Env, what: &str, outcome: Result<(), PoolError>) -> Result<(), Over> {
+fn judge(env: &Env, what: &str, outcome: Result<(), StorageError>) -> Result<(), Over> {
     match outcome {
         Ok(()) => Ok(()),
         Err(e) if env.failing.get() && !env.beyond() => {
@@ -330,27 +329,6 @@ pub(crate) async fn close(
     env.model.borrow_mut().end_commit(from);
     gone(env, attachment);
     Ok(())
-}
-
-/// Adds what an open cache has counted.
-pub(crate) fn count(s: &CacheStatus, c: &mut Coverage) {
-    c.add("cache: blocks hit", s.hits);
-    c.add("cache: blocks missed", s.misses);
-    c.add("cache: blocks promoted", s.promoted);
-    c.add("cache: buckets evicted", s.evicted);
-    c.add("cache: bad clean blocks read from the pool", s.refetched);
-    c.add("cache: bad dirty blocks met", s.lost);
-    c.add("cache: checkpoints", s.index.checkpoints);
-    c.add("cache: group commits", s.journal.commits);
-    c.add("cache: passes published", s.writeback.passes);
-    c.add("cache: records replayed", s.replay.records);
-    c.add("cache: blocks that had not arrived", s.replay.dropped_blocks);
-    c.add("cache: boots that ended with dirty blocks", u64::from(s.dirty_bytes > 0));
-    c.add("cache: boots that ended with several cuts", u64::from(s.writeback.sealed_cuts > 1));
-    c.add(
-        "cache: boots that ended more than half dirty",
-        u64::from(s.dirty_bytes * 2 > s.size_bytes),
-    );
 }
 
 /// Collections of a boot: more would cost time, and find nothing more.

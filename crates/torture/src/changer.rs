@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::Duration;
+use base::{Duration, ErrorKind, StorageError};
 use cache::{Cache, CacheFile};
-use pool::{CacheMode, ErrorKind, PoolError};
+use pool::CacheMode;
 
 use crate::cached::{self, Attachment};
 use crate::env::{Boot, Env};
@@ -113,7 +113,7 @@ impl Changer {
         judge(env, "attaching a cache", self.ends(op, outcome));
     }
 
-    async fn make(&self, file: &CacheFile, uuid: [u8; 16]) -> Result<Cache, PoolError> {
+    async fn make(&self, file: &CacheFile, uuid: [u8; 16]) -> Result<Cache, StorageError> {
         let (env, pool, rt) = (&self.boot.env, self.boot.volumes.pool(), &self.boot.rt);
         let Some(plan) = &env.settings.cache else { unreachable!("there is a device for a cache") };
         cache::create(rt, file, pool, &cached::create_options(plan), uuid).await?;
@@ -121,7 +121,7 @@ impl Changer {
     }
 
     /// An attach has failed; the pool has no cache again, if `undone`.
-    fn undo(&self, undone: Result<(), PoolError>, e: PoolError) -> Result<(), PoolError> {
+    fn undo(&self, undone: Result<(), StorageError>, e: StorageError) -> Result<(), StorageError> {
         if undone.is_ok() {
             self.attachment.set(Attachment::None);
         }
@@ -155,7 +155,7 @@ impl Changer {
         op
     }
 
-    fn ends(&self, op: u64, outcome: Result<(), PoolError>) -> Result<(), PoolError> {
+    fn ends(&self, op: u64, outcome: Result<(), StorageError>) -> Result<(), StorageError> {
         let how = outcome
             .as_ref()
             .map_or_else(|e| format!("failed: {:?}: {e}", e.kind), |()| "done".to_owned());
@@ -165,7 +165,7 @@ impl Changer {
     }
 }
 
-fn judge(env: &Env, what: &str, outcome: Result<(), PoolError>) {
+fn judge(env: &Env, what: &str, outcome: Result<(), StorageError>) {
     let Err(e) = outcome else { return };
     env.count("changes in front of the pool that failed", 1);
     let allowed = match e.kind {

@@ -261,7 +261,7 @@ impl Env {
     pub fn take_cache_counters(&self) {
         if let Some(cache) = &*self.cache.borrow() {
             let status = cache.status();
-            crate::cached::count(&status, &mut self.coverage.borrow_mut());
+            self.coverage.borrow_mut().add_cache(&status);
             if status.state != "serving" && !self.spoilt.borrow().is_empty() {
                 self.cache_worn.set(true);
             }

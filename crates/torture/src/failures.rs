@@ -18,70 +18,8 @@
 use base::{Duration, Prng};
 use sim::{FaultRates, Loses};
 
-use crate::settings::{
-    Boot, CacheDamage, CachePlan, Changes, Damage, Ending, Faults, Mix, Moment, Settings, one_of,
-};
-
-/// How a device fails that is needed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failing {
-    /// Its next flush fails.
-    Flush(Loses),
-    /// All flushes fail from now on.
-    Flushes(Loses),
-    /// The next read, write or flush fails.
-    Once,
-    /// The next write or flush is done, and reported as failed.
-    ButDone,
-    /// It is away for a time, and comes back with all that it had acknowledged.
-    Away,
-    /// It dies, and comes back at the next start with what was flushed.
-    Dies,
-}
-
-/// Which devices fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whose {
-    /// One of the pool's.
-    OneOfPool,
-    /// All of the pool's, at once.
-    AllOfPool,
-    /// The cache's.
-    Cache,
-    /// All.
-    All,
-}
-
-/// Boots after a crash that end at an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hasty {
-    /// How many at most after each.
-    pub most: u64,
-}
-
-/// See the [module](self).
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Failures {
-    /// Victims' flushes fail, and operations that are done are reported as failed: once in so many.
-    pub victims: FaultRates,
-    /// Devices that are needed fail, in most boots.
-    pub needed: Option<(Failing, Whose)>,
-    /// Reads fail by chance, and are well the next time: once in so many; 0 for never.
-    pub flaky_reads: u32,
-    /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at
-    /// most before a boot; 0 for none.
-    pub unreadable: u64,
-    /// They go bad all the time, also while the cache is in use.
-    pub often: bool,
-    /// What a start reads cannot be read, at the first tries or until the boot ends.
-    pub start: bool,
-    /// Boots after a crash end early.
-    pub hasty: Option<Hasty>,
-    /// Hundreds of writers, each of which waits for its flush.
-    pub storm: bool,
-    /// The cache collects all the time.
-    pub collects: bool,
-}
+use crate::settings::*;
+use crate::swarm::one_of;
 
 /// The longest time that a device of the pool may take for a request in a storm.
 const STORMY: Duration = Duration::from_millis(20);

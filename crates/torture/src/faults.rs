@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Duration};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, StorageError};
 use cache::CacheFile;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
+use pool::DeviceFile;
 use pool::geometry::Geometry;
-use pool::{DeviceFile, ErrorKind, PoolError};
 use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
@@ -72,7 +72,7 @@ impl Devices {
     /// True if a pool may be refused with this error, and must be opened without a victim then: one
     /// that has lost its only superblock belongs to no pool. Split brain is no such reason: those
     /// that are no victims are always there, so there are never two sides.
-    pub fn may_refuse(&self, e: &PoolError) -> bool {
+    pub fn may_refuse(&self, e: &StorageError) -> bool {
         let names_victim = || {
             self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")))
         };
@@ -166,6 +166,11 @@ impl Devices {
     pub fn alive(&self) -> Vec<DeviceFile> {
         let dead = self.dead.borrow();
         self.files.iter().enumerate().filter(|(d, _)| !dead[*d]).map(|(_, f)| f.clone()).collect()
+    }
+
+    /// A pool is created: what devices had before is of another pool, and no fault of this one.
+    pub fn forget_snapshots(&self) {
+        self.snapshots.borrow_mut().fill(None);
     }
 
     /// Takes a snapshot, or puts one back.

@@ -1,10 +1,9 @@
 //! Two ways to a volume: by its own functions, and by NBD over the simulated wire.
 
-use base::{Slice, SliceList};
+use base::{ErrorKind, Slice, SliceList, StorageError};
 use nbd::Errno;
 use nbd::codec::request::{Command, flag};
 use nbd_client::{Client, ClientError};
-use pool::{ErrorKind, PoolError};
 use rt::Rt;
 use volume::Volume;
 
@@ -30,8 +29,8 @@ pub(crate) struct Failure {
     pub text: String,
 }
 
-impl From<PoolError> for Failure {
-    fn from(e: PoolError) -> Failure {
+impl From<StorageError> for Failure {
+    fn from(e: StorageError) -> Failure {
         let why = match e.kind {
             ErrorKind::NoSpace => Why::NoSpace,
             ErrorKind::Invalid => Why::Invalid,

@@ -52,6 +52,7 @@ pub mod settings;
 mod spoilt;
 mod start;
 mod story;
+mod swarm;
 mod trouble;
 mod verdict;
 mod verify;
@@ -91,9 +92,17 @@ pub fn catch_panics() {
     }));
 }
 
+/// The settings of run `seed`.
+pub fn draw(seed: u64) -> Settings {
+    let mut settings = swarm::without_failures(seed);
+    settings::Failures::draw(&mut settings);
+    settings::Aim::draw(&mut settings);
+    settings
+}
+
 /// Runs one seed. An error is the whole story of the failure.
 pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
-    let settings = Settings::draw(seed);
+    let settings = draw(seed);
     let story = Rc::new(RefCell::new(story::Story::default()));
     PANIC.with_borrow_mut(|p| *p = None);
     let s = story.clone();

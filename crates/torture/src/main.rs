@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use torture::{Coverage, Settings, run_seed};
+use torture::{Coverage, run_seed};
 
 /// The whole engine under simulation, against a model.
 #[derive(Parser)]
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
             .with_writer(std::io::stderr)
             .without_time()
             .init();
-        eprintln!("{:?}", Settings::draw(args.seed));
+        eprintln!("{:?}", torture::draw(args.seed));
     }
     torture::catch_panics();
     let started = Instant::now();

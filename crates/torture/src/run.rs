@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::prng::mix64;
-use base::{BLOCK_U64, Duration};
+use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
 use export::VolumeExports;
 use pool::check::{CheckOptions, Report, check};
-use pool::{CreateOptions, DeviceFile, ErrorKind, Pool, PoolError};
+use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{JoinHandle, Order, Rt};
 use sim::World;
 use volume::Volumes;
@@ -212,7 +212,7 @@ impl Run {
         }
     }
 
-    fn judge_refusal(&self, what: &str, e: &PoolError) {
+    fn judge_refusal(&self, what: &str, e: &StorageError) {
         if self.devices.may_refuse(e) {
             self.env.count("offline checks that met a device without a superblock", 1);
         } else if !self.env.beyond() {
@@ -406,7 +406,10 @@ impl Session {
         self.devices.calm();
         let pool = boot.volumes.pool().clone();
         if let Some(cache) = &boot.volumes.cache() {
-            cached::close(boot, cache, &self.attachment).await?;
+            // Also of a cache that fails now: which of its blocks were lost.
+            cached::close(boot, cache, &self.attachment)
+                .await
+                .inspect_err(|_| env.take_counters())?;
         }
         let mut outcome = pool.commit().await;
         if outcome.is_err() && env.host_full.get() {
@@ -444,6 +447,7 @@ impl Session {
                 env.fail(format!("the pool cannot be created: {e}"));
             }
             created.set(true);
+            self.devices.forget_snapshots();
             env.note("the pool is created");
         }
         let mut there = there;

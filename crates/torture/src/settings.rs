@@ -1,14 +1,8 @@
-//! The swarm: every run draws which operations and faults there are at all, and how large and slow
-//! everything is, so that runs differ in kind and not only in order (Groce et al., Swarm Testing,
-//! 2012).
+//! The settings of a run: what operations and faults there are, and how large and slow everything
+//! is. [`crate::swarm`] draws them.
 
-use base::{Duration, Prng};
-use sim::{DiskModel, FaultRates};
-
-use crate::aims::Aim;
-use crate::failures::Failures;
-
-const MIB: u64 = 1 << 20;
+use base::Duration;
+use sim::{DiskModel, FaultRates, Loses};
 
 /// How much may go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,279 +223,84 @@ pub struct Settings {
     pub aim: Option<Aim>,
 }
 
-pub(crate) fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
-    choices[r.below(choices.len() as u64) as usize]
-}
-
 impl Settings {
-    /// The settings of run `seed`.
-    pub fn draw(seed: u64) -> Settings {
-        let mut settings = Settings::draw_without_failures(seed);
-        Failures::draw(&mut settings);
-        Aim::draw(&mut settings);
-        settings
-    }
-
-    fn draw_without_failures(seed: u64) -> Settings {
-        let r = &mut Prng::new(base::prng::mix64(seed ^ 0x70_1237));
-        let count = one_of(r, &[1, 2, 2, 2, 3, 3, 4]);
-        let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
-        let copies = if r.one_in(2) { copies.max(2.min(count as u8)) } else { copies };
-        // Small ones are soon full, and what is freed is soon written again.
-        let sizes = if r.one_in(3) { (8, 16) } else { (16, 65) };
-        let devices: Vec<_> = (0..count).map(|_| disk(r, sizes)).collect();
-        let damage = match (r.below(16), copies) {
-            (0..=3, _) => Damage::None,
-            (4..=5, _) => Damage::Beyond,
-            (_, 1) => Damage::None,
-            _ => Damage::Budget,
-        };
-        let victims = match damage {
-            Damage::None => Vec::new(),
-            Damage::Beyond => (0..count).collect(),
-            Damage::Budget => victims(r, count, usize::from(copies) - 1),
-        };
-        let pool = pool::Settings {
-            commit_interval: Duration::from_millis(one_of(r, &[2, 20, 200, 1000, 5000])),
-            dirty_nodes: one_of(r, &[16, 64, 200]),
-            cached_nodes: one_of(r, &[256, 256, 1000]),
-            loaded_groups: one_of(r, &[2, 4, 16, 256]),
-            device: queue::Limits {
-                depth: one_of(r, &[1, 2, 8, 32, 128]),
-                max_request_bytes: one_of(r, &[4096, 64 << 10, 1 << 20]),
-                max_segments: one_of(r, &[1, 8, 256]),
-            },
-            ..pool::Settings::default()
-        };
-        let direct = r.below(4) as usize;
-        let boots = boots(r);
-        let cache = cache_plan(seed);
-        let (changes, slow) = changes(seed, cache.is_some(), count);
-        Settings {
-            seed,
-            copies,
-            group_bytes: MIB,
-            pool,
-            slots: one_of(r, &[256, 1024, 4096]),
-            names: r.range(1, 7) as usize,
-            volume_bytes: one_of(r, &[MIB, 2 * MIB, 6 * MIB, 20 * MIB]),
-            full_size: false,
-            huge: r.one_in(3),
-            admin: if r.one_in(3) { 0 } else { r.range(10, 60) },
-            direct,
-            nbd: if direct == 0 { r.range(1, 4) } else { r.below(3) } as usize,
-            vanish: if r.one_in(2) { 0 } else { r.range(20, 200) },
-            depth: one_of(r, &[1, 2, 8, 24]),
-            mix: mix(r),
-            hot: one_of(r, &[0, 4, 8, 14, 16]),
-            faults: faults(r, damage),
-            damage,
-            victims,
-            devices,
-            boots,
-            cache,
-            changes,
-            slow,
-            most_blocks: 16,
-            fua: 24,
-            failures: Failures::default(),
-            aim: None,
-        }
-    }
-
     /// The sizes of the devices.
     pub fn total_bytes(&self) -> u64 {
         self.devices.iter().map(|d| d.size_bytes).sum()
     }
 }
 
-fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
-    let size = r.range(least, most) * MIB + r.below(16) * 64 * 1024;
-    let mut model = if r.one_in(5) { DiskModel::rotating(size) } else { DiskModel::nvme(size) };
-    model.align = one_of(r, &[512, 4096]);
-    if r.one_in(4) {
-        model.flush_latency.1 *= 20;
-    }
-    if r.one_in(4) {
-        model.write_latency.1 *= 50;
-    }
-    if r.one_in(4) {
-        model.read_latency.1 *= 50;
-    }
-    model
+/// How a device fails that is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// Its next flush fails.
+    Flush(Loses),
+    /// All flushes fail from now on.
+    Flushes(Loses),
+    /// The next read, write or flush fails.
+    Once,
+    /// The next write or flush is done, and reported as failed.
+    ButDone,
+    /// It is away for a time, and comes back with all that it had acknowledged.
+    Away,
+    /// It dies, and comes back at the next start with what was flushed.
+    Dies,
 }
 
-/// Of a generator of its own: runs without a cache are what they were before there was any.
-fn cache_plan(seed: u64) -> Option<CachePlan> {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xCAC4_E000));
-    // Of a generator of its own: what else is drawn is what it was before there could be several
-    // cuts.
-    let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
-    (!r.one_in(2)).then(|| a_cache(r, cuts))
+/// Which devices fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// One of the pool's.
+    OneOfPool,
+    /// All of the pool's, at once.
+    AllOfPool,
+    /// The cache's.
+    Cache,
+    /// All.
+    All,
 }
 
-/// Some cache.
-#[allow(clippy::needless_update, reason = "settings that are not drawn here are the default ones")]
-pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
-    let bucket_bytes = one_of(r, &[64 << 10, 64 << 10, 128 << 10, 256 << 10]);
-    let journal_bytes = one_of(r, &[MIB, MIB, 2 * MIB]);
-    // As few buckets as there may be, and some more; or as much as is written.
-    let buckets = if r.one_in(3) { r.range(16, 24) } else { r.range(24, 160) };
-    // The journal stands there twice.
-    let size = (MIB + 2 * journal_bytes + buckets * bucket_bytes).next_multiple_of(4096);
-    let mut model = DiskModel::nvme(size);
-    model.align = one_of(r, &[512, 4096]);
-    if r.one_in(4) {
-        model.flush_latency.1 *= 20;
-    }
-    if r.one_in(4) {
-        model.write_latency.1 *= 50;
-    }
-    if r.one_in(4) {
-        model.read_latency.1 *= 50;
-    }
-    let target = one_of(r, &[5, 20, 40, 60]);
-    let max = one_of(r, &[1 << 20, 16 << 20, 1 << 30]);
-    let settings = cache::Settings {
-        policy: one_of(r, &cache::Policy::ALL),
-        resident_nodes: one_of(r, &[8, 32, 1000]),
-        dirty_nodes: one_of(r, &[8, 32, 400]),
-        journal_interval: Duration::from_millis(one_of(r, &[1, 20, 1000])),
-        max_lag: Duration::from_millis(one_of(r, &[4, 50, 500, 30_000, 3_600_000])),
-        dirty_target_percent: target,
-        dirty_limit_percent: target + one_of(r, &[5, 30, 35]),
-        seal_blocks: one_of(cuts, &[0, 0, 1, 8, 40]),
-        pressure_percent: one_of(cuts, &[33, 0, 5, 15, 100]),
-        writeback: cache::controller::Settings {
-            min: one_of(r, &[64 << 10, 4 << 20]).min(max),
-            max,
-            idle_rate: one_of(r, &[64 << 10, 64 << 20]).min(max),
-        },
-        promote_blocks: one_of(r, &[0, 4, 64]),
-        // Small, so that requests of a few blocks more than may go past the cache are streams.
-        sequential_cutoff: one_of(r, &[0, 4096, 4096, 64 << 10, 4 << 20]),
-        congested_read: Duration::from_micros(one_of(r, &[0, 1, 2000])),
-        congested_write: Duration::from_micros(one_of(r, &[0, 1, 20_000])),
-        ..cache::Settings::default()
-    };
-    let rate = |r: &mut Prng| if r.one_in(2) { 0 } else { one_of(r, &[20, 100, 400, 2000]) };
-    let harmless = FaultRates {
-        short_transfer: rate(r),
-        stuck: if r.one_in(4) { 500 } else { 0 },
-        stuck_for: Duration::from_millis(one_of(r, &[5, 100, 3000])),
-        ..FaultRates::default()
-    };
-    let lost = if r.one_in(3) { 0 } else { r.range(1, 5) };
-    let detach = one_of(r, &[0, 1, 2]);
-    use CacheDamage::{Buckets, Dies, Journal, Superblocks, Table};
-    let damage = if r.one_in(3) {
-        one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table])
-    } else {
-        CacheDamage::None
-    };
-    CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless }
+/// Boots after a crash that end at an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hasty {
+    /// How many at most after each.
+    pub most: u64,
 }
 
-/// Of a generator of its own, too.
-fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xC4A9_6E50));
-    let every = |r: &mut Prng| if r.one_in(3) { 0 } else { r.range(8, 80) };
-    let changes = Changes { mode: every(r), cache: every(r) };
-    let slow = Slow {
-        device: r.below(devices as u64) as usize,
-        delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
-        time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
-    };
-    let slow = r.one_in(4).then_some(slow);
-    (if cached { changes } else { Changes::default() }, slow)
+/// Which operations of devices fail, which boots end unexpectedly, and storms of writers
+/// ([`crate::failures`]).
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Failures {
+    /// Victims' flushes fail, and operations that are done are reported as failed: once in so many.
+    pub victims: FaultRates,
+    /// Devices that are needed fail, in most boots.
+    pub needed: Option<(Failing, Whose)>,
+    /// Reads fail by chance, and are well the next time: once in so many; 0 for never.
+    pub flaky_reads: u32,
+    /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at
+    /// most before a boot; 0 for none.
+    pub unreadable: u64,
+    /// They go bad all the time, also while the cache is in use.
+    pub often: bool,
+    /// What a start reads cannot be read, at the first tries or until the boot ends.
+    pub start: bool,
+    /// Boots after a crash end early.
+    pub hasty: Option<Hasty>,
+    /// Hundreds of writers, each of which waits for its flush.
+    pub storm: bool,
+    /// The cache collects all the time.
+    pub collects: bool,
 }
 
-fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..devices).collect();
-    (0..n).map(|_| all.swap_remove(r.below(all.len() as u64) as usize)).collect()
-}
-
-fn mix(r: &mut Prng) -> Mix {
-    let weight = |r: &mut Prng| if r.one_in(4) { 0 } else { r.range(1, 12) };
-    let mut m = Mix {
-        write: weight(r),
-        sectors: weight(r),
-        large: weight(r) / 3,
-        read: weight(r),
-        flush: weight(r) / 2,
-        discard: weight(r) / 3,
-        zeroes: weight(r) / 3,
-        extents: weight(r) / 5,
-        outside: weight(r) / 8,
-    };
-    if m.write + m.sectors + m.large == 0 {
-        m.write = 5;
-    }
-    m
-}
-
-fn faults(r: &mut Prng, damage: Damage) -> Faults {
-    let rate = |r: &mut Prng| if r.one_in(2) { 0 } else { one_of(r, &[20, 100, 400, 2000]) };
-    let stuck_for = Duration::from_millis(one_of(r, &[5, 100, 3000]));
-    let harmless = FaultRates {
-        short_transfer: rate(r),
-        stuck: if r.one_in(3) { 500 } else { 0 },
-        stuck_for,
-        ..FaultRates::default()
-    };
-    let full = r.one_in(6);
-    if damage == Damage::None {
-        return Faults { harmless, full, ..Faults::default() };
-    }
-    let mut rates = FaultRates {
-        bit_rot: rate(r),
-        read_error: rate(r),
-        misdirected_write: rate(r),
-        lost_write: rate(r),
-        transient_error: if r.one_in(3) { 0 } else { one_of(r, &[300, 2000]) },
-        ..harmless
-    };
-    if damage == Damage::Beyond {
-        // What cannot be noticed when it happens to all copies (an acknowledged write that was not
-        // done) is no fault of the pool.
-        rates =
-            FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
-        return Faults { rates, harmless, full, at_rest: true, ..Faults::default() };
-    }
-    Faults {
-        rates,
-        harmless,
-        die: r.one_in(3),
-        absent: r.one_in(3),
-        stale: r.one_in(3),
-        full,
-        at_rest: r.one_in(2),
-    }
-}
-
-fn boots(r: &mut Prng) -> Vec<Boot> {
-    let n = r.range(2, 7);
-    (0..n)
-        .map(|_| {
-            let ending = match r.below(8) {
-                0 => Ending::Close,
-                1 => Ending::Kill,
-                _ => Ending::PowerCut,
-            };
-            // Short ones: while the pool is being opened, or just after.
-            let brief = r.one_in(5) && ending != Ending::Close;
-            let cut_after = if brief {
-                Duration::from_micros(r.range(1, 60_000))
-            } else {
-                Duration::from_secs(100_000)
-            };
-            Boot {
-                ending,
-                operations: one_of(r, &[5, 40, 150, 400]),
-                cut_after,
-                cut_at: None,
-                verify: !r.one_in(4),
-            }
-        })
-        .collect()
+/// The class of fault that a run is aimed at ([`crate::aims`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aim {
+    /// Kill, restart, power cut.
+    Churn,
+    /// What a start reads cannot be read.
+    Start,
+    /// Bad sectors beside good blocks.
+    Beside,
+    /// The ring fills up.
+    Crowd,
 }

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
+use cache::CacheStatus;
+
 /// Events that are kept.
 const KEPT: usize = 30_000;
 /// Of these, the last that are told whatever they are about.
@@ -113,6 +115,30 @@ impl Story {
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 impl Coverage {
+    /// Adds what an open cache has counted.
+    pub fn add_cache(&mut self, s: &CacheStatus) {
+        self.add("cache: blocks hit", s.hits);
+        self.add("cache: blocks missed", s.misses);
+        self.add("cache: blocks promoted", s.promoted);
+        self.add("cache: buckets evicted", s.evicted);
+        self.add("cache: bad clean blocks read from the pool", s.refetched);
+        self.add("cache: bad dirty blocks met", s.lost);
+        self.add("cache: checkpoints", s.index.checkpoints);
+        self.add("cache: group commits", s.journal.commits);
+        self.add("cache: passes published", s.writeback.passes);
+        self.add("cache: records replayed", s.replay.records);
+        self.add("cache: blocks that had not arrived", s.replay.dropped_blocks);
+        self.add("cache: boots that ended with dirty blocks", u64::from(s.dirty_bytes > 0));
+        self.add(
+            "cache: boots that ended with several cuts",
+            u64::from(s.writeback.sealed_cuts > 1),
+        );
+        self.add(
+            "cache: boots that ended more than half dirty",
+            u64::from(s.dirty_bytes * 2 > s.size_bytes),
+        );
+    }
+
     /// Adds `n` to a counter.
     pub fn add(&mut self, name: &'static str, n: u64) {
         if n > 0 {

@@ -8,8 +8,8 @@ use rt::{FileId, Rt};
 use sim::{Fault, FaultRates, Times};
 
 use crate::content;
-use crate::failures::{Failing, Whose};
 use crate::faults::Devices;
+use crate::settings::{Failing, Whose};
 
 impl Devices {
     /// Devices that are needed fail at some operations of this boot, until it ends.

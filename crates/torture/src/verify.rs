@@ -3,7 +3,8 @@
 
 use std::rc::Rc;
 
-use base::BLOCK_U64;
+use base::{BLOCK_U64, ErrorKind};
+use cache::CacheStatus;
 
 use crate::env::Boot;
 use crate::front::{Failure, Front, Why, run};
@@ -64,11 +65,15 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
         match cache.publish_all().await {
             Ok(()) => {}
             Err(_) if env.errors_allowed() => return,
+            Err(e) if e.kind == ErrorKind::NoSpace && lost_room(boot, &cache.status()) => {
+                env.count("dirty data for which a pool that lost a device has no room", 1);
+                return;
+            }
             Err(e) => env.fail(format!("publishing everything: {:?}: {e}", e.kind)),
         }
         // Room is kept for what is dirty, and for nothing else.
         let (promised, dirty) =
-            (boot.volumes.pool().status().pool.promised_bytes, cache.status().dirty_bytes);
+            (boot.volumes.pool().status().pool.reserved_bytes, cache.status().dirty_bytes);
         if promised != dirty && !cache.is_aside() {
             env.fail(format!("{promised} bytes are promised for {dirty} dirty ones"));
         }
@@ -122,6 +127,16 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
             }
         }
     }
+}
+
+/// A device is missing, and what the others have does not suffice for what is dirty: room was kept
+/// for it when there were more.
+fn lost_room(boot: &Boot, cache: &CacheStatus) -> bool {
+    let (pool, settings) = (boot.volumes.pool().status().pool, &boot.env.settings);
+    let room = pool.capacity_bytes.saturating_sub(pool.used_bytes);
+    // What metadata needs, too.
+    let need = cache.dirty_bytes + cache.dirty_bytes / 10 + 4 * settings.group_bytes;
+    pool.state == "degraded" && room < need
 }
 
 /// Gives the number of blocks that cannot be read; where errors are allowed for nothing but blocks

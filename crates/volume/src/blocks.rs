@@ -1,8 +1,8 @@
 //! Where the blocks of all volumes are: in the pool, or in the cache in front of it, as each
 //! volume's mode says; and what changes that.
 //!
-//! Every request goes in by the volume's gate ([`crate::gate`]) and has one [`Route`]. A change of
-//! the cache or of a mode shuts the gate first, so that no request has two routes.
+//! Every request of a volume is counted ([`crate::quiesce`]) and has one [`Route`]. A change of the
+//! cache or of a mode freezes the volume first, so that no request has two routes.
 //!
 //! **A cache that has failed** with something dirty in it is in the way of volumes that write back
 //! alone. All others go around it, and it is not told what they change: for as long as it is there,
@@ -11,12 +11,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::VolumeId;
+use base::{ErrorKind, Result, StorageError, VolumeId};
 use cache::Cache;
-use pool::{CacheMode, ErrorKind, Pool, PoolError, Result};
+use pool::{CacheMode, Pool};
 use rustc_hash::FxHashMap;
 
-use crate::gate::{Gate, Shut};
+use crate::quiesce::{Frozen, Quiesce};
 use crate::route::Route;
 
 /// The routes of all volumes; clones are the same.
@@ -26,35 +26,35 @@ pub(crate) struct Blocks(Rc<Inner>);
 struct Inner {
     pool: Pool,
     cache: RefCell<Option<Cache>>,
-    gates: RefCell<FxHashMap<VolumeId, Gate>>,
-    /// While all gates are shut, or about to be: those of volumes that were made meanwhile.
-    born_shut: RefCell<Option<Vec<Shut>>>,
+    quiesces: RefCell<FxHashMap<VolumeId, Quiesce>>,
+    /// While all volumes are frozen, or about to be: those that were made meanwhile.
+    born_frozen: RefCell<Option<Vec<Frozen>>>,
     /// One change of a cache or a mode at a time.
     changing: rt::sync::Semaphore,
 }
 
-/// All gates stay shut until it is dropped, also those of volumes that are made meanwhile.
-struct AllShut {
+/// All volumes stay frozen until it is dropped, also those that are made meanwhile.
+struct AllFrozen {
     blocks: Blocks,
-    gates: Vec<Shut>,
+    quiesces: Vec<Frozen>,
 }
 
-impl Drop for AllShut {
+impl Drop for AllFrozen {
     fn drop(&mut self) {
-        self.blocks.0.born_shut.take();
-        self.gates.clear();
+        self.blocks.0.born_frozen.take();
+        self.quiesces.clear();
     }
 }
 
 impl Blocks {
     pub fn new(pool: &Pool, cache: Option<Cache>) -> Blocks {
-        let (cache, gates) = (RefCell::new(cache), RefCell::default());
-        let born_shut = RefCell::default();
+        let (cache, quiesces) = (RefCell::new(cache), RefCell::default());
+        let born_frozen = RefCell::default();
         Blocks(Rc::new(Inner {
             pool: pool.clone(),
             cache,
-            gates,
-            born_shut,
+            quiesces,
+            born_frozen,
             changing: rt::sync::Semaphore::new(1),
         }))
     }
@@ -69,28 +69,28 @@ impl Blocks {
 
     /// [`NotFound`](ErrorKind::NotFound) if the volume is gone, or was to be: what its mode was is
     /// not known any more, and its blocks may be there after a crash.
-    fn gate(&self, volume: VolumeId) -> Result<Gate> {
-        let mut gates = self.0.gates.borrow_mut();
-        if let Some(gate) = gates.get(&volume) {
-            return Ok(gate.clone());
+    fn quiesce(&self, volume: VolumeId) -> Result<Quiesce> {
+        let mut quiesces = self.0.quiesces.borrow_mut();
+        if let Some(quiesce) = quiesces.get(&volume) {
+            return Ok(quiesce.clone());
         }
         let Some(status) = self.0.pool.volume(volume) else {
             return Err(is_gone(volume));
         };
-        let gate = Gate::new(status.cache_mode);
-        if let Some(shut) = &mut *self.0.born_shut.borrow_mut() {
-            shut.push(gate.born_shut());
+        let quiesce = Quiesce::new(status.cache_mode);
+        if let Some(frozen) = &mut *self.0.born_frozen.borrow_mut() {
+            frozen.push(quiesce.born_frozen());
         }
-        gates.insert(volume, gate.clone());
-        Ok(gate)
+        quiesces.insert(volume, quiesce.clone());
+        Ok(quiesce)
     }
 
-    /// Goes in by the volume's gate, once it is open, and chooses the route of one request.
+    /// Begins a request of a volume, once that is not frozen, and chooses its route.
     pub async fn route(&self, volume: VolumeId) -> Result<Route<'_>> {
-        let gate = self.gate(volume)?;
-        let inside = gate.enter().await.ok_or_else(|| is_gone(volume))?;
-        let mode = gate.mode();
-        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), inside))
+        let quiesce = self.quiesce(volume)?;
+        let in_flight = quiesce.enter().await.ok_or_else(|| is_gone(volume))?;
+        let mode = quiesce.mode();
+        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), in_flight))
     }
 
     /// The cache, if a volume of this mode may ask it for anything.
@@ -102,10 +102,10 @@ impl Blocks {
     /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end
     /// first, or they would leave in the cache what is of no volume.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
-        let gate = self.gate(volume)?;
-        let _shut = gate.shut().await;
+        let quiesce = self.quiesce(volume)?;
+        let _frozen = quiesce.freeze().await;
         let outcome = async {
-            let mode = gate.mode();
+            let mode = quiesce.mode();
             let Some(cache) = self.cache_for(mode).filter(|_| mode != CacheMode::None) else {
                 return self.0.pool.delete_volume(volume).await;
             };
@@ -120,8 +120,8 @@ impl Blocks {
         }
         .await;
         if self.0.pool.volume(volume).is_none() {
-            gate.set_gone();
-            self.0.gates.borrow_mut().remove(&volume);
+            quiesce.set_gone();
+            self.0.quiesces.borrow_mut().remove(&volume);
         }
         outcome
     }
@@ -130,8 +130,8 @@ impl Blocks {
     /// is written back first; requests are held only while the last of it goes.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
-        let gate = self.gate(volume)?;
-        let before = gate.mode();
+        let quiesce = self.quiesce(volume)?;
+        let before = quiesce.mode();
         if before == mode {
             // A switch to it, or away from it, may have failed at the commit.
             return self.0.pool.set_cache_mode(volume, mode).await;
@@ -142,11 +142,11 @@ impl Blocks {
         {
             cache.publish_all().await?;
         }
-        let _shut = gate.shut().await;
+        let _frozen = quiesce.freeze().await;
         if mode == CacheMode::WriteBack
             && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed())
         {
-            return Err(PoolError::new(
+            return Err(StorageError::new(
                 ErrorKind::Io,
                 "the cache has failed: no volume can begin to write back before forebay was \
                  restarted",
@@ -171,7 +171,7 @@ impl Blocks {
         // A commit that fails may have got through nonetheless, or the next one does: then a crash
         // finds the new mode. So no more is asked of the cache from now on than each of the two
         // allows: what writes back would be hidden by the other modes, and what is kept by none.
-        gate.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
+        quiesce.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
         outcome
     }
 
@@ -187,16 +187,16 @@ impl Blocks {
         }
         let what = "something dirty is bad in the cache and cannot be written back: see \
                     bad_blocks in forebay cache status; write those blocks again";
-        Err(PoolError::new(ErrorKind::Io, what))
+        Err(StorageError::new(ErrorKind::Io, what))
     }
 
     /// Puts a cache in front of the pool, under load. It must be open and empty.
     pub async fn attach(&self, cache: Cache) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
         if self.0.cache.borrow().is_some() {
-            return Err(PoolError::new(ErrorKind::Exists, "the pool has a cache already"));
+            return Err(StorageError::new(ErrorKind::Exists, "the pool has a cache already"));
         }
-        let _shut = self.shut_all().await;
+        let _frozen = self.freeze_all().await;
         self.0.pool.commit().await?;
         *self.0.cache.borrow_mut() = Some(cache);
         Ok(())
@@ -207,29 +207,29 @@ impl Blocks {
     pub async fn detach(&self) -> Result<()> {
         let _alone = self.0.changing.acquire(1).await;
         let Some(cache) = self.cache() else {
-            return Err(PoolError::new(ErrorKind::NotFound, "the pool has no cache"));
+            return Err(StorageError::new(ErrorKind::NotFound, "the pool has no cache"));
         };
         if !cache.is_aside() {
             cache.publish_all().await?;
         }
-        let _shut = self.shut_all().await;
+        let _frozen = self.freeze_all().await;
         cache.detach().await?;
         *self.0.cache.borrow_mut() = None;
         Ok(())
     }
 
-    async fn shut_all(&self) -> AllShut {
-        let there: Vec<Gate> =
-            self.0.pool.volumes().iter().filter_map(|v| self.gate(v.id).ok()).collect();
-        *self.0.born_shut.borrow_mut() = Some(Vec::new());
-        let mut all = AllShut { blocks: self.clone(), gates: Vec::with_capacity(there.len()) };
-        for gate in there {
-            all.gates.push(gate.shut().await);
+    async fn freeze_all(&self) -> AllFrozen {
+        let there: Vec<Quiesce> =
+            self.0.pool.volumes().iter().filter_map(|v| self.quiesce(v.id).ok()).collect();
+        *self.0.born_frozen.borrow_mut() = Some(Vec::new());
+        let mut all = AllFrozen { blocks: self.clone(), quiesces: Vec::with_capacity(there.len()) };
+        for quiesce in there {
+            all.quiesces.push(quiesce.freeze().await);
         }
         all
     }
 }
 
-fn is_gone(volume: VolumeId) -> PoolError {
-    PoolError::new(ErrorKind::NotFound, format!("there is no volume {volume} any more"))
+fn is_gone(volume: VolumeId) -> StorageError {
+    StorageError::new(ErrorKind::NotFound, format!("there is no volume {volume} any more"))
 }

@@ -7,11 +7,11 @@
 
 mod blocks;
 mod edges;
-mod gate;
+mod quiesce;
 pub mod ranges;
 mod requests;
 mod route;
 mod volumes;
 
-pub use requests::{Extent, RequestStats, Volume};
+pub use requests::{RangeStatus, RequestStats, Volume};
 pub use volumes::Volumes;

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
-use pool::{ErrorKind, Pool, PoolError, Result, VolumeInfo};
+use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
+use pool::{Pool, VolumeInfo};
 use queue::KindStats;
 
 use crate::blocks::Blocks;
@@ -36,7 +36,7 @@ pub struct RequestStats {
 
 /// A part of a volume that is allocated throughout, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct RangeStatus {
     /// Bytes.
     pub len: u64,
     /// Blocks are allocated; else it reads as zeros and takes no space.
@@ -92,14 +92,14 @@ impl Volume {
         let size = self
             .pool
             .volume_size(self.id)
-            .ok_or_else(|| PoolError::new(ErrorKind::NotFound, "the volume was deleted"))?;
+            .ok_or_else(|| StorageError::new(ErrorKind::NotFound, "the volume was deleted"))?;
         match offset.checked_add(len) {
             Some(end) if end <= size => Ok(()),
             _ => {
                 let text = format!(
                     "{len} bytes at {offset} are outside of the volume, which has {size} bytes"
                 );
-                Err(PoolError::new(ErrorKind::Invalid, text))
+                Err(StorageError::new(ErrorKind::Invalid, text))
             }
         }
     }
@@ -167,7 +167,7 @@ impl Volume {
             let to_end_of_block = BLOCK - (from % BLOCK_U64) as usize;
             let is_part = from % BLOCK_U64 != 0 || left < BLOCK;
             let n = if is_part { left.min(to_end_of_block) } else { left / BLOCK * BLOCK };
-            let (volume, piece) = (self.clone(), data.cut(at, n));
+            let (volume, piece) = (self.clone(), data.slice(at, n));
             let misplaced = at % BLOCK != 0;
             // Their places in line are taken now: all pieces of this request come before those of
             // the next.
@@ -195,7 +195,7 @@ impl Volume {
         }
         let mut outcome = Ok(());
         for task in tasks {
-            outcome = outcome.and(task.await.unwrap_or_else(|| Err(PoolError::ended())));
+            outcome = outcome.and(task.await.unwrap_or_else(|| Err(StorageError::ended())));
         }
         outcome
     }
@@ -287,7 +287,7 @@ impl Volume {
                 self.check(at, end - at)?;
                 self.route().await?.write(Lba(blocks.start), &zeros).await?;
             } else {
-                Box::pin(self.write_pieces(at, &zeros.cut(0, (end - at) as usize))).await?;
+                Box::pin(self.write_pieces(at, &zeros.slice(0, (end - at) as usize))).await?;
             }
             at = end;
         }
@@ -296,25 +296,25 @@ impl Volume {
 
     /// What of `[offset, offset + len)` is allocated: at most `max` parts, in order from `offset`
     /// on, together perhaps less than `len`.
-    pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>> {
+    pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<RangeStatus>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
         let (found, upto) =
             self.route().await?.allocated(Lba(blocks.start), Lba(blocks.end), max.max(1)).await?;
-        let mut parts: Vec<Extent> = Vec::new();
+        let mut parts: Vec<RangeStatus> = Vec::new();
         let (mut at, end) = (offset, offset + len);
         for (lba, n) in found {
             let from = (lba.0 * BLOCK_U64).max(offset);
             let to = ((lba.0 + n) * BLOCK_U64).min(end);
             if from > at {
-                parts.push(Extent { len: from - at, allocated: false });
+                parts.push(RangeStatus { len: from - at, allocated: false });
             }
-            parts.push(Extent { len: to - from, allocated: true });
+            parts.push(RangeStatus { len: to - from, allocated: true });
             at = to;
         }
         let end = end.min(upto.0 * BLOCK_U64);
         if at < end {
-            parts.push(Extent { len: end - at, allocated: false });
+            parts.push(RangeStatus { len: end - at, allocated: false });
         }
         parts.truncate(max.max(1));
         Ok(parts)
@@ -370,14 +370,14 @@ fn trim_to(data: &mut SliceList, offset: u64, len: u64) {
     if let Some(first) = data.first_mut()
         && head > 0
     {
-        *first = first.cut(head, first.len() - head);
+        *first = first.slice(head, first.len() - head);
     }
     let total: u64 = data.iter().map(|s| s.len() as u64).sum();
     let excess = (total - len) as usize;
     if let Some(last) = data.last_mut()
         && excess > 0
     {
-        *last = last.cut(0, last.len() - excess);
+        *last = last.slice(0, last.len() - excess);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The route of one request: to the pool alone, or by the cache in front of it, as the volume's
 //! mode says. [`Blocks`](crate::blocks::Blocks) chooses it.
 //!
-//! A [`Route`] holds its volume's gate open for as long as it lives. Its methods are the requests,
+//! Its volume cannot be frozen for as long as a [`Route`] lives. Its methods are the requests,
 //! in blocks; each decides in one place who carries the request out.
 //!
 //! **A cache that goes out of use under a request.** If it is set aside, the pool has everything
@@ -9,17 +9,17 @@
 //! with something dirty in it, requests of volumes that write back fail; those of all others go to
 //! the pool.
 
-use base::{BLOCK, BLOCK_U64, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, Lba, Result, Slice, SliceList, VolumeId};
 use cache::{BlockPart, Cache};
-use pool::{CacheMode, Pool, Result};
+use pool::{CacheMode, Pool};
 
-use crate::gate::Inside;
+use crate::quiesce::InFlight;
 
 pub(crate) struct Route<'a> {
     pool: &'a Pool,
     volume: VolumeId,
     by: By,
-    _inside: Inside,
+    _in_flight: InFlight,
 }
 
 enum By {
@@ -32,13 +32,13 @@ enum By {
 }
 
 impl<'a> Route<'a> {
-    /// The route of a request that has gone in by the gate of `volume`, whose mode is `mode`.
+    /// The route of a request that is in flight on `volume`, whose mode is `mode`.
     /// `cache`: the one that a volume of this mode may ask.
     pub fn new(
         pool: &'a Pool,
         cache: Option<Cache>,
         (volume, mode): (VolumeId, CacheMode),
-        _inside: Inside,
+        _in_flight: InFlight,
     ) -> Route<'a> {
         let by = match (cache, mode) {
             (None, _) | (_, CacheMode::None) => By::Pool,
@@ -46,7 +46,7 @@ impl<'a> Route<'a> {
             (Some(cache), CacheMode::WriteThrough) => By::Direct { cache, keep: true },
             (Some(cache), CacheMode::WriteAround) => By::Direct { cache, keep: false },
         };
-        Route { pool, volume, by, _inside }
+        Route { pool, volume, by, _in_flight }
     }
 
     /// Where the request goes now: a cache that was set aside is asked for nothing.

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::VolumeId;
+use base::{ErrorKind, Result, StorageError, VolumeId};
 use cache::Cache;
-use pool::{CacheMode, ErrorKind, Pool, PoolError, Result, VolumeInfo};
+use pool::{CacheMode, Pool, VolumeInfo};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::Blocks;
@@ -108,8 +108,8 @@ impl Volumes {
     }
 }
 
-fn missing(name: &str) -> PoolError {
-    PoolError::new(
+fn missing(name: &str) -> StorageError {
+    StorageError::new(
         ErrorKind::NotFound,
         format!("there is no volume {name:?}; see forebay volume list"),
     )

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Slice};
+use base::{BLOCK, ErrorKind, Slice};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, ErrorKind, Pool};
+use pool::{CacheMode, DeviceFile, Pool};
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 use volume::Volumes;
@@ -38,7 +38,7 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     rt.sleep(Duration::from_secs(1)).await;
     world.set_delay(file.file, Duration::from_millis(10));
     let half = a.clone();
-    let late = rt.spawn(async move { half.write(0, block(2).cut(0, BLOCK / 2)).await });
+    let late = rt.spawn(async move { half.write(0, block(2).slice(0, BLOCK / 2)).await });
     rt.sleep(Duration::from_millis(1)).await;
 
     // The pool cannot say that the volume is gone. The deletion waits for the late write, which

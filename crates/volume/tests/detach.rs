@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Lba, Slice, VolumeId};
+use base::{BLOCK, ErrorKind, Lba, Slice, StorageError, VolumeId};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, ErrorKind, Link, Pool, PoolError};
+use pool::{DeviceFile, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 use volume::{Volume, Volumes};
@@ -120,7 +120,7 @@ async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
             Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
         if uuid == [3; 16] {
             write(&a, 0, MIB, 1).await;
-            pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+            pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
             volumes.attach(cache.clone()).await.expect_err("its commit fails");
             cache.abandon().await;
             assert!(pool.cache_uuid().is_none() && volumes.cache().is_none());

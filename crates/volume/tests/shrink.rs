@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Slice};
+use base::{BLOCK, ErrorKind, Slice, StorageError};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, ErrorKind, Link, Pool, PoolError};
+use pool::{CacheMode, DeviceFile, Link, Pool};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 use volume::{Volume, Volumes};
@@ -43,7 +43,7 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+    pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
     volumes.resize("a", MIB).await.expect_err("its commit fails");
     pool.link_journal(Link::None);
     volumes.resize("a", MIB).await.expect("it has that size");
@@ -70,7 +70,7 @@ async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration)
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    pool.link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+    pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
     let resize = |to: u64| {
         let volumes = volumes.clone();
         rt.spawn(async move { volumes.resize("a", to).await })
@@ -80,7 +80,7 @@ async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration)
     let grow = resize(2 * MIB);
     shrink.await.expect("alive").expect_err("its commit fails");
     rt.sleep(later).await;
-    a.write(MIB, blocks(9, 1).cut(0, 512)).await.expect("write");
+    a.write(MIB, blocks(9, 1).slice(0, 512)).await.expect("write");
     grow.await.expect("alive").expect_err("its commit fails too");
     pool.link_journal(Link::None);
     holds(&a, MIB - 512, MIB, 1).await;

@@ -11,14 +11,14 @@ use super::epochs::Moment;
 const PAGE: usize = RECORDS_PER_PAGE;
 
 /// The moment, and what was copied of it.
-pub(super) struct Frozen {
+pub(super) struct FrozenBuckets {
     moment: Moment,
     pages: Vec<Option<Box<[BucketRecord]>>>,
 }
 
-impl Frozen {
-    pub fn new(moment: Moment, buckets: usize) -> Frozen {
-        Frozen {
+impl FrozenBuckets {
+    pub fn new(moment: Moment, buckets: usize) -> FrozenBuckets {
+        FrozenBuckets {
             moment,
             pages: std::iter::repeat_with(|| None).take(buckets.div_ceil(PAGE)).collect(),
         }

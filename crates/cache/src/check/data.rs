@@ -8,7 +8,7 @@ use queue::Class;
 use super::checker::Checker;
 use super::extents::place_of;
 use crate::device::layout::Layout;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 
 /// Extents that are read at once.
 const BATCH: usize = 32;
@@ -21,7 +21,7 @@ type Bad = (u64, u64, String);
 
 impl Checker<'_> {
     /// Reads and verifies extents.
-    pub(super) async fn verify(&mut self, layout: &Layout, extents: Vec<Extent>) {
+    pub(super) async fn verify(&mut self, layout: &Layout, extents: Vec<IndexKey>) {
         let mut extents = extents.into_iter();
         loop {
             let tasks: Vec<_> =
@@ -54,7 +54,7 @@ impl Checker<'_> {
         }
     }
 
-    fn start(&self, layout: &Layout, e: Extent) -> rt::JoinHandle<(Extent, Vec<Bad>)> {
+    fn start(&self, layout: &Layout, e: IndexKey) -> rt::JoinHandle<(IndexKey, Vec<Bad>)> {
         let (src, layout) = (self.src.clone(), *layout);
         self.src.rt.spawn(async move {
             let Body::Data { addr, crcs, .. } = &e.body else { return (e, Vec::new()) };

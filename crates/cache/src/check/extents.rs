@@ -8,7 +8,7 @@ use pool::check::{Image, Subject};
 use super::checker::{GIVE_UP, Log};
 use super::tally::Tally;
 use crate::device::layout::Layout;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 
 /// How an extent is called in a report.
 pub(super) fn place_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> String {
@@ -79,9 +79,9 @@ impl<'a> Pass<'a> {
         generation: impl Fn(usize) -> Option<BucketGen>,
         tally: &mut Tally,
         log: &mut Log,
-    ) -> Result<Option<Extent>, ()> {
+    ) -> Result<Option<IndexKey>, ()> {
         let Some(e) =
-            Extent::decode_within(|addr, len| self.layout.contains(addr, len), key, value)
+            IndexKey::decode_within(|addr, len| self.layout.contains(addr, len), key, value)
         else {
             let (volume, lba) = decode_key(key).unwrap_or_default();
             let place = format!("volume {volume}, block {lba}");
@@ -136,7 +136,7 @@ impl<'a> Pass<'a> {
         Ok(Some(e))
     }
 
-    fn count(&mut self, e: &Extent, dirty: bool, log: &mut Log) {
+    fn count(&mut self, e: &IndexKey, dirty: bool, log: &mut Log) {
         let c = &mut log.counts;
         c.keys += 1;
         match &e.body {
@@ -158,7 +158,7 @@ impl<'a> Pass<'a> {
 
     /// What a staged key names has to be in the pool, but for what is behind its volume's end, or
     /// went with the volume.
-    fn compare_staged(&self, e: &Extent, log: &mut Log) {
+    fn compare_staged(&self, e: &IndexKey, log: &mut Log) {
         let one;
         let (crcs, epoch) = match (&e.body, e.written) {
             (Body::Staged { crcs }, Some(epoch)) => (&crcs[..], epoch),

@@ -6,7 +6,8 @@ use pool::check::Subject;
 
 use super::checker::{GIVE_UP, Log};
 use crate::device::layout::Layout;
-use crate::store::index::{Body, Extent, node_addr};
+use crate::store::index::node_addr;
+use crate::store::key::{Body, IndexKey};
 
 /// What keys name of a bucket.
 #[derive(Clone, Copy, Default)]
@@ -55,7 +56,7 @@ impl Tally {
     /// The blocks of a key that is inside a bucket and not stale; how many of them something else
     /// has too. `split`: the last epoch whose blocks the open epoch's counter is not about;
     /// `above`: the last that none is about.
-    pub fn extent(&mut self, e: &Extent, (split, above): (Epoch, Epoch)) -> u64 {
+    pub fn extent(&mut self, e: &IndexKey, (split, above): (Epoch, Epoch)) -> u64 {
         if let Body::Staged { crcs } = &e.body {
             match e.written {
                 Some(written) if written > split => self.staged.0 += crcs.len() as u64,

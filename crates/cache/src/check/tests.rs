@@ -13,7 +13,7 @@ use sim::Fault;
 
 use super::*;
 use crate::device::table::{PageSlots, choose_slot, encode_page};
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 use crate::testkit::{CACHE_BYTES, Lab, MIB, fill, settings};
 use crate::{Cache, Settings};
 
@@ -109,7 +109,7 @@ impl Lab {
         self.with(move |cache| async move {
             let key = index_key(VolumeId(volume), Lba(lba));
             let outcome = cache.resident(Class::Commit, |st| {
-                let Index { tree, store, changes, .. } = &mut st.index;
+                let (tree, store, changes) = st.index.parts_mut();
                 store.edit(tree, changes, &key, &key)?.insert(&key, &value);
                 Ok(())
             });
@@ -118,7 +118,7 @@ impl Lab {
     }
 
     /// The extents of "a" and "b" as the checkpoint has them.
-    fn extents(&self) -> Vec<Extent> {
+    fn extents(&self) -> Vec<IndexKey> {
         let (sb, layout, file) = (self.superblock(), self.layout(), self.file());
         self.boot(move |rt| async move {
             let (src, mut log) = (Source::new(&rt, &file), Log::new(10));
@@ -129,7 +129,7 @@ impl Lab {
                     .filter(|_| page.level() == 0)
                     .map(|i| (page.key(i), page.value(i)));
                 out.extend(records.filter_map(|(k, v)| {
-                    Extent::decode_within(|a, n| layout.contains(a, n), &k, v)
+                    IndexKey::decode_within(|a, n| layout.contains(a, n), &k, v)
                 }));
             }
             src.device.close();
@@ -137,7 +137,7 @@ impl Lab {
         })
     }
 
-    fn first(&self, dirty: bool) -> (Extent, CacheAddr, BucketGen) {
+    fn first(&self, dirty: bool) -> (IndexKey, CacheAddr, BucketGen) {
         let published = self.image().published;
         let all = self.extents();
         let found = all.into_iter().find(|e| {

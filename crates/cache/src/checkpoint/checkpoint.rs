@@ -20,13 +20,14 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Buf, Generation, PoolAddr, RecordSeq, SliceList};
+use base::{
+    BLOCK, Buf, ErrorKind, Generation, PoolAddr, RecordSeq, Result, SliceList, StorageError,
+};
 use btree::{Freed, NodePtr, Tree, WriteOut};
 use format::cache::bucket::BucketRecord;
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
 use format::page::page_digest;
-use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
@@ -48,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// It is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
-struct Frozen {
+struct FrozenIndex {
     tree: Tree,
     generation: Generation,
     freed: Freed,
@@ -84,13 +85,13 @@ impl Cache {
 
     /// Much has changed, or a checkpoint would make room that is short.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let much = self.state().index.changes.dirty() as u64 >= self.0.settings.dirty_nodes;
+        let much = self.state().index.dirty_nodes() >= self.0.settings.dirty_nodes;
         much || self.journal_wants_checkpoint() || self.would_give_back()
     }
 
     /// Room for nodes is short, and a checkpoint would give back what it replaces.
     fn would_give_back(&self) -> bool {
-        self.wants_node_room() && self.state().index.changes.dirty() > 0
+        self.wants_node_room() && self.state().index.dirty_nodes() > 0
     }
 
     /// A checkpoint that begins now, or when the running one has ended.
@@ -118,7 +119,7 @@ impl Cache {
         Ok(())
     }
 
-    fn freeze(&self) -> Frozen {
+    fn freeze(&self) -> FrozenIndex {
         let committed = self.staged_in(None).map(|_| {
             let cache = self.clone();
             self.0.rt.spawn(async move { cache.commit_staged().await })
@@ -130,11 +131,10 @@ impl Cache {
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
         let staged = st.buckets.staged_named();
         let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
-        let index = &mut st.index;
-        let mut changes = index.changes.freeze();
-        st.nodes_left = changes.dirty() as u64;
-        Frozen {
-            tree: index.tree.clone(),
+        let (tree, mut changes) = st.index.freeze();
+        st.begin_nodes(changes.dirty() as u64);
+        FrozenIndex {
+            tree,
             generation: changes.generation(),
             freed: changes.take_freed(),
             place,
@@ -155,7 +155,7 @@ impl Cache {
         self.write_pages(&frozen, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
-            committed.await.unwrap_or_else(|| Err(crate::error::ended()))?;
+            committed.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
         }
         let durable = self.write_superblock(&frozen, root, &pages).await?;
         let generation = frozen.generation;
@@ -181,17 +181,17 @@ impl Cache {
         }
     }
 
-    async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
+    async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(&frozen.tree, frozen.generation);
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
-            let left = self.state().nodes_left;
+            let left = self.state().nodes_left();
             if left == 0 {
                 return Ok(out.root());
             }
             let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             // They have their room; others may count on what is left of it.
-            self.state_mut().nodes_left -= u64::from(taken.iter().map(|t| t.len).sum::<u32>());
+            self.state_mut().took_for_nodes(u64::from(taken.blocks()));
             let mut writes = Vec::new();
             taken.in_flight = true;
             for t in taken.iter() {
@@ -202,7 +202,7 @@ impl Cache {
                     let from = filled as usize * BLOCK;
                     let mut st = self.state_mut();
                     let written = out.next(
-                        &mut st.index.store,
+                        st.index.store_mut(),
                         &mut || Some(next),
                         &mut buf[from..from + BLOCK],
                     );
@@ -263,7 +263,11 @@ impl Cache {
         changed
     }
 
-    async fn write_pages(&self, frozen: &Frozen, pages: &[(u32, Vec<BucketRecord>)]) -> Result<()> {
+    async fn write_pages(
+        &self,
+        frozen: &FrozenIndex,
+        pages: &[(u32, Vec<BucketRecord>)],
+    ) -> Result<()> {
         for part in pages.chunks(SLICE) {
             let mut writes = Vec::with_capacity(part.len());
             for (page, records) in part {
@@ -289,7 +293,7 @@ impl Cache {
     /// says is not lost.
     async fn write_superblock(
         &self,
-        frozen: &Frozen,
+        frozen: &FrozenIndex,
         root: Option<RootPtr>,
         pages: &[(u32, Vec<BucketRecord>)],
     ) -> Result<Durable> {
@@ -330,7 +334,7 @@ impl Cache {
     fn complete(
         &self,
         proof: Durable,
-        frozen: Frozen,
+        frozen: FrozenIndex,
         pages: Vec<(u32, Vec<BucketRecord>)>,
         freed: Vec<NodePtr>,
     ) {
@@ -343,7 +347,7 @@ impl Cache {
             cp.count += 1;
         }
         let mut st = self.state_mut();
-        st.index.tree.settle(&frozen.tree);
+        st.index.settle(&frozen.tree);
         st.journal.forget_before(proof, frozen.place.sequence, frozen.last);
         st.limbo.replaced(freed);
         let durable = st.journal.durable();
@@ -379,8 +383,8 @@ impl Cache {
         Ok(())
     }
 
-    fn broken(&self, what: &str, e: base::IoError) -> PoolError {
-        PoolError::new(
+    fn broken(&self, what: &str, e: base::IoError) -> StorageError {
+        StorageError::new(
             ErrorKind::Io,
             format!("cache device {}: {what}: {e}; restart forebay", self.0.path),
         )

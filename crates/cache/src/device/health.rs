@@ -15,15 +15,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{IoError, SliceList};
-use pool::{ErrorKind, PoolError, Result};
+use base::{ErrorKind, IoError, Result, SliceList, StorageError};
 use queue::{Class, Device};
 use rt::sync::Semaphore;
 
 #[derive(Default)]
 struct Standing {
     path: String,
-    failed: RefCell<Option<PoolError>>,
+    failed: RefCell<Option<StorageError>>,
     closed: Cell<bool>,
     aside: Cell<bool>,
 }
@@ -49,7 +48,7 @@ impl Health {
     }
 
     /// The device is of no use any more.
-    pub fn fail(&self, e: &PoolError) {
+    pub fn fail(&self, e: &StorageError) {
         let mut failed = self.0.failed.borrow_mut();
         if failed.is_none() {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
@@ -65,7 +64,7 @@ impl Health {
     /// An error if it is closed.
     pub fn check_open(&self) -> Result<()> {
         if self.is_closed() {
-            Err(PoolError::new(ErrorKind::Io, "the cache is closed"))
+            Err(StorageError::new(ErrorKind::Io, "the cache is closed"))
         } else {
             Ok(())
         }
@@ -140,7 +139,7 @@ impl Barrier {
                  not: restart forebay, which goes on from there",
                 self.health.0.path
             );
-            self.health.fail(&PoolError::new(ErrorKind::Io, text));
+            self.health.fail(&StorageError::new(ErrorKind::Io, text));
         }
         // A write may have failed for good meanwhile.
         self.health.check().map(|()| Durable(()))

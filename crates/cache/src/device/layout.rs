@@ -1,8 +1,7 @@
 //! Where things are on the cache device.
 
-use base::{BLOCK_U64, CacheAddr};
+use base::{BLOCK_U64, CacheAddr, ErrorKind, Result, StorageError};
 use format::cache::bucket::RECORDS_PER_PAGE;
-use pool::{ErrorKind, PoolError, Result};
 
 /// Blocks of the smallest bucket.
 pub(crate) const LEAST_BUCKET: u64 = 16;
@@ -43,7 +42,7 @@ impl Layout {
                 "a cache of {size} bytes has room for {buckets} buckets of {bucket_bytes} bytes; \
                  it needs 16: make it larger, or its buckets smaller"
             );
-            return Err(PoolError::new(ErrorKind::Invalid, text));
+            return Err(StorageError::new(ErrorKind::Invalid, text));
         }
         Ok(layout)
     }

@@ -5,9 +5,9 @@
 //! bad sector loses nothing, and two bad slots in a row where the next checkpoint's pair would
 //! stand may hide one that has ended: then the older one is not believed.
 
+use base::{ErrorKind, Result, StorageError};
 use format::FormatError;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
-use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 
 use crate::device::file::CacheFile;
@@ -78,7 +78,7 @@ pub(crate) async fn read_slots(path: &str, device: &Device) -> Result<Vec<Slot>>
     for slot in 0..SLOTS {
         let read = device.read_blocks(Class::Commit, CacheSuperblock::offset_of(slot), 1).await;
         let slot = Slot::of(read.get(0).map_err(|e| e.to_string()));
-        slots.push(slot.map_err(|e| PoolError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
+        slots.push(slot.map_err(|e| StorageError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
     }
     Ok(slots)
 }
@@ -88,7 +88,7 @@ pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result
     let slots = read_slots(&file.path, device).await?;
     let Some(best) = newest(&slots) else {
         let why = slots.iter().find_map(Slot::why).unwrap_or_default();
-        return Err(PoolError::new(
+        return Err(StorageError::new(
             ErrorKind::Foreign,
             format!("{} holds no cache of Forebay: {why}", file.path),
         ));
@@ -101,7 +101,7 @@ pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result
              image without the cache: --forget-cache",
             file.path, best.sequence
         );
-        return Err(PoolError::new(ErrorKind::Damaged, text));
+        return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     Ok(best.clone())
 }

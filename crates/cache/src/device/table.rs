@@ -1,9 +1,8 @@
 //! The bucket table: pages with two slots each, as in the pool.
 
-use base::{BLOCK, BucketId, Buf, BufPool, Generation};
+use base::{BLOCK, BucketId, Buf, BufPool, ErrorKind, Generation, Result, StorageError};
 use format::cache::bucket::{BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
 use format::page::{PageId, PageKind, open_page, payload_mut, seal_page};
-use pool::{ErrorKind, PoolError, Result};
 use queue::{Class, Device};
 
 use super::layout::Layout;
@@ -100,7 +99,7 @@ pub(crate) async fn read_page(
         let text = format!(
             "page {page} of the cache's bucket table is damaged in both slots; run forebay check"
         );
-        PoolError::new(ErrorKind::Damaged, text)
+        StorageError::new(ErrorKind::Damaged, text)
     })
 }
 

@@ -1,7 +1,6 @@
 //! The end of the use of a cache device that has failed ([`crate::device::health`]).
 
-use base::SliceList;
-use pool::{PoolError, Result};
+use base::{Result, SliceList, StorageError};
 use queue::Class;
 
 use crate::Cache;
@@ -40,7 +39,7 @@ impl Cache {
     }
 
     /// The cache device is of no use any more: nothing that needs it goes on.
-    pub(crate) fn fail(&self, e: &PoolError) {
+    pub(crate) fn fail(&self, e: &StorageError) {
         self.0.health.fail(e);
         self.state().journal.room().wake_all();
         self.set_aside_if_failed();

@@ -43,7 +43,7 @@ fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
         let (world, device) = (lab.world.clone(), lab.device);
         let told = Rc::new(Cell::new(None));
         let tell = told.clone();
-        lab.cut(move |cache| async move {
+        lab.power_cut(move |cache| async move {
             let a = cache.pool().find_volume("a").unwrap().id;
             for i in 0..40 {
                 fill(&cache, a, 100 * i, 16, 1).await;

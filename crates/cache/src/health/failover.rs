@@ -20,27 +20,28 @@
 //! again. Buckets that became empty may hold nodes by then that no checkpoint knows of; they
 //! are never read as data.
 //!
-//! **What no word can replace** is the announcement of staged blocks ([`crate::io::past`]). If it
-//! is not durable when the cache fails, no commit of the pool may have these blocks, and none ends
-//! well any more.
+//! **What no word can replace** are the intents of staged blocks ([`crate::io::past`]). If one is
+//! not durable when the cache fails, no commit of the pool may have its blocks, and none ends well
+//! any more.
 
-use base::Lba;
+use base::{ErrorKind, Lba, Result, StorageError};
 use btree::Cursor;
-use pool::{CacheMark, ErrorKind, PoolError, Result};
+use pool::CacheMark;
 use queue::Class;
 
 use crate::Cache;
 use crate::error::malformed;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 
 impl Cache {
     /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not
-    /// get ahead of it, as it lacks announcements of staged blocks.
+    /// get ahead of it, as it lacks intents of staged blocks.
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
             let durable = st.journal.durable();
-            (durable < st.announced, st.health.has_failed() || durable < st.drops_need)
+            let untold = st.health.has_failed() || st.commits.lacks_drops(durable);
+            (st.commits.lacks_intents(durable), untold)
         };
         if lacks {
             let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
@@ -48,7 +49,7 @@ impl Cache {
                 "the cache's journal cannot be written any more, and lacks what volumes that \
                  write back have put into the pool: nothing is committed before a restart{why}"
             );
-            return Err(PoolError::new(ErrorKind::Io, text));
+            return Err(StorageError::new(ErrorKind::Io, text));
         }
         Ok(Some(self.mark(untold)))
     }
@@ -71,7 +72,7 @@ impl Cache {
                 })
                 .await?;
             }
-            let changed = self.state().index.changes.dirty() as u64;
+            let changed = self.state().index.dirty_nodes();
             if changed >= self.0.settings.dirty_nodes {
                 self.make_room_for_nodes()?;
                 self.checkpoint_now().await?;
@@ -89,19 +90,21 @@ impl Cache {
     }
 
     /// The next leaf's keys of blocks that the pool has, and those that say nothing any more.
-    async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<Extent>> {
+    async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<IndexKey>> {
         self.resident(Class::Commit, |st| {
             let (mut clean, mut bad) = (Vec::new(), false);
             *more =
-                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| {
-                    match Extent::decode(&st.buckets, k, v) {
-                        Some(e) if st.index.published >= e.written.unwrap_or_default() => {
+                cursor.next_leaf(
+                    st.index.tree(),
+                    st.index.store(),
+                    |k, v| match IndexKey::decode(&st.buckets, k, v) {
+                        Some(e) if st.index.published() >= e.written.unwrap_or_default() => {
                             clean.push(e)
                         }
                         Some(_) => {}
                         None => bad = true,
-                    }
-                })?;
+                    },
+                )?;
             if bad {
                 return Err(malformed().into());
             }
@@ -120,15 +123,15 @@ mod tests {
     use crate::io::past::staged_extents;
     use crate::testkit::{Lab, settings};
 
-    fn broken() -> PoolError {
-        PoolError::new(ErrorKind::Io, "broken")
+    fn broken() -> StorageError {
+        StorageError::new(ErrorKind::Io, "broken")
     }
 
     /// What a failure of the cache, with dirty blocks in it, meets.
     #[derive(Clone, Copy)]
     struct Case {
-        /// Staged blocks were announced before,
-        announced: bool,
+        /// The intent of staged blocks was logged before,
+        logged: bool,
         /// durably.
         durable: bool,
         /// The first commit comes when the cache is closed.
@@ -149,14 +152,14 @@ mod tests {
             let staged =
                 |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
             let mut room = cache.room_for_request(2, 1).await.unwrap();
-            assert!(!case.announced || cache.announce(&mut room, &staged(a)));
+            assert!(!case.logged || cache.log_intent(&mut room, &staged(a)));
             if case.durable {
                 cache.flush().await.unwrap();
             }
             cache.fail(&broken());
             assert!(
-                !cache.is_aside() && !cache.announce(&mut room, &staged(a)),
-                "what is announced now is never durable"
+                !cache.is_aside() && !cache.log_intent(&mut room, &staged(a)),
+                "what is logged now is never durable"
             );
             let mut block = rt.bufs().take(BLOCK);
             block.fill(5);
@@ -172,19 +175,16 @@ mod tests {
 
     #[test]
     fn commits_go_on_when_the_cache_has_failed() {
-        for (announced, late) in [(false, false), (false, true), (true, false), (true, true)] {
-            let (outcome, void) = commit(Case { announced, durable: announced, late });
-            assert!(
-                outcome.is_ok() && void,
-                "announced {announced}, late {late}: {outcome:?}, {void}"
-            );
+        for (logged, late) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (outcome, void) = commit(Case { logged, durable: logged, late });
+            assert!(outcome.is_ok() && void, "logged {logged}, late {late}: {outcome:?}, {void}");
         }
     }
 
     #[test]
-    fn commits_wait_for_what_was_announced_whatever_happens() {
+    fn commits_wait_for_logged_intents_whatever_happens() {
         for late in [false, true] {
-            let (outcome, _) = commit(Case { announced: true, durable: false, late });
+            let (outcome, _) = commit(Case { logged: true, durable: false, late });
             let e = outcome.unwrap_err();
             assert!(
                 e.kind == ErrorKind::Io

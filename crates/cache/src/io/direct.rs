@@ -9,9 +9,9 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK, Epoch, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
 use format::cache::journal::blocks_for;
-use pool::{CacheMark, ErrorKind, Journal, JournalDurable, PoolError, Result};
+use pool::{CacheMark, Journal, JournalDurable};
 use queue::Class;
 
 use crate::Cache;
@@ -38,7 +38,7 @@ impl Cache {
         let mut at = 0;
         while at < data.len() {
             let n = (data.len() - at).min(MAX_BLOCKS as usize * BLOCK);
-            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), keep)
+            self.write_direct_step(volume, lba.plus((at / BLOCK) as u64), data.slice(at, n), keep)
                 .await?;
             at += n;
         }
@@ -61,7 +61,7 @@ impl Cache {
             let mut st = self.state_mut();
             st.promotions.end_direct(volume, lba, end);
             if sequential || !keep {
-                st.stats.bypassed += blocks;
+                st.count(|s| s.bypassed += blocks);
             }
             if outcome.is_ok() && keep && !sequential {
                 Cache::begin_keeping(&mut st, volume, lba, blocks)
@@ -160,7 +160,7 @@ impl Cache {
                             "volume {volume} has blocks at {at} that are not in \
                              the pool yet; set its mode to writeback, then again"
                         );
-                        return Err(PoolError::new(ErrorKind::Invalid, text).into());
+                        return Err(StorageError::new(ErrorKind::Invalid, text).into());
                     }
                     st.change(&mut room, volume, (at, upto), &[])?;
                     // Stale keys too: the record that made them stale may not be durable.
@@ -174,10 +174,10 @@ impl Cache {
     }
 
     /// Makes durable what the journal has to know before the pool: what the cache dropped for
-    /// direct writes, and what was announced of staged blocks. Every commit of the pool waits for
+    /// direct writes, and the intents of staged blocks. Every commit of the pool waits for
     /// it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
-        let target = self.state().drops_need.max(self.state().announced);
+        let target = self.state().commits.needs();
         if self.0.health.is_aside() {
             return Ok(None);
         }
@@ -204,15 +204,13 @@ impl Cache {
     /// True if the pool has all of a volume.
     pub fn is_written_back(&self, volume: VolumeId) -> bool {
         let st = self.state();
-        let last = st.dirty_until.get(&volume).copied().unwrap_or(st.dirty_at_open);
-        last <= st.index.published
+        st.dirt.last(Some(volume)) <= st.index.published()
     }
 
     /// True if the pool has everything.
     pub(crate) fn all_written_back(&self) -> bool {
         let st = self.state();
-        let last = st.dirty_until.values().copied().fold(st.dirty_at_open, Epoch::max);
-        last <= st.index.published
+        st.dirt.last(None) <= st.index.published()
     }
 
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached

@@ -1,8 +1,7 @@
 //! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the
 //! device. Who has written past the cache waits for a commit of the pool too, side by side.
 
-use base::{IoError, RecordSeq, SliceList, VolumeId};
-use pool::{ErrorKind, PoolError, Result};
+use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError, VolumeId};
 use queue::{Class, Device};
 
 use crate::Cache;
@@ -27,7 +26,9 @@ impl Cache {
         let target = self.state().journal.pushed();
         let outcome = self.durable(target, Class::Foreground).await;
         match staged {
-            Some(commit) => outcome.and(commit.await.unwrap_or_else(|| Err(crate::error::ended()))),
+            Some(commit) => {
+                outcome.and(commit.await.unwrap_or_else(|| Err(base::StorageError::ended())))
+            }
             None => outcome,
         }
     }
@@ -77,7 +78,7 @@ impl Cache {
         if let Err(e) = outcome {
             let text =
                 format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
-            let e = PoolError::new(ErrorKind::Io, text);
+            let e = StorageError::new(ErrorKind::Io, text);
             self.fail(&e);
             return Err(e);
         }

@@ -21,18 +21,17 @@
 //! that was written anew meanwhile, a newer image may have been read.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, Lba, Sectors, Slice, SliceList, VolumeId};
+use base::{BLOCK, CacheAddr, Crc, Lba, Result, Sectors, Slice, SliceList, VolumeId};
 use format::cache::index::{Cover, StagedBelow};
 use format::cache::journal::blocks_for;
-use pool::{Result, Step};
+use pool::Step;
 use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::error::ended;
 use crate::io::read::Part;
 use crate::space::take::Pinned;
-use crate::store::index::{Body, Crcs, Extent};
+use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::room::{Room, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::extents;
@@ -86,7 +85,7 @@ impl Cache {
         if !sectors.has(Sectors::touched(at, data.len())) {
             // A sector is written in part: what else is in it has to be known.
             let mut whole = self.read_step(volume, lba, 1, false).await?;
-            before = BlockPart::whole(whole.pop().ok_or_else(ended)?);
+            before = BlockPart::whole(whole.pop().ok_or_else(base::StorageError::ended)?);
         }
         let mut block = self.0.rt.bufs().take(BLOCK);
         block.copy_from_slice(&before.data);
@@ -94,16 +93,17 @@ impl Cache {
         let (sectors, data) = (before.sectors.with(covered), block.freeze());
         let now = BlockPart { sectors, data, below: before.below };
         self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
-        self.state_mut().stats.parts += u64::from(!now.sectors.is_all());
+        self.state_mut().count(|s| s.parts += u64::from(!now.sectors.is_all()));
         Ok(now)
     }
 
     /// What the cache has of a block.
     async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
-        let whole =
-            |data: SliceList| Ok(BlockPart::whole(data.into_iter().next().ok_or_else(ended)?));
+        let whole = |data: SliceList| {
+            Ok(BlockPart::whole(data.into_iter().next().ok_or_else(base::StorageError::ended)?))
+        };
         let mut pieces = self.plan(volume, lba, 1).await?;
-        let piece = pieces.pop().ok_or_else(ended)?;
+        let piece = pieces.pop().ok_or_else(base::StorageError::ended)?;
         let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
         let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
         match piece.part {
@@ -137,7 +137,7 @@ impl Cache {
             .spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
         let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
         drop(pin);
-        let image = image.await.unwrap_or_else(|| Err(ended()));
+        let image = image.await.unwrap_or_else(|| Err(base::StorageError::ended()));
         let mine = match mine {
             Ok(mine) => mine,
             Err(bad) => return self.read_again(volume, lba, 1, part.0, true, bad).await,
@@ -147,7 +147,7 @@ impl Cache {
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
         }
-        self.state_mut().stats.misses += 1;
+        self.state_mut().count(|s| s.misses += 1);
         self.complete_part((volume, lba), part, whole.clone());
         Ok(SliceList::from_iter([whole]))
     }
@@ -159,7 +159,7 @@ impl Cache {
         (volume, lba): (VolumeId, Lba),
         below: Option<StagedBelow>,
     ) -> Result<SliceList> {
-        match below.filter(|b| b.epoch > self.state().index.published) {
+        match below.filter(|b| b.epoch > self.state().index.published()) {
             Some(below) => self.read_staged(volume, below.epoch, lba, 1).await,
             None => self.0.pool.read_for(class, volume, lba, 1).await,
         }
@@ -173,7 +173,7 @@ impl Cache {
         image: SliceList,
     ) -> Result<Slice> {
         let mut whole = self.0.rt.bufs().take(BLOCK);
-        whole.copy_from_slice(image.first().ok_or_else(ended)?);
+        whole.copy_from_slice(image.first().ok_or_else(base::StorageError::ended)?);
         sectors.copy(mine, &mut whole);
         Ok(whole.freeze())
     }
@@ -219,7 +219,7 @@ impl Cache {
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
                         let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
                         st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
-                        st.stats.completed += 1;
+                        st.count(|s| s.completed += 1);
                     }
                     Ok(())
                 })
@@ -230,7 +230,7 @@ impl Cache {
 
     /// Drops the key of a part that is published, as the pool has the whole block. Its bucket
     /// counts the block, so the journal is told.
-    pub(crate) async fn drop_published_part(&self, part: &Extent) -> Result<()> {
+    pub(crate) async fn drop_published_part(&self, part: &IndexKey) -> Result<()> {
         let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
         let found = (*addr, crcs.clone(), *cover);
         let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
@@ -246,7 +246,7 @@ impl Cache {
     }
 
     /// What a pass carries of an extent that it has read: whole blocks and their checksums.
-    pub(crate) async fn carried(&self, part: &Extent, data: Slice) -> Result<(Slice, Vec<Crc>)> {
+    pub(crate) async fn carried(&self, part: &IndexKey, data: Slice) -> Result<(Slice, Vec<Crc>)> {
         let Body::Data { crcs, cover, .. } = &part.body else { unreachable!("only data is read") };
         if cover.is_all() {
             return Ok((data, crcs.to_vec()));
@@ -260,9 +260,9 @@ impl Cache {
 
 impl State {
     /// The extent of a block, if it is the part that was found before.
-    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<Extent>> {
+    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<IndexKey>> {
         let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
-        let same = |e: &Extent| match &e.body {
+        let same = |e: &IndexKey| match &e.body {
             Body::Data { addr, crcs, cover, .. } => {
                 (addr, crcs, cover) == (&part.0, &part.1, &part.2)
             }

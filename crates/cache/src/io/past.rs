@@ -7,19 +7,20 @@
 //!
 //! **Order.** A pool that is written to may commit at any time, and a commit must not know of
 //! staged blocks of which the journal does not: had the journal only an older record of them, with
-//! other checksums, replay would take what was flushed for lost. So the record is *announced*: it
-//! enters the journal before the pool is written to, and every commit that freezes after that waits
-//! for it ([`Cache::records_durable`]). When the pool has the data, the key enters the index, with
-//! a record in its own place among the others. A record whose data never arrived is void at replay.
+//! other checksums, replay would take what was flushed for lost. So the record is *logged as an
+//! intent*: it enters the journal before the pool is written to, and every commit that freezes
+//! after that waits for it ([`Cache::records_durable`]). When the pool has the data, the key enters
+//! the index, with a record in its own place among the others. A record whose data never arrived is
+//! void at replay.
 //!
 //! **Once.** While a staged key names a block of an epoch, or a part of a block lies over it
 //! ([`crate::io::parts`]), the block is not written again in this epoch: such a write goes through
 //! the cache. Were it written again in place, the pool could commit the new block before the key of
 //! it is entered. A checkpoint that was taken in between has the old key, and replay begins behind
-//! the record that announced the new block: what was flushed would count as lost.
+//! the record that logged the new block as an intent: what was flushed would count as lost.
 //!
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
-//! the staged blocks in it, and that commit waits for the announced records. So these, and the ones
+//! the staged blocks in it, and that commit waits for the logged intents. So these, and the ones
 //! that follow them when the pool has the data, have room of their own before anything begins
 //! ([`crate::store::room`]).
 //!
@@ -42,10 +43,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Lba, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Lba, Result, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::blocks_for;
-use pool::Result;
 use queue::Class;
 use rt::sync::within;
 use smallvec::SmallVec;
@@ -53,7 +53,7 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::io::window::{InWindow, UnderWay};
 use crate::policy::seal::STAGED_PER_BLOCK;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 use crate::store::room::{Room, nodes_for};
 use crate::store::state::State;
 
@@ -77,13 +77,13 @@ enum At {
     Overtaken,
 }
 
-/// A write past the cache, when it was announced.
-struct Step {
+/// A write past the cache, when its intent was logged.
+struct Intent {
     cache: Cache,
     range: (VolumeId, Lba, Lba),
     staging: VolumeId,
     epoch: Epoch,
-    new: SmallVec<[Extent; 4]>,
+    new: SmallVec<[IndexKey; 4]>,
     /// For the records of its key.
     room: Room,
     at: Rc<Cell<At>>,
@@ -91,7 +91,7 @@ struct Step {
     _in_window: InWindow,
 }
 
-impl Step {
+impl Intent {
     /// False: it is not in the cache's index, and has to go through the cache.
     async fn run(mut self, data: Slice) -> Result<bool> {
         let (volume, lba, end) = self.range;
@@ -114,7 +114,7 @@ impl Step {
                     self.epoch,
                     pool.edited(self.staging),
                 )?;
-                st.stats.bypassed += end.0 - lba.0;
+                st.count(|s| s.bypassed += end.0 - lba.0);
                 Ok(())
             })
             .await?;
@@ -165,7 +165,7 @@ impl Cache {
         data: &Slice,
     ) -> Result<bool> {
         let blocks = (data.len() / BLOCK) as u64;
-        // Twice: announced, and entered.
+        // Twice: as an intent, and when it is entered.
         let records = blocks_for((blocks as usize).div_ceil(MAX_EXTENT_BLOCKS), blocks as usize);
         let mut room = self.room_for_request(2 * records, nodes_for(blocks)).await?;
         self.0.last_request.set(self.0.rt.now());
@@ -189,10 +189,10 @@ impl Cache {
                 return Ok(false);
             }
         };
-        if !self.announce(&mut room, &new) {
+        if !self.log_intent(&mut room, &new) {
             return Ok(false);
         }
-        let step = Step {
+        let intent = Intent {
             cache: self.clone(),
             range: (volume, lba, end),
             staging,
@@ -203,11 +203,11 @@ impl Cache {
             _under_way: under_way,
             _in_window: in_window,
         };
-        let (at, data) = (step.at.clone(), data.clone());
-        let mut task = self.0.rt.spawn(async move { step.run(data).await });
+        let (at, data) = (intent.at.clone(), data.clone());
+        let mut task = self.0.rt.spawn(async move { intent.run(data).await });
         let patience = PATIENCE + PATIENCE_PER_BLOCK * blocks as u32;
         if let Some(outcome) = within(&mut task, self.0.rt.sleep(patience)).await {
-            return outcome.unwrap_or_else(|| Err(crate::error::ended()));
+            return outcome.unwrap_or_else(|| Err(base::StorageError::ended()));
         }
         if at.get() == At::Writing && self.has_much_room() {
             // The pool is late: the same data through the cache is durable sooner, and the key of
@@ -216,13 +216,13 @@ impl Cache {
             self.0.bypass.overtake();
             return Ok(false);
         }
-        task.await.unwrap_or_else(|| Err(crate::error::ended()))
+        task.await.unwrap_or_else(|| Err(base::StorageError::ended()))
     }
 
     /// True if a key names a block of the range as staged in this epoch, by itself or below a part.
     async fn is_staged(&self, range: (VolumeId, Lba, Lba), epoch: Epoch) -> Result<bool> {
         let (volume, lba, end) = range;
-        let staged = |e: &Extent| match &e.body {
+        let staged = |e: &IndexKey| match &e.body {
             Body::Data { cover, .. } => cover.below.is_some_and(|below| below.epoch == epoch),
             Body::Staged { .. } => e.written == Some(epoch),
             Body::Zeros { .. } => false,
@@ -235,13 +235,14 @@ impl Cache {
 
     /// Enters records into the journal that the pool may not be ahead of; false if they can never
     /// be durable.
-    pub(crate) fn announce(&self, room: &mut Room, new: &[Extent]) -> bool {
+    pub(crate) fn log_intent(&self, room: &mut Room, new: &[IndexKey]) -> bool {
         let mut st = self.state_mut();
         if st.health.has_failed() {
             return false;
         }
         new.iter().for_each(|e| st.push_insert(room, e));
-        st.announced = st.journal.pushed();
+        let pushed = st.journal.pushed();
+        st.commits.hold_for_intents(pushed);
         true
     }
 
@@ -249,11 +250,7 @@ impl Cache {
     /// durable.
     pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
         let st = self.state();
-        let needs = match volume {
-            Some(v) => st.staged_in.get(&v).copied(),
-            None => st.staged_in.values().copied().max(),
-        };
-        needs.filter(|&g| g > self.0.pool.committed())
+        st.commits.last_staged(volume).filter(|&g| g > self.0.pool.committed())
     }
 
     /// Reads staged blocks.
@@ -272,10 +269,10 @@ impl Cache {
     }
 
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
-    pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> pool::PoolError {
+    pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> base::StorageError {
         if self.0.pool.volume(volume).is_none() {
-            return pool::PoolError::new(
-                pool::ErrorKind::NotFound,
+            return base::StorageError::new(
+                base::ErrorKind::NotFound,
                 format!("there is no volume with the id {volume}"),
             );
         }
@@ -283,7 +280,7 @@ impl Cache {
             "the pool has lost what volume {volume} was written past the cache in epoch {epoch}; \
              run forebay check"
         );
-        pool::PoolError::new(pool::ErrorKind::Damaged, text)
+        base::StorageError::new(base::ErrorKind::Damaged, text)
     }
 }
 
@@ -291,7 +288,7 @@ impl State {
     /// Makes `[lba, end)` staged; `commit` of the pool has the data.
     fn enter_staged(
         &mut self,
-        (room, new): (&mut Room, &[Extent]),
+        (room, new): (&mut Room, &[IndexKey]),
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,
@@ -311,11 +308,8 @@ impl State {
             self.unpin_all(&replaced);
             return outcome;
         }
-        if !replaced.is_empty() {
-            self.replaced.push_back((commit, replaced));
-        }
         // A client that asks for it to be durable from now on needs the pool's commit too.
-        self.staged_in.insert(volume, commit);
+        self.commits.stage(volume, commit, replaced);
         outcome
     }
 
@@ -325,9 +319,7 @@ impl State {
 
     /// Lets go of what staged blocks have replaced, where the pool has committed these.
     pub fn release_replaced(&mut self, committed: Generation) {
-        while self.replaced.front().is_some_and(|(needs, _)| *needs <= committed)
-            && let Some((_, addrs)) = self.replaced.pop_front()
-        {
+        while let Some(addrs) = self.commits.pop_replaced(committed) {
             self.unpin_all(&addrs);
         }
     }
@@ -339,12 +331,12 @@ pub(crate) fn staged_extents(
     lba: Lba,
     crcs: &[Crc],
     epoch: Epoch,
-) -> SmallVec<[Extent; 4]> {
+) -> SmallVec<[IndexKey; 4]> {
     let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
     parts
         .map(|(crcs, at)| {
             let body = Body::Staged { crcs: SmallVec::from_slice(crcs) };
-            Extent { volume, lba: Lba(at), written: Some(epoch), body }
+            IndexKey { volume, lba: Lba(at), written: Some(epoch), body }
         })
         .collect()
 }

@@ -5,16 +5,15 @@
 //! has happened: were it entered before, a checkpoint might outlive it.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
-use pool::Result;
 use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::settings::Promote;
-use crate::store::index::{Body, Crcs, Extent};
+use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::room::nodes_for;
 use crate::store::state::State;
@@ -39,7 +38,7 @@ impl Cache {
             Promote::First => true,
             Promote::Second => st.doorkeeper.touch(volume, from),
         };
-        let published = st.index.published;
+        let published = st.index.published();
         if wanted {
             st.promotions.begin(volume, (from, from.plus(blocks)), published)
         } else {
@@ -54,7 +53,7 @@ impl Cache {
         from: Lba,
         blocks: u64,
     ) -> Option<Key> {
-        let published = st.index.published;
+        let published = st.index.published();
         if st.health.has_failed() {
             None
         } else {
@@ -104,7 +103,7 @@ impl Cache {
         if blocks == 0 {
             return Ok(());
         }
-        let (whole, end) = (whole.cut(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
+        let (whole, end) = (whole.slice(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
         let mut outcome = self.write_taken(&mut taken, &whole, Class::Promotion).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
@@ -115,7 +114,7 @@ impl Cache {
                         st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
                     // Staged blocks that were published before it began are what was read.
                     let published = st.promotions.published(key);
-                    let dead = |e: &Extent| match e.body {
+                    let dead = |e: &IndexKey| match e.body {
                         Body::Staged { .. } => e.written <= Some(published),
                         // Of a part that is published, the pool has the whole.
                         Body::Data { .. } if e.is_part() => e.written <= Some(published),
@@ -132,7 +131,7 @@ impl Cache {
                     }
                     let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
                     st.change_clean(volume, (from, end), &new)?;
-                    st.stats.promoted += crcs.len() as u64;
+                    st.count(|s| s.promoted += crcs.len() as u64);
                     Ok(())
                 })
                 .await;

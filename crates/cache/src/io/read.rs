@@ -1,17 +1,19 @@
 //! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and
 //! what came from the pool may be kept.
 
-use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Lba, SliceList, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError,
+    VolumeId,
+};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
-use pool::{ErrorKind, PoolError, Result, Step};
+use pool::Step;
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::error::ended;
 use crate::space::take::Pinned;
-use crate::store::index::{Body, Crcs, Extent};
+use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::room::{Room, Share};
 use crate::store::state::State;
 
@@ -61,7 +63,7 @@ impl Cache {
         }
         let mut all = SliceList::new();
         for t in tasks {
-            all.extend(t.await.unwrap_or_else(|| Err(ended()))?);
+            all.extend(t.await.unwrap_or_else(|| Err(base::StorageError::ended()))?);
         }
         Ok(all)
     }
@@ -88,7 +90,7 @@ impl Cache {
         }
         let mut all = Ok(SliceList::new());
         for t in tasks {
-            let part = t.await.unwrap_or_else(|| Err(ended()));
+            let part = t.await.unwrap_or_else(|| Err(base::StorageError::ended()));
             all = all.and_then(|mut all: SliceList| {
                 all.extend(part?);
                 Ok(all)
@@ -127,7 +129,7 @@ impl Cache {
                 Ok(SliceList::from_iter([zeros]))
             }
             Part::Staged(epoch, _) => {
-                self.state_mut().stats.misses += blocks;
+                self.state_mut().count(|s| s.misses += blocks);
                 Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
             }
             Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
@@ -140,7 +142,7 @@ impl Cache {
                 drop(pin);
                 match data {
                     Ok(data) => {
-                        self.state_mut().stats.hits += blocks;
+                        self.state_mut().count(|s| s.hits += blocks);
                         Ok(SliceList::from_iter([data]))
                     }
                     Err(bad) => {
@@ -173,7 +175,7 @@ impl Cache {
                 self.state().buckets.of(addr)
             );
             tracing::error!("{text}");
-            return Err(PoolError::new(ErrorKind::Io, text));
+            return Err(StorageError::new(ErrorKind::Io, text));
         }
         tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the \
             cache; read from the pool instead", lba.0 + bad);
@@ -181,7 +183,7 @@ impl Cache {
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
             && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
         {}
-        self.state_mut().stats.refetched += blocks;
+        self.state_mut().count(|s| s.refetched += blocks);
         self.0.pool.read(volume, lba, blocks).await
     }
 
@@ -197,7 +199,7 @@ impl Cache {
         let dropped = self
             .resident(Class::Foreground, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
-                let bad = |e: &&Extent| {
+                let bad = |e: &&IndexKey| {
                     let there = matches!(&e.body, Body::Data { addr: a, .. }
                             if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
@@ -223,9 +225,9 @@ impl Cache {
     ) -> Result<SliceList> {
         {
             let mut st = self.state_mut();
-            st.stats.misses += blocks;
+            st.count(|s| s.misses += blocks);
             if sequential {
-                st.stats.bypassed += blocks;
+                st.count(|s| s.bypassed += blocks);
             }
         }
         let promotion = if sequential || self.is_congested() {
@@ -286,11 +288,11 @@ impl Cache {
         max: usize,
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let (below, over, complete) = loop {
-            let published = self.state().index.published;
+            let published = self.state().index.published();
             let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
             let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
             // What was published meanwhile may be in neither.
-            if self.state().index.published == published {
+            if self.state().index.published() == published {
                 break (below, over, complete);
             }
         };
@@ -369,7 +371,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         if !dirty && (e.is_part() || matches!(e.body, Body::Staged { .. } | Body::Zeros { .. })) {
             continue;
         }
-        let e = e.cut(lba.0, end.0);
+        let e = e.slice(lba.0, end.0);
         gap(&mut pieces, at, e.lba.0);
         at = e.end();
         let (from, blocks) = (e.lba, e.len());

@@ -1,8 +1,7 @@
 //! Bytes from buckets and to buckets. Nothing here touches the state of the cache.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Slice, SliceList};
-use pool::{ErrorKind, PoolError, Result};
+use base::{BLOCK, CacheAddr, ErrorKind, Result, Slice, SliceList, StorageError};
 use queue::Class;
 
 use crate::Cache;
@@ -70,7 +69,7 @@ impl Cache {
             for t in taken.iter() {
                 let bytes = t.len as usize * BLOCK;
                 let (device, part, offset) =
-                    (self.0.device.clone(), data.cut(at, bytes), self.offset_of(t.addr));
+                    (self.0.device.clone(), data.slice(at, bytes), self.offset_of(t.addr));
                 at += bytes;
                 writes.push(self.0.rt.spawn(async move {
                     device.write(class, offset, SliceList::from_iter([part])).await
@@ -86,7 +85,7 @@ impl Cache {
         }
         outcome.map_err(|e| {
             let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
-            PoolError::new(kind, format!("cache device {}: write: {e}", self.0.path))
+            StorageError::new(kind, format!("cache device {}: write: {e}", self.0.path))
         })
     }
 }

@@ -5,9 +5,8 @@
 //! While requests keep coming that is so for a moment only: the next entry tells. When none comes,
 //! the watermark does, once, at the next turn of the journal's clock.
 
-use base::{BLOCK, SliceList};
+use base::{BLOCK, ErrorKind, Result, SliceList, StorageError};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
-use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 
 use crate::Cache;
@@ -38,7 +37,7 @@ impl Cache {
             let outcome =
                 self.0.device.write(Class::Commit, Watermark::offset_of(slot), data).await;
             outcome.map_err(|e| {
-                PoolError::new(ErrorKind::Io, format!("cache device {}: {e}", self.0.path))
+                StorageError::new(ErrorKind::Io, format!("cache device {}: {e}", self.0.path))
             })?;
         }
         self.flush_device(Class::Commit, "flush of the journal's watermark").await?;

@@ -1,17 +1,17 @@
 //! The way of a write: space in an open bucket, the data, then the key.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Lba, Slice, VolumeId};
+use base::{BLOCK, ErrorKind, Lba, Result, Slice, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
-use pool::{ErrorKind, Reservation, Result};
+use pool::Reservation;
 use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::past::STEP_BLOCKS;
 use crate::space::line::Held;
-use crate::store::index::{Body, Crcs, Extent};
+use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::room::{Room, nodes_for};
 use crate::store::taken::{Taken, extents};
 
@@ -29,7 +29,7 @@ impl Cache {
                 let written = Box::pin(self.write_past(
                     volume,
                     lba.plus((at / BLOCK) as u64),
-                    &data.cut(at, n),
+                    &data.slice(at, n),
                 ))
                 .await?;
                 if written {
@@ -38,7 +38,7 @@ impl Cache {
                 }
             }
             let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
-            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.cut(at, n), Cover::ALL)
+            self.write_step(volume, lba.plus((at / BLOCK) as u64), data.slice(at, n), Cover::ALL)
                 .await?;
             at += n;
         }
@@ -55,16 +55,16 @@ impl Cache {
     ) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         let held = self.admit(volume, blocks).await?;
-        let mut promised = self.promise(blocks).await?;
-        self.write_promised((volume, lba), data, cover, (held, &mut promised)).await
+        let mut reserved = self.reserve(blocks).await?;
+        self.write_reserved((volume, lba), data, cover, (held, &mut reserved)).await
     }
 
-    async fn write_promised(
+    async fn write_reserved(
         &self,
         (volume, lba): (VolumeId, Lba),
         data: Slice,
         cover: Cover,
-        ((held, mut room), promised): ((Held, Room), &mut Reservation),
+        ((held, mut room), reserved): ((Held, Room), &mut Reservation),
     ) -> Result<()> {
         let mut held = Some(held);
         for attempt in 1.. {
@@ -72,7 +72,7 @@ impl Cache {
             held.take();
             let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
                 Ok(()) => Ok(self
-                    .enter((&mut room, &mut *promised), (volume, lba), &taken, &data, cover)
+                    .enter((&mut room, &mut *reserved), (volume, lba), &taken, &data, cover)
                     .await),
                 Err(e) => {
                     let mut st = self.state_mut();
@@ -100,7 +100,7 @@ impl Cache {
     /// Enters what was written into the index.
     async fn enter(
         &self,
-        (room, promised): (&mut Room, &mut Reservation),
+        (room, reserved): (&mut Room, &mut Reservation),
         (volume, lba): (VolumeId, Lba),
         taken: &[Taken],
         data: &Slice,
@@ -111,7 +111,7 @@ impl Cache {
             // The epoch of the moment in which it becomes visible.
             let written = Some(st.buckets.epoch());
             let new = extents((volume, lba), taken, &crcs, cover, written);
-            st.change_dirty((room, promised), volume, (lba, lba.plus(crcs.len() as u64)), &new)
+            st.change_dirty((room, reserved), volume, (lba, lba.plus(crcs.len() as u64)), &new)
         })
         .await
     }
@@ -133,7 +133,7 @@ impl Cache {
                         _ => end,
                     };
                     let written = Some(st.buckets.epoch());
-                    let zeros = Extent {
+                    let zeros = IndexKey {
                         volume,
                         lba: at,
                         written,
@@ -152,10 +152,10 @@ impl Cache {
 
     /// Reserves room in the pool for `blocks` blocks. If there is none, what is dirty is published
     /// first, which may help.
-    async fn promise(&self, blocks: u64) -> Result<Reservation> {
+    async fn reserve(&self, blocks: u64) -> Result<Reservation> {
         for _ in 0..2 {
             match self.0.pool.reserve(blocks) {
-                Ok(promised) => return Ok(promised),
+                Ok(reserved) => return Ok(reserved),
                 Err(_) => Box::pin(self.publish_all()).await?,
             }
         }

@@ -1,7 +1,6 @@
 //! What must not meet a pass: the end of a volume, or of a part of it.
 
-use base::{Lba, VolumeId};
-use pool::Result;
+use base::{Lba, Result, VolumeId};
 use queue::Class;
 use rt::sync::Permit;
 
@@ -22,9 +21,9 @@ impl Cache {
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between
     /// passes](Cache::between_passes).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
-        self.state_mut().staged_in.remove(&volume);
+        self.state_mut().commits.forget(volume);
         self.forget_from(volume, Lba(0)).await?;
-        self.state_mut().dirty_until.remove(&volume);
+        self.state_mut().dirt.forget(volume);
         Ok(())
     }
 

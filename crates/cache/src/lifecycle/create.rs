@@ -1,10 +1,10 @@
 //! Making a cache on an empty device.
 
-use base::{BLOCK, BLOCK_U64, Epoch, Generation, SliceList};
+use base::{BLOCK, BLOCK_U64, Epoch, ErrorKind, Generation, Result, SliceList, StorageError};
 use format::cache::bucket::BucketRecord;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use format::page::page_digest;
-use pool::{ErrorKind, Pool, PoolError, Result};
+use pool::Pool;
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -37,7 +37,7 @@ const PAGES: u32 = 64;
 
 /// How a cache of `size_bytes` is laid out, if there can be one. Changes nothing.
 fn plan(size_bytes: u64, options: &CreateOptions) -> Result<Layout> {
-    let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
+    let invalid = |text: String| Err(StorageError::new(ErrorKind::Invalid, text));
     let bucket = options.bucket_bytes;
     if !bucket.is_power_of_two() || !(LEAST_BUCKET * BLOCK_U64..=8 << 20).contains(&bucket) {
         return invalid(format!("a bucket of {bucket} bytes: a power of two from 64 KiB to 8 MiB"));
@@ -94,7 +94,7 @@ pub async fn create(
     queue.close();
     outcome.map_err(|e| {
         let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
-        PoolError::new(kind, format!("{}: creating the cache: {e}", file.path))
+        StorageError::new(kind, format!("{}: creating the cache: {e}", file.path))
     })?;
     pool.set_cache_uuid(Some(uuid)).await
 }

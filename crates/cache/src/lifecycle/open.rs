@@ -8,10 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use base::{EntrySeq, Epoch, Generation, Lba, RecordSeq};
+use base::{EntrySeq, Epoch, ErrorKind, Generation, Lba, Result, StorageError};
 use btree::{Store, Tree};
 use format::page::page_digest;
-use pool::{ErrorKind, Link, Pool, PoolError, Result};
+use pool::{Link, Pool};
 use queue::{Class, Device};
 use rt::Rt;
 use rt::sync::Semaphore;
@@ -29,8 +29,7 @@ use crate::lifecycle::replay::{
     Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now,
     replay_from,
 };
-use crate::lifecycle::staged::{Arrivals, Committed};
-use crate::policy::doorkeeper::Doorkeeper;
+use crate::lifecycle::staged::{Committed, StagedVerifier};
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
 use crate::space::line::Admission;
@@ -74,16 +73,16 @@ impl Cache {
                  so nothing is done with it; try again, or replace it",
                 file.path
             );
-            PoolError::new(ErrorKind::Io, text)
+            StorageError::new(ErrorKind::Io, text)
         })?;
         let mut sb = read_superblock(file, device).await?;
         if sb.pool_uuid != pool.uuid() {
             let text = format!("{} is the cache of another pool", file.path);
-            return Err(PoolError::new(ErrorKind::Foreign, text));
+            return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         if pool.cache_uuid() != Some(sb.uuid) {
             let text = format!("{} is not the cache that is attached to the pool", file.path);
-            return Err(PoolError::new(ErrorKind::Foreign, text));
+            return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         let layout = layout_of(&sb, file)?;
         settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
@@ -104,7 +103,7 @@ impl Cache {
                 next += 1;
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
-            let found = found.await.unwrap_or_else(|| Err(crate::error::ended()))?;
+            let found = found.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
             records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
             let records = if found.renew { Vec::new() } else { found.records };
@@ -116,7 +115,7 @@ impl Cache {
                  is lost in both slots; run forebay check",
                 file.path
             );
-            return Err(PoolError::new(ErrorKind::Damaged, text));
+            return Err(StorageError::new(ErrorKind::Damaged, text));
         }
         let seed = rt.random();
         let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
@@ -133,7 +132,7 @@ impl Cache {
             layout,
             index,
             buckets,
-            arrivals: Arrivals::new(Committed::Open(pool.clone())),
+            staged: StagedVerifier::new(Committed::Open(pool.clone())),
         };
         let replayed =
             replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
@@ -149,28 +148,12 @@ impl Cache {
         let wakes = Wakes::default();
         let ring_room =
             RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
-        let promised = pool.take_over(buckets.dirty_blocks().0);
+        let reserved = pool.take_over(buckets.dirty_blocks().0);
         let health = Health::new(&file.path);
-        let state = State {
-            promised,
-            index,
-            buckets,
-            journal: Journal::new(layout.ring(), ring_room, identity, place),
-            limbo: Default::default(),
-            promotions: Default::default(),
-            doorkeeper: Doorkeeper::new(1 << 16),
-            drops_need: RecordSeq(0),
-            announced: RecordSeq(0),
-            staged_in: Default::default(),
-            replaced: Default::default(),
-            dirty_until: Default::default(),
-            dirty_at_open: if empty { Epoch(0) } else { replayed.epoch },
-            stats: Default::default(),
-            nodes_left: 0,
-            bad: Vec::new(),
-            value: Vec::new(),
-            health: health.clone(),
-        };
+        let ring = layout.ring();
+        let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks);
+        let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
+        let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
         let cutoff = settings.sequential_cutoff;
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
@@ -285,7 +268,7 @@ impl Cache {
                 "{} blocks could not be written back: the cache stays attached",
                 open + cut
             );
-            return Err(PoolError::new(ErrorKind::Io, text));
+            return Err(StorageError::new(ErrorKind::Io, text));
         }
         if let Err(e) = self.close().await {
             tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");

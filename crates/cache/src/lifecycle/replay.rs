@@ -18,12 +18,15 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, Lba, Slice, VolumeId};
+use base::{
+    BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Lba, Result, Slice, StorageError,
+    VolumeId,
+};
 use btree::{Fault, Loader, NodeError, Store};
 use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
-use pool::{ErrorKind, PoolError, Result, Step};
+use pool::Step;
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -31,9 +34,10 @@ use crate::buckets::Buckets;
 use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
 use crate::error::damaged;
-use crate::lifecycle::staged::Arrivals;
-use crate::store::index::{Body, Extent, Index};
+use crate::lifecycle::staged::StagedVerifier;
+use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
+use crate::store::key::{Body, IndexKey};
 use crate::store::load::read_node;
 use crate::store::ring::{Found, read_journal};
 
@@ -52,7 +56,7 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
             layout.bytes(),
             file.size_bytes
         );
-        return Err(PoolError::new(ErrorKind::Damaged, text));
+        return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
     if (sb.table_start, sb.journal_start) != planned {
@@ -60,7 +64,7 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
             "{}: the cache's table and journal are where this version does not expect them",
             file.path
         );
-        return Err(PoolError::new(ErrorKind::Newer, text));
+        return Err(StorageError::new(ErrorKind::Newer, text));
     }
     Ok(layout)
 }
@@ -147,7 +151,7 @@ pub(crate) struct Replayer {
     pub layout: Layout,
     pub index: Index,
     pub buckets: Buckets,
-    pub arrivals: Arrivals,
+    pub staged: StagedVerifier,
 }
 
 impl Replayer {
@@ -163,7 +167,7 @@ impl Replayer {
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
-        self.arrivals.note_all(records, self.index.published).await?;
+        self.staged.note_all(records, self.index.published()).await?;
         for entry in &entries {
             let verify = entry.sequence > durable.0;
             for record in entry.records() {
@@ -202,8 +206,8 @@ impl Replayer {
             }
             Record::Insert { volume, lba, value } => {
                 let key = format::cache::index::index_key(volume, lba);
-                let Some(e) = Extent::decode(&self.buckets, &key, value) else {
-                    return Err(PoolError::new(
+                let Some(e) = IndexKey::decode(&self.buckets, &key, value) else {
+                    return Err(StorageError::new(
                         ErrorKind::Damaged,
                         "the cache's journal names blocks that are not there",
                     ));
@@ -217,7 +221,7 @@ impl Replayer {
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
-                if !self.arrivals.has_below(&e, self.index.published, number).await? {
+                if !self.staged.has_below(&e, self.index.published(), number).await? {
                     return Ok(1);
                 }
                 match &e.body {
@@ -237,7 +241,7 @@ impl Replayer {
     }
 
     /// Enters those blocks of an extent that are what its record says.
-    async fn apply_verified(&mut self, e: Extent, record: u64) -> Result<u64> {
+    async fn apply_verified(&mut self, e: IndexKey, record: u64) -> Result<u64> {
         let arrived = match &e.body {
             Body::Data { addr, crcs, .. } => {
                 let mut arrived = self.arrived(&e, *addr, crcs).await;
@@ -249,7 +253,7 @@ impl Replayer {
                 }
                 arrived
             }
-            Body::Staged { crcs } => self.arrivals.of(&e, crcs, record).await?,
+            Body::Staged { crcs } => self.staged.of(&e, crcs, record).await?,
             Body::Zeros { .. } => return Ok(0),
         };
         let mut dropped = 0;
@@ -258,7 +262,7 @@ impl Replayer {
                 dropped += 1;
                 continue;
             }
-            let one = e.cut(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
+            let one = e.slice(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
             let range = (one.lba, one.lba.plus(1));
             self.change(e.volume, range, &[one]).await?;
         }
@@ -268,7 +272,7 @@ impl Replayer {
     /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key
     /// is entered, so that reading it is an error until it is written again, and never what was
     /// there before.
-    async fn arrived(&self, e: &Extent, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+    async fn arrived(&self, e: &IndexKey, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
         let read =
             self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
         let mut arrived: Vec<bool> =
@@ -286,23 +290,23 @@ impl Replayer {
     }
 
     /// Which blocks of an extent the index has, in the same places with the same checksums.
-    async fn known(&mut self, e: &Extent) -> Result<Vec<bool>> {
+    async fn known(&mut self, e: &IndexKey) -> Result<Vec<bool>> {
         let range = (e.lba, Lba(e.end()));
         let found = self
             .resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX))
             .await?;
-        let block = |lba: u64| e.cut(lba, lba + 1).body;
+        let block = |lba: u64| e.slice(lba, lba + 1).body;
         let known = |lba: u64| {
-            found
-                .iter()
-                .any(|f| f.lba.0 <= lba && lba < f.end() && f.cut(lba, lba + 1).body == block(lba))
+            found.iter().any(|f| {
+                f.lba.0 <= lba && lba < f.end() && f.slice(lba, lba + 1).body == block(lba)
+            })
         };
         Ok((e.lba.0..e.end()).map(known).collect())
     }
 
     /// What a record of this entry says cannot be, by what the checkpoint and the records before it
     /// say.
-    fn contradicted(&self, (entry, record): (u64, &Record<'_>), what: &str) -> PoolError {
+    fn contradicted(&self, (entry, record): (u64, &Record<'_>), what: &str) -> StorageError {
         let of = match *record {
             Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {
                 format!(", about block {lba} of volume {volume}")
@@ -315,10 +319,15 @@ impl Replayer {
              --forget-cache",
             self.path
         );
-        PoolError::new(ErrorKind::Damaged, text)
+        StorageError::new(ErrorKind::Damaged, text)
     }
 
-    async fn change(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[Extent]) -> Result<()> {
+    async fn change(
+        &mut self,
+        volume: VolumeId,
+        range: (Lba, Lba),
+        new: &[IndexKey],
+    ) -> Result<()> {
         self.resident(|index, buckets| index.replace(buckets, volume, range, new)).await
     }
 
@@ -333,7 +342,7 @@ impl Replayer {
 
 impl Loader for Replayer {
     type State = Replayer;
-    type Error = PoolError;
+    type Error = StorageError;
     type Pin = ();
 
     fn state(&mut self) -> impl DerefMut<Target = Replayer> {
@@ -341,7 +350,7 @@ impl Loader for Replayer {
     }
 
     fn store(r: &mut Replayer) -> &mut Store {
-        &mut r.index.store
+        r.index.store_mut()
     }
 
     fn pin(_: &Replayer) {}
@@ -350,7 +359,7 @@ impl Loader for Replayer {
         read_node(&self.device, &self.layout, fault, Class::Commit).await
     }
 
-    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+    fn refused(fault: &Fault, why: NodeError) -> StorageError {
         damaged(fault, why)
     }
 }

@@ -14,14 +14,14 @@
 
 use std::rc::Rc;
 
-use base::{Crc, Epoch, Lba, VolumeId};
+use base::{Crc, Epoch, Lba, Result, VolumeId};
 use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
+use pool::Pool;
 use pool::check::{Image, Staged};
-use pool::{Pool, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 
 /// A staged block.
 type Block = (VolumeId, Epoch, u64);
@@ -50,17 +50,17 @@ impl Committed {
 }
 
 /// What arrived.
-pub(crate) struct Arrivals {
+pub(crate) struct StagedVerifier {
     pool: Committed,
     /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none
     /// has.
     differing: FxHashMap<Block, u64>,
 }
 
-impl Arrivals {
+impl StagedVerifier {
     /// Nothing is known yet.
-    pub fn new(pool: Committed) -> Arrivals {
-        Arrivals { pool, differing: FxHashMap::default() }
+    pub fn new(pool: Committed) -> StagedVerifier {
+        StagedVerifier { pool, differing: FxHashMap::default() }
     }
 
     /// Goes through all records, which have these numbers; `published`: what is of this epoch or an
@@ -76,7 +76,7 @@ impl Arrivals {
         for (record, number) in records {
             let Record::Insert { volume, lba, value } = record else { continue };
             let key = format::cache::index::index_key(volume, lba);
-            let Some(e) = Extent::decode_within(|_, _| true, &key, value) else { continue };
+            let Some(e) = IndexKey::decode_within(|_, _| true, &key, value) else { continue };
             let (epoch, crcs) = match (&e.body, below(&e, published)) {
                 (Body::Staged { crcs }, _) => (e.written.filter(|&w| w > published), &crcs[..]),
                 (_, Some(StagedBelow { epoch, crc })) => (Some(*epoch), std::slice::from_ref(crc)),
@@ -96,20 +96,26 @@ impl Arrivals {
     }
 
     /// Which blocks of a staged extent have arrived, as record `number` has it.
-    pub async fn of(&self, e: &Extent, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
+    pub async fn of(&self, e: &IndexKey, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
         self.had(e, e.written.unwrap_or_default(), crcs, number).await
     }
 
     /// True unless it is a part over a staged block that never arrived. Then what that was written
     /// with is lost, and record `number`, which tells of the part, is of no use.
-    pub async fn has_below(&self, e: &Extent, published: Epoch, number: u64) -> Result<bool> {
+    pub async fn has_below(&self, e: &IndexKey, published: Epoch, number: u64) -> Result<bool> {
         let Some(below) = below(e, published) else { return Ok(true) };
         Ok(self.had(e, below.epoch, &[below.crc], number).await? == [true])
     }
 
     /// Which staged blocks the pool had, with these checksums: it has them, or what later records
     /// than `number` tell of.
-    async fn had(&self, e: &Extent, epoch: Epoch, crcs: &[Crc], number: u64) -> Result<Vec<bool>> {
+    async fn had(
+        &self,
+        e: &IndexKey,
+        epoch: Epoch,
+        crcs: &[Crc],
+        number: u64,
+    ) -> Result<Vec<bool>> {
         let mut arrived = self.compare(e, epoch, crcs).await?;
         for (i, arrived) in arrived.iter_mut().enumerate().filter(|(_, same)| !**same) {
             let later = self.differing.get(&(e.volume, epoch, e.lba.0 + i as u64));
@@ -119,7 +125,7 @@ impl Arrivals {
     }
 
     /// Which blocks have the checksums that the pool has.
-    async fn compare(&self, e: &Extent, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
+    async fn compare(&self, e: &IndexKey, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
         // What is not there may have gone with its volume, which nothing is needed of any more;
         // least of all what was there before.
         let found = match &self.pool {
@@ -141,7 +147,7 @@ impl Arrivals {
 }
 
 /// The staged block that a part lies over, if that is not published.
-fn below(e: &Extent, published: Epoch) -> Option<&StagedBelow> {
+fn below(e: &IndexKey, published: Epoch) -> Option<&StagedBelow> {
     let Body::Data { cover, .. } = &e.body else { return None };
     cover.below.as_ref().filter(|b| b.epoch > published)
 }

@@ -95,7 +95,7 @@ pub struct Load {
     pub all: u64,
     /// Blocks that the pass which is under way has carried: they are room when it is published.
     pub soon: u64,
-    /// Blocks that were promised to requests which have passed, and are not taken yet.
+    /// Blocks that were reserved to requests which have passed, and are not taken yet.
     pub held: u64,
     /// The age of the pool's image as a share of what it may be, where writers are slowed for it.
     pub age: Option<f64>,

@@ -3,9 +3,8 @@
 //! Who passes holds the room that it was let in for until it has taken its blocks, so that of many
 //! who come at once no more pass than find room.
 
-use base::{Instant, VolumeId};
+use base::{Instant, Result, VolumeId};
 use format::cache::journal::blocks_for;
-use pool::Result;
 use rt::sync::{either, oneshot};
 
 use crate::Cache;

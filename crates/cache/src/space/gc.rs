@@ -12,11 +12,11 @@
 
 use std::time::Duration;
 
-use base::{BucketId, CacheAddr, Instant, Lba, VolumeId};
+use base::{BucketId, CacheAddr, Instant, Lba, Result, VolumeId};
 use btree::Cursor;
 use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
-use pool::{Result, Step};
+use pool::Step;
 use queue::Class;
 use rt::Rt;
 
@@ -24,7 +24,7 @@ use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::error::malformed;
 use crate::space::take::Pinned;
-use crate::store::index::{Audit, Body, Extent};
+use crate::store::key::{Body, IndexKey};
 use crate::store::room::{Room, Share};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents, most_extents};
@@ -65,7 +65,7 @@ struct Leaf {
     first: Option<(VolumeId, Lba)>,
     dead: Vec<(VolumeId, Lba)>,
     /// In sparse buckets.
-    sparse: Vec<Extent>,
+    sparse: Vec<IndexKey>,
     bad: bool,
 }
 
@@ -132,7 +132,8 @@ impl Cache {
         self.0.gc.borrow_mut().dead_last = 0;
         {
             let mut st = self.state_mut();
-            st.index.audit = Some(Audit::new(st.buckets.count()));
+            let buckets = st.buckets.count();
+            st.index.begin_audit(buckets);
             st.buckets.forget_dead_zeros();
         }
         let outcome = match self.walk(asked).await {
@@ -141,11 +142,7 @@ impl Cache {
         };
         {
             let mut st = self.state_mut();
-            let audit = st.index.audit.take();
-            if let (Ok(()), Some(audit)) = (&outcome, audit) {
-                st.index.keys = audit.keys;
-                st.index.keys_known = true;
-            }
+            st.index.end_audit(outcome.is_ok());
         }
         let ended = self.0.rt.precise_now();
         let held = self.state().buckets.census().metadata;
@@ -224,18 +221,20 @@ impl Cache {
         self.resident(Class::Commit, |st| {
             let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
-            let mut all: Vec<Extent> = Vec::new();
+            let mut all: Vec<IndexKey> = Vec::new();
             *more =
-                cursor.next_leaf(&st.index.tree, &st.index.store, |k, v| {
-                    match Extent::decode(&st.buckets, k, v) {
+                cursor.next_leaf(
+                    st.index.tree(),
+                    st.index.store(),
+                    |k, v| match IndexKey::decode(&st.buckets, k, v) {
                         Some(e) => all.push(e),
                         None => leaf.bad = true,
-                    }
-                })?;
+                    },
+                )?;
             let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
             leaf.first = all.first().map(|e| (e.volume, e.lba));
             for e in all {
-                if let Some(audit) = &mut st.index.audit {
+                if let Some(audit) = st.index.audit_mut() {
                     audit.count(&st.buckets, &e, 1);
                 }
                 if st.index.is_dead(&st.buckets, &e) {
@@ -245,8 +244,8 @@ impl Cache {
                     leaf.sparse.push(e);
                 }
             }
-            if let Some(audit) = &mut st.index.audit {
-                audit.passed = passed;
+            if let Some(audit) = st.index.audit_mut() {
+                audit.pass(passed);
             }
             Ok(leaf)
         })
@@ -255,7 +254,7 @@ impl Cache {
 
     /// Moves an extent to another bucket, unless it counts as dirty and is not of the open epoch,
     /// is bad, or there is no room: then it stays.
-    async fn move_extent(&self, e: Extent) -> Result<()> {
+    async fn move_extent(&self, e: IndexKey) -> Result<()> {
         let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
         if e.is_part() && self.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
@@ -278,7 +277,7 @@ impl Cache {
     }
 
     /// Pins the bucket of an extent that is to be moved.
-    fn plan_move(&self, e: &Extent, addr: CacheAddr) -> Option<Pinned> {
+    fn plan_move(&self, e: &IndexKey, addr: CacheAddr) -> Option<Pinned> {
         let mut st = self.state_mut();
         if !is_movable(&st, e) || e.is_stale(&st.buckets) || !st.buckets.is_sparse(addr) {
             return None;
@@ -294,14 +293,15 @@ impl Cache {
         for from in (0..buckets).step_by(COMPARED) {
             {
                 let st = self.state();
-                let Some(audit) = &st.index.audit else { return Ok(()) };
+                let Some(audit) = st.index.audit() else { return Ok(()) };
                 for i in from..buckets.min(from + COMPARED) {
-                    let record = st.buckets.record(BucketId(i as u32));
-                    if record.kind != BucketKind::Nodes && record.live != audit.counts[i] {
+                    let id = BucketId(i as u32);
+                    let (record, counted) = (st.buckets.record(id), audit.blocks_of(id));
+                    if record.kind != BucketKind::Nodes && record.live != counted {
                         self.0.gc.borrow_mut().miscounted += 1;
                         tracing::error!(
                             cache = %self.0.path, bucket = i, counter = record.live,
-                            keys = audit.counts[i],
+                            keys = counted,
                             "a bucket's counter is not what the index says; run forebay check"
                         );
                     }
@@ -310,11 +310,9 @@ impl Cache {
             self.0.rt.yield_now().await;
         }
         let st = self.state();
-        let Some(audit) = &st.index.audit else { return Ok(()) };
-        let unpublished =
-            audit.staged.iter().filter(|(epoch, _)| **epoch > st.buckets.counted_above());
-        let (found, (open, cut)) =
-            (unpublished.map(|(_, n)| n).sum::<i64>(), st.buckets.staged_named());
+        let Some(audit) = st.index.audit() else { return Ok(()) };
+        let found = audit.staged_above(st.buckets.counted_above());
+        let (open, cut) = st.buckets.staged_named();
         if found != (open + cut) as i64 {
             self.0.gc.borrow_mut().miscounted += 1;
             tracing::error!(
@@ -327,12 +325,12 @@ impl Cache {
 }
 
 /// True if the extent is clean, or dirty in the open epoch: a sealed one needs it where it is.
-fn is_movable(st: &State, e: &Extent) -> bool {
+fn is_movable(st: &State, e: &IndexKey) -> bool {
     st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
 }
 
 /// Enters an extent where it was moved to, if it is still the same.
-fn settle_move(st: &mut State, room: &mut Room, e: &Extent, taken: &[Taken]) -> Step<()> {
+fn settle_move(st: &mut State, room: &mut Room, e: &IndexKey, taken: &[Taken]) -> Step<()> {
     let Body::Data { crcs, cover, .. } = &e.body else { return Ok(()) };
     let range = (e.lba, Lba(e.end()));
     let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;

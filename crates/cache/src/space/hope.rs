@@ -1,17 +1,10 @@
 //! Whether it is of use to wait for room.
 
-use base::Instant;
-use pool::{ErrorKind, PoolError, Result};
+use base::{ErrorKind, Result, StorageError};
 
 use crate::Cache;
 use crate::policy::throttle::{PASSES, PATIENCE};
-
-/// When a wait for room began, and how many passes had ended by then.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiting {
-    pub since: Instant,
-    passes: u64,
-}
+use crate::space::line::Waiting;
 
 impl Cache {
     /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a
@@ -39,7 +32,7 @@ impl Cache {
             self.state().buckets.count(),
             census.metadata
         );
-        let e = PoolError::new(ErrorKind::Io, what);
+        let e = StorageError::new(ErrorKind::Io, what);
         self.fail(&e);
         Err(e)
     }
@@ -75,7 +68,7 @@ impl Cache {
     }
 
     /// Why there will be no room.
-    pub(crate) fn hopeless(&self) -> PoolError {
+    pub(crate) fn hopeless(&self) -> StorageError {
         let why = self
             .check_failed()
             .and_then(|()| self.check_open())
@@ -83,12 +76,12 @@ impl Cache {
         why.err().unwrap_or_else(|| {
             let what = "the cache is full of blocks that are bad in it and cannot be written \
                         back: see bad_blocks in forebay status";
-            PoolError::new(ErrorKind::Io, what)
+            StorageError::new(ErrorKind::Io, what)
         })
     }
 
     /// Write-back has failed; said once for each cause.
-    pub(crate) fn note_failing(&self, e: PoolError) {
+    pub(crate) fn note_failing(&self, e: StorageError) {
         let mut passes = self.0.passes.borrow_mut();
         if passes.last_error.as_ref().is_none_or(|last| last.context != e.context) {
             tracing::warn!("write-back: {e}; tried again each second");
@@ -107,7 +100,7 @@ impl Cache {
             && self.0.rt.now().since(since) > PATIENCE
         {
             let text = format!("the cache is full of what the pool does not take: {e}");
-            return Err(PoolError::new(e.kind, text));
+            return Err(StorageError::new(e.kind, text));
         }
         Ok(())
     }

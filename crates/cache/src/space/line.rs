@@ -3,10 +3,18 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use base::Instant;
 use rt::sync::{Event, OneShotSender};
 
 use crate::policy::throttle::{Curve, Line};
 use crate::settings::Settings;
+
+/// When a wait for room began, and how many passes had ended by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub since: Instant,
+    pub passes: u64,
+}
 
 /// Writers at the door.
 pub(crate) struct Admission {
@@ -41,7 +49,7 @@ impl Admission {
         self.arrived.notify();
     }
 
-    /// Blocks that were promised to requests which have passed, and are not taken yet.
+    /// Blocks that were reserved to requests which have passed, and are not taken yet.
     pub fn held(&self) -> u64 {
         self.held.get()
     }

@@ -3,7 +3,7 @@
 mod admission;
 pub(crate) mod collected;
 mod gc;
-pub(crate) mod hope;
+mod hope;
 pub(crate) mod line;
 mod node_room;
 mod reclaim;

@@ -13,7 +13,7 @@
 //! it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
 //! and passes, which change nothing in the index.
 
-use pool::{ErrorKind, PoolError, Result};
+use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
 
 use crate::Cache;
@@ -105,7 +105,7 @@ impl Cache {
                 self.nodes_due(),
                 self.node_room()
             );
-            return Err(PoolError::new(ErrorKind::NoSpace, text));
+            return Err(StorageError::new(ErrorKind::NoSpace, text));
         }
         Ok(())
     }

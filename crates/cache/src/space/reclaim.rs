@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
-use pool::{ErrorKind, PoolError, Result};
 use queue::Class;
 use rt::sync::within;
 
 use crate::Cache;
 use crate::policy::throttle::PATIENCE;
-use crate::space::hope::Waiting;
+use crate::space::line::Waiting;
 use crate::store::room::{Room, Share};
 
 /// Buckets evicted, or looked at, in one go.
@@ -63,12 +63,12 @@ impl Cache {
                 let mut st = self.state_mut();
                 while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
                     let Some(id) = st.buckets.evict() else { break };
-                    if let Some(audit) = &mut st.index.audit {
-                        audit.counts[id.0 as usize] = 0;
+                    if let Some(audit) = st.index.audit_mut() {
+                        audit.evicted(id);
                     }
                     evicted += 1;
                 }
-                st.stats.evicted += evicted as u64;
+                st.count(|s| s.evicted += evicted as u64);
                 st.journal_raised(&mut room);
             }
             drop(room);
@@ -85,11 +85,11 @@ impl Cache {
                 let mut st = self.state_mut();
                 let durable = st.journal.durable();
                 st.buckets.journal_durable(durable);
-            } else if evicted == 0 && !self.state().replaced.is_empty() {
+            } else if evicted == 0 && self.state().commits.has_replaced() {
                 // The pool has to commit what has replaced it.
                 let outcome = self.0.pool.commit().await;
                 self.state_mut().release_replaced(self.0.pool.committed());
-                if outcome.is_err() || !self.state().replaced.is_empty() {
+                if outcome.is_err() || self.state().commits.has_replaced() {
                     self.0.rt.sleep(AGAIN).await;
                 }
             } else if evicted == 0 {
@@ -162,14 +162,14 @@ impl Cache {
             if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
                 self.check_failed()?;
                 self.check_open()?;
-                return room.unwrap_or_else(|| Err(crate::error::ended()));
+                return room.unwrap_or_else(|| Err(base::StorageError::ended()));
             }
             if !self.lacks_node_room(0) {
                 moved_at = self.0.rt.now();
             } else if self.0.rt.now().since(moved_at) > PATIENCE {
                 let text = "the cache has no room for what this changes before more is written \
                             back: try again later";
-                return Err(PoolError::new(ErrorKind::NoSpace, text));
+                return Err(StorageError::new(ErrorKind::NoSpace, text));
             }
         }
     }
@@ -201,7 +201,7 @@ impl Cache {
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
-        st.index.changes.dirty() as u64 >= 4 * self.0.settings.dirty_nodes
+        st.index.dirty_nodes() >= 4 * self.0.settings.dirty_nodes
             || st.journal.waiting() > JOURNAL_WAITING
     }
 

@@ -91,11 +91,11 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
         let all: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
         world.inject(disk, Fault::Dead);
         let nodes = 1 << 20;
-        cache.state_mut().nodes_left += nodes;
+        cache.state_mut().begin_nodes(nodes);
         cache.0.wakes.checkpoint.notify();
         let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
         assert!(refused.context.contains("what the pool does not take"), "{refused}");
-        cache.state_mut().nodes_left -= nodes;
+        cache.state_mut().took_for_nodes(nodes);
         drop(all);
         world.revive(disk);
         drop(cache.ring_room(Share::Clients, 1).await.unwrap());
@@ -118,7 +118,7 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
             })
             .await
             .unwrap();
-        let crate::store::index::Body::Data { addr, .. } = found[0].body else { panic!() };
+        let crate::store::key::Body::Data { addr, .. } = found[0].body else { panic!() };
         let offset = cache.offset_of(addr);
         assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
         {

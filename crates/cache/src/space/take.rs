@@ -2,13 +2,12 @@
 
 use std::ops::Deref;
 
-use base::CacheAddr;
-use pool::Result;
+use base::{CacheAddr, Result};
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::space::hope::Waiting;
+use crate::space::line::Waiting;
 use crate::store::taken::Taken;
 
 /// Blocks that were taken to be written. Their buckets are pinned until it is dropped.

@@ -2,16 +2,18 @@
 //! of them come by faults: a fault may have changed nothing, in the tree, in the buckets' counters
 //! or in the keys'.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::{BLOCK, BucketId, Prng, RecordSeq};
+use base::{BLOCK, BucketGen, BucketId, Crc, Prng, RecordSeq};
 use btree::{Cursor, Stop, WriteOut};
 use rustc_hash::FxHashMap;
 
 use super::*;
 use crate::buckets::census::Stream;
 use crate::policy::replacement::Policy;
+use crate::store::key::Crcs;
 use format::cache::bucket::{BucketKind, BucketRecord};
+use format::cache::index::MAX_EXTENT_BLOCKS;
 
 const BUCKETS: u32 = 1200;
 const BLOCKS: u32 = 16;
@@ -124,7 +126,7 @@ impl World {
         (volume, from, from + 1 + self.rng.below(most))
     }
 
-    fn replace(&mut self, volume: VolumeId, (from, end): (u64, u64), new: &[Extent]) {
+    fn replace(&mut self, volume: VolumeId, (from, end): (u64, u64), new: &[IndexKey]) {
         self.run(|index, buckets| index.replace(buckets, volume, (Lba(from), Lba(end)), new));
         self.model.retain(|&(v, lba), _| v != volume || lba < from || lba >= end);
         for e in new {
@@ -161,7 +163,7 @@ impl World {
         let written = (stream == Stream::Writes).then_some(self.buckets.epoch());
         let crcs = self.crcs(len.into());
         let body = Body::Data { addr, generation, crcs, cover: Cover::ALL };
-        let e = Extent { volume, lba: Lba(from), written, body };
+        let e = IndexKey { volume, lba: Lba(from), written, body };
         self.replace(volume, (from, e.end()), &[e]);
         self.buckets.unpin(addr);
     }
@@ -169,13 +171,13 @@ impl World {
     fn stage(&mut self) {
         let (volume, from, end) = self.range(MAX_EXTENT_BLOCKS as u64);
         let (crcs, written) = (self.crcs(end - from), Some(self.buckets.epoch()));
-        let e = Extent { volume, lba: Lba(from), written, body: Body::Staged { crcs } };
+        let e = IndexKey { volume, lba: Lba(from), written, body: Body::Staged { crcs } };
         self.replace(volume, (from, end), &[e]);
     }
 
     fn discard(&mut self) {
         let (volume, from, end) = self.range(50);
-        let e = Extent {
+        let e = IndexKey {
             volume,
             lba: Lba(from),
             written: Some(self.buckets.epoch()),
@@ -208,7 +210,7 @@ impl World {
             let more = self.run(|index, buckets| {
                 all.clear();
                 Ok(cursor.next_leaf(&index.tree, &index.store, |k, v| {
-                    all.extend(Extent::decode(buckets, k, v))
+                    all.extend(IndexKey::decode(buckets, k, v))
                 })?)
             });
             for e in all
@@ -274,7 +276,7 @@ impl World {
         let mut blocks = BTreeMap::new();
         for e in found.iter().filter(|e| !self.index.is_dead(&self.buckets, e)) {
             for lba in e.lba.0.max(from)..e.end().min(end) {
-                let block = match e.cut(lba, lba + 1).body {
+                let block = match e.slice(lba, lba + 1).body {
                     Body::Data { addr, generation, crcs, .. } => {
                         Block::Data { addr, generation, crc: crcs[0], written: e.written }
                     }

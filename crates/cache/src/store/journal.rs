@@ -69,6 +69,8 @@ pub(crate) struct Journal {
     /// The entry that takes records now has this sequence.
     sequence: EntrySeq,
     current: EntryBuilder,
+    /// The largest entry, in blocks.
+    entry_blocks: u32,
     /// Full entries without a place, in order, each with its last record.
     full: VecDeque<(EntryBuilder, RecordSeq)>,
     /// Blocks of these.
@@ -95,13 +97,20 @@ struct Taken {
 
 impl Journal {
     /// An empty journal that goes on at `place`.
-    pub fn new(ring: Ring, room: RingRoom, identity: Identity, place: Place) -> Journal {
+    pub fn new(
+        ring: Ring,
+        room: RingRoom,
+        identity: Identity,
+        place: Place,
+        entry_blocks: u32,
+    ) -> Journal {
         Journal {
             ring,
             room,
             identity,
             sequence: place.sequence,
-            current: EntryBuilder::new(),
+            current: EntryBuilder::new(entry_blocks),
+            entry_blocks,
             full: VecDeque::new(),
             full_blocks: 0,
             pushed: RecordSeq(0),
@@ -159,10 +168,8 @@ impl Journal {
     fn close(&mut self) {
         if !self.current.is_empty() {
             self.full_blocks += self.current.blocks();
-            self.full.push_back((
-                std::mem::replace(&mut self.current, EntryBuilder::new()),
-                self.pushed,
-            ));
+            let next = EntryBuilder::new(self.entry_blocks);
+            self.full.push_back((std::mem::replace(&mut self.current, next), self.pushed));
             self.sequence.0 += 1;
         }
     }

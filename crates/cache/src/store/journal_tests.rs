@@ -8,7 +8,7 @@ use rt::sync::Event;
 use super::*;
 use crate::store::room::Share;
 
-fn journal(blocks: u32) -> Journal {
+fn journal(blocks: u32, entry_blocks: u32) -> Journal {
     let room = RingRoom::new(blocks, Event::new(), Event::new());
     let identity = Identity { uuid: [1; 16], incarnation: 1 };
     Journal::new(
@@ -16,6 +16,7 @@ fn journal(blocks: u32) -> Journal {
         room,
         identity,
         Place { position: 0, sequence: EntrySeq(1) },
+        entry_blocks,
     )
 }
 
@@ -29,7 +30,7 @@ fn push(journal: &mut Journal, room: &mut Room, blocks: usize) {
 fn what_was_pushed_always_finds_its_place() {
     for seed in 0..200 {
         let mut rng = Prng::new(seed);
-        let mut journal = journal(256);
+        let mut journal = journal(256, [4, 8, MAX_ENTRY_BLOCKS][rng.below(3) as usize]);
         let bufs = BufPool::new(0);
         // What requests hold, and how many blocks their extents have.
         let mut requests: Vec<(Room, usize)> = Vec::new();
@@ -93,7 +94,7 @@ fn what_was_pushed_always_finds_its_place() {
 
 #[test]
 fn a_checkpoint_stands_for_records_before_its_place_only() {
-    let mut journal = journal(256);
+    let mut journal = journal(256, MAX_ENTRY_BLOCKS);
     let mut room = journal.room().try_take(Share::Clients, 100).unwrap();
     let bufs = BufPool::new(0);
     push(&mut journal, &mut room, 1);

@@ -1,8 +1,7 @@
 //! Reading nodes of the index.
 
-use base::Slice;
+use base::{Result, Slice};
 use btree::Fault;
-use pool::Result;
 use queue::{Class, Device};
 
 use crate::device::layout::Layout;

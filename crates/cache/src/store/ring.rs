@@ -7,10 +7,9 @@
 //! the entry, it was cut short by a crash, unless something knows that it was durable: a later
 //! entry, the pool's superblock, or the watermark.
 
-use base::{EntrySeq, IoError};
+use base::{EntrySeq, ErrorKind, IoError, Result, StorageError};
 use format::cache::journal::{Entry, MAX_ENTRY_BLOCKS, blocks_of, decode_entry, sequence_of};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
-use pool::{ErrorKind, PoolError, Result};
 use queue::{Blocks, Class, Device};
 
 use crate::device::layout::Ring;
@@ -89,7 +88,7 @@ async fn read_entry(
          the pool's older image without the cache: --forget-cache",
         trouble[0]
     );
-    Err(PoolError::new(ErrorKind::Io, text))
+    Err(StorageError::new(ErrorKind::Io, text))
 }
 
 /// The last entry of this journal that a watermark calls durable; 0 if none does.
@@ -152,7 +151,7 @@ pub(crate) async fn read_journal(
              cannot be replayed; restore the device, or go on from the pool's older image without \
              the cache: --forget-cache"
         );
-        return Err(PoolError::new(ErrorKind::Damaged, text));
+        return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     Ok(found)
 }

@@ -1,11 +1,11 @@
 //! What recovery believes of what it can and cannot read.
 
-use base::{BLOCK, CacheAddr, Lba, VolumeId};
-use pool::{ErrorKind, Pool, PoolError};
+use base::{BLOCK, CacheAddr, ErrorKind, Lba, StorageError, VolumeId};
+use pool::Pool;
 use sim::Fault;
 
 use super::*;
-use crate::store::index::Body;
+use crate::store::key::Body;
 use crate::testkit::{Lab, fill, settings};
 use crate::{Cache, CacheFile};
 
@@ -21,7 +21,7 @@ type Last = ([u64; 2], CacheAddr);
 fn flushed(lab: &Lab, mark: bool) -> Last {
     let place = std::rc::Rc::new(std::cell::Cell::new(None));
     let told = place.clone();
-    lab.cut(move |cache| async move {
+    lab.power_cut(move |cache| async move {
         let a = cache.pool().find_volume("a").unwrap().id;
         fill(&cache, a, AT, BLOCKS, 1).await;
         cache.flush().await.unwrap();
@@ -46,7 +46,7 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
 
 fn opened<T: 'static, F: Future<Output = T> + 'static>(
     lab: &Lab,
-    f: impl FnOnce(std::result::Result<Cache, PoolError>, VolumeId) -> F + 'static,
+    f: impl FnOnce(std::result::Result<Cache, StorageError>, VolumeId) -> F + 'static,
 ) -> T {
     let (files, file): (_, CacheFile) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {

@@ -11,7 +11,7 @@
 //!
 //! 1. the cache's device;
 //! 2. writing the journal: for the device;
-//! 3. a commit of the pool: for the journal, up to what was announced or dropped
+//! 3. a commit of the pool: for the journal, up to the last intent or dropped key
 //!    ([`crate::Cache::records_durable`]), and the pool's devices;
 //! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has
 //!    changed than was foreseen, for buckets that evictions and passes make free;
@@ -37,8 +37,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use base::{Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
-use pool::{PoolError, Result};
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
 /// What part of the ring somebody may have.
@@ -133,7 +133,7 @@ impl RingRoom {
 
     /// Tells the clients in line why there will be no room for them. Upkeep waits on: it may be
     /// what makes room in the end.
-    pub fn refuse_clients(&self, why: &PoolError) {
+    pub fn refuse_clients(&self, why: &StorageError) {
         let line = std::mem::take(&mut self.0.lines.borrow_mut()[Share::Clients as usize]);
         line.into_iter().for_each(|waiter| waiter.to.send(Err(why.clone())));
     }

@@ -94,7 +94,7 @@ fn clients_are_told_that_there_will_be_none_and_upkeep_waits_on() {
     let all = ring.try_take(Share::Upkeep, 192).unwrap();
     let (mut client, mut upkeep) =
         (ring.line_up(Share::Clients, 1), ring.line_up(Share::Upkeep, 1));
-    ring.refuse_clients(&PoolError::new(pool::ErrorKind::Io, "gone"));
+    ring.refuse_clients(&StorageError::new(base::ErrorKind::Io, "gone"));
     assert!(matches!(poll(&mut client), Poll::Ready(Some(Err(e))) if e.context == "gone"));
     assert!(poll(&mut upkeep).is_pending());
     drop(all);

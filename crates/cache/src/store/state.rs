@@ -1,18 +1,18 @@
 //! The cache's state in memory: plain data, changed between awaits only.
 
-use std::collections::VecDeque;
-
-use base::{CacheAddr, Epoch, Generation, Lba, RecordSeq, VolumeId};
+use base::{Epoch, Lba, RecordSeq, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::{Reservation, Step};
-use rustc_hash::FxHashMap;
 
 use crate::buckets::Buckets;
 use crate::device::health::Health;
 use crate::policy::doorkeeper::Doorkeeper;
-use crate::store::index::{Body, Extent, Index, node_addr};
+use crate::store::commits::Commits;
+use crate::store::dirt::Dirt;
+use crate::store::index::{Index, node_addr};
 use crate::store::journal::Journal;
+use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
 use crate::store::promotions::Promotions;
 use crate::store::room::Room;
@@ -47,38 +47,81 @@ pub(crate) struct State {
     pub limbo: Limbo,
     pub promotions: Promotions,
     pub doorkeeper: Doorkeeper,
-    /// Records of the journal that every commit of the pool waits for: those that tell of clean
-    /// blocks that were dropped for direct writes, and those that announce staged ones. Where the
-    /// first can never be durable, the pool says that no clean block counts; nothing takes the
-    /// place of the second.
-    pub drops_need: RecordSeq,
-    pub announced: RecordSeq,
-    /// The commit of the pool that has the staged blocks of each volume.
-    pub staged_in: FxHashMap<VolumeId, Generation>,
-    /// What staged blocks have replaced, in pinned buckets, in the order of the pool's commits that
-    /// have these.
-    pub replaced: VecDeque<(Generation, Vec<CacheAddr>)>,
-    /// The epoch of each volume's last write that the pool did not get at once.
-    pub dirty_until: FxHashMap<VolumeId, Epoch>,
-    /// And of all volumes', as the cache was opened.
-    pub dirty_at_open: Epoch,
-    pub stats: HitStats,
-    /// Nodes that the running checkpoint has yet to write.
-    pub nodes_left: u64,
-    /// Dirty blocks that are bad, as volume and block, the first so many.
-    pub bad: Vec<(VolumeId, Lba)>,
-    /// A value that is being encoded.
-    pub value: Vec<u8>,
+    /// What commits of the pool wait for, and what waits for them.
+    pub commits: Commits,
+    /// Which volumes the pool lacks something of.
+    pub dirt: Dirt,
     /// Whether anything can be made durable.
     pub health: Health,
+    stats: HitStats,
+    /// Nodes that the running checkpoint has yet to write.
+    nodes_left: u64,
+    /// A value that is being encoded.
+    value: Vec<u8>,
     /// Room in the pool for what is dirty in the open epoch: for exactly as many blocks.
-    pub promised: Reservation,
+    reserved: Reservation,
 }
 
-/// So many bad blocks are named.
-const BAD_NAMED: usize = 256;
-
 impl State {
+    /// The state of a cache that is opened. `reserved` is the pool's room for its dirty blocks.
+    pub fn new(
+        (index, buckets, journal): (Index, Buckets, Journal),
+        dirty_at_open: Epoch,
+        reserved: Reservation,
+        health: Health,
+    ) -> State {
+        State {
+            index,
+            buckets,
+            journal,
+            limbo: Limbo::default(),
+            promotions: Promotions::default(),
+            doorkeeper: Doorkeeper::new(1 << 16),
+            commits: Commits::default(),
+            dirt: Dirt::new(dirty_at_open),
+            health,
+            stats: HitStats::default(),
+            nodes_left: 0,
+            value: Vec::new(),
+            reserved,
+        }
+    }
+
+    /// What clients' requests met.
+    pub fn stats(&self) -> &HitStats {
+        &self.stats
+    }
+
+    /// Counts what a request met.
+    pub fn count(&mut self, count: impl FnOnce(&mut HitStats)) {
+        count(&mut self.stats);
+    }
+
+    /// Nodes that the running checkpoint has yet to write.
+    pub fn nodes_left(&self) -> u64 {
+        self.nodes_left
+    }
+
+    /// A checkpoint begins, which has so many nodes to write.
+    pub fn begin_nodes(&mut self, nodes: u64) {
+        self.nodes_left = nodes;
+    }
+
+    /// So many nodes of the running checkpoint have their room.
+    pub fn took_for_nodes(&mut self, nodes: u64) {
+        self.nodes_left -= nodes;
+    }
+
+    /// An empty share of the room in the pool, to be merged with others.
+    pub fn empty_reservation(&mut self) -> Reservation {
+        self.reserved.split(0)
+    }
+
+    /// The room in the pool for what is dirty in the open epoch, which ends.
+    pub fn take_reservation(&mut self) -> Reservation {
+        self.reserved.split_all()
+    }
+
     /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
     /// journal. The open epoch has no more dirty blocks then than before.
     pub fn change(
@@ -86,21 +129,21 @@ impl State {
         room: &mut Room,
         volume: VolumeId,
         range: (Lba, Lba),
-        new: &[Extent],
+        new: &[IndexKey],
     ) -> Step<()> {
         self.enter(Some(room), None, volume, range, new)
     }
 
     /// The same where blocks become dirty. Each of them takes its room in the pool out of
-    /// `promised`.
+    /// `reserved`.
     pub fn change_dirty(
         &mut self,
-        (room, promised): (&mut Room, &mut Reservation),
+        (room, reserved): (&mut Room, &mut Reservation),
         volume: VolumeId,
         range: (Lba, Lba),
-        new: &[Extent],
+        new: &[IndexKey],
     ) -> Step<()> {
-        self.enter(Some(room), Some(promised), volume, range, new)
+        self.enter(Some(room), Some(reserved), volume, range, new)
     }
 
     /// The same without telling the journal: what the pool has is entered, or goes.
@@ -108,7 +151,7 @@ impl State {
         &mut self,
         volume: VolumeId,
         range: (Lba, Lba),
-        new: &[Extent],
+        new: &[IndexKey],
     ) -> Step<()> {
         self.enter(None, None, volume, range, new)
     }
@@ -116,10 +159,10 @@ impl State {
     fn enter(
         &mut self,
         room: Option<&mut Room>,
-        promised: Option<&mut Reservation>,
+        reserved: Option<&mut Reservation>,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
-        new: &[Extent],
+        new: &[IndexKey],
     ) -> Step<()> {
         // What ceases to be needed may be overwritten when the records of this change are durable.
         let records = if room.is_none() { 0 } else { new.len().max(1) as u64 };
@@ -128,10 +171,10 @@ impl State {
         let outcome = self.index.replace(&mut self.buckets, volume, (lba, end), new);
         self.buckets.set_clock(pushed);
         outcome?;
-        let (dirty, held) = (self.buckets.dirty_blocks().0, self.promised.blocks());
-        match promised {
-            Some(promised) if dirty > held => self.promised.merge(promised.split(dirty - held)),
-            _ => drop(self.promised.split(held - dirty)),
+        let (dirty, held) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
+        match reserved {
+            Some(reserved) if dirty > held => self.reserved.merge(reserved.split(dirty - held)),
+            _ => drop(self.reserved.split(held - dirty)),
         }
         if let Some(room) = room {
             self.buckets.add_zeros(
@@ -139,7 +182,7 @@ impl State {
             );
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
-                self.dirty_until.insert(volume, self.buckets.epoch());
+                self.dirt.note(volume, self.buckets.epoch());
             }
             new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {
@@ -155,7 +198,7 @@ impl State {
     }
 
     /// Adds the record of an extent to the journal.
-    pub fn push_insert(&mut self, room: &mut Room, e: &Extent) {
+    pub fn push_insert(&mut self, room: &mut Room, e: &IndexKey) {
         let mut value = std::mem::take(&mut self.value);
         e.encode(&mut value);
         self.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &value });
@@ -164,7 +207,7 @@ impl State {
 
     /// Nodes that checkpoints have yet to write: the running one, and the next.
     pub fn nodes_due(&self) -> u64 {
-        self.nodes_left + self.index.changes.dirty() as u64
+        self.nodes_left + self.index.dirty_nodes()
     }
 
     /// Tells the journal of evicted buckets.
@@ -179,7 +222,7 @@ impl State {
     pub fn drain_limbo(&mut self, max: usize) -> bool {
         for _ in 0..max {
             let Some(NodePtr { addr, .. }) = self.limbo.next_free() else { return false };
-            self.index.store.forget(addr);
+            self.index.store_mut().forget(addr);
             self.buckets.remove_node(node_addr(addr));
         }
         true
@@ -188,14 +231,12 @@ impl State {
     /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the
     /// journal was told.
     pub fn hold_commits(&mut self) {
-        self.drops_need = self.journal.pushed();
+        self.commits.hold_for_drops(self.journal.pushed());
     }
 
     /// Remembers a dirty block of which no copy is left.
     pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
         self.stats.lost += 1;
-        if self.bad.len() < BAD_NAMED && !self.bad.contains(&(volume, lba)) {
-            self.bad.push((volume, lba));
-        }
+        self.dirt.note_bad(volume, lba);
     }
 }

@@ -5,7 +5,7 @@ use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
 use smallvec::SmallVec;
 
 use crate::device::layout::LEAST_BUCKET;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 
 /// Neighbouring blocks of one bucket, pinned.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ pub(crate) fn extents(
     crcs: &[base::Crc],
     cover: Cover,
     written: Option<base::Epoch>,
-) -> SmallVec<[Extent; 1]> {
+) -> SmallVec<[IndexKey; 1]> {
     let mut out = SmallVec::new();
     let mut at = 0usize;
     for t in taken {
@@ -36,7 +36,7 @@ pub(crate) fn extents(
         let mut from = at;
         while from < end {
             let to = (from + MAX_EXTENT_BLOCKS).min(end);
-            out.push(Extent {
+            out.push(IndexKey {
                 volume,
                 lba: lba.plus(from as u64),
                 written,

@@ -9,7 +9,7 @@
 //! other. Where the pool is gone all of them fail. Meanwhile these writes keep their room in the
 //! journal's ring and the locks on their blocks, so that others wait for them as often again.
 
-use pool::Result;
+use base::Result;
 
 use crate::Cache;
 
@@ -36,7 +36,7 @@ impl Cache {
         let _urgent = self.urgent();
         let mut outcome = Ok(());
         // A cut that is under way first; then what came after it.
-        while outcome.is_ok() && self.state().index.published < target {
+        while outcome.is_ok() && self.state().index.published() < target {
             outcome = self.next_pass().await;
         }
         outcome

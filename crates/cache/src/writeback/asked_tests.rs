@@ -77,7 +77,7 @@ fn all_who_ask_at_once_share_a_pass() {
             cache.0.rt.clone().spawn(async move {
                 let target = cache.epoch();
                 cache.publish_all().await.unwrap();
-                assert!(cache.state().index.published >= target);
+                assert!(cache.state().index.published() >= target);
             })
         };
         let mut tasks: Vec<_> = (0..MANY).map(|_| publish(&cache)).collect();
@@ -106,7 +106,7 @@ fn a_pass_that_ran_already_is_nobodys_answer() {
         let _asked = Asked::link(cache.pool(), move || {
             let first = !told.replace(true);
             if first {
-                Err(pool::PoolError::new(pool::ErrorKind::NoSpace, "not now"))
+                Err(base::StorageError::new(base::ErrorKind::NoSpace, "not now"))
             } else {
                 Ok(None)
             }

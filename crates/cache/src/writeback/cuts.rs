@@ -24,7 +24,7 @@ pub(crate) struct Cuts {
     /// The oldest first.
     sealed: VecDeque<Cut>,
     /// Room in the pool for what is dirty of an epoch alone, unless a pass has it.
-    promised: VecDeque<(Epoch, Reservation)>,
+    reserved: VecDeque<(Epoch, Reservation)>,
     /// The one that a pass carries, or that an error has left: no other is carried before it is
     /// published.
     carried: Option<Epoch>,
@@ -41,8 +41,8 @@ impl Cuts {
     }
 
     /// One more was taken, with the room in the pool for what is dirty of its epoch alone.
-    pub fn push(&mut self, cut: Cut, promised: Reservation) {
-        self.promised.push_back((cut.epoch, promised));
+    pub fn push(&mut self, cut: Cut, reserved: Reservation) {
+        self.reserved.push_back((cut.epoch, reserved));
         self.sealed.push_back(cut);
     }
 
@@ -107,17 +107,17 @@ impl Cuts {
 
     /// Adds the room of the cut of `epoch`, and of all before it, to `room`: a pass publishes them.
     pub fn take_room(&mut self, epoch: Epoch, room: &mut Reservation) {
-        let first_after = self.promised.partition_point(|(e, _)| *e <= epoch);
-        self.promised.drain(..first_after).for_each(|(_, more)| room.merge(more));
+        let first_after = self.reserved.partition_point(|(e, _)| *e <= epoch);
+        self.reserved.drain(..first_after).for_each(|(_, more)| room.merge(more));
     }
 
     /// A pass of the cut of `epoch` was given up, and has returned its room.
     pub fn put_room(&mut self, epoch: Epoch, room: Reservation) {
-        self.promised.push_front((epoch, room));
+        self.reserved.push_front((epoch, room));
     }
 
     /// The room stays reserved, also without this cache.
     pub fn keep_room(&mut self) {
-        self.promised.drain(..).for_each(|(_, room)| room.keep());
+        self.reserved.drain(..).for_each(|(_, room)| room.keep());
     }
 }

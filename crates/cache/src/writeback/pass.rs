@@ -24,16 +24,16 @@
 
 use std::time::Duration;
 
-use base::{BLOCK_U64, Epoch, Instant, Lba, SliceList, VolumeId};
+use base::{BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId};
 use btree::Cursor;
-use pool::{ErrorKind, Pass, PoolError, Result};
+use pool::Pass;
 use queue::Class;
 use rt::sync::either;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::error::malformed;
-use crate::store::index::{Body, Extent};
+use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
 
 /// Blocks that are carried by one write to the pool.
@@ -50,21 +50,21 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the blocks of a run are.
 enum Content {
     /// Blocks of buckets.
-    Data(Vec<Extent>),
+    Data(Vec<IndexKey>),
     /// Blocks of the staging volume of this epoch.
     Staged(Epoch),
     Zeros,
 }
 
 /// Neighbouring dirty blocks of a volume, all of one kind.
-struct Run {
+struct Carried {
     volume: VolumeId,
     lba: Lba,
     blocks: u64,
     content: Content,
 }
 
-impl Run {
+impl Carried {
     /// Blocks that are read and written for it: what is staged changes its owner only, zeros are
     /// nothing.
     fn carried(&self) -> u64 {
@@ -182,7 +182,7 @@ impl Cache {
 
     /// Begins to write into the pool, within the room of the cut and of those before it.
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
-        let mut room = self.state_mut().promised.split(0);
+        let mut room = self.state_mut().empty_reservation();
         let cuts = &mut self.0.passes.borrow_mut().cuts;
         cuts.take_room(cut.epoch, &mut room);
         let pass = self.0.pool.begin_pass(&mut room);
@@ -207,19 +207,19 @@ impl Cache {
     /// What is staged for `epoch` may be in the volumes by now, or is.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
         let handed_over = self.0.passes.borrow().cuts.handed_over();
-        handed_over.max(Some(self.state().index.published)) >= Some(epoch)
+        handed_over.max(Some(self.state().index.published())) >= Some(epoch)
     }
 
     async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
-        let mut pending: Option<Run> = None;
+        let mut pending: Option<Carried> = None;
         let mut tasks = std::collections::VecDeque::new();
         let mut in_flight = 0;
         let mut outcome = Ok(());
         let mut more = true;
         while more && outcome.is_ok() {
             let found = self.next_leaf(&mut cursor, cut, &mut more).await;
-            let mut runs: Vec<Run> = Vec::new();
+            let mut runs: Vec<Carried> = Vec::new();
             match found {
                 Err(e) => outcome = Err(e),
                 Ok(extents) => extents.into_iter().for_each(|e| join(&mut pending, e, &mut runs)),
@@ -263,19 +263,20 @@ impl Cache {
         cursor: &mut Cursor,
         cut: &Cut,
         more: &mut bool,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Vec<IndexKey>> {
         self.resident(Class::Commit, |st| {
             let mut out = Vec::new();
             let mut bad = false;
             let buckets = &st.buckets;
-            let published = st.index.published;
-            *more = cursor.next_leaf(&cut.tree, &st.index.store, |k, v| {
-                match Extent::decode(buckets, k, v) {
-                    Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
-                    Some(_) => {}
-                    None => bad = true,
-                }
-            })?;
+            let published = st.index.published();
+            *more =
+                cursor.next_leaf(&cut.tree, st.index.store(), |k, v| {
+                    match IndexKey::decode(buckets, k, v) {
+                        Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
+                        Some(_) => {}
+                        None => bad = true,
+                    }
+                })?;
             if bad {
                 return Err(malformed().into());
             }
@@ -324,7 +325,7 @@ impl Cache {
     }
 
     /// Reads one run from the cache and writes it into the pass.
-    async fn carry_run(&self, pass: &Pass, mut run: Run, cut: &Cut) -> Result<()> {
+    async fn carry_run(&self, pass: &Pass, mut run: Carried, cut: &Cut) -> Result<()> {
         // Of a cut that an earlier try left, some may be behind the volume's end by now. The size
         // changes between passes only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
@@ -332,7 +333,7 @@ impl Cache {
             run.blocks = end.saturating_sub(run.lba.0);
             if let Content::Data(parts) = &mut run.content {
                 parts.retain(|p| p.lba.0 < end);
-                parts.iter_mut().for_each(|p| *p = p.cut(p.lba.0, end));
+                parts.iter_mut().for_each(|p| *p = p.slice(p.lba.0, end));
             }
             if run.blocks == 0 {
                 return Ok(());
@@ -372,7 +373,7 @@ impl Cache {
         let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
         for r in reads {
             let Some((data, part)) = r.await else {
-                return Err(PoolError::new(ErrorKind::Io, "the runtime has ended"));
+                return Err(StorageError::new(ErrorKind::Io, "the runtime has ended"));
             };
             let Some(Ok((data, crcs))) = data else {
                 self.carry_bad(part, pass, cut.epoch).await?;
@@ -404,9 +405,9 @@ impl Cache {
     }
 
     /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
-    async fn carry_bad(&self, part: Extent, pass: &Pass, cut: Epoch) -> Result<()> {
+    async fn carry_bad(&self, part: IndexKey, pass: &Pass, cut: Epoch) -> Result<()> {
         for i in 0..part.len() {
-            let one = part.cut(part.lba.0 + i, part.lba.0 + i + 1);
+            let one = part.slice(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
             let read = self.read_bucket(*addr, crcs, Class::WriteBack).await;
             let mine = read.is_err();
@@ -434,11 +435,11 @@ impl Cache {
                 back", one.lba, one.volume);
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
-            let mut promised = self.0.pool.take_over(1);
+            let mut reserved = self.0.pool.take_over(1);
             self.resident(Class::Commit, |st| {
                 let range = (bad.lba, bad.lba.plus(1));
                 let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
-                let now = now.first().map(|e| e.cut(range.0.0, range.1.0));
+                let now = now.first().map(|e| e.slice(range.0.0, range.1.0));
                 let same =
                     now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
                 match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
@@ -451,7 +452,7 @@ impl Cache {
                         if mine {
                             st.buckets.condemn(addr);
                         }
-                        st.stats.lost += 1;
+                        st.count(|s| s.lost += 1);
                         return Ok(());
                     }
                 }
@@ -459,8 +460,8 @@ impl Cache {
                     st.buckets.condemn(addr);
                     st.note_bad(bad.volume, bad.lba);
                 }
-                let again = Extent { written: Some(st.buckets.epoch()), ..bad.clone() };
-                st.change_dirty((&mut room, &mut promised), bad.volume, range, &[again])
+                let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
+                st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])
             })
             .await?;
         }
@@ -486,7 +487,7 @@ impl Cache {
             passes.count += 1;
             passes.last_error = None;
             passes.failing_since = None;
-            st.index.published = cut.epoch;
+            st.index.publish(cut.epoch);
             st.buckets.publish(cut.epoch);
             st.limbo.published(cut.epoch);
             if cut.epoch >= passes.turn {
@@ -515,11 +516,11 @@ fn gone_is_fine(outcome: Result<()>) -> Result<()> {
 }
 
 async fn join_task(t: rt::JoinHandle<Result<()>>) -> Result<()> {
-    t.await.unwrap_or_else(|| Err(PoolError::new(ErrorKind::Io, "the runtime has ended")))
+    t.await.unwrap_or_else(|| Err(StorageError::new(ErrorKind::Io, "the runtime has ended")))
 }
 
 /// Adds an extent to the run being gathered; runs that are whole go to `out`.
-fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
+fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
     if let Some(run) = pending
         && run.volume == e.volume
         && run.lba.0 + run.blocks == e.lba.0
@@ -545,7 +546,7 @@ fn join(pending: &mut Option<Run>, e: Extent, out: &mut Vec<Run>) {
         Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
         Body::Zeros { .. } => Content::Zeros,
     };
-    *pending = Some(Run { volume, lba, blocks, content });
+    *pending = Some(Carried { volume, lba, blocks, content });
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Passes that take long, in simulation.
 
-use base::{Duration, Lba};
-use pool::{ErrorKind, Link, Pool, PoolError};
+use base::{Duration, ErrorKind, Lba, StorageError};
+use pool::{Link, Pool};
 
 use crate::testkit::{Asked, Lab, fill, settings};
 use crate::{Cache, Settings};
@@ -105,7 +105,7 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
         cache.publish_all().await.unwrap();
         fill(&cache, a, 0, 1_000, 1).await;
         let before = cache.pool().status().pool;
-        assert_eq!(before.promised_bytes, 1_000 * 4096);
+        assert_eq!(before.reserved_bytes, 1_000 * 4096);
         {
             let _alone = cache.0.pass_lock.acquire(1).await;
             let cut = cache.choose_cut().await.unwrap();
@@ -113,19 +113,19 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
             cache.carry(&pass, &cut).await.unwrap();
             cache
                 .pool()
-                .link_journal(Link::Closed(Err(PoolError::new(ErrorKind::NoSpace, "not now"))));
+                .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
             cache.finish(&pass, &cut).await.unwrap_err();
             assert!(pass.abort().await.is_none(), "it was published");
             cache.pool().link_journal(Link::None);
             cache.0.wakes.pass.notify();
         }
-        // Room for the next cut is promised meanwhile.
+        // Room for the next cut is reserved meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
         cache.0.rt.sleep(Duration::from_secs(2)).await;
         assert!(cache.0.passes.borrow().cuts.count() == 0);
-        assert_eq!(cache.pool().status().pool.promised_bytes, 500 * 4096);
+        assert_eq!(cache.pool().status().pool.reserved_bytes, 500 * 4096);
         cache.publish_all().await.unwrap();
-        assert_eq!(cache.pool().status().pool.promised_bytes, 0);
+        assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
     });
     assert!(lab.check().is_clean());
 }
@@ -144,8 +144,8 @@ fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
             fill(&cache, a, 0, 100, 1).await;
             let c = cache.clone();
             let _asked = Asked::link(&pool, move || {
-                c.fail(&PoolError::new(ErrorKind::Io, "broken"));
-                if later { Err(PoolError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
+                c.fail(&StorageError::new(ErrorKind::Io, "broken"));
+                if later { Err(StorageError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
             });
             let outcome = cache.next_pass().await;
             assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));

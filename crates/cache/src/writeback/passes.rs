@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use base::{BLOCK_U64, Epoch, Instant};
-use pool::{PoolError, Result};
+use base::{BLOCK_U64, Epoch, Instant, Result, StorageError};
 
 use super::cuts::Cuts;
 use crate::policy::controller::{Controller, ControllerState, Pacer};
@@ -24,7 +23,7 @@ pub(crate) struct Passes {
     pub turn: Epoch,
     /// What the pool's image is missing began then.
     pub dirty_since: Option<Instant>,
-    pub last_error: Option<PoolError>,
+    pub last_error: Option<StorageError>,
     /// When it was told of last that the image is too old; `None`: it is not.
     pub told_late: Option<Instant>,
     /// Passes have failed since.

@@ -26,8 +26,8 @@
 //! [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other time, so
 //! there is no new one while somebody holds the pass's lock without a pass.
 
+use base::Result;
 use format::cache::journal::Record;
-use pool::Result;
 use rt::sync::Permit;
 
 use super::cuts::Cut;
@@ -107,14 +107,14 @@ impl Cache {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
         let mut passes = self.0.passes.borrow_mut();
-        let promised = st.promised.split_all();
+        let reserved = st.take_reservation();
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
         st.push(room, &Record::Epoch { epoch: open });
-        let generation = st.index.changes.generation();
+        let generation = st.index.generation();
         st.limbo.take_cut(epoch, generation);
-        let (tree, taken_at) = (st.index.tree.clone(), self.0.rt.now());
-        passes.cuts.push(Cut { epoch, tree, taken_at, handed_over: false }, promised);
+        let (tree, taken_at) = (st.index.tree().clone(), self.0.rt.now());
+        passes.cuts.push(Cut { epoch, tree, taken_at, handed_over: false }, reserved);
     }
 
     /// The cut that the next pass carries, taken now if need be.

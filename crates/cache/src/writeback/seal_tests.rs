@@ -81,7 +81,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             fill(&cache, a, 150, 100, 40).await;
             assert_eq!(cache.status().writeback.sealed_cuts, 3);
             assert_eq!(cache.state().buckets.dirty_blocks(), (100, 300));
-            assert_eq!(cache.pool().status().pool.promised_bytes, 400 * BLOCK as u64);
+            assert_eq!(cache.pool().status().pool.reserved_bytes, 400 * BLOCK as u64);
             let seen = [0, 50, 100, 150, 200];
             if at_once {
                 // The lock is held, so that no cut is taken for it.
@@ -101,7 +101,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                     let left = 100 * (2 - i as u64);
                     assert_eq!(cache.state().buckets.dirty_blocks(), (100, left));
                     assert_eq!(
-                        cache.pool().status().pool.promised_bytes,
+                        cache.pool().status().pool.reserved_bytes,
                         (100 + left) * BLOCK as u64
                     );
                 }
@@ -110,11 +110,11 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             assert_eq!(cache.0.pool.published().0, before.0 + 3);
             assert_eq!(cache.0.passes.borrow().count - passes, if at_once { 1 } else { 3 });
             assert_eq!(cache.state().buckets.dirty_blocks(), (100, 0));
-            assert_eq!(cache.pool().status().pool.promised_bytes, 100 * BLOCK as u64);
+            assert_eq!(cache.pool().status().pool.reserved_bytes, 100 * BLOCK as u64);
             drop(alone);
             cache.publish_all().await.unwrap();
             assert_eq!(first_bytes(cache.pool(), &seen).await, [10, 20, 30, 40, 90]);
-            assert_eq!(cache.pool().status().pool.promised_bytes, 0);
+            assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
             cache.collect().await.unwrap();
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         });
@@ -128,7 +128,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
 fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
     for published in 0..4 {
         let lab = Lab::new();
-        lab.cut(move |cache| async move {
+        lab.power_cut(move |cache| async move {
             cache.publish_all().await.unwrap();
             let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
@@ -149,7 +149,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         let report = lab.check();
         assert!(report.is_clean(), "{published} published: {report:?}");
         // The first checkpoint of the next life says the same.
-        lab.cut(|cache| async move {
+        lab.power_cut(|cache| async move {
             assert_eq!(cache.0.passes.borrow().count, 0);
             cache.collect().await.unwrap();
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
@@ -158,7 +158,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         assert!(report.is_clean(), "{published} published: {report:?}");
         lab.with(move |cache| async move {
             let (dirty, _) = cache.state().buckets.dirty_blocks();
-            assert_eq!(cache.pool().status().pool.promised_bytes, dirty * BLOCK as u64);
+            assert_eq!(cache.pool().status().pool.reserved_bytes, dirty * BLOCK as u64);
             let really = [200 + 10, 150 + 20 + 10, 100 + 20 + 10, 20 + 10][published];
             assert!(
                 if published == 0 || published == 3 { dirty == really } else { dirty > really },
@@ -167,7 +167,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.publish_all().await.unwrap();
             assert_eq!(cache.state().buckets.unpublished_blocks(), (0, 0));
             assert_eq!(cache.state().buckets.counted_above(), cache.0.pool.published());
-            assert_eq!(cache.pool().status().pool.promised_bytes, 0);
+            assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
             assert_eq!(
                 first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await,
                 [99, 30, 20, 30, 129, 77]

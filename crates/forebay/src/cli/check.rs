@@ -78,7 +78,7 @@ impl Checked {
         (cache, is_named): (Option<CacheFile>, bool),
         options: &CheckOptions,
         meter: &mut Meter,
-    ) -> pool::Result<Checked> {
+    ) -> base::Result<Checked> {
         let mut show = |p: Progress| meter.show(&progress(p.phase, p.done, p.total));
         let pool = pool::check::check(rt, files, options, &mut show).await?;
         let mut show = |p: cache::check::Progress| meter.show(&progress(p.phase, p.done, p.total));

@@ -201,7 +201,7 @@ impl Create {
 }
 
 /// Opens the new pool and puts a cache in front of it.
-async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> pool::Result<()> {
+async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> base::Result<()> {
     let settings =
         pool::Settings { unix_time_at_zero: unix_time_at_zero(rt), ..Default::default() };
     let (pool, _) = Pool::open(rt, devices, settings).await?;

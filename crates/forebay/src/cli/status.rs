@@ -41,7 +41,7 @@ fn word(v: &Value) -> &str {
 
 fn text(s: &Value) -> String {
     let (pool, server) = (&s["pool"], &s["server"]);
-    let facts = [
+    let rows = [
         ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"]))),
         (
             "state",
@@ -68,7 +68,7 @@ fn text(s: &Value) -> String {
             ),
         ),
     ];
-    let mut out = table(&facts.map(|(name, fact)| vec![name.to_owned(), fact]));
+    let mut out = table(&rows.map(|(name, fact)| vec![name.to_owned(), fact]));
     if let Some(trouble) = pool["trouble"].as_str() {
         out += &format!("\nthe pool takes no more writes, reads go on: {trouble}\n");
     }

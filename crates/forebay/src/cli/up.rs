@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use emulate::Emulate;
 
-use crate::cache_life::foresee_made;
+use crate::cache_life::preflight_made;
 use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
@@ -70,7 +70,7 @@ impl Up {
             Source::Devices(world.open_devices(&config.devices, true)?.files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match foresee_made(&config.cache)
+            match preflight_made(&config.cache)
                 .and_then(|()| home.stage(&world, self.size, self.emulate))
             {
                 Ok(staged) => {

@@ -8,7 +8,7 @@ use cache::{LagPolicy, Policy, Promote, Settings, controller};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::{duration, size, within};
+use super::values::{duration, size, within};
 use crate::error::{CommandError, Result};
 
 /// The cache of a server, and how it behaves.

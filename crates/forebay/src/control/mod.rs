@@ -108,13 +108,13 @@ impl RequestError {
     }
 }
 
-impl From<pool::PoolError> for RequestError {
-    fn from(e: pool::PoolError) -> Self {
+impl From<base::StorageError> for RequestError {
+    fn from(e: base::StorageError) -> Self {
         let kind = match e.kind {
-            pool::ErrorKind::Invalid => "invalid",
-            pool::ErrorKind::NotFound => "not-found",
-            pool::ErrorKind::Exists => "exists",
-            pool::ErrorKind::NoSpace => "no-space",
+            base::ErrorKind::Invalid => "invalid",
+            base::ErrorKind::NotFound => "not-found",
+            base::ErrorKind::Exists => "exists",
+            base::ErrorKind::NoSpace => "no-space",
             _ => "failed",
         };
         RequestError::new(kind, e.context)

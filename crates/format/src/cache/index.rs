@@ -72,7 +72,7 @@ impl<'a> CrcList<'a> {
     }
 
     /// The `len` checksums from number `from` on. Panics if there are fewer.
-    pub fn cut(&self, from: usize, len: usize) -> CrcList<'a> {
+    pub fn slice(&self, from: usize, len: usize) -> CrcList<'a> {
         CrcList(&self.0[from * 4..][..len * 4])
     }
 

@@ -117,20 +117,28 @@ pub enum Record<'a> {
 /// leave the rest of an entry empty, because the next record does not fit into it.
 pub const fn blocks_for(records: usize, checksums: usize) -> u32 {
     let bytes = records * (INSERT_HEAD + PART) + 4 * checksums;
-    (bytes + HEAD + LONGEST).div_ceil(BLOCK) as u32
+    let entry = LEAST_ENTRY_BLOCKS as usize * BLOCK - HEAD - LONGEST;
+    (bytes + (bytes / entry + 1) * (HEAD + LONGEST)).div_ceil(BLOCK) as u32
 }
 
+/// The least number of blocks that an entry may be limited to.
+pub const LEAST_ENTRY_BLOCKS: u32 = 4;
+
 /// Collects the records of an entry.
-#[derive(Default)]
 pub struct EntryBuilder {
     bytes: Vec<u8>,
     records: u32,
+    /// The most bytes of records.
+    most: usize,
 }
 
 impl EntryBuilder {
-    /// Creates an entry without records.
-    pub fn new() -> EntryBuilder {
-        EntryBuilder::default()
+    /// Creates an entry without records, for at most so many blocks: from [`LEAST_ENTRY_BLOCKS`] to
+    /// [`MAX_ENTRY_BLOCKS`].
+    pub fn new(most_blocks: u32) -> EntryBuilder {
+        let blocks = most_blocks.clamp(LEAST_ENTRY_BLOCKS, MAX_ENTRY_BLOCKS);
+        let most = blocks as usize * BLOCK - HEAD;
+        EntryBuilder { bytes: Vec::new(), records: 0, most }
     }
 
     /// True if there are no records.
@@ -155,7 +163,7 @@ impl EntryBuilder {
             Record::Insert { value, .. } => INSERT_HEAD + value.len(),
             _ => SHORT,
         };
-        if self.bytes.len() + need > CAPACITY {
+        if self.bytes.len() + need > self.most {
             return false;
         }
         let out = &mut self.bytes;

@@ -16,7 +16,7 @@ fn values() -> Vec<Vec<u8>> {
 }
 
 fn sealed(records: &[Record<'_>]) -> Vec<u8> {
-    let mut builder = EntryBuilder::new();
+    let mut builder = EntryBuilder::new(MAX_ENTRY_BLOCKS);
     records.iter().for_each(|r| assert!(builder.push(r)));
     let mut out = vec![0; builder.blocks() as usize * BLOCK];
     builder.seal(&HEADER, &mut out);
@@ -56,7 +56,7 @@ fn round_trip_and_every_flipped_bit() {
 #[test]
 fn an_entry_with_a_missing_block_is_refused() {
     let value = &values()[0];
-    let mut builder = EntryBuilder::new();
+    let mut builder = EntryBuilder::new(MAX_ENTRY_BLOCKS);
     let mut n = 0;
     while builder.push(&Record::Insert { volume: VolumeId(1), lba: Lba(n), value }) {
         n += 1;
@@ -80,7 +80,7 @@ proptest! {
         records in 0u32..4,
     ) {
         // The checksum is right, as if a faulty program had written the entry.
-        let builder = EntryBuilder { bytes, records };
+        let builder = EntryBuilder { bytes, records, most: CAPACITY };
         let mut out = vec![0; builder.blocks() as usize * BLOCK];
         builder.seal(&HEADER, &mut out);
         if let Ok(entry) = read(&out) {

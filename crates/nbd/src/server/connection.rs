@@ -1,4 +1,4 @@
-//! The life of one connection: handshake, requests, end.
+//! One connection: its requests in flight, and the replies that go out.
 
 use std::rc::Rc;
 
@@ -6,23 +6,9 @@ use base::{Duration, SliceList};
 use rt::sync::{Permit, Semaphore};
 use rt::{Rt, SocketId};
 
-use super::execute::{answer, answer_in_pieces, in_pieces, payload_cost, refusal};
-use super::{Shared, within};
-use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
-use crate::codec::request::{Command, HEADER, Request, Terms};
-use crate::codec::{MAX_PAYLOAD, reply};
-use crate::export::{Export, Exports};
-use crate::handshake::{Handshake, Step};
-use crate::link::{Gone, Link};
+use crate::codec::reply;
+use crate::link::Link;
 use crate::outbox::{Message, Outbox};
-use crate::receive::Receiver;
-
-/// Payloads up to this size are copied out of the receive buffer; larger ones are received in
-/// place.
-const COPY_MAX: usize = 32 << 10;
-/// The payload of a write that is refused is received and thrown away up to this size; a longer one
-/// ends the connection.
-const SKIP_MAX: u32 = 2 * MAX_PAYLOAD;
 
 /// What a reply holds until its last chunk is sent: its place among the requests in flight, and the
 /// bytes of its payload.
@@ -33,9 +19,9 @@ pub(super) struct Permits {
 
 pub(super) struct Connection {
     number: u64,
-    link: Rc<Link>,
-    outbox: Outbox<Permits>,
-    places: Semaphore,
+    pub link: Rc<Link>,
+    pub outbox: Outbox<Permits>,
+    pub places: Semaphore,
     max_in_flight: u64,
 }
 
@@ -75,166 +61,17 @@ impl Connection {
     }
 
     /// Sends a part of a reply of which more follows.
-    fn push_part(&self, head: reply::Head, data: SliceList) {
+    pub fn push_part(&self, head: reply::Head, data: SliceList) {
         self.outbox.push(Message { head, data, permits: Permits { _place: None, _payload: None } });
     }
 
-    fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Permit>) {
+    /// Sends a reply, or the rest of it.
+    pub fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Permit>) {
         let place = Some(place);
         self.outbox.push(Message {
             head,
             data,
             permits: Permits { _place: place, _payload: payload },
-        });
-    }
-}
-
-/// Serves the connection until its end.
-pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>) {
-    let mut receiver = Receiver::new(c.link.clone());
-    let agreed = within(&s.rt, s.limits.handshake_timeout, handshake(s, c, &mut receiver)).await;
-    if let Some(Ok(Some((export, terms)))) = agreed {
-        tracing::debug!(connection = c.number, export = export.info().name, "client connected");
-        let sender = c.clone();
-        let sending = s.rt.spawn(async move { sender.outbox.run(|| sender.in_flight()).await });
-        if requests(s, c, &mut receiver, &export, terms).await == End::Broken {
-            c.close();
-        }
-        drop(receiver);
-        c.drain_and_close().await;
-        c.outbox.end();
-        sending.await;
-        tracing::debug!(connection = c.number, "client gone");
-    }
-    c.close();
-}
-
-/// `None`: the client left, or was sent away.
-async fn handshake<E: Exports>(
-    s: &Shared<E>,
-    c: &Connection,
-    receiver: &mut Receiver,
-) -> Result<Option<(E::Export, Terms)>, Gone> {
-    let send = async |bytes: &[u8]| {
-        let chunks =
-            bytes.chunks(base::BufPool::MAX).map(|b| s.rt.bufs().copy_of(b).freeze()).collect();
-        c.link.send_all(chunks).await
-    };
-    let greeting: [u8; GREETING] = option::greeting(hello::FIXED_NEWSTYLE | hello::NO_ZEROES);
-    send(&greeting).await?;
-    receiver.at_least(4).await?;
-    let flags = receiver.peek().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
-    receiver.consume(4);
-    let Some(mut state) = Handshake::new(flags) else { return Ok(None) };
-    let mut out = Vec::new();
-    loop {
-        receiver.at_least(OPTION).await?;
-        let Some(Ok((number, len))) = receiver.peek().map(option::parse_option) else {
-            return Ok(None);
-        };
-        receiver.consume(OPTION);
-        if len > MAX_OPTION {
-            Handshake::too_long(number, &mut out);
-            send(&out).await?;
-            return Ok(None);
-        }
-        let len = len as usize;
-        receiver.at_least(len).await?;
-        let step = state.option(&s.exports, number, &receiver.data()[..len], &mut out);
-        receiver.consume(len);
-        send(&out).await?;
-        out.clear();
-        match step {
-            Step::Again => {}
-            Step::Close => return Ok(None),
-            Step::Start(export, terms) => return Ok(Some((export, terms))),
-        }
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum End {
-    /// No more requests will come; those that did are answered.
-    Orderly,
-    /// The stream cannot be followed.
-    Broken,
-}
-
-/// Takes requests and starts them, until no more can come.
-async fn requests<E: Exports>(
-    s: &Rc<Shared<E>>,
-    c: &Rc<Connection>,
-    receiver: &mut Receiver,
-    export: &E::Export,
-    terms: Terms,
-) -> End {
-    loop {
-        // All that one receive brought is parsed before the next one; that one is submitted before
-        // what was parsed runs.
-        let Some(header) = receiver.peek::<HEADER>() else {
-            match receiver.more(HEADER).await {
-                Ok(()) => continue,
-                Err(Gone) => return End::Orderly,
-            }
-        };
-        let Ok(request) = Request::decode(header) else { return End::Broken };
-        if request.command == Command::Disc {
-            return End::Orderly;
-        }
-        let admitted = terms.admit(&request, export.size_bytes());
-        let len = request.payload_len() as usize;
-        let small = len <= COPY_MAX;
-        if admitted.is_ok() && small && receiver.data().len() < HEADER + len {
-            // Bytes are taken only for what is already here.
-            match receiver.more(HEADER + len).await {
-                Ok(()) => continue,
-                Err(Gone) => return End::Orderly,
-            }
-        }
-        let place = c.places.acquire(1).await;
-        if c.is_closed() {
-            return End::Broken;
-        }
-        receiver.consume(HEADER);
-        if let Err(e) = admitted {
-            if request.payload_len() > SKIP_MAX || receiver.skip(len).await.is_err() {
-                return End::Broken;
-            }
-            c.push(refusal(&request, &terms, e), SliceList::new(), place, None);
-            continue;
-        }
-        let payload = match payload_cost(&request) {
-            0 => None,
-            cost => Some(s.payload_permit(cost).await),
-        };
-        let mut data = None;
-        if request.command == Command::Write {
-            let mut buf = s.rt.bufs().take(len);
-            if small {
-                buf.copy_from_slice(&receiver.data()[..len]);
-                receiver.consume(len);
-            } else {
-                buf = match receiver.payload(buf).await {
-                    Ok(buf) => buf,
-                    Err(Gone) => return End::Broken,
-                };
-            }
-            data = Some(buf.freeze());
-        }
-        let (c, export, rt) = (c.clone(), export.clone(), s.rt.clone());
-        if in_pieces(&request, &terms) {
-            s.rt.detach(async move {
-                let push = |head, data| c.push_part(head, data);
-                let (head, views) = answer_in_pieces(&rt, &export, &request, &terms, push).await;
-                c.push(head, views, place, payload);
-            });
-            continue;
-        }
-        s.rt.detach(async move {
-            let (head, views) = answer(rt.bufs(), &export, &request, &terms, data).await;
-            // A WRITE's payload is gone when it is done, its reply carries none.
-            let payload = payload.filter(|_| request.command != Command::Write);
-            c.push(head, views, place, payload);
         });
     }
 }

@@ -6,7 +6,7 @@ use rt::Rt;
 use crate::codec::Errno;
 use crate::codec::reply::{self, Head, state};
 use crate::codec::request::{Command, Request, Terms, flag};
-use crate::export::{Export, Extent, ZeroOpts};
+use crate::export::{BlockStatus, Export, ZeroOpts};
 
 /// Extents in one reply.
 const MAX_EXTENTS: usize = 512;
@@ -172,6 +172,6 @@ async fn block_status<X: Export>(bufs: &BufPool, export: &X, r: &Request) -> Res
     Ok(out.freeze())
 }
 
-fn state_of(e: &Extent) -> u32 {
+fn state_of(e: &BlockStatus) -> u32 {
     (if e.hole { state::HOLE } else { 0 }) | (if e.zero { state::ZERO } else { 0 })
 }

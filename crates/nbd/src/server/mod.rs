@@ -1,6 +1,6 @@
 //! Connections, and what they may use together.
 //!
-//! Each connection has a task that receives ([`connection`]) and one that sends; each request has a
+//! Each connection has a task that receives ([`session`]) and one that sends; each request has a
 //! task of its own, so requests of one connection are answered as they end. Three bounds hold,
 //! whatever clients do:
 //!
@@ -20,49 +20,19 @@
 
 mod connection;
 mod execute;
+mod session;
+mod shared;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
-use base::{BLOCK_U64, Duration};
-use rt::sync::{Event, Permit, Semaphore};
+use base::Duration;
 use rt::{Op, Payload, Rt, SocketId};
 
-use crate::codec::MAX_PAYLOAD;
 use crate::export::Exports;
 use connection::Connection;
+use shared::{Shared, within};
 
-/// How much clients may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Connections at a time, in handshake or beyond.
-    pub max_connections: usize,
-    /// Requests of one connection that are being carried out or answered; at least 1.
-    pub max_in_flight_requests: usize,
-    /// Bytes of payload of all connections; 32 MiB, the largest request, is the least it can be.
-    pub max_payload_bytes: u64,
-    /// A client that has not come to an export in this time is closed.
-    pub handshake_timeout: Duration,
-    /// After so long without progress in the middle of a payload or of replies a connection may be
-    /// closed in favour of others that wait for its bytes. Progress is 2 MiB, or all that is left.
-    pub stall_timeout: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            max_connections: 256,
-            max_in_flight_requests: 128,
-            max_payload_bytes: 64 << 20,
-            handshake_timeout: Duration::from_secs(10),
-            stall_timeout: Duration::from_secs(30),
-        }
-    }
-}
+pub use shared::Limits;
 
 /// What the server is doing now, and has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,43 +60,10 @@ impl<E: Exports> Clone for Server<E> {
     }
 }
 
-pub(crate) struct Shared<E> {
-    rt: Rt,
-    exports: E,
-    limits: Limits,
-    payload: Semaphore,
-    payload_total: u64,
-    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
-    listeners: RefCell<Vec<SocketId>>,
-    stopping: Cell<bool>,
-    accepted: Cell<u64>,
-    refused: Cell<u64>,
-    stalled: Cell<u64>,
-    /// Rings when a connection has ended.
-    ended: Event,
-}
-
 impl<E: Exports> Server<E> {
     /// A server without listeners.
     pub fn new(rt: Rt, exports: E, limits: Limits) -> Server<E> {
-        let payload_total = limits.max_payload_bytes.max(u64::from(MAX_PAYLOAD));
-        Server(Rc::new(Shared {
-            rt,
-            exports,
-            limits: Limits {
-                max_in_flight_requests: limits.max_in_flight_requests.max(1),
-                ..limits
-            },
-            payload: Semaphore::new(payload_total),
-            payload_total,
-            connections: RefCell::new(BTreeMap::new()),
-            listeners: RefCell::new(Vec::new()),
-            stopping: Cell::new(false),
-            accepted: Cell::new(0),
-            refused: Cell::new(0),
-            stalled: Cell::new(0),
-            ended: Event::new(),
-        }))
+        Server(Rc::new(Shared::new(rt, exports, limits)))
     }
 
     /// Serves who connects to `listener`, in tasks of its own, until [`Server::shutdown`], which
@@ -181,43 +118,6 @@ impl<E: Exports> Server<E> {
     }
 }
 
-impl<E: Exports> Shared<E> {
-    async fn all_ended(&self) {
-        while !self.connections.borrow().is_empty() {
-            self.ended.wait().await;
-        }
-    }
-
-    /// Bytes for the payload of one request.
-    async fn payload_permit(&self, len: u32) -> Permit {
-        // What a buffer of that size takes.
-        let n = u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD));
-        if let Some(p) = self.payload.try_acquire(n) {
-            return p;
-        }
-        let mut acquire = pin!(self.payload.acquire(n));
-        loop {
-            if let Some(p) = within(&self.rt, self.limits.stall_timeout, acquire.as_mut()).await {
-                return p;
-            }
-            self.close_stalled();
-        }
-    }
-
-    fn close_stalled(&self) {
-        for c in self.connections.borrow().values() {
-            if !c.is_closed() && c.stalled(self.limits.stall_timeout) {
-                tracing::warn!(
-                    connection = c.number(),
-                    "closed: it stood still while others waited for its buffers"
-                );
-                self.stalled.set(self.stalled.get() + 1);
-                c.close();
-            }
-        }
-    }
-}
-
 /// After an accept that failed, for want of descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -249,22 +149,9 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId) {
         s.connections.borrow_mut().insert(number, c.clone());
         let s2 = s.clone();
         drop(s.rt.spawn(async move {
-            connection::run(&s2, &c).await;
+            session::run(&s2, &c).await;
             s2.connections.borrow_mut().remove(&number);
             s2.ended.notify();
         }));
     }
-}
-
-/// The result of `future` if it comes in time.
-async fn within<T>(rt: &Rt, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut sleep = pin!(rt.sleep(limit));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(v) = future.as_mut().poll(cx) {
-            return Poll::Ready(Some(v));
-        }
-        sleep.as_mut().poll(cx).map(|()| None)
-    })
-    .await
 }

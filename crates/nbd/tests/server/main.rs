@@ -12,7 +12,7 @@ use std::rc::Rc;
 use base::{Duration, Slice, SliceList};
 use nbd::codec::Errno;
 use nbd::codec::option::{self, GREETING};
-use nbd::{Export, ExportInfo, Exports, Extent, Limits, Server, Status, ZeroOpts};
+use nbd::{BlockStatus, Export, ExportInfo, Exports, Limits, Server, Status, ZeroOpts};
 use nbd_client::{Client, ClientError, ClientOptions, Connection, Receiver};
 use rt::{Order, Rt, SocketId};
 use sim::{WireModel, World};
@@ -109,7 +109,7 @@ impl Export for Memory {
         // In several views, as an export that reads by blocks gives them.
         Ok((0..all.len()).step_by(4096).take(1000).fold(SliceList::new(), |mut list, at| {
             let end = if list.len() == 999 { all.len() } else { (at + 4096).min(all.len()) };
-            list.push(all.cut(at, end - at));
+            list.push(all.slice(at, end - at));
             list
         }))
     }
@@ -151,7 +151,7 @@ impl Export for Memory {
         offset: u64,
         len: u64,
         max_extents: usize,
-    ) -> Result<Vec<Extent>, Errno> {
+    ) -> Result<Vec<BlockStatus>, Errno> {
         self.take_time(offset).await;
         // Runs of 64 KiB, every other one a hole; the last runs beyond the range.
         let mut at = offset;
@@ -159,7 +159,7 @@ impl Export for Memory {
         while at < offset + len && extents.len() < max_extents {
             let next = (at / 65536 + 1) * 65536;
             let hole = at / 65536 % 2 == 1;
-            extents.push(Extent { len: next - at, hole, zero: hole });
+            extents.push(BlockStatus { len: next - at, hole, zero: hole });
             at = next;
         }
         Ok(extents)

@@ -26,8 +26,8 @@ fn every_way_in_works_and_reads() {
         run(i as u64, Limits::default(), |bed| async move {
             let options = ClientOptions { structured, block_status, export_name };
             let c = bed.try_client("rw", options).await.expect("a client");
-            assert_eq!(c.facts().size_bytes, SIZE as u64);
-            let flags = c.facts().flags;
+            assert_eq!(c.info().size_bytes, SIZE as u64);
+            let flags = c.info().flags;
             assert_eq!(flags & transmit::SEND_DF != 0, structured);
             assert_eq!(flags & transmit::READ_ONLY, 0);
             let always = transmit::SEND_FLUSH
@@ -35,7 +35,7 @@ fn every_way_in_works_and_reads() {
                 | transmit::CAN_MULTI_CONN
                 | transmit::SEND_FAST_ZERO;
             assert_eq!(flags & always, always);
-            assert_eq!(c.facts().block_sizes, (!export_name).then_some([512, 4096, 32 << 20]));
+            assert_eq!(c.info().block_sizes, (!export_name).then_some([512, 4096, 32 << 20]));
             c.write(4096, &[7; 1024], 0).await.expect("write");
             assert_eq!(c.read(4608, 1024, 0).await.expect("read"), [[7; 512], [0; 512]].concat());
             let status = c.block_status(0, 4096, 0).await;
@@ -57,7 +57,7 @@ fn default_and_read_only_and_unknown_exports() {
         let o = ClientOptions::default();
         bed.try_client("", o).await.expect("the default export").vanish();
         let ro = bed.client("ro").await;
-        assert_ne!(ro.facts().flags & transmit::READ_ONLY, 0);
+        assert_ne!(ro.info().flags & transmit::READ_ONLY, 0);
         let perm = Err(ClientError::Errno(Errno::Perm));
         assert_eq!(ro.write(0, &[1; 4096], 0).await, perm);
         assert_eq!(ro.command(Command::Trim, 0, 4096, 0).await, perm);

@@ -44,7 +44,7 @@ pub struct PoolStatus {
     /// Bytes taken, one copy counted.
     pub used_bytes: u64,
     /// Bytes of dirty blocks of a cache for which room is kept.
-    pub promised_bytes: u64,
+    pub reserved_bytes: u64,
     /// The last commit.
     pub generation: u64,
     /// Its devices.
@@ -182,7 +182,7 @@ impl Pool {
             copies: st.identity.copies,
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             used_bytes: st.space.used_blocks() * BLOCK_U64,
-            promised_bytes: st.space.reserved() * BLOCK_U64,
+            reserved_bytes: st.space.reserved() * BLOCK_U64,
             generation: st.txns.committed().0,
             devices: devices.collect(),
         };

@@ -1,10 +1,11 @@
 //! Volumes: create, list, resize, delete.
 
-use base::{BLOCK_U64, Duration, Generation, Lba, Slice, VolumeId};
+use base::{
+    BLOCK_U64, Duration, ErrorKind, Generation, Lba, Result, Slice, StorageError, VolumeId,
+};
 use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeRecord, VolumeState};
 
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::forest::{Volume, no_such_volume};
 use crate::io::END_OF_SPACE;
 use crate::pool::Pool;
@@ -49,7 +50,7 @@ fn check_size(size: u64, sector: u32) -> Result<()> {
             "a volume cannot have {size} bytes: more than 0, at most 1 PiB, a multiple of its \
              {sector}-byte sector"
         );
-        return Err(PoolError::new(ErrorKind::Invalid, text));
+        return Err(StorageError::new(ErrorKind::Invalid, text));
     }
     Ok(())
 }
@@ -79,7 +80,7 @@ impl Pool {
     pub async fn create_volume(&self, name: &str, size: u64, sector: u32) -> Result<VolumeId> {
         check_name("volume", name)?;
         if sector != 512 && sector != 4096 {
-            return Err(PoolError::new(
+            return Err(StorageError::new(
                 ErrorKind::Invalid,
                 format!("a sector of {sector} bytes: only 512 and 4096 are known"),
             ));
@@ -89,7 +90,7 @@ impl Pool {
             let mut st = self.state_mut();
             st.standing.permit()?;
             if st.forest.volumes().any(|v| v.is_named() && v.record().name == name) {
-                return Err(PoolError::new(
+                return Err(StorageError::new(
                     ErrorKind::Exists,
                     format!("there is a volume {name:?} already"),
                 ));
@@ -97,7 +98,7 @@ impl Pool {
             let vacancy = st.forest.vacancy();
             let Some(place) = vacancy.first else {
                 let text = format!("the volume table is full: {} volumes", vacancy.places);
-                return Err(PoolError::new(ErrorKind::NoSpace, text));
+                return Err(StorageError::new(ErrorKind::NoSpace, text));
             };
             let record = VolumeRecord {
                 id: VolumeId(st.forest.next_volume()),

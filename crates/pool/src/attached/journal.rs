@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 
-use super::CacheMark;
-use crate::error::Result;
+use super::mark::CacheMark;
+use base::Result;
 
 /// What a journal has, once it is durable; `None`: the superblock goes on saying what it said.
 pub type JournalDurable = Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>;

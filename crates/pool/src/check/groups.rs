@@ -4,7 +4,7 @@
 use base::checksum::block_crcs;
 use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
 use format::page::{GroupKind, VolumeRecord};
-use format::records::{Checksums, Extent};
+use format::records::{Checksums, MappedExtent};
 
 use super::report::Subject;
 use super::space::owner_hash;
@@ -248,7 +248,7 @@ impl Checker<'_> {
         let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
         while let Some(leaf) = walk.next_leaf(self).await {
             for i in 0..leaf.count() {
-                let Some(e) = Extent::decode(&leaf.key(i), leaf.value(i)) else { continue };
+                let Some(e) = MappedExtent::decode(&leaf.key(i), leaf.value(i)) else { continue };
                 let Some((_, block)) =
                     self.space.locate(e.addr, e.len, GroupKind::Data).filter(|(g, _)| *g == group)
                 else {

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK, Buf, IoError, PoolAddr};
+use base::{BLOCK, Buf, ErrorKind, IoError, PoolAddr, Result, StorageError};
 use format::page::Chunk;
 use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Limits};
@@ -14,7 +14,6 @@ use rt::Rt;
 use super::report::{DeviceReport, Log, Slot, Subject};
 use crate::devices::slots::{Copy as SlotCopy, Slots};
 use crate::devices::{DeviceFile, Disk, PoolDevice};
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::open::{Found, doubt, judge, newest};
 use crate::space::Geometry;
 
@@ -67,7 +66,7 @@ impl Source {
                         } else {
                             "no superblock can be read"
                         };
-                        return Err(PoolError::new(kind, format!("{}: {text}", file.path)));
+                        return Err(StorageError::new(kind, format!("{}: {text}", file.path)));
                     }
                     let remedy = "it takes no part; replace the device";
                     log.error(Subject::Device, &file.path, "no superblock can be read", remedy);
@@ -75,7 +74,10 @@ impl Source {
             }
         }
         let Some(best) = newest(&found) else {
-            return Err(PoolError::new(ErrorKind::Missing, "no device of the pool could be read"));
+            return Err(StorageError::new(
+                ErrorKind::Missing,
+                "no device of the pool could be read",
+            ));
         };
         let geometry = Geometry::of(&best);
         if let Err(e) = doubt(&found, &best) {

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use base::{BLOCK, BLOCK_U64, GroupId, Lba, PoolAddr, SECTOR, SliceList, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, ErrorKind, GroupId, Lba, PoolAddr, SECTOR, SliceList, StorageError, VolumeId,
+};
 use format::page::{
     PageId, PageKind, decode_bitmap, encode_bitmap, open_page, payload_mut, seal_page,
 };
@@ -11,7 +13,7 @@ use sim::{DiskModel, Fault, World};
 
 use super::*;
 use crate::space::Geometry;
-use crate::{CreateOptions, ErrorKind, Pool, PoolError, Settings};
+use crate::{CreateOptions, Pool, Settings};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 32 * MIB;
@@ -137,7 +139,7 @@ impl Lab {
         let tree = crate::forest::mapping_tree_id(record.id);
         let node = format::node::decode(&bytes, &format::node::NodeRef { ptr, level: 0, tree })
             .expect("a leaf");
-        format::records::Extent::decode(&node.key(0), node.value(0)).expect("an extent").addr
+        format::records::MappedExtent::decode(&node.key(0), node.value(0)).expect("an extent").addr
     }
 }
 
@@ -221,7 +223,7 @@ fn superblocks() {
         r.problems.iter().any(|p| p.subject == Subject::Device && p.severity == Severity::Error)
     );
     (sequence - 3..=sequence).for_each(|s| lose(1, s));
-    let e: PoolError = lab.try_check(lab.files(), false).expect_err("no superblock is left");
+    let e: StorageError = lab.try_check(lab.files(), false).expect_err("no superblock is left");
     assert!(matches!(e.kind, ErrorKind::Missing | ErrorKind::Damaged), "{e}");
 }
 
@@ -371,7 +373,7 @@ fn data() {
 
 /// Rewrites the root leaf of the mapping of "b" on all disks, and everything above it, so that all
 /// checksums are right.
-fn craft_mapping(lab: &Lab, change: impl Fn(&mut format::records::Extent) + 'static) {
+fn craft_mapping(lab: &Lab, change: impl Fn(&mut format::records::MappedExtent) + 'static) {
     let files = lab.files();
     lab.boot(move |rt| async move {
         let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{BLOCK_U64, Epoch, VolumeId};
 use format::page::{GroupKind, VolumeRecord, VolumeState};
-use format::records::Extent;
+use format::records::MappedExtent;
 
 use super::report::Subject;
 use super::space::owner_hash;
@@ -91,7 +91,7 @@ impl Checker<'_> {
         let mut sound = true;
         while let Some(leaf) = walk.next_leaf(self).await {
             for i in 0..leaf.count() {
-                let Some(e) = Extent::decode(&leaf.key(i), leaf.value(i)) else {
+                let Some(e) = MappedExtent::decode(&leaf.key(i), leaf.value(i)) else {
                     let what = format!("a record with the key {:?} is no extent", leaf.key(i));
                     self.log.error(Subject::Extent, &place, what, "restore from a backup");
                     sound = false;
@@ -125,7 +125,7 @@ impl Checker<'_> {
     }
 
     /// One extent against the space.
-    fn extent(&mut self, v: &VolumeRecord, place: &str, e: &Extent) {
+    fn extent(&mut self, v: &VolumeRecord, place: &str, e: &MappedExtent) {
         let place = || format!("{place}, blocks {} to {}", e.lba, e.end() - 1);
         let at = format!("{} blocks at block {} of the pool", e.len, e.addr);
         let Some((group, block)) = self.space.locate(e.addr, e.len, GroupKind::Data) else {

@@ -12,12 +12,11 @@
 //! device had flushed, and nothing that it frees is used before all have it, so the next start may
 //! take it or the one before.
 
-use base::{BLOCK, Buf, Generation, IoError, SliceList};
+use base::{BLOCK, Buf, ErrorKind, Generation, IoError, Result, SliceList, StorageError};
 use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 
 use crate::devices::Outcomes;
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::pool::Pool;
 use crate::transfer::Written;
 
@@ -113,6 +112,6 @@ impl Pool {
              device, then restart forebay: everything flushed before is there",
             if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
         );
-        Err(st.standing.end(PoolError::new(ErrorKind::Io, text)))
+        Err(st.standing.end(StorageError::new(ErrorKind::Io, text)))
     }
 }

@@ -17,80 +17,25 @@
 //! the pool's [standing](crate::devices::standing) ends. So does it with a free of a block that is
 //! not allocated; that is found before the bitmaps are changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use base::{Buf, Generation, GroupId, SliceList};
-use btree::{NodePtr, Tree};
+use base::{Buf, GroupId, Result, SliceList};
+use btree::NodePtr;
 use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
 use queue::Class;
 
 use super::durable::Durable;
+use super::frozen::{FrozenTxn, RUNS};
 use super::task::Committer;
 use crate::devices::standing::Permit;
-use crate::error::Result;
-use crate::forest::FrozenVolume;
 use crate::pool::Pool;
-use crate::space::{PageChange, Place, Planned, Run, push_run};
+use crate::space::{PageChange, Planned, Run, push_run};
 use crate::transfer::{NodeWriter, Writes};
-use crate::txn::{Kind, Txn};
+use crate::txn::Kind;
 
 /// Trees or pages that are dealt with before other tasks get a turn.
 const SLICE: usize = 64;
-/// And runs, or blocks of replaced nodes.
-const RUNS: usize = 256;
-
-/// A frozen transaction on its way to the devices. What has been done is kept, so that a second try
-/// goes on from there.
-pub(super) struct Frozen {
-    txn: Txn,
-    generation: Generation,
-    /// Groups that were taken into use or given up.
-    groups: BTreeSet<GroupId>,
-    volumes: Vec<FrozenVolume>,
-    sums: Vec<(GroupId, Tree)>,
-    captured: bool,
-    /// Blocks of nodes that this commit has written.
-    node_blocks: Vec<Run>,
-    /// Allocations and frees are in the bitmaps.
-    applied: bool,
-    /// What it frees, gathered.
-    frees: Vec<Vec<Run>>,
-    /// Bitmap pages as they were before, as far as they were touched.
-    before: BTreeMap<Place, Vec<u64>>,
-    touched_groups: BTreeSet<GroupId>,
-    /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not
-    /// the committed one.
-    bitmap_pages: Vec<Place>,
-    table_pages: BTreeSet<u32>,
-}
-
-impl Frozen {
-    fn new(txn: Txn, groups: BTreeSet<GroupId>) -> Frozen {
-        Frozen {
-            generation: txn.generation(),
-            txn,
-            groups,
-            volumes: Vec::new(),
-            sums: Vec::new(),
-            captured: false,
-            node_blocks: Vec::new(),
-            applied: false,
-            frees: Vec::new(),
-            before: BTreeMap::new(),
-            touched_groups: BTreeSet::new(),
-            bitmap_pages: Vec::new(),
-            table_pages: BTreeSet::new(),
-        }
-    }
-
-    /// What is allocated (true), then what is freed, in slices.
-    fn changes(&self) -> impl Iterator<Item = (&[Run], bool)> {
-        let allocs = self.txn.allocs().chain([&self.node_blocks]);
-        let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
-        allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
-    }
-}
 
 impl Committer {
     /// Runs one commit, or the rest of one that failed.
@@ -128,20 +73,20 @@ impl Committer {
 }
 
 impl Pool {
-    fn freeze(&self, _: Permit) -> Frozen {
+    fn freeze(&self, _: Permit) -> FrozenTxn {
         let from = self.rt().precise_now();
         let frozen = {
             let mut st = self.state_mut();
             let txn = st.txns.freeze();
             st.attached.begin_publishing(txn.published());
-            Frozen::new(txn, st.space.take_changed())
+            FrozenTxn::new(txn, st.space.take_changed())
         };
         let took = self.rt().precise_now().since(from);
         self.metrics_mut().critical_section.record(took);
         frozen
     }
 
-    async fn write_frozen(&self, frozen: &mut Frozen) -> Result<Durable> {
+    async fn write_frozen(&self, frozen: &mut FrozenTxn) -> Result<Durable> {
         let mut writes = Writes::new();
         let link = self.state().attached.link().clone();
         let pool = self.clone();
@@ -162,7 +107,7 @@ impl Pool {
     }
 
     /// Steps 2 and 3, up to all writes being under way.
-    async fn send_frozen(&self, frozen: &mut Frozen, writes: &mut Writes) -> Result<()> {
+    async fn send_frozen(&self, frozen: &mut FrozenTxn, writes: &mut Writes) -> Result<()> {
         self.capture(frozen).await;
         let roots = self.write_nodes(frozen, writes).await?;
         self.apply(frozen).await?;
@@ -174,7 +119,7 @@ impl Pool {
 
     /// Takes the trees as they were at the freeze; from here on edits of the open transaction need
     /// not keep them.
-    async fn capture(&self, frozen: &mut Frozen) {
+    async fn capture(&self, frozen: &mut FrozenTxn) {
         if frozen.captured {
             return;
         }
@@ -211,7 +156,7 @@ impl Pool {
     /// `frozen.volumes`, then of `frozen.sums`.
     async fn write_nodes(
         &self,
-        frozen: &mut Frozen,
+        frozen: &mut FrozenTxn,
         writes: &mut Writes,
     ) -> Result<Vec<Option<RootPtr>>> {
         let trees =
@@ -233,7 +178,7 @@ impl Pool {
     }
 
     /// Enters allocations and frees into the durable bitmaps: all of them, or none.
-    async fn apply(&self, frozen: &mut Frozen) -> Result<()> {
+    async fn apply(&self, frozen: &mut FrozenTxn) -> Result<()> {
         if frozen.applied {
             return Ok(());
         }
@@ -272,7 +217,7 @@ impl Pool {
     }
 
     /// Gathers what is freed: data, and the blocks of replaced nodes.
-    async fn gather_frees(&self, frozen: &mut Frozen) {
+    async fn gather_frees(&self, frozen: &mut FrozenTxn) {
         let blocks = self.state().space.geometry().group_blocks;
         for (mut frees, nodes) in frozen.txn.take_frees() {
             let mut nodes = nodes.resolve();
@@ -298,7 +243,7 @@ impl Pool {
     }
 
     /// Puts the new roots into the records that the table pages will say.
-    fn enter_roots(&self, frozen: &mut Frozen, roots: &[Option<RootPtr>]) {
+    fn enter_roots(&self, frozen: &mut FrozenTxn, roots: &[Option<RootPtr>]) {
         let mut st = self.state_mut();
         let (volume_roots, sum_roots) = roots.split_at(frozen.volumes.len());
         for (v, root) in frozen.volumes.iter().zip(volume_roots) {
@@ -312,7 +257,7 @@ impl Pool {
     }
 
     /// Decides which pages have to be written.
-    async fn plan_pages(&self, frozen: &mut Frozen) {
+    async fn plan_pages(&self, frozen: &mut FrozenTxn) {
         let (mut written, mut skipped) = (0, 0);
         while !frozen.before.is_empty() {
             let pages = frozen.before.len();
@@ -352,7 +297,7 @@ impl Pool {
     }
 
     /// Sends the planned pages, each into the slot that is not the committed one, to every device.
-    async fn write_pages(&self, frozen: &Frozen, writes: &mut Writes) {
+    async fn write_pages(&self, frozen: &FrozenTxn, writes: &mut Writes) {
         let generation = frozen.generation;
         for part in frozen.bitmap_pages.chunks(SLICE) {
             let blocks = {
@@ -391,7 +336,7 @@ impl Pool {
     }
 
     /// The commit is durable: lets go of what it held.
-    fn complete(&self, _: Durable, frozen: Frozen) {
+    fn complete(&self, _: Durable, frozen: FrozenTxn) {
         let mut st = self.state_mut();
         st.tables.complete(&frozen.table_pages, frozen.generation);
         frozen.bitmap_pages.iter().for_each(|&place| st.space.flip_slot(place));

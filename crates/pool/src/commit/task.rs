@@ -1,17 +1,16 @@
 //! Who asks for commits, and the tasks that run them. One commit at a time; all who ask while one
 //! runs share the next.
 
-use base::Generation;
+use base::{ErrorKind, Generation, Result, StorageError};
 
-use super::run::Frozen;
-use crate::error::{ErrorKind, PoolError, Result};
+use super::frozen::FrozenTxn;
 use crate::pool::Pool;
 
 /// Runs the commits of a pool, one after another.
 pub(crate) struct Committer {
     pool: Pool,
     /// A commit that failed and has to be tried again.
-    failed: Option<Frozen>,
+    failed: Option<FrozenTxn>,
 }
 
 impl Committer {
@@ -23,12 +22,12 @@ impl Committer {
         &self.pool
     }
 
-    pub(super) fn take_failed(&mut self) -> Option<Frozen> {
+    pub(super) fn take_failed(&mut self) -> Option<FrozenTxn> {
         self.pool.requests().set_retry(false);
         self.failed.take()
     }
 
-    pub(super) fn keep_failed(&mut self, frozen: Frozen) {
+    pub(super) fn keep_failed(&mut self, frozen: FrozenTxn) {
         self.pool.requests().set_retry(true);
         self.failed = Some(frozen);
     }
@@ -89,7 +88,7 @@ impl Pool {
                 return Err(e);
             }
             if self.is_closed() {
-                return Err(PoolError::new(ErrorKind::Io, "the pool is closed"));
+                return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
             }
             self.requests().ask();
             ended.await;

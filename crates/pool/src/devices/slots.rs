@@ -14,14 +14,13 @@
 //! What one device cannot tell another one does: a commit is complete when every device in use has
 //! its superblock.
 
-use base::BLOCK;
+use base::{BLOCK, ErrorKind, Result, StorageError};
 use format::FormatError;
 use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 use rt::Rt;
 
 use super::disk::Disk;
-use crate::error::{ErrorKind, PoolError, Result};
 
 /// How often a copy is read that could not be read.
 const READS: u32 = 3;
@@ -69,7 +68,8 @@ impl Slots {
                         alone(rt, disk, at + BLOCK as u64, slot).await,
                     ],
                 };
-            let newer = |e: FormatError| PoolError::new(ErrorKind::Newer, format!("{path}: {e}"));
+            let newer =
+                |e: FormatError| StorageError::new(ErrorKind::Newer, format!("{path}: {e}"));
             slots.push([first.map_err(newer)?, second.map_err(newer)?]);
         }
         match slots.try_into() {

@@ -10,11 +10,11 @@
 //! A caller that writes shows a [`Permit`], and only the door hands one out. What a commit has
 //! reached is shown by values too, each made by one step alone: `Written`, `Flushed` and `Durable`.
 
-use crate::error::{PoolError, Result};
+use base::{Result, StorageError};
 
 /// Good, until it has ended; it never becomes good again.
 pub(crate) struct Standing {
-    ended: Option<PoolError>,
+    ended: Option<StorageError>,
 }
 
 /// The pool was in good standing when this was asked for. It is asked for right before a step, and
@@ -37,7 +37,7 @@ impl Standing {
     }
 
     /// Nothing is written any more. The first reason is the one that is told from now on.
-    pub fn end(&mut self, why: PoolError) -> PoolError {
+    pub fn end(&mut self, why: StorageError) -> StorageError {
         if self.ended.is_none() {
             tracing::error!("the pool takes no more writes, reads go on: {why}");
         }
@@ -45,7 +45,7 @@ impl Standing {
     }
 
     /// Why it has ended, if it has.
-    pub fn ended(&self) -> Option<&PoolError> {
+    pub fn ended(&self) -> Option<&StorageError> {
         self.ended.as_ref()
     }
 }
@@ -53,13 +53,13 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use base::ErrorKind;
 
     #[test]
     fn it_ends_once_and_for_good() {
         let mut standing = Standing::good();
         assert!(standing.permit().is_ok() && standing.ended().is_none());
-        let why = |text| PoolError::new(ErrorKind::Io, text);
+        let why = |text| StorageError::new(ErrorKind::Io, text);
         assert_eq!(standing.end(why("first")).context, "first");
         assert_eq!(standing.end(why("second")).context, "first");
         assert_eq!(standing.permit().err().map(|e| e.context).as_deref(), Some("first"));

@@ -8,11 +8,11 @@
 //! A pass *adopts* what stands in a staging volume: the mapping changes hands, blocks and checksums
 //! stay where they are. Only what the volume had mapped there before is freed.
 
-use base::{Crc, Lba, PoolAddr, VolumeId};
+use base::{Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Forest, checksums, mapping};
-use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::error::Step;
 use crate::space::Run;
 use crate::txn::{Generations, Kind, Txn, not_open};
 
@@ -182,7 +182,7 @@ impl Forest {
             return Ok(());
         }
         let text = format!("volume {staging} is no staging volume of volume {volume}");
-        Err(PoolError::new(ErrorKind::Invalid, text))
+        Err(StorageError::new(ErrorKind::Invalid, text))
     }
 
     /// Sees that a volume can be edited; a pass gets its own version of the mapping. False: the

@@ -3,24 +3,24 @@
 
 use std::ops::ControlFlow;
 
-use base::{Lba, PoolAddr};
+use base::{ErrorKind, Lba, PoolAddr, StorageError};
 use btree::{Editor, Key, Store, Tree};
-use format::records::{Extent, MAX_EXTENT, mapping_key};
+use format::records::{MAX_EXTENT, MappedExtent, mapping_key};
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, PoolError, Step};
+use crate::error::Step;
 use crate::space::{Geometry, Run};
 
-fn malformed(tree: &Tree) -> PoolError {
-    PoolError::new(
+fn malformed(tree: &Tree) -> StorageError {
+    StorageError::new(
         ErrorKind::Damaged,
         format!("tree {:#x} has a record that is no mapping; run forebay check", tree.id()),
     )
 }
 
 /// Reads a record and sees that it lies in one group of the pool; `None` if not.
-fn sound(geometry: &Geometry, key: &[u8], value: &[u8]) -> Option<Extent> {
-    let e = Extent::decode(key, value)?;
+fn sound(geometry: &Geometry, key: &[u8], value: &[u8]) -> Option<MappedExtent> {
+    let e = MappedExtent::decode(key, value)?;
     if !geometry.contains(e.addr) {
         return None;
     }
@@ -29,7 +29,7 @@ fn sound(geometry: &Geometry, key: &[u8], value: &[u8]) -> Option<Extent> {
 }
 
 /// The last extent that begins at or before `lba`.
-fn floor(tree: &Tree, store: &Store, geometry: &Geometry, lba: Lba) -> Step<Option<Extent>> {
+fn floor(tree: &Tree, store: &Store, geometry: &Geometry, lba: Lba) -> Step<Option<MappedExtent>> {
     match tree.get_le(store, &mapping_key(lba), |k, v| sound(geometry, k, v))? {
         Some(None) => Err(malformed(tree).into()),
         found => Ok(found.flatten()),
@@ -43,8 +43,8 @@ pub(crate) fn overlapping(
     geometry: &Geometry,
     (lba, end): (Lba, Lba),
     max: usize,
-) -> Step<SmallVec<[Extent; 4]>> {
-    let mut out: SmallVec<[Extent; 4]> = SmallVec::new();
+) -> Step<SmallVec<[MappedExtent; 4]>> {
+    let mut out: SmallVec<[MappedExtent; 4]> = SmallVec::new();
     if let Some(e) = floor(tree, store, geometry, lba)? {
         if e.end() > lba.0 {
             out.push(e);
@@ -94,13 +94,13 @@ pub(crate) fn replace(
         blocks += run.len;
         freed.push(run);
         if e.lba < lba {
-            let left = Extent { len: (lba.0 - e.lba.0) as u32, ..e };
+            let left = MappedExtent { len: (lba.0 - e.lba.0) as u32, ..e };
             edit.insert(&mapping_key(left.lba), &left.value());
         } else {
             edit.remove(&mapping_key(e.lba));
         }
         if e.end() > end.0 {
-            let right = Extent {
+            let right = MappedExtent {
                 lba: end,
                 addr: e.addr.plus(end.0 - e.lba.0),
                 len: (e.end() - end.0) as u32,
@@ -109,13 +109,13 @@ pub(crate) fn replace(
         }
     }
     let Some(addr) = new else { return blocks };
-    let mut extent = Extent { lba, addr, len: (end.0 - lba.0) as u32 };
+    let mut extent = MappedExtent { lba, addr, len: (end.0 - lba.0) as u32 };
     if lba.0 > 0 {
         // A malformed neighbour is not continued; a read of it tells.
         let before =
             edit.get_le(&mapping_key(Lba(lba.0 - 1)), |k, v| sound(geometry, k, v)).flatten();
         if let Some(b) = before.filter(|b| continues(b, &extent, geometry.group_blocks)) {
-            extent = Extent { len: b.len + extent.len, ..b };
+            extent = MappedExtent { len: b.len + extent.len, ..b };
         }
     }
     edit.insert(&mapping_key(extent.lba), &extent.value());
@@ -123,7 +123,7 @@ pub(crate) fn replace(
 }
 
 /// True if `next` goes on where `before` ends, in the volume and in the same group of the pool.
-fn continues(before: &Extent, next: &Extent, group_blocks: u32) -> bool {
+fn continues(before: &MappedExtent, next: &MappedExtent, group_blocks: u32) -> bool {
     before.end() == next.lba.0
         && before.addr.0 + u64::from(before.len) == next.addr.0
         && before.addr.0 / u64::from(group_blocks) == next.addr.0 / u64::from(group_blocks)

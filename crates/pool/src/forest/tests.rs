@@ -34,13 +34,13 @@ impl Forest {
         &mut self,
         (txn, g): Edit<'_>,
         id: VolumeId,
-        change: &dyn Fn(&mut Extent),
+        change: &dyn Fn(&mut MappedExtent),
     ) {
         self.change((txn, g), id, |_| ()).expect("there");
         let tree =
             self.volumes.get_mut(&id).and_then(|v| v.mapping.of_mut(Kind::Direct)).expect("there");
         let first = format::records::mapping_key(Lba(0));
-        let found = tree.get_le(&self.store, &first, Extent::decode);
+        let found = tree.get_le(&self.store, &first, MappedExtent::decode);
         let mut extent = found.ok().flatten().flatten().expect("resident");
         change(&mut extent);
         let key = format::records::mapping_key(extent.lba);
@@ -357,7 +357,7 @@ fn resident<T>(
     }
 }
 
-fn flat(extents: &[Extent]) -> Vec<(u64, u64)> {
+fn flat(extents: &[MappedExtent]) -> Vec<(u64, u64)> {
     extents
         .iter()
         .flat_map(|e| (0..u64::from(e.len)).map(|i| (e.lba.0 + i, e.addr.0 + i)))

@@ -4,12 +4,14 @@
 //! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the
 //! pin goes with the plan.
 
-use base::{BLOCK, Crc, Epoch, Lba, PoolAddr, SliceList, VolumeId};
+use base::{
+    BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
+};
 use queue::Class;
 use smallvec::SmallVec;
 
 use super::STEP_BLOCKS;
-use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::error::Step;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::state::State;
@@ -82,7 +84,7 @@ impl Pool {
         }
         let mut all = SliceList::new();
         for t in tasks {
-            all.extend(t.await.unwrap_or_else(|| Err(PoolError::ended()))?);
+            all.extend(t.await.unwrap_or_else(|| Err(StorageError::ended()))?);
         }
         Ok(all)
     }
@@ -111,7 +113,7 @@ impl Pool {
         }
         for (p, t) in plan.pieces.iter().zip(tasks) {
             out.push(match t {
-                Some(t) => t.await.unwrap_or_else(|| Err(PoolError::ended()))?,
+                Some(t) => t.await.unwrap_or_else(|| Err(StorageError::ended()))?,
                 None => self.zero_block(p.len as usize * BLOCK),
             });
         }
@@ -212,7 +214,7 @@ fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) ->
         let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
         let (group, offset) = geometry.split(addr);
         if !st.space.contains(group) {
-            return Err(PoolError::new(
+            return Err(StorageError::new(
                 ErrorKind::Damaged,
                 format!("{addr:?} is outside of the pool"),
             )
@@ -223,7 +225,7 @@ fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) ->
             let what = format!(
                 "block {addr} of the pool has no checksum for volume {volume}; run forebay check"
             );
-            return Err(PoolError::new(ErrorKind::Damaged, what).into());
+            return Err(StorageError::new(ErrorKind::Damaged, what).into());
         }
         plan.pieces.push(Piece { len, place: Some((addr, start)) });
         at = to;

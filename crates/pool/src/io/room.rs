@@ -3,10 +3,10 @@
 use format::page::GroupKind;
 use smallvec::SmallVec;
 
-use crate::error::Result;
 use crate::pool::Pool;
 use crate::space::{Alloc, Purpose, Run};
 use crate::txn::Kind;
+use base::Result;
 
 /// Freed runs that become available before other tasks get a turn.
 const DRAIN: usize = 256;

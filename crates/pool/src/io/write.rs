@@ -8,12 +8,11 @@
 //! stay taken until the pool is opened again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, Lba, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, Crc, Lba, Result, Slice, SliceList, VolumeId};
 use queue::Class;
 use smallvec::SmallVec;
 
 use super::{END_OF_SPACE, STEP_BLOCKS};
-use crate::error::Result;
 use crate::forest::Change;
 use crate::pool::Pool;
 use crate::space::Purpose;
@@ -32,7 +31,7 @@ impl Pool {
         let mut at = 0;
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
-            let part = data.cut(at as usize * BLOCK, n as usize * BLOCK);
+            let part = data.slice(at as usize * BLOCK, n as usize * BLOCK);
             self.write_step(volume, lba.plus(at), part, None).await?;
             at += n;
         }

@@ -18,12 +18,11 @@
 //! | before its superblock is written | the commit before, whole |
 //! | afterwards | the newest commit, whole |
 
-use base::SliceList;
+use base::{Result, SliceList};
 use format::superblock::SLOTS;
 use queue::Class;
 
 use super::tables::PageCopy;
-use crate::error::Result;
 use crate::pool::Pool;
 use crate::transfer::Writes;
 

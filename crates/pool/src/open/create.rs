@@ -1,6 +1,6 @@
 //! Making a pool on empty devices.
 
-use base::{BLOCK, BLOCK_U64, Generation, SliceList};
+use base::{BLOCK, BLOCK_U64, ErrorKind, Generation, Result, SliceList, StorageError};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, page_digest, payload_mut, seal_page,
@@ -12,7 +12,6 @@ use queue::{Class, Device};
 use rt::Rt;
 
 use crate::devices::DeviceFile;
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::settings::{CreateOptions, check_name};
 use crate::space::Geometry;
 
@@ -25,7 +24,7 @@ const PAGES_PER_WRITE: u64 = 64;
 /// many chunks on each. Changes nothing.
 fn plan(files: &[DeviceFile], options: &CreateOptions) -> Result<(Geometry, Vec<u64>)> {
     check_name("pool", &options.name)?;
-    let invalid = |text: String| Err(PoolError::new(ErrorKind::Invalid, text));
+    let invalid = |text: String| Err(StorageError::new(ErrorKind::Invalid, text));
     let n = files.len();
     if n == 0 || n > MAX_DEVICES {
         return invalid(format!("a pool has 1 to {MAX_DEVICES} devices, not {n}"));
@@ -105,7 +104,7 @@ pub async fn create(
         };
         let outcome = format_device(rt, &queue, &geometry, &sb).await;
         queue.close();
-        outcome.map_err(|e| PoolError::from_io(e, format!("{}: creating the pool", f.path)))?;
+        outcome.map_err(|e| StorageError::from_io(e, format!("{}: creating the pool", f.path)))?;
     }
     Ok(())
 }

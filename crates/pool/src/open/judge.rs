@@ -48,7 +48,7 @@
 
 use std::collections::BTreeMap;
 
-use base::IoError;
+use base::{ErrorKind, IoError, Result, StorageError};
 use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 use rt::Rt;
@@ -56,7 +56,6 @@ use rt::Rt;
 use crate::devices::slots::{After, Slots};
 use crate::devices::standing::Permit;
 use crate::devices::{DeviceFile, Disk, PoolDevice};
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::settings::Settings;
 use crate::space::Geometry;
 
@@ -75,12 +74,13 @@ fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
         return Ok(sb.clone());
     }
     Err(match slots.trouble() {
-        Some(t) => {
-            PoolError::new(ErrorKind::Damaged, format!("{path}: no superblock can be read ({t})"))
-        }
+        Some(t) => StorageError::new(
+            ErrorKind::Damaged,
+            format!("{path}: no superblock can be read ({t})"),
+        ),
         None => {
             let text = format!("{path}: not a device of a Forebay pool; see forebay create");
-            PoolError::new(ErrorKind::Foreign, text)
+            StorageError::new(ErrorKind::Foreign, text)
         }
     })
 }
@@ -135,7 +135,7 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
                 "{what}; nothing may be written on the grounds of that; see to the device, then \
                  start again"
             );
-            return Err(PoolError::new(ErrorKind::Io, text));
+            return Err(StorageError::new(ErrorKind::Io, text));
         }
         warnings.push(format!("{what}; going on as if it were missing"));
         f.queue.close();
@@ -172,7 +172,7 @@ pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>
              device is \
              dying, copy it to another one and open that"
         );
-        return Err(PoolError::new(ErrorKind::Damaged, text));
+        return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     let torn = after.iter().find_map(|(path, after)| match after {
         After::Torn(why) => Some(format!("{path}: superblock {why}")),
@@ -213,20 +213,20 @@ pub(crate) fn judge(
             };
             let text =
                 format!("{path}: belongs to the pool {}, not to {}", name(&f.sb), name(best));
-            return Err(PoolError::new(ErrorKind::Foreign, text));
+            return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
         if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
             let text =
                 format!("{path}: the pool {:?} does not know this device (any more)", best.name);
-            return Err(PoolError::new(ErrorKind::Foreign, text));
+            return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         if let Some(other) = rows.get(&f.sb.device) {
             let text = format!(
                 "{path} and {} are the same device of the pool: one is a copy",
                 other.file.path
             );
-            return Err(PoolError::new(ErrorKind::Foreign, text));
+            return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         rows.insert(f.sb.device, f);
     }
@@ -251,7 +251,7 @@ pub(crate) fn judge(
                 "{path}: has {} bytes, the pool needs {need}; it was truncated",
                 f.file.size_bytes
             );
-            return Err(PoolError::new(ErrorKind::Damaged, text));
+            return Err(StorageError::new(ErrorKind::Damaged, text));
         }
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         if went_apart(&f.sb, best) {
@@ -261,7 +261,7 @@ pub(crate) fn judge(
                  open the pool with one side only, the other must be added anew",
                 best.name
             );
-            return Err(PoolError::new(ErrorKind::SplitBrain, text));
+            return Err(StorageError::new(ErrorKind::SplitBrain, text));
         }
         if record.state == DeviceState::Failed {
             d.say("stale");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::BLOCK;
+use base::{BLOCK, ErrorKind, Result, StorageError};
 use format::FormatError;
 use format::page::{
     GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page,
@@ -13,7 +13,6 @@ use queue::Class;
 use rt::Rt;
 
 use crate::devices::PoolDevice;
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::space::Geometry;
 use crate::txn::TablePage;
 
@@ -78,7 +77,7 @@ impl Loader<'_> {
                 let page = at + i;
                 let (entry, payload) = self.choose(page, &versions, i)?;
                 let what = |e: FormatError| {
-                    PoolError::new(ErrorKind::Damaged, format!("table page {page}: {e}"))
+                    StorageError::new(ErrorKind::Damaged, format!("table page {page}: {e}"))
                 };
                 match self.geometry.kind_of_table_page(page) {
                     PageKind::Volumes => {
@@ -98,7 +97,7 @@ impl Loader<'_> {
             let text = "the tables are not those of the newest superblock: a page is older on \
                         every device that \
                         is there; a write was lost, or a device is missing that holds it";
-            return Err(PoolError::new(ErrorKind::Damaged, text));
+            return Err(StorageError::new(ErrorKind::Damaged, text));
         }
         Ok(())
     }
@@ -171,7 +170,7 @@ impl Loader<'_> {
         }
         let Some((entry, payload, block)) = chosen else {
             let text = format!("table page {page}: no good copy on any device");
-            return Err(PoolError::new(ErrorKind::Damaged, text));
+            return Err(StorageError::new(ErrorKind::Damaged, text));
         };
         for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.generation))
         {

@@ -3,7 +3,7 @@
 use base::{Bitmap, GroupId};
 use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
-use super::bitmaps::Maps;
+use super::maps::Maps;
 use super::{Run, Space, kind_index};
 use crate::devices::Devices;
 

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Duration, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::{CreateOptions, DeviceFile, ErrorKind, Pool, Settings};
+use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 16 * MIB;
@@ -45,7 +45,7 @@ async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
     Pool::open(rt, files, settings).await.expect("open").0
 }
 
-async fn put(pool: &Pool, lba: u64, blocks: u64) -> crate::Result<()> {
+async fn put(pool: &Pool, lba: u64, blocks: u64) -> base::Result<()> {
     let data = pool.bufs().zeroed(blocks as usize * BLOCK).freeze();
     pool.write(VolumeId(1), Lba(lba), &data).await
 }

@@ -5,26 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use base::{BLOCK, Bitmap, Buf, BufPool, Generation, GroupId};
-use format::page::{
-    BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page,
-};
+use base::{BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Result, StorageError};
+use format::page::{BITS_PER_PAGE, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
 
+use super::maps::Maps;
 use super::{Run, Space};
-use crate::error::{ErrorKind, PoolError, Result};
 
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
-
-/// The bitmaps of a group that is loaded.
-pub(crate) struct Maps {
-    /// Blocks that may not be allocated: `durable`, and those that open transactions took or have
-    /// not given back yet.
-    pub busy: Bitmap,
-    /// What the last commit wrote, or the running one is about to.
-    pub durable: Bitmap,
-    /// The slot (0 or 1) that holds the committed version of each page.
-    pub slots: [u8; MAX_BITMAP_PAGES],
-}
 
 /// A bitmap page of a group.
 pub(crate) type Place = (GroupId, u32);
@@ -75,7 +62,7 @@ impl Space {
                 let what = format!(
                     "block group {id}: its bitmap holds {used} blocks, its record says {want}"
                 );
-                Err(PoolError::new(ErrorKind::Damaged, what))
+                Err(StorageError::new(ErrorKind::Damaged, what))
             }
         });
         self.set_unreadable(id, maps.is_err());
@@ -164,7 +151,7 @@ impl Space {
              stop forebay and run forebay check",
             run.addr
         );
-        Err(PoolError::new(ErrorKind::Damaged, text))
+        Err(StorageError::new(ErrorKind::Damaged, text))
     }
 
     /// Makes a page what was planned; returns what it was.

@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::Space;
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
@@ -21,63 +20,102 @@ pub(super) struct Limbo {
     waiting: VecDeque<(Pin, Vec<Run>)>,
 }
 
-#[cfg(test)]
 impl Limbo {
+    /// To be held by a read of what is looked up now.
+    pub fn pin(&self) -> Pin {
+        self.pin.clone()
+    }
+
+    /// A commit is durable, and has freed `frees`.
+    pub fn push(&mut self, frees: Vec<Vec<Run>>) {
+        for runs in frees {
+            // They become free one after another, so the first one's pin holds them all. A commit
+            // that frees nothing leaves the pin: the reads of now are waited for by the next one.
+            let pin = std::mem::take(&mut self.pin);
+            self.waiting.push_back((pin, runs));
+        }
+    }
+
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A run that no read is about any more.
+    pub fn pop(&mut self) -> Option<Run> {
+        loop {
+            let (pin, runs) = self.waiting.front_mut()?;
+            if Rc::strong_count(pin) > 1 {
+                return None;
+            }
+            match runs.pop() {
+                Some(run) => return Some(run),
+                None => drop(self.waiting.pop_front()),
+            }
+        }
+    }
+
     /// All runs that wait.
+    #[cfg(test)]
     pub fn runs(&self) -> impl Iterator<Item = Run> {
         self.waiting.iter().flat_map(|(_, runs)| runs.iter().copied())
     }
 }
 
-impl Space {
-    /// To be held by a read of what is looked up now.
-    pub fn pin(&self) -> Pin {
-        self.limbo.pin.clone()
-    }
+#[cfg(test)]
+mod tests {
+    use base::{PoolAddr, Prng};
 
-    /// A commit is durable, and has freed `frees`.
-    pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
-        for runs in frees {
-            // They become free one after another, so the first one's pin holds them all. A commit
-            // that frees nothing leaves the pin: the reads of now are waited for by the next one.
-            let pin = std::mem::take(&mut self.limbo.pin);
-            self.limbo.waiting.push_back((pin, runs));
-        }
-    }
+    use super::*;
 
-    /// True if freed blocks wait for reads, or for [`Space::drain`].
-    pub fn has_limbo(&self) -> bool {
-        !self.limbo.waiting.is_empty()
-    }
-
-    /// Frees what no read is about any more, up to `max` runs of it; true if there may be more.
-    pub fn drain(&mut self, max: usize) -> bool {
-        for _ in 0..max {
-            let Some((pin, runs)) = self.limbo.waiting.front_mut() else { return false };
-            if Rc::strong_count(pin) > 1 {
-                return false;
+    /// Commits free blocks, reads begin and end. A model keeps, for each freed block, the reads
+    /// that had begun by then and have not ended.
+    #[test]
+    fn blocks_become_free_in_order_when_the_reads_before_their_commit_have_ended() {
+        let mut rng = Prng::new(5);
+        let mut limbo = Limbo::default();
+        let mut reads: Vec<(u64, Pin)> = Vec::new();
+        let mut model: VecDeque<(Vec<u64>, Vec<u64>)> = VecDeque::new();
+        let (mut next, mut block) = (0, 0);
+        for _ in 0..20_000 {
+            match rng.below(5) {
+                0 | 1 if reads.len() < 20 => {
+                    next += 1;
+                    reads.push((next, limbo.pin()));
+                }
+                0..=2 if !reads.is_empty() => {
+                    let (ended, _) = reads.swap_remove(rng.below(reads.len() as u64) as usize);
+                    model.iter_mut().for_each(|(_, before)| before.retain(|&read| read != ended));
+                }
+                3 => {
+                    let blocks: Vec<u64> = (block..block + rng.below(4)).collect();
+                    block += blocks.len() as u64;
+                    let run = |&b: &u64| Run { addr: PoolAddr(b), len: 1 };
+                    limbo.push(vec![blocks.iter().map(run).collect()]);
+                    model.push_back((blocks, reads.iter().map(|(read, _)| *read).collect()));
+                }
+                _ => match limbo.pop() {
+                    Some(run) => {
+                        while model.front().is_some_and(|(blocks, _)| blocks.is_empty()) {
+                            model.pop_front();
+                        }
+                        let (blocks, before) = model.front_mut().expect("it waits in the model");
+                        assert!(before.is_empty(), "{run:?} while {before:?} read");
+                        let at = blocks.iter().position(|&b| b == run.addr.0);
+                        blocks.swap_remove(at.expect("of the oldest commit"));
+                    }
+                    None => {
+                        // Every commit that has blocks left waits for a read, itself or by one
+                        // before it.
+                        let stuck = model.iter().find(|(_, before)| !before.is_empty());
+                        let mut left = model.iter().take_while(|(_, before)| before.is_empty());
+                        assert!(left.all(|(blocks, _)| blocks.is_empty()), "{stuck:?}");
+                    }
+                },
             }
-            match runs.pop() {
-                Some(run) => self.release(run),
-                None => drop(self.limbo.waiting.pop_front()),
-            }
         }
-        true
-    }
-
-    /// Makes blocks allocatable to which nothing refers: freed ones, or such as were taken in vain.
-    pub fn release(&mut self, run: Run) {
-        let (id, block) = self.geometry.split(run.addr);
-        let g = self.group_mut(id);
-        let freed = match &mut g.maps {
-            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
-            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
-        };
-        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
-        let busy = g.busy - freed;
-        if busy == 0 {
-            self.maybe_empty.insert(id);
-        }
-        self.set_busy(id, busy);
+        drop(reads);
+        while limbo.pop().is_some() {}
+        assert!(limbo.is_empty());
     }
 }

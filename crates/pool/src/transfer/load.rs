@@ -2,13 +2,13 @@
 
 use std::ops::DerefMut;
 
-use base::{BLOCK, Generation, GroupId, Slice};
+use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind, decode_bitmap, open_page};
 use queue::Class;
 use rt::sync::Shared;
 
-use crate::error::{ErrorKind, PoolError, Result, Step};
+use crate::error::Step;
 use crate::pool::Pool;
 use crate::space::{Maps, Pin};
 use crate::state::State;
@@ -18,7 +18,7 @@ pub(crate) struct Nodes<'p>(pub &'p Pool, pub Class);
 
 impl Loader for Nodes<'_> {
     type State = State;
-    type Error = PoolError;
+    type Error = StorageError;
     type Pin = Pin;
 
     fn state(&mut self) -> impl DerefMut<Target = State> {
@@ -40,7 +40,7 @@ impl Loader for Nodes<'_> {
         self.0.read_verified(fault.ptr.addr, &[fault.ptr.crc], self.1, pin).await
     }
 
-    fn refused(fault: &Fault, why: NodeError) -> PoolError {
+    fn refused(fault: &Fault, why: NodeError) -> StorageError {
         damaged(fault, why)
     }
 }
@@ -159,7 +159,7 @@ impl Pool {
         }
         let Some((slot, words, block)) = found else {
             let what = format!("bitmap page {}: no device has its generation {want}", page.page);
-            return Err(PoolError::new(ErrorKind::Damaged, what));
+            return Err(StorageError::new(ErrorKind::Damaged, what));
         };
         // The committed version is put where it belongs on the devices that lost it. The page is
         // not written otherwise meanwhile, because a commit loads the maps first.
@@ -175,8 +175,8 @@ impl Pool {
     }
 }
 
-fn damaged(fault: &Fault, why: impl std::fmt::Display) -> PoolError {
-    PoolError::new(
+fn damaged(fault: &Fault, why: impl std::fmt::Display) -> StorageError {
+    StorageError::new(
         ErrorKind::Damaged,
         format!(
             "tree {:#x}: the node at block {}: {why}; run forebay check",

@@ -4,12 +4,13 @@
 use std::rc::Rc;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Buf, Crc, IoError, PoolAddr, Slice, SliceList, crc32c};
+use base::{
+    BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError, crc32c,
+};
 use queue::Class;
 
 use crate::devices::standing::Permit;
 use crate::devices::{Disk, Outcomes};
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
@@ -84,7 +85,7 @@ impl Pool {
                 }
             }
             let Some(good) = good else {
-                return Err(PoolError::new(
+                return Err(StorageError::new(
                     ErrorKind::Io,
                     format!(
                         "block {} of the pool: no good copy ({} tried)",
@@ -101,7 +102,7 @@ impl Pool {
             let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
             drop(self.rt().spawn(async move {
                 for (d, offset, i) in heals {
-                    pool.heal(d, offset, data.cut(i * BLOCK, BLOCK)).await;
+                    pool.heal(d, offset, data.slice(i * BLOCK, BLOCK)).await;
                 }
                 drop(pin);
             }));
@@ -164,7 +165,7 @@ impl Pool {
         // given back.
         let mut outcome = Ok(());
         for t in tasks {
-            outcome = outcome.and(t.await.unwrap_or_else(|| Err(PoolError::ended())));
+            outcome = outcome.and(t.await.unwrap_or_else(|| Err(StorageError::ended())));
         }
         outcome
     }
@@ -182,7 +183,7 @@ impl Pool {
         let (&(d0, offset0), others) = match places.split_first() {
             Some(split) => split,
             None => {
-                return Err(PoolError::new(ErrorKind::Missing, "no device is left to write to"));
+                return Err(StorageError::new(ErrorKind::Missing, "no device is left to write to"));
             }
         };
         let others: Vec<_> = others
@@ -226,7 +227,10 @@ impl Pool {
         let mut st = self.state_mut();
         // Want of space comes first, whatever else went wrong: nothing is dropped for it.
         if let Some((device, e)) = st.devices.without_space(&outcomes) {
-            return Err(PoolError::from_io(e, format!("no space under {device}; free some there")));
+            return Err(StorageError::from_io(
+                e,
+                format!("no space under {device}; free some there"),
+            ));
         }
         let any_good = others || outcomes.iter().any(|(_, o)| o.is_ok());
         let mut failed = st.devices.note_write_errors(outcomes, "write");
@@ -235,10 +239,10 @@ impl Pool {
             return Ok(());
         }
         Err(if failed.is_empty() {
-            PoolError::new(ErrorKind::Missing, "write: no device is left")
+            StorageError::new(ErrorKind::Missing, "write: no device is left")
         } else {
             let (_, e, what) = failed.swap_remove(0);
-            PoolError::from_io(e, what)
+            StorageError::from_io(e, what)
         })
     }
 
@@ -281,8 +285,8 @@ impl Pool {
     }
 }
 
-fn no_copy(addr: PoolAddr) -> PoolError {
-    PoolError::new(
+fn no_copy(addr: PoolAddr) -> StorageError {
+    StorageError::new(
         ErrorKind::Missing,
         format!("block {addr} of the pool: every device that holds a copy is missing"),
     )
@@ -295,7 +299,7 @@ fn slice(data: &SliceList, from: usize, len: usize) -> SliceList {
     for s in data {
         let (a, b) = (from.max(at), end.min(at + s.len()));
         if a < b {
-            out.push(s.cut(a - at, b - a));
+            out.push(s.slice(a - at, b - a));
         }
         at += s.len();
     }

@@ -1,14 +1,13 @@
 //! Writing the changed nodes of trees, of a commit or of a write-back pass: gathered into runs of
 //! neighbouring blocks, each run by one request.
 
-use base::{BLOCK, Buf, Generation, PoolAddr, SliceList};
+use base::{BLOCK, Buf, Generation, PoolAddr, Result, SliceList};
 use btree::{Tree, WriteOut};
 use format::node::RootPtr;
 use format::page::GroupKind;
 use queue::Class;
 
 use super::writes::Writes;
-use crate::error::Result;
 use crate::pool::Pool;
 use crate::space::{Alloc, Run, push_run};
 use crate::txn::Kind;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use rt::JoinHandle;
 
-use crate::error::{PoolError, Result};
+use base::{Result, StorageError};
 
 /// Requests of a commit that may be under way at once.
 const AT_ONCE: usize = 64;
@@ -54,7 +54,7 @@ impl Writes {
     }
 
     fn note(&mut self, outcome: Option<Result<()>>) {
-        let outcome = outcome.unwrap_or_else(|| Err(PoolError::ended()));
+        let outcome = outcome.unwrap_or_else(|| Err(StorageError::ended()));
         if self.outcome.is_ok() {
             self.outcome = outcome;
         }

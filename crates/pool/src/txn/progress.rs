@@ -1,10 +1,9 @@
 //! How far commits are: which transactions are open, which one is being committed, which one is
 //! durable.
 
-use base::Generation;
+use base::{ErrorKind, Generation, Result, StorageError};
 
 use super::{Kind, Txn, not_open};
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::space::Reservation;
 
 /// The numbers that an edit goes by.
@@ -86,7 +85,7 @@ impl Progress {
     /// Opens a pass, which takes all of `room`. There is one at a time.
     pub fn begin_pass(&mut self, room: &mut Reservation) -> Result<()> {
         if self.pass.is_some() {
-            return Err(PoolError::new(ErrorKind::Invalid, "a write-back pass is open already"));
+            return Err(StorageError::new(ErrorKind::Invalid, "a write-back pass is open already"));
         }
         self.pass = Some(Txn::pass(room.split_all()));
         Ok(())

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use rt::sync::Event;
 
-use crate::error::PoolError;
+use base::StorageError;
 
 /// The bells between those that change something, those that wait, and the task that commits.
 pub(crate) struct Requests {
@@ -18,7 +18,7 @@ pub(crate) struct Requests {
     /// A commit has failed, and is to be tried again.
     retry: Cell<bool>,
     failures: Cell<u64>,
-    last_error: RefCell<Option<PoolError>>,
+    last_error: RefCell<Option<StorageError>>,
 }
 
 impl Requests {
@@ -80,7 +80,7 @@ impl Requests {
     }
 
     /// A commit has failed; those that wait for it are told so.
-    pub fn note_failure(&self, e: PoolError) {
+    pub fn note_failure(&self, e: StorageError) {
         self.failures.set(self.failures.get() + 1);
         *self.last_error.borrow_mut() = Some(e);
     }
@@ -91,7 +91,7 @@ impl Requests {
     }
 
     /// The last error, if a commit has failed since there were `failures`.
-    pub fn error_since(&self, failures: u64) -> Option<PoolError> {
+    pub fn error_since(&self, failures: u64) -> Option<StorageError> {
         if self.failures.get() == failures { None } else { self.last_error.borrow().clone() }
     }
 

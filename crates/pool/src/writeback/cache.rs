@@ -1,9 +1,8 @@
 //! What a cache says to the pool, and asks of it.
 
-use base::{Epoch, Instant};
+use base::{Epoch, Instant, Result};
 
 use crate::attached::Link;
-use crate::error::Result;
 use crate::pool::Pool;
 use crate::space::Reservation;
 

@@ -18,13 +18,12 @@
 //! leaves the staging volume as it was. What is left in it, because it was not asked for, is freed
 //! as any deleted volume's.
 
-use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, SliceList, VolumeId};
+use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, VolumeId};
 use btree::Tree;
 use format::page::GroupKind;
 use queue::Class;
 
 use crate::attached::Published;
-use crate::error::Result;
 use crate::forest::{Change, Edited};
 use crate::pool::Pool;
 use crate::space::Reservation;

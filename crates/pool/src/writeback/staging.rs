@@ -12,10 +12,9 @@
 
 use std::collections::BTreeSet;
 
-use base::{Epoch, VolumeId};
+use base::{Epoch, ErrorKind, Result, StorageError, VolumeId};
 use format::page::{CacheMode, VolumeRecord, VolumeState};
 
-use crate::error::{ErrorKind, PoolError, Result};
 use crate::forest::{Volume, no_such_volume};
 use crate::pool::Pool;
 use crate::state::State;
@@ -81,7 +80,7 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
         st.txns.open().published(),
     ];
     if published.into_iter().flatten().any(|p| epoch <= p.epoch) {
-        return Err(PoolError::new(
+        return Err(StorageError::new(
             ErrorKind::NotFound,
             format!("the cut {epoch} is published already"),
         ));
@@ -90,7 +89,7 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
     // A client that makes a volume must not be told that the table is full of these.
     let Some(place) = vacancy.first.filter(|_| vacancy.free > vacancy.places / 16) else {
         let text = format!("the volume table has no place for a staging volume of volume {volume}");
-        return Err(PoolError::new(ErrorKind::NoSpace, text));
+        return Err(StorageError::new(ErrorKind::NoSpace, text));
     };
     let record = VolumeRecord {
         id: VolumeId(st.forest.next_volume()),

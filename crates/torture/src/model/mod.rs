@@ -4,12 +4,13 @@
 //! came before what is never in doubt. A boot that ends in a crash begins a new *era*; what it had
 //! not flushed is open from then on, until it is read.
 //!
-//! * [`block`]: one block; [`volume`]: one volume; [`cuts`]: what the pool holds without its cache,
-//!   and when a flush is durable where; [`lag`]: how old that may be; here: their names, and the
-//!   clock
+//! * [`block`]: one block; [`volume`]: one volume; [`cuts`], [`image`]: what the pool holds without
+//!   its cache, and when a flush is durable where; [`lag`]: how old that may be; here: their names,
+//!   and the clock
 
 pub(crate) mod block;
 pub(crate) mod cuts;
+mod image;
 pub(crate) mod lag;
 pub(crate) mod volume;
 
@@ -318,7 +319,7 @@ impl Model {
             }
             // Also if that is the size since a shrink that failed: it has happened after all.
             if sizes.iter().any(|size| *size > info.size_bytes) {
-                v.cut(info.size_bytes, self.tick);
+                v.truncate(info.size_bytes, self.tick);
             }
             v.size = info.size_bytes;
             self.find_mode(id, info.cache_mode)?;

@@ -277,7 +277,7 @@ impl Volume {
     }
 
     /// The end of the volume is at `size`, and what was behind it is gone for good.
-    pub fn cut(&mut self, size: u64, tick: u64) {
+    pub fn truncate(&mut self, size: u64, tick: u64) {
         self.cuts.push((tick, size));
         let sectors = size / SECTOR as u64;
         let behind = Rc::make_mut(&mut self.blocks).split_off(&sectors.div_ceil(SECTORS));

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pool::ErrorKind;
+use base::ErrorKind;
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let st = &mut *cache.state_mut();
     let found =
         st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
-    let [Extent { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
+    let [IndexKey { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
         panic!("{found:?}")
     };
     cache.0.layout.offset_of(CacheAddr(addr.0 + lba - from.0))
@@ -24,7 +24,7 @@ fn a_bad_dirty_block_stays_an_error_over_passes_and_power_cuts() {
     let lab = Lab::new();
     let at = Rc::new(Cell::new(0));
     let place = at.clone();
-    lab.cut(|cache| async move {
+    lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         // The pool has something older.
         fill(&cache, a, 100, 3, 1).await;
@@ -38,7 +38,7 @@ fn a_bad_dirty_block_stays_an_error_over_passes_and_power_cuts() {
     });
     lab.rot(at.get());
     for _ in 0..3 {
-        lab.cut(|cache| async move {
+        lab.power_cut(|cache| async move {
             let a = cache.pool().find_volume("a").expect("there").id;
             // A pass carries what is good, and enters what is bad again; then the power is cut,
             // with that in the journal only.

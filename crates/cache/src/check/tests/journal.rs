@@ -1,12 +1,12 @@
 //! A journal that ends too early, or makes no sense.
 
-use format::cache::journal::{EntryBuilder, EntryHeader, Record};
+use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
 use super::*;
 
 /// Cuts the power when there are several entries in the journal; where they are, by their sequence.
 fn with_entries(lab: &Lab) -> Range<u64> {
-    lab.cut(|cache| async move {
+    lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         for i in 0..6 {
             fill(&cache, a, 1300 + i, 1, 1).await;
@@ -53,7 +53,7 @@ fn a_journal_that_ends_too_early() {
     // Unless the pool has committed since: it knows.
     let lab = Lab::new();
     let entries = with_entries(&lab);
-    lab.cut(|cache| async move {
+    lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         fill(&cache, a, 1400, 1, 1).await;
         cache.flush().await.expect("flush");
@@ -74,14 +74,14 @@ fn a_journal_that_ends_too_early() {
         let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
             panic!("it was opened")
         };
-        assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("was durable"), "{e}");
+        assert!(e.kind == base::ErrorKind::Damaged && e.context.contains("was durable"), "{e}");
     });
 }
 
 /// Writes an entry behind the newest checkpoint, of records that were never pushed.
 fn put_entry(lab: &Lab, records: &[Record<'_>]) {
     let sb = lab.superblock();
-    let mut entry = EntryBuilder::new();
+    let mut entry = EntryBuilder::new(MAX_ENTRY_BLOCKS);
     assert!(records.iter().all(|r| entry.push(r)));
     let (sequence, durable) = (sb.replay_sequence, sb.replay_sequence);
     let mut block = vec![0; BLOCK];
@@ -121,7 +121,7 @@ fn contradicts(record: impl FnOnce(&Lab, &mut dyn FnMut(&Record<'_>)), what: &st
         let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
             panic!("it was opened")
         };
-        assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains("contradicts"), "{e}");
+        assert!(e.kind == base::ErrorKind::Damaged && e.context.contains("contradicts"), "{e}");
     });
     assert!(lab.world.contents(lab.device, 0, CACHE_BYTES as usize) == before, "the open wrote");
 }
@@ -185,7 +185,7 @@ fn a_bucket_table_that_says_less_than_the_index() {
             let Err(e) = Cache::open(&rt, &file, &pool, settings()).await else {
                 panic!("it was opened")
             };
-            assert!(e.kind == pool::ErrorKind::Damaged && e.context.contains(what), "{e}");
+            assert!(e.kind == base::ErrorKind::Damaged && e.context.contains(what), "{e}");
         });
     }
 }

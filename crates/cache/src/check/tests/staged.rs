@@ -74,12 +74,12 @@ async fn try_to_stage(cache: &Cache, lba: u64, byte: u8) -> bool {
 }
 
 /// Torture's seed 80201273. A block was staged again; the pool committed it before its key was
-/// entered, and a checkpoint meanwhile had passed over the record that announced it. So the index
+/// entered, and a checkpoint meanwhile had passed over the record of its intent. So the index
 /// had the old checksum, the pool the new block, and what was flushed was lost.
 #[test]
 fn a_block_that_a_key_names_as_staged_is_not_staged_again() {
     let lab = Lab::new();
-    lab.cut(|cache| async move {
+    lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         stage(&cache, 3200, 1).await;
         assert!(!try_to_stage(&cache, 3208, 2).await && !try_to_stage(&cache, 3190, 2).await);
@@ -106,7 +106,7 @@ fn bucket_of(cache: &Cache, lba: u64) -> BucketId {
     let st = &mut *cache.state_mut();
     let found =
         st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
-    let [Extent { body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
+    let [IndexKey { body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
     st.buckets.of(*addr)
 }
 
@@ -117,7 +117,7 @@ fn bucket_of(cache: &Cache, lba: u64) -> BucketId {
 #[test]
 fn a_part_over_a_block_that_was_staged_again_replaced_what_was_before_it() {
     let lab = Lab::new();
-    lab.cut(|cache| async move {
+    lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         let sector = cache.pool().bufs().zeroed(SECTOR).freeze();
         stage(&cache, 3200, 1).await;

@@ -40,20 +40,20 @@ impl Model {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Act {
     Insert(u32),
     Remove(u32),
     Touch(u32),
     Victim,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Act>> {
     let id = 0..24u32;
     let step = prop_oneof![
-        4 => id.clone().prop_map(Step::Insert),
-        1 => id.clone().prop_map(Step::Remove),
-        4 => id.prop_map(Step::Touch),
-        2 => Just(Step::Victim),
+        4 => id.clone().prop_map(Act::Insert),
+        1 => id.clone().prop_map(Act::Remove),
+        4 => id.prop_map(Act::Touch),
+        2 => Just(Act::Victim),
     ];
     prop::collection::vec(step, 0..400)
 }
@@ -68,19 +68,19 @@ proptest! {
         let mut model = Model { policy, queue: Vec::new() };
         for step in steps {
             match step {
-                Step::Insert(id) if !real.contains(id) => {
+                Act::Insert(id) if !real.contains(id) => {
                     real.insert(id);
                     model.queue.push(id);
                 }
-                Step::Remove(id) if real.contains(id) => {
+                Act::Remove(id) if real.contains(id) => {
                     real.remove(id);
                     model.remove(id);
                 }
-                Step::Touch(id) => {
+                Act::Touch(id) => {
                     real.touch(id);
                     model.touch(id);
                 }
-                Step::Victim => {
+                Act::Victim => {
                     let v = model.queue.first().copied();
                     prop_assert_eq!(real.victim(|_| true), v);
                     if let Some(v) = v {
@@ -106,10 +106,10 @@ proptest! {
         let mut model = BTreeSet::new();
         for step in steps {
             match step {
-                Step::Insert(id) if model.insert(id) => real.insert(id),
-                Step::Remove(id) if model.remove(&id) => real.remove(id),
-                Step::Touch(id) => real.touch(id),
-                Step::Victim => {
+                Act::Insert(id) if model.insert(id) => real.insert(id),
+                Act::Remove(id) if model.remove(&id) => real.remove(id),
+                Act::Touch(id) => real.touch(id),
+                Act::Victim => {
                     if let Some(v) = real.victim(may) {
                         prop_assert!(may(v) && model.remove(&v));
                     }

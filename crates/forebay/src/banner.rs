@@ -33,7 +33,7 @@ impl Places {
 }
 
 /// Prints it, with what else the user should hear.
-pub fn announce(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
+pub fn print_banner(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
     output::print(&text(places, status, notes))
 }
 

@@ -1,0 +1,14 @@
+//! What the pool remembers of its cache.
+
+/// What the next superblock says of a cache. An entry of its journal that is durable, with all
+/// before it: were it not to be found at the next open, it was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheMark {
+    /// The cache.
+    pub uuid: [u8; 16],
+    /// The entry's sequence number.
+    pub entry: u64,
+    /// The cache does not know all that the pool was told: its clean keys do not count, until
+    /// [`Pool::clean_keys_dropped`](crate::Pool::clean_keys_dropped).
+    pub clean_void: bool,
+}

@@ -1,0 +1,65 @@
+//! A transaction that a commit is writing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{Generation, GroupId};
+use btree::Tree;
+
+use crate::forest::FrozenVolume;
+use crate::space::{Place, Run};
+use crate::txn::Txn;
+
+/// Runs, or blocks of replaced nodes, that are dealt with before other tasks get a turn.
+pub(super) const RUNS: usize = 256;
+
+/// A frozen transaction on its way to the devices. What has been done is kept, so that a second try
+/// goes on from there.
+pub(super) struct FrozenTxn {
+    pub txn: Txn,
+    pub generation: Generation,
+    /// Groups that were taken into use or given up.
+    pub groups: BTreeSet<GroupId>,
+    pub volumes: Vec<FrozenVolume>,
+    pub sums: Vec<(GroupId, Tree)>,
+    pub captured: bool,
+    /// Blocks of nodes that this commit has written.
+    pub node_blocks: Vec<Run>,
+    /// Allocations and frees are in the bitmaps.
+    pub applied: bool,
+    /// What it frees, gathered.
+    pub frees: Vec<Vec<Run>>,
+    /// Bitmap pages as they were before, as far as they were touched.
+    pub before: BTreeMap<Place, Vec<u64>>,
+    pub touched_groups: BTreeSet<GroupId>,
+    /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not
+    /// the committed one.
+    pub bitmap_pages: Vec<Place>,
+    pub table_pages: BTreeSet<u32>,
+}
+
+impl FrozenTxn {
+    pub fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
+        FrozenTxn {
+            generation: txn.generation(),
+            txn,
+            groups,
+            volumes: Vec::new(),
+            sums: Vec::new(),
+            captured: false,
+            node_blocks: Vec::new(),
+            applied: false,
+            frees: Vec::new(),
+            before: BTreeMap::new(),
+            touched_groups: BTreeSet::new(),
+            bitmap_pages: Vec::new(),
+            table_pages: BTreeSet::new(),
+        }
+    }
+
+    /// What is allocated (true), then what is freed, in slices.
+    pub fn changes(&self) -> impl Iterator<Item = (&[Run], bool)> {
+        let allocs = self.txn.allocs().chain([&self.node_blocks]);
+        let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
+        allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
+    }
+}

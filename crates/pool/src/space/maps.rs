@@ -1,0 +1,15 @@
+//! The bitmaps of a group in memory.
+
+use base::Bitmap;
+use format::page::MAX_BITMAP_PAGES;
+
+/// The bitmaps of a group that is loaded.
+pub(crate) struct Maps {
+    /// Blocks that may not be allocated: `durable`, and those that open transactions took or have
+    /// not given back yet.
+    pub busy: Bitmap,
+    /// What the last commit wrote, or the running one is about to.
+    pub durable: Bitmap,
+    /// The slot (0 or 1) that holds the committed version of each page.
+    pub slots: [u8; MAX_BITMAP_PAGES],
+}

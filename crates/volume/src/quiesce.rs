@@ -1,0 +1,105 @@
+//! What all requests of a volume go through, so that what lies below them can be changed while they
+//! are held back for a moment.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pool::CacheMode;
+use rt::sync::Event;
+
+/// Counts the requests of a volume that are in flight, and freezes them; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Quiesce(Rc<Inner>);
+
+struct Inner {
+    mode: Cell<CacheMode>,
+    in_flight: Cell<u64>,
+    frozen: Cell<bool>,
+    /// The volume was deleted.
+    gone: Cell<bool>,
+    /// None is in flight any more, or the volume is not frozen any more.
+    changed: Event,
+}
+
+/// A request that is in flight.
+pub(crate) struct InFlight(Quiesce);
+
+/// No request begins until it is dropped.
+pub(crate) struct Frozen(Quiesce);
+
+impl Quiesce {
+    pub fn new(mode: CacheMode) -> Quiesce {
+        let (in_flight, frozen, gone) = (Cell::new(0), Cell::new(false), Cell::new(false));
+        Quiesce(Rc::new(Inner {
+            mode: Cell::new(mode),
+            in_flight,
+            frozen,
+            gone,
+            changed: Event::new(),
+        }))
+    }
+
+    /// What a cache does for the volume. To be read by a request in flight.
+    pub fn mode(&self) -> CacheMode {
+        self.0.mode.get()
+    }
+
+    /// Sets it. To be done while the volume is frozen.
+    pub fn set_mode(&self, mode: CacheMode) {
+        self.0.mode.set(mode);
+    }
+
+    /// No request begins any more. To be done while the volume is frozen.
+    pub fn set_gone(&self) {
+        self.0.gone.set(true);
+    }
+
+    /// Begins a request; waits while the volume is frozen. `None`: the volume was deleted.
+    pub async fn enter(&self) -> Option<InFlight> {
+        while self.0.frozen.get() {
+            self.0.changed.wait().await;
+        }
+        if self.0.gone.get() {
+            return None;
+        }
+        self.0.in_flight.set(self.0.in_flight.get() + 1);
+        Some(InFlight(self.clone()))
+    }
+
+    /// Freezes a volume that was not used yet.
+    pub fn born_frozen(&self) -> Frozen {
+        self.0.frozen.set(true);
+        Frozen(self.clone())
+    }
+
+    /// Freezes the volume, and waits until no request is in flight. A second caller waits until it
+    /// is not frozen any more.
+    pub async fn freeze(&self) -> Frozen {
+        while self.0.frozen.get() {
+            self.0.changed.wait().await;
+        }
+        self.0.frozen.set(true);
+        let frozen = Frozen(self.clone());
+        while self.0.in_flight.get() > 0 {
+            self.0.changed.wait().await;
+        }
+        frozen
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let in_flight = self.0.0.in_flight.get() - 1;
+        self.0.0.in_flight.set(in_flight);
+        if in_flight == 0 && self.0.0.frozen.get() {
+            self.0.0.changed.notify();
+        }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.0.frozen.set(false);
+        self.0.0.changed.notify();
+    }
+}
