@@ -5,7 +5,7 @@
 //! has happened: were it entered before, a checkpoint might outlive it.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Lba, Result, Slice, SliceList, VolumeId};
+use base::{BLOCK, Crc, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use queue::Class;
@@ -13,11 +13,12 @@ use queue::Class;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::settings::Promote;
+use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
-use crate::store::room::nodes_for;
+use crate::store::room::{Room, nodes_for};
 use crate::store::state::State;
-use crate::store::taken::extents;
+use crate::store::taken::{Taken, extents};
 
 impl Cache {
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
@@ -84,59 +85,66 @@ impl Cache {
         st.promotions.ran();
     }
 
+    /// Plan, transfer, settle.
     async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
-        let good = self.state().promotions.good(key);
-        let Some((volume, from, _)) = good else { return Ok(()) };
+        let Some((mut taken, room, data)) = self.plan_promotion(key, data) else { return Ok(()) };
+        self.write_taken(&mut taken, &data, Class::Promotion).await?;
+        let crcs: Crcs = block_crcs(&data).collect();
+        self.settle_promotion(key, room, &taken, &crcs).await
+    }
+
+    /// Takes blocks for what was read, as far as there is room: no client waits for it.
+    fn plan_promotion(&self, key: &Key, data: SliceList) -> Option<(TakenBlocks, Room, Slice)> {
+        self.state().promotions.good(key)?;
         if self.is_hungry() {
-            return Ok(());
+            return None;
         }
-        let bytes: usize = data.iter().map(|s| s.len()).sum();
-        let Some(mut room) = self.try_room(blocks_for(1, 0), nodes_for((bytes / BLOCK) as u64))
-        else {
+        let blocks = data.iter().map(|s| s.len()).sum::<usize>() / BLOCK;
+        let Some(room) = self.try_room(blocks_for(1, 0), nodes_for(blocks as u64)) else {
             self.0.wakes.checkpoint.notify();
-            return Ok(());
+            return None;
         };
         let whole = self.one_piece(data);
-        // As much as there is room for: no client waits for it.
-        let mut taken = self.take_some(Stream::Promoted, (whole.len() / BLOCK) as u32);
-        let blocks = taken.blocks();
-        if blocks == 0 {
-            return Ok(());
-        }
-        let (whole, end) = (whole.slice(0, blocks as usize * BLOCK), from.plus(u64::from(blocks)));
-        let mut outcome = self.write_taken(&mut taken, &whole, Class::Promotion).await;
-        if outcome.is_ok() {
-            let crcs: Crcs = block_crcs(&whole).collect();
-            outcome = self
-                .resident(Class::Commit, |st| {
-                    let good = st.promotions.good(key).is_some();
-                    let found =
-                        st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
-                    // Staged blocks that were published before it began are what was read.
-                    let published = st.promotions.published(key);
-                    let dead = |e: &IndexKey| match e.body {
-                        Body::Staged { .. } => e.written <= Some(published),
-                        // Of a part that is published, the pool has the whole.
-                        Body::Data { .. } if e.is_part() => e.written <= Some(published),
-                        _ => e.is_stale(&st.buckets),
-                    };
-                    if !good || found.iter().any(|e| !dead(e)) {
-                        return Ok(());
-                    }
-                    let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
-                    // A bucket counts the block of a published part: the journal has to know that
-                    // it does no more, as it does not learn of clean keys.
-                    if parts {
-                        st.change(&mut room, volume, (from, end), &[])?;
-                    }
-                    let new = extents((volume, from), &taken, &crcs, Cover::ALL, None);
-                    st.change_clean(volume, (from, end), &new)?;
-                    st.count(|s| s.promoted += crcs.len() as u64);
-                    Ok(())
-                })
-                .await;
-        }
-        outcome
+        let taken = self.take_some(Stream::Promoted, blocks as u32);
+        let blocks = taken.blocks() as usize;
+        (blocks > 0).then(|| (taken, room, whole.slice(0, blocks * BLOCK)))
+    }
+
+    /// Enters what was kept, unless the blocks were written to meanwhile.
+    async fn settle_promotion(
+        &self,
+        key: &Key,
+        mut room: Room,
+        taken: &[Taken],
+        crcs: &[Crc],
+    ) -> Result<()> {
+        self.resident(Class::Commit, |st| {
+            let Some((volume, from, _)) = st.promotions.good(key) else { return Ok(()) };
+            let end = from.plus(crcs.len() as u64);
+            let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+            // Staged blocks that were published before it began are what was read.
+            let published = st.promotions.published(key);
+            let dead = |e: &IndexKey| match e.body {
+                Body::Staged { .. } => e.written <= Some(published),
+                // Of a part that is published, the pool has the whole.
+                Body::Data { .. } if e.is_part() => e.written <= Some(published),
+                _ => e.is_stale(&st.buckets),
+            };
+            if found.iter().any(|e| !dead(e)) {
+                return Ok(());
+            }
+            let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
+            // A bucket counts the block of a published part: the journal has to know that it does
+            // no more, as it does not learn of clean keys.
+            if parts {
+                st.change(&mut room, volume, (from, end), &[])?;
+            }
+            let new = extents((volume, from), taken, crcs, Cover::ALL, None);
+            st.change_clean(volume, (from, end), &new)?;
+            st.count(|s| s.promoted += crcs.len() as u64);
+            Ok(())
+        })
+        .await
     }
 
     fn one_piece(&self, mut data: SliceList) -> Slice {

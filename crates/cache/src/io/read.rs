@@ -1,4 +1,5 @@
-//! The way of a read: what the index has comes from buckets, verified, the rest from the pool; and
+//! The way of a read. Plan: the index says where blocks are, and their buckets are pinned. Transfer:
+//! they come from buckets, verified, or from the pool. Settle: blocks that are bad are dropped, and
 //! what came from the pool may be kept.
 
 use base::{

@@ -1,4 +1,5 @@
-//! The way of a write: space in an open bucket, the data, then the key.
+//! The way of a write. Plan: it is let in, and takes blocks of an open bucket. Transfer: the data
+//! goes to the device. Settle: the key enters the index, and its record the journal.
 
 use base::checksum::block_crcs;
 use base::{BLOCK, ErrorKind, Lba, Result, Slice, VolumeId};
@@ -17,6 +18,7 @@ use crate::store::taken::{Taken, extents};
 
 /// In how many places a write is tried before the device counts as failed.
 const WRITE_TRIES: u32 = 3;
+
 impl Cache {
     /// Writes whole blocks. Every block is visible when this returns, and durable after the next
     /// [`Cache::flush`].
@@ -72,7 +74,7 @@ impl Cache {
             held.take();
             let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
                 Ok(()) => Ok(self
-                    .enter((&mut room, &mut *reserved), (volume, lba), &taken, &data, cover)
+                    .settle_write((&mut room, &mut *reserved), (volume, lba), &taken, &data, cover)
                     .await),
                 Err(e) => {
                     let mut st = self.state_mut();
@@ -98,7 +100,7 @@ impl Cache {
     }
 
     /// Enters what was written into the index.
-    async fn enter(
+    async fn settle_write(
         &self,
         (room, reserved): (&mut Room, &mut Reservation),
         (volume, lba): (VolumeId, Lba),
