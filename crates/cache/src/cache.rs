@@ -12,7 +12,7 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 use crate::checkpoint::pages::Checkpointer;
-use crate::device::health::{Barrier, Health};
+use crate::device::barrier::{Barrier, Health};
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::io::window::Bypass;
@@ -20,8 +20,8 @@ use crate::latch::Latch;
 use crate::lifecycle::replay::Replay;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
+use crate::space::admission::{Admission, Waiting};
 use crate::space::collected::GcStats;
-use crate::space::line::{Admission, Waiting};
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
 use crate::store::state::State;

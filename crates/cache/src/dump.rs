@@ -18,7 +18,7 @@ use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
 use crate::device::table::{choose_slot, read_slots};
 use crate::lifecycle::replay::{layout_of, replay_from};
-use crate::store::ring::read_journal;
+use crate::store::ring_read::read_journal;
 
 /// What to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

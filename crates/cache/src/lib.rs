@@ -24,7 +24,7 @@
 //!    it, and no checkpoint of the index before the pool has committed the staged blocks that it
 //!    names.
 //! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
-//!    then says that they do not count ([`health::failover`]).
+//!    then says that they do not count ([`health::failed_dirty`]).
 
 mod buckets;
 mod cache;
@@ -52,6 +52,6 @@ pub use device::file::CacheFile;
 pub use io::parts::BlockPart;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use policy::replacement::Policy;
-pub use policy::{controller, replacement, throttle};
+pub use policy::{controller, delay, replacement};
 pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;

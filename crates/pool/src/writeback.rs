@@ -3,9 +3,9 @@
 //! [`attached`](crate::attached).
 
 mod cache;
-mod pass;
+mod pass_txn;
 mod staging;
 mod warm;
 
-pub use pass::Pass;
+pub use pass_txn::Pass;
 pub use staging::Staging;

@@ -3,12 +3,12 @@
 //! [`Volumes`] is the set of a pool's volumes as front ends see it; a [`Volume`] is one of them,
 //! open. Requests are in bytes and may begin and end anywhere: a write of part of a block is merged
 //! with what else is in it, under a lock on the block, so that concurrent writes to different
-//! sectors of one block do not lose one another ([`ranges`], [`edges`]).
+//! sectors of one block do not lose one another ([`range_locks`], [`edge_locks`]).
 
 mod blocks;
-mod edges;
+mod edge_locks;
 mod quiesce;
-pub mod ranges;
+pub mod range_locks;
 mod requests;
 mod route;
 mod volumes;

@@ -13,7 +13,7 @@ use pool::{Pool, VolumeInfo};
 use queue::KindStats;
 
 use crate::blocks::Blocks;
-use crate::edges::{EdgeGuard, Locks};
+use crate::edge_locks::{EdgeGuard, Locks};
 use crate::route::Route;
 
 /// Zeros that are written at once.

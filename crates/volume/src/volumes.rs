@@ -9,7 +9,7 @@ use pool::{CacheMode, Pool, VolumeInfo};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::Blocks;
-use crate::edges::Locks;
+use crate::edge_locks::Locks;
 
 use crate::requests::{RequestStats, Volume};
 

@@ -15,7 +15,7 @@ use super::report::Phase;
 use crate::device::layout::{Layout, Ring};
 use crate::lifecycle::replay::replay_from;
 use crate::store::journal::Identity;
-use crate::store::ring::{Copied, Found, read_copy, read_journal};
+use crate::store::ring_read::{Copied, Found, read_copy, read_journal};
 
 const WHOLE: &str =
     "nothing is lost: the other copy counts, and the next checkpoint makes both needless";

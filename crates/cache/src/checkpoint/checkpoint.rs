@@ -33,7 +33,7 @@ use queue::Class;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::checkpoint::pages::TablePage;
-use crate::device::health::Durable;
+use crate::device::barrier::Durable;
 use crate::device::table::encode_page;
 use crate::store::index::node_addr;
 use crate::store::journal::Place;

@@ -1,7 +1,8 @@
-//! What stands where on the cache device: superblocks and the bucket table.
+//! The cache device: what stands where, superblocks and the bucket table, and whether what was
+//! written is durable.
 
+pub(crate) mod barrier;
 pub(crate) mod file;
-pub(crate) mod health;
 pub(crate) mod layout;
 pub(crate) mod slots;
 pub(crate) mod table;

@@ -1,4 +1,4 @@
 //! What happens when the cache device fails.
 
-mod durable;
-mod failover;
+mod fail;
+mod failed_dirty;

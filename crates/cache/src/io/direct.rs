@@ -5,7 +5,7 @@
 //! becomes durable before the journal is: after a crash a block that the cache still has is
 //! therefore no older than the pool's. Such a volume has nothing dirty here; switching to these
 //! modes sees to that. A cache that has failed is not asked any more by such volumes
-//! ([`crate::health::failover`]).
+//! ([`crate::health::failed_dirty`]).
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use queue::Class;
 use crate::Cache;
 use crate::cache::Inner;
 use crate::store::promotions::MAX_BLOCKS;
-use crate::store::room::nodes_for;
+use crate::store::ring_room::nodes_for;
 
 impl Journal for Inner {
     fn make_durable(self: Rc<Self>) -> JournalDurable {

@@ -32,7 +32,7 @@ use crate::buckets::census::Stream;
 use crate::io::read::Part;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::room::{Room, Share, nodes_for};
+use crate::store::ring_room::{Room, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::extents;
 

@@ -22,7 +22,7 @@
 //! **Room.** The journal's ring is freed by checkpoints, a checkpoint waits for the pool to commit
 //! the staged blocks in it, and that commit waits for the logged intents. So these, and the ones
 //! that follow them when the pool has the data, have room of their own before anything begins
-//! ([`crate::store::room`]).
+//! ([`crate::store::ring_room`]).
 //!
 //! **What was before.** As long as the pool may lose staged blocks, replay may need what they
 //! replaced: its buckets are neither evicted nor used anew before the pool has committed.
@@ -54,7 +54,7 @@ use crate::Cache;
 use crate::io::window::{InWindow, UnderWay};
 use crate::policy::seal::STAGED_PER_BLOCK;
 use crate::store::key::{Body, IndexKey};
-use crate::store::room::{Room, nodes_for};
+use crate::store::ring_room::{Room, nodes_for};
 use crate::store::state::State;
 
 /// Blocks of one write to a staging volume.

@@ -16,7 +16,7 @@ use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
-use crate::store::room::{Room, nodes_for};
+use crate::store::ring_room::{Room, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
 

@@ -1,6 +1,6 @@
-//! The way of a read. Plan: the index says where blocks are, and their buckets are pinned. Transfer:
-//! they come from buckets, verified, or from the pool. Settle: blocks that are bad are dropped, and
-//! what came from the pool may be kept.
+//! The way of a read. Plan: the index says where blocks are, and their buckets are pinned.
+//! Transfer: they come from buckets, verified, or from the pool. Settle: blocks that are bad are
+//! dropped, and what came from the pool may be kept.
 
 use base::{
     BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError,
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::room::{Room, Share};
+use crate::store::ring_room::{Room, Share};
 use crate::store::state::State;
 
 /// Blocks that one step looks up.

@@ -11,9 +11,9 @@ use queue::Class;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::past::STEP_BLOCKS;
-use crate::space::line::Held;
+use crate::space::admission::Held;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::room::{Room, nodes_for};
+use crate::store::ring_room::{Room, nodes_for};
 use crate::store::taken::{Taken, extents};
 
 /// In how many places a write is tried before the device counts as failed.

@@ -1,141 +1,82 @@
-//! The door of writers: [`crate::policy::throttle`] decides, this lets them wait.
-//!
-//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many
-//! who come at once no more pass than find room.
+//! Writers that wait until they may go on.
 
-use base::{Instant, Result, VolumeId};
-use format::cache::journal::blocks_for;
-use rt::sync::{either, oneshot};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use crate::Cache;
-use crate::buckets::census::Stream;
-use crate::policy::throttle::{Load, Next, PATIENCE};
-use crate::settings::LagPolicy;
-use crate::space::line::Held;
-use crate::store::room::{Room, nodes_for};
-use crate::store::taken::most_extents;
+use base::Instant;
+use rt::sync::{Event, OneShotSender};
 
-impl Cache {
-    /// Waits until a write of so many blocks may go on; with room for its records.
-    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
-        self.check_failed()?;
-        let now = self.0.rt.now();
-        self.0.last_request.set(now);
-        let load = self.load(now);
-        let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
-        let held = if passes {
-            self.0.admission.hold(blocks)
-        } else {
-            Box::pin(self.wait_in_line(volume, blocks)).await?
-        };
-        self.check_failed()?;
-        let room = self
-            .room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks))
-            .await?;
-        Ok((held, room))
+use crate::policy::delay::{Curve, Line};
+use crate::settings::Settings;
+
+/// When a wait for room began, and how many passes had ended by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    pub since: Instant,
+    pub passes: u64,
+}
+
+/// Writers at the door.
+pub(crate) struct Admission {
+    pub line: RefCell<Line<OneShotSender<Held>>>,
+    held: Cell<u64>,
+    pub arrived: Event,
+}
+
+impl Admission {
+    pub fn new(settings: &Settings) -> Admission {
+        let line = Line::new(Curve::until(settings.dirty_limit_percent));
+        Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
     }
 
-    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
-        let (tx, rx) = oneshot();
-        self.0.admission.line.borrow_mut().push(volume, blocks, tx);
-        self.0.admission.arrived.notify();
-        self.pressed();
-        self.share_device();
-        rx.await.ok_or_else(|| self.hopeless())
+    /// Writers wait.
+    pub fn has_line(&self) -> bool {
+        !self.line.borrow().is_empty()
     }
 
-    /// Lets writers in.
-    pub(crate) async fn admitter(&self) {
-        let door = &self.0.admission;
-        // Since when there has been no room.
-        let mut without_room = None;
-        while !self.0.health.is_closed() && !self.has_failed() {
-            let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
-            let now = self.0.rt.now();
-            let load = self.load(now);
-            let next = door.line.borrow_mut().next(now, &load);
-            if !matches!(next, Next::Room) {
-                without_room = None;
-            }
-            match next {
-                Next::Pass(to, blocks) => door.let_in(to, blocks),
-                Next::Nobody => arrived.await,
-                Next::At(when) => {
-                    either(either(self.0.rt.sleep_until(when), room), arrived).await;
-                }
-                Next::Room
-                    if self
-                        .check_hopeful(*without_room.get_or_insert_with(|| self.begin_waiting()))
-                        .is_err() =>
-                {
-                    // All who wait are told, at once: there will be none for any of them.
-                    drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
-                }
-                Next::Room => {
-                    self.0.wakes.wanted();
-                    either(either(self.0.rt.sleep(PATIENCE), room), arrived).await;
-                }
-            }
+    /// Writers that wait.
+    pub fn waiting(&self) -> u64 {
+        self.line.borrow().waiting()
+    }
+
+    /// So many blocks were carried to the pool.
+    pub fn carried(&self, blocks: u64) {
+        self.line.borrow_mut().carried(blocks);
+    }
+
+    /// Wakes those in line, for the cache is closed.
+    pub fn wake(&self) {
+        self.arrived.notify();
+    }
+
+    /// Blocks that were reserved to requests which have passed, and are not taken yet.
+    pub fn held(&self) -> u64 {
+        self.held.get()
+    }
+
+    /// Lets a request of so many blocks in.
+    pub fn hold(self: &Rc<Admission>, blocks: u64) -> Held {
+        self.held.set(self.held.get() + blocks);
+        Held { of: self.clone(), blocks }
+    }
+
+    /// How a request of so many blocks that waits is let in: it gets its room.
+    pub fn let_in(self: &Rc<Admission>, to: OneShotSender<Held>, blocks: u64) {
+        to.send(self.hold(blocks));
+    }
+}
+
+/// Room for a request that was let in; given back when it is dropped.
+pub(crate) struct Held {
+    of: Rc<Admission>,
+    blocks: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.held.set(self.of.held.get() - self.blocks);
+        if self.of.has_line() {
+            self.of.arrived.notify();
         }
-        // Each finds out by itself why.
-        loop {
-            let arrived = door.arrived.wait();
-            let all: Vec<_> = door.line.borrow_mut().drain().collect();
-            all.into_iter().for_each(|(to, blocks)| door.let_in(to, blocks));
-            if self.0.health.is_closed() {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
-    /// What can be written before anything has to be published, and the age of the pool's image.
-    pub(crate) fn load(&self, now: Instant) -> Load {
-        let layout = &self.0.layout;
-        let reserve = self.node_reserve();
-        let st = self.state();
-        let census = st.buckets.census();
-        let bucket = u64::from(layout.bucket_blocks);
-        let usable = (census.free + census.clean).saturating_sub(reserve);
-        let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
-        let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
-        let soon = self.0.passes.borrow().carried;
-        let age = match self.0.settings.max_lag_policy {
-            LagPolicy::Aim => None,
-            LagPolicy::Strict => {
-                let since = self.0.passes.borrow().dirty_since;
-                Some(since.map_or(0.0, |t| {
-                    now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()
-                }))
-            }
-        };
-        Load { room, all, soon, held: self.0.admission.held(), age }
-    }
-
-    /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.
-    pub(crate) fn pressure(&self) -> f64 {
-        if self.0.admission.has_line() {
-            return 1.0;
-        }
-        let begin = self.0.admission.line.borrow().curve().begin();
-        let gone = self.load(self.0.rt.now()).gone();
-        ((gone - begin / 3.0) / (begin / 3.0)).clamp(0.0, 1.0)
-    }
-
-    /// Says on the cache's device whether write-back has time: it has none where writers are about
-    /// to be slowed, or are, where somebody waits for all of it, and where it is late.
-    pub(crate) fn share_device(&self) {
-        let begin = self.0.admission.line.borrow().curve().begin();
-        let needed = self.0.admission.has_line()
-            || self.0.passes.borrow().urgent > 0
-            || self.is_late()
-            || self.load(self.0.rt.now()).gone() > 0.9 * begin;
-        self.0.device.set_background_patient(!needed);
-    }
-
-    /// True if a write would not have to wait.
-    pub(crate) fn has_much_room(&self) -> bool {
-        let begin = self.0.admission.line.borrow().curve().begin();
-        !self.0.admission.has_line() && self.load(self.0.rt.now()).gone() <= begin
     }
 }

@@ -25,7 +25,7 @@ use crate::buckets::census::Stream;
 use crate::error::malformed;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, IndexKey};
-use crate::store::room::{Room, Share};
+use crate::store::ring_room::{Room, Share};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents, most_extents};
 

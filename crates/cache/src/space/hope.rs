@@ -3,8 +3,8 @@
 use base::{ErrorKind, Result, StorageError};
 
 use crate::Cache;
-use crate::policy::throttle::{PASSES, PATIENCE};
-use crate::space::line::Waiting;
+use crate::policy::delay::{PASSES, PATIENCE};
+use crate::space::admission::Waiting;
 
 impl Cache {
     /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a

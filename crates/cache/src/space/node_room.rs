@@ -6,19 +6,19 @@
 //! leave it alone, and a task that changes the index waits where there is less. What makes room
 //! needs none of it: passes, evictions, and nodes that are given back.
 //!
-//! A client's request holds its nodes from before it begins ([`crate::store::room::Room`]): a leaf,
-//! one more that this is split into or merged with, and one for every few of the extents that it
-//! may replace. What lies above these leaves most requests share; the margin is for it, for garbage
-//! collection, and for the few that must not wait for passes. So a checkpoint finds the room that
-//! it needs. Should it not, for more nodes were changed than was foreseen, it waits for evictions
-//! and passes, which change nothing in the index.
+//! A client's request holds its nodes from before it begins ([`crate::store::ring_room::Room`]): a
+//! leaf, one more that this is split into or merged with, and one for every few of the extents that
+//! it may replace. What lies above these leaves most requests share; the margin is for it, for
+//! garbage collection, and for the few that must not wait for passes. So a checkpoint finds the
+//! room that it needs. Should it not, for more nodes were changed than was foreseen, it waits for
+//! evictions and passes, which change nothing in the index.
 
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::policy::throttle::PATIENCE;
+use crate::policy::delay::PATIENCE;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.

@@ -8,9 +8,9 @@ use queue::Class;
 use rt::sync::within;
 
 use crate::Cache;
-use crate::policy::throttle::PATIENCE;
-use crate::space::line::Waiting;
-use crate::store::room::{Room, Share};
+use crate::policy::delay::PATIENCE;
+use crate::space::admission::Waiting;
+use crate::store::ring_room::{Room, Share};
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::space::line::Waiting;
+use crate::space::admission::Waiting;
 use crate::store::taken::Taken;
 
 /// Blocks that were taken to be written. Their buckets are pinned until it is dropped.

@@ -14,17 +14,17 @@
 //! ([`Cache::write_watermark`](crate::Cache)).
 //!
 //! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a
-//! record one must hold room for it ([`crate::store::room`]), so whatever was pushed can be written
-//! at any time, and waits for no checkpoint.
+//! record one must hold room for it ([`crate::store::ring_room`]), so whatever was pushed can be
+//! written at any time, and waits for no checkpoint.
 
 use std::collections::VecDeque;
 
 use base::{BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
-use crate::device::health::Durable;
+use crate::device::barrier::Durable;
 use crate::device::layout::Ring;
-use crate::store::room::{RingRoom, Room};
+use crate::store::ring_room::{RingRoom, Room};
 
 /// An entry's place: the first to be replayed, say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use format::cache::journal::blocks_for;
 use rt::sync::Event;
 
 use super::*;
-use crate::store::room::Share;
+use crate::store::ring_room::Share;
 
 fn journal(blocks: u32, entry_blocks: u32) -> Journal {
     let room = RingRoom::new(blocks, Event::new(), Event::new());

@@ -6,7 +6,7 @@ use format::cache::journal::Record;
 use pool::{Reservation, Step};
 
 use crate::buckets::Buckets;
-use crate::device::health::Health;
+use crate::device::barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::commits::Commits;
 use crate::store::dirt::Dirt;
@@ -15,7 +15,7 @@ use crate::store::journal::Journal;
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
 use crate::store::promotions::Promotions;
-use crate::store::room::Room;
+use crate::store::ring_room::Room;
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]

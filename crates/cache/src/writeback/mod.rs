@@ -5,4 +5,4 @@ mod asked;
 pub(crate) mod cuts;
 mod pass;
 pub(crate) mod passes;
-mod seal;
+mod take_cut;

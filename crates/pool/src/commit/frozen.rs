@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Generation, GroupId};
 use btree::Tree;
 
+use crate::devices::standing::Permit;
 use crate::forest::FrozenVolume;
+use crate::pool::Pool;
 use crate::space::{Place, Run};
 use crate::txn::Txn;
 
+/// Trees or pages that are dealt with before other tasks get a turn.
+pub(super) const SLICE: usize = 64;
 /// Runs, or blocks of replaced nodes, that are dealt with before other tasks get a turn.
 pub(super) const RUNS: usize = 256;
 
@@ -38,7 +42,7 @@ pub(super) struct FrozenTxn {
 }
 
 impl FrozenTxn {
-    pub fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
+    fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
         FrozenTxn {
             generation: txn.generation(),
             txn,
@@ -61,5 +65,28 @@ impl FrozenTxn {
         let allocs = self.txn.allocs().chain([&self.node_blocks]);
         let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
         allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
+    }
+}
+
+impl Pool {
+    /// Gives others a turn after a whole slice of work.
+    pub(super) async fn breathe(&self, done: usize) {
+        if done >= SLICE {
+            self.rt().yield_now().await;
+        }
+    }
+
+    /// Takes the open transaction, and opens the next one. This is all that others wait for.
+    pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {
+        let from = self.rt().precise_now();
+        let frozen = {
+            let mut st = self.state_mut();
+            let txn = st.txns.freeze();
+            st.attached.begin_publishing(txn.published());
+            FrozenTxn::new(txn, st.space.take_changed())
+        };
+        let took = self.rt().precise_now().since(from);
+        self.metrics_mut().critical_section.record(took);
+        frozen
     }
 }

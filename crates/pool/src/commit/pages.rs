@@ -1,14 +1,18 @@
-//! From the state to pages and superblocks.
+//! The pages that a commit writes: which they are, their bytes, and those of superblocks.
 
-use base::{BLOCK, Buf, BufPool, Generation};
+use base::{BLOCK, Buf, BufPool, Generation, SliceList};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, payload_mut, seal_page,
 };
 use format::superblock::Superblock;
+use queue::Class;
 
-use crate::space::Place;
+use super::frozen::{FrozenTxn, SLICE};
+use crate::pool::Pool;
+use crate::space::{PageChange, Place};
 use crate::state::State;
+use crate::transfer::Writes;
 
 impl State {
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
@@ -77,6 +81,87 @@ impl State {
             shards: 1,
             name: self.identity.name.clone(),
             devices: self.devices.records(),
+        }
+    }
+}
+
+impl Pool {
+    /// Decides which pages have to be written.
+    pub(super) async fn plan_pages(&self, frozen: &mut FrozenTxn) {
+        let (mut written, mut skipped) = (0, 0);
+        while !frozen.before.is_empty() {
+            let pages = frozen.before.len();
+            {
+                let mut st = self.state_mut();
+                for _ in 0..SLICE {
+                    let Some((place, before)) = frozen.before.pop_first() else { break };
+                    match st.space.note_page(place, &before, frozen.generation) {
+                        PageChange::Same => {
+                            skipped += 1;
+                            continue;
+                        }
+                        PageChange::Cleared => {}
+                        PageChange::Changed => frozen.bitmap_pages.push(place),
+                    }
+                    written += 1;
+                    frozen.table_pages.insert(st.space.page_of(place.0));
+                }
+            }
+            self.breathe(pages).await;
+        }
+        let mut st = self.state_mut();
+        for &id in frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0)) {
+            frozen.table_pages.insert(st.space.page_of(id));
+        }
+        for id in std::mem::take(&mut frozen.touched_groups) {
+            if frozen.table_pages.contains(&st.space.page_of(id)) {
+                written += 1
+            } else {
+                skipped += 1
+            }
+        }
+        frozen.table_pages.extend(st.tables.take_forced());
+        let mut m = self.metrics_mut();
+        m.group_updates_written += written;
+        m.group_updates_skipped += skipped;
+    }
+
+    /// Sends the planned pages, each into the slot that is not the committed one, to every device.
+    pub(super) async fn write_pages(&self, frozen: &FrozenTxn, writes: &mut Writes) {
+        let generation = frozen.generation;
+        for part in frozen.bitmap_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                let encode = |&place| st.encode_bitmap_page(place, generation, self.rt().bufs());
+                part.iter().filter_map(encode).collect()
+            };
+            self.write_everywhere(blocks, writes).await;
+        }
+        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
+        for part in table_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                part.iter()
+                    .map(|&page| st.encode_table_page(page, generation, self.rt().bufs()))
+                    .collect()
+            };
+            self.write_everywhere(blocks, writes).await;
+        }
+    }
+
+    /// Sends blocks to the same offsets of all live devices.
+    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
+        let devices = self.state().devices.live_rows();
+        for (offset, block) in blocks {
+            let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
+            let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
+            writes
+                .add(
+                    self.rt().spawn(async move {
+                        pool.write_places(&places, data, Class::Commit).await
+                    }),
+                )
+                .await;
         }
     }
 }

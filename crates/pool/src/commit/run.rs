@@ -13,29 +13,24 @@
 //!
 //! A commit that fails before the flush keeps its frozen transaction and is tried again, as a
 //! whole, at the next request; until then nothing of it counts. The flush and the superblocks
-//! ([`durable`](super::durable)) have no second try: they succeed, if need be without a device, or
-//! the pool's [standing](crate::devices::standing) ends. So does it with a free of a block that is
-//! not allocated; that is found before the bitmaps are changed.
+//! ([`superblocks`](super::superblocks)) have no second try: they succeed, if need be without a
+//! device, or the pool's [standing](crate::devices::standing) ends. So does it with a free of a
+//! block that is not allocated; that is found before the bitmaps are changed.
 
 use std::collections::BTreeSet;
 
-use base::{Buf, GroupId, Result, SliceList};
+use base::{GroupId, Result};
 use btree::NodePtr;
 use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
-use queue::Class;
 
-use super::durable::Durable;
-use super::frozen::{FrozenTxn, RUNS};
+use super::frozen::{FrozenTxn, RUNS, SLICE};
+use super::superblocks::Durable;
 use super::task::Committer;
-use crate::devices::standing::Permit;
 use crate::pool::Pool;
-use crate::space::{PageChange, Planned, Run, push_run};
+use crate::space::{Planned, Run, push_run};
 use crate::transfer::{NodeWriter, Writes};
 use crate::txn::Kind;
-
-/// Trees or pages that are dealt with before other tasks get a turn.
-const SLICE: usize = 64;
 
 impl Committer {
     /// Runs one commit, or the rest of one that failed.
@@ -73,19 +68,6 @@ impl Committer {
 }
 
 impl Pool {
-    fn freeze(&self, _: Permit) -> FrozenTxn {
-        let from = self.rt().precise_now();
-        let frozen = {
-            let mut st = self.state_mut();
-            let txn = st.txns.freeze();
-            st.attached.begin_publishing(txn.published());
-            FrozenTxn::new(txn, st.space.take_changed())
-        };
-        let took = self.rt().precise_now().since(from);
-        self.metrics_mut().critical_section.record(took);
-        frozen
-    }
-
     async fn write_frozen(&self, frozen: &mut FrozenTxn) -> Result<Durable> {
         let mut writes = Writes::new();
         let link = self.state().attached.link().clone();
@@ -143,13 +125,6 @@ impl Pool {
             self.breathe(part.len()).await;
         }
         frozen.captured = true;
-    }
-
-    /// Gives others a turn after a whole slice of work.
-    async fn breathe(&self, done: usize) {
-        if done >= SLICE {
-            self.rt().yield_now().await;
-        }
     }
 
     /// Sends the changed nodes of all trees; returns the new roots, in the order of
@@ -253,85 +228,6 @@ impl Pool {
         for ((id, _), root) in frozen.sums.iter().zip(sum_roots) {
             st.space.set_checksums(*id, *root);
             frozen.touched_groups.insert(*id);
-        }
-    }
-
-    /// Decides which pages have to be written.
-    async fn plan_pages(&self, frozen: &mut FrozenTxn) {
-        let (mut written, mut skipped) = (0, 0);
-        while !frozen.before.is_empty() {
-            let pages = frozen.before.len();
-            {
-                let mut st = self.state_mut();
-                for _ in 0..SLICE {
-                    let Some((place, before)) = frozen.before.pop_first() else { break };
-                    match st.space.note_page(place, &before, frozen.generation) {
-                        PageChange::Same => {
-                            skipped += 1;
-                            continue;
-                        }
-                        PageChange::Cleared => {}
-                        PageChange::Changed => frozen.bitmap_pages.push(place),
-                    }
-                    written += 1;
-                    frozen.table_pages.insert(st.space.page_of(place.0));
-                }
-            }
-            self.breathe(pages).await;
-        }
-        let mut st = self.state_mut();
-        for &id in frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0)) {
-            frozen.table_pages.insert(st.space.page_of(id));
-        }
-        for id in std::mem::take(&mut frozen.touched_groups) {
-            if frozen.table_pages.contains(&st.space.page_of(id)) {
-                written += 1
-            } else {
-                skipped += 1
-            }
-        }
-        frozen.table_pages.extend(st.tables.take_forced());
-        let mut m = self.metrics_mut();
-        m.group_updates_written += written;
-        m.group_updates_skipped += skipped;
-    }
-
-    /// Sends the planned pages, each into the slot that is not the committed one, to every device.
-    async fn write_pages(&self, frozen: &FrozenTxn, writes: &mut Writes) {
-        let generation = frozen.generation;
-        for part in frozen.bitmap_pages.chunks(SLICE) {
-            let blocks = {
-                let st = self.state();
-                let encode = |&place| st.encode_bitmap_page(place, generation, self.rt().bufs());
-                part.iter().filter_map(encode).collect()
-            };
-            self.write_everywhere(blocks, writes).await;
-        }
-        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
-        for part in table_pages.chunks(SLICE) {
-            let blocks = {
-                let st = self.state();
-                part.iter()
-                    .map(|&page| st.encode_table_page(page, generation, self.rt().bufs()))
-                    .collect()
-            };
-            self.write_everywhere(blocks, writes).await;
-        }
-    }
-
-    /// Sends blocks to the same offsets of all live devices.
-    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
-        let devices = self.state().devices.live_rows();
-        for (offset, block) in blocks {
-            let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
-            let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
-            writes
-                .add(
-                    self.rt().spawn(async move {
-                        pool.write_places(&places, data, Class::Commit).await
-                    }),
-                )
-                .await;
         }
     }
 

@@ -91,7 +91,7 @@ impl Disk {
     }
 
     /// Durable when it returns. If it fails, more than this write may be lost: see
-    /// `commit/durable.rs`.
+    /// `commit/superblocks.rs`.
     pub async fn write_durable(
         &self,
         _: Permit,
@@ -103,7 +103,7 @@ impl Disk {
     }
 
     /// Makes every write that has completed durable. If it fails, they are lost: see
-    /// `commit/durable.rs`.
+    /// `commit/superblocks.rs`.
     pub async fn flush(&self, _: Permit, class: Class) -> Result<(), IoError> {
         self.0.flush(class).await
     }

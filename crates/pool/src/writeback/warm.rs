@@ -4,7 +4,7 @@
 use base::{GroupId, Lba, VolumeId};
 use queue::Class;
 
-use super::pass::Pass;
+use super::pass_txn::Pass;
 use crate::pool::Pool;
 use crate::transfer::Nodes;
 

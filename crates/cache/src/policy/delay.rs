@@ -265,5 +265,5 @@ fn has_room(blocks: u64, load: &Load) -> bool {
 }
 
 #[cfg(test)]
-#[path = "throttle_tests.rs"]
+#[path = "delay_tests.rs"]
 mod tests;

@@ -239,5 +239,5 @@ impl Drop for Room {
 }
 
 #[cfg(test)]
-#[path = "room_tests.rs"]
+#[path = "ring_room_tests.rs"]
 mod tests;

@@ -33,7 +33,7 @@ use rt::sync::Permit;
 use super::cuts::Cut;
 use crate::Cache;
 use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
-use crate::store::room::Room;
+use crate::store::ring_room::Room;
 
 /// A pass carries.
 pub(crate) struct Passing(Cache);
@@ -170,5 +170,5 @@ impl Cache {
 }
 
 #[cfg(test)]
-#[path = "seal_tests.rs"]
+#[path = "take_cut_tests.rs"]
 mod tests;

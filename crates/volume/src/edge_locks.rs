@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use cache::BlockPart;
 
-use crate::ranges::{RangeGuard, RangeLocks};
+use crate::range_locks::{RangeGuard, RangeLocks};
 
 #[derive(Default)]
 struct Edge {

@@ -157,5 +157,5 @@ pub(crate) async fn read_journal(
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
+#[path = "ring_read_tests.rs"]
 mod tests;

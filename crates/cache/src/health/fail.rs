@@ -1,10 +1,10 @@
-//! The end of the use of a cache device that has failed ([`crate::device::health`]).
+//! The end of the use of a cache device that has failed ([`crate::device::barrier`]).
 
 use base::{Result, SliceList, StorageError};
 use queue::Class;
 
 use crate::Cache;
-use crate::device::health::Durable;
+use crate::device::barrier::Durable;
 
 impl Cache {
     /// Makes all writes that completed before durable.
@@ -63,5 +63,5 @@ impl Cache {
 }
 
 #[cfg(test)]
-#[path = "durable_tests.rs"]
+#[path = "fail_tests.rs"]
 mod tests;

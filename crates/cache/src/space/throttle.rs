@@ -1,0 +1,141 @@
+//! The door of writers: [`crate::policy::delay`] decides, this lets them wait.
+//!
+//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many
+//! who come at once no more pass than find room.
+
+use base::{Instant, Result, VolumeId};
+use format::cache::journal::blocks_for;
+use rt::sync::{either, oneshot};
+
+use crate::Cache;
+use crate::buckets::census::Stream;
+use crate::policy::delay::{Load, Next, PATIENCE};
+use crate::settings::LagPolicy;
+use crate::space::admission::Held;
+use crate::store::ring_room::{Room, nodes_for};
+use crate::store::taken::most_extents;
+
+impl Cache {
+    /// Waits until a write of so many blocks may go on; with room for its records.
+    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
+        self.check_failed()?;
+        let now = self.0.rt.now();
+        self.0.last_request.set(now);
+        let load = self.load(now);
+        let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
+        let held = if passes {
+            self.0.admission.hold(blocks)
+        } else {
+            Box::pin(self.wait_in_line(volume, blocks)).await?
+        };
+        self.check_failed()?;
+        let room = self
+            .room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks))
+            .await?;
+        Ok((held, room))
+    }
+
+    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
+        let (tx, rx) = oneshot();
+        self.0.admission.line.borrow_mut().push(volume, blocks, tx);
+        self.0.admission.arrived.notify();
+        self.pressed();
+        self.share_device();
+        rx.await.ok_or_else(|| self.hopeless())
+    }
+
+    /// Lets writers in.
+    pub(crate) async fn admitter(&self) {
+        let door = &self.0.admission;
+        // Since when there has been no room.
+        let mut without_room = None;
+        while !self.0.health.is_closed() && !self.has_failed() {
+            let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
+            let now = self.0.rt.now();
+            let load = self.load(now);
+            let next = door.line.borrow_mut().next(now, &load);
+            if !matches!(next, Next::Room) {
+                without_room = None;
+            }
+            match next {
+                Next::Pass(to, blocks) => door.let_in(to, blocks),
+                Next::Nobody => arrived.await,
+                Next::At(when) => {
+                    either(either(self.0.rt.sleep_until(when), room), arrived).await;
+                }
+                Next::Room
+                    if self
+                        .check_hopeful(*without_room.get_or_insert_with(|| self.begin_waiting()))
+                        .is_err() =>
+                {
+                    // All who wait are told, at once: there will be none for any of them.
+                    drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
+                }
+                Next::Room => {
+                    self.0.wakes.wanted();
+                    either(either(self.0.rt.sleep(PATIENCE), room), arrived).await;
+                }
+            }
+        }
+        // Each finds out by itself why.
+        loop {
+            let arrived = door.arrived.wait();
+            let all: Vec<_> = door.line.borrow_mut().drain().collect();
+            all.into_iter().for_each(|(to, blocks)| door.let_in(to, blocks));
+            if self.0.health.is_closed() {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// What can be written before anything has to be published, and the age of the pool's image.
+    pub(crate) fn load(&self, now: Instant) -> Load {
+        let layout = &self.0.layout;
+        let reserve = self.node_reserve();
+        let st = self.state();
+        let census = st.buckets.census();
+        let bucket = u64::from(layout.bucket_blocks);
+        let usable = (census.free + census.clean).saturating_sub(reserve);
+        let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
+        let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
+        let soon = self.0.passes.borrow().carried;
+        let age = match self.0.settings.max_lag_policy {
+            LagPolicy::Aim => None,
+            LagPolicy::Strict => {
+                let since = self.0.passes.borrow().dirty_since;
+                Some(since.map_or(0.0, |t| {
+                    now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()
+                }))
+            }
+        };
+        Load { room, all, soon, held: self.0.admission.held(), age }
+    }
+
+    /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.
+    pub(crate) fn pressure(&self) -> f64 {
+        if self.0.admission.has_line() {
+            return 1.0;
+        }
+        let begin = self.0.admission.line.borrow().curve().begin();
+        let gone = self.load(self.0.rt.now()).gone();
+        ((gone - begin / 3.0) / (begin / 3.0)).clamp(0.0, 1.0)
+    }
+
+    /// Says on the cache's device whether write-back has time: it has none where writers are about
+    /// to be slowed, or are, where somebody waits for all of it, and where it is late.
+    pub(crate) fn share_device(&self) {
+        let begin = self.0.admission.line.borrow().curve().begin();
+        let needed = self.0.admission.has_line()
+            || self.0.passes.borrow().urgent > 0
+            || self.is_late()
+            || self.load(self.0.rt.now()).gone() > 0.9 * begin;
+        self.0.device.set_background_patient(!needed);
+    }
+
+    /// True if a write would not have to wait.
+    pub(crate) fn has_much_room(&self) -> bool {
+        let begin = self.0.admission.line.borrow().curve().begin();
+        !self.0.admission.has_line() && self.load(self.0.rt.now()).gone() <= begin
+    }
+}
