@@ -17,14 +17,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Lba, Prng, Slice, VolumeId};
+use base::{BLOCK, Lba, Prng, VolumeId};
 use cache::check::Standing;
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, Pool};
-use rt::{Order, Rt};
-use sim::{DiskModel, World};
+use cache::{Cache, Settings};
+use rt::Order;
+use testkit::{Cached, MIB, Model, check_cache, check_pool, number, numbers};
 
-const MIB: u64 = 1 << 20;
 const CLIENTS: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +31,6 @@ struct Shape {
     blocks: u64,
     max_lag: Duration,
 }
-
-/// What a block may hold: the first value is durable.
-type Model = Rc<RefCell<Vec<Vec<u64>>>>;
 
 /// Of each client: what its blocks held at each moment, as a hash; and which of these the pool was
 /// seen to hold last.
@@ -68,16 +63,13 @@ fn own(client: u64, blocks: u64) -> (u64, u64) {
 }
 
 /// Notes what a client's blocks hold when everything issued so far is there.
-fn note(history: &History, client: u64, model: &[Vec<u64>], (from, to): (u64, u64)) {
-    let now =
-        hash(model[from as usize..to as usize].iter().map(|may| *may.last().expect("never empty")));
+fn note(history: &History, client: u64, model: &Model, (from, to): (u64, u64)) {
+    let now = hash((from..to).map(|at| model.last(at)));
     history.borrow_mut()[client as usize].0.push(now);
 }
 
 struct Bench {
-    world: World,
-    pool: Vec<DeviceFile>,
-    cache: CacheFile,
+    devices: Cached,
     shape: Shape,
     boots: u64,
     seed: u64,
@@ -99,34 +91,14 @@ fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
 
 impl Bench {
     fn new(seed: u64, shape: Shape, seen: &Rc<Seen>) -> Bench {
-        let world = World::new(seed);
-        let size = 48 * MIB;
-        let pool = vec![DeviceFile {
-            path: "disk".into(),
-            file: world.add_disk(DiskModel::nvme(size)),
-            size_bytes: size,
-        }];
-        let bytes = shape.cache_bytes;
-        let cache = CacheFile {
-            path: "cache".into(),
-            file: world.add_disk(DiskModel::nvme(bytes)),
-            size_bytes: bytes,
-        };
-        let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
-        let (r, files, c) = (rt.clone(), pool.clone(), cache.clone());
-        rt.block_on(async move {
-            let options =
-                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&r, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+        let devices = Cached::new(seed, 48 * MIB, shape.cache_bytes);
+        devices.run(Order::Seeded(seed), |rt, devices| async move {
+            let pool = devices.create_pool(&rt, pool::Settings::default()).await;
             pool.create_volume("v", shape.blocks * BLOCK as u64, 4096).await.expect("volume");
-            let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-            cache::create(&r, &c, &pool, &options, [3; 16]).await.expect("create the cache");
+            devices.create_cache(&rt, &pool, [3; 16]).await;
             pool.close().await.expect("close");
-        })
-        .expect("alive");
-        rt.kill();
-        Bench { world, pool, cache, shape, boots: 0, seed, seen: seen.clone() }
+        });
+        Bench { devices, shape, boots: 0, seed, seen: seen.clone() }
     }
 
     /// One life: what is there is checked, clients work, and then it ends cleanly or by a power cut
@@ -134,33 +106,25 @@ impl Bench {
     fn live(&mut self, model: &Model, history: &History, clean: bool) {
         self.boots += 1;
         let mut rng = Prng::new(self.seed << 16 | self.boots);
-        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 1024);
-        let (r, files, cache, shape) =
-            (rt.clone(), self.pool.clone(), self.cache.clone(), self.shape);
+        let order = Order::Seeded(self.devices.world.history_hash());
         let (model, seed, boots, past) = (model.clone(), self.seed, self.boots, history.clone());
+        let (shape, seen) = (self.shape, self.seen.clone());
         let settings = settings(&shape, &mut rng);
-        let seen = self.seen.clone();
         let work = Duration::from_micros(rng.range(200, 60_000));
-        rt.block_on(async move {
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
-            let cache = Cache::open(&r, &cache, &pool, settings).await.expect("open the cache");
+        self.devices.run(order, |r, devices| async move {
+            let pool = devices.open_pool(&r, pool::Settings::default()).await;
+            let cache = devices.open_cache(&r, &pool, settings).await;
             let volume = pool.find_volume("v").expect("there").id;
             let found = cache.status();
             add(&seen.recovered, found.staged_bytes / BLOCK as u64);
             add(&seen.dropped, found.replay.dropped_blocks);
             for at in 0..shape.blocks {
                 let value = read(&cache, volume, at).await;
-                let mut model = model.borrow_mut();
-                let may = &mut model[at as usize];
-                assert!(
-                    may.contains(&value),
-                    "seed {seed} boot {boots} block {at}: {value}, may be {may:?}"
-                );
-                *may = vec![value];
+                model.found(at, value, format_args!("seed {seed} boot {boots}"));
             }
             let mut clients = Vec::new();
             for client in 0..CLIENTS {
-                note(&past, client, &model.borrow(), own(client, shape.blocks));
+                note(&past, client, &model, own(client, shape.blocks));
                 let who = (client, own(client, shape.blocks));
                 let client =
                     run_client(cache.clone(), volume, who, rng.fork(), model.clone(), past.clone());
@@ -180,41 +144,32 @@ impl Bench {
                 count(&cache);
                 cache.close().await.expect("close");
                 pool.close().await.expect("close");
-                model.borrow_mut().iter_mut().for_each(|may| drop(may.drain(..may.len() - 1)));
+                model.flushed(0, &model.issued((0, shape.blocks)));
             } else {
                 r.sleep(work).await;
                 count(&cache);
+                devices.world.power_cut();
             }
-        })
-        .expect("alive");
-        if !clean {
-            self.world.power_cut();
-        }
-        rt.kill();
+        });
         self.look_at_the_pool(history);
     }
 
     fn look_at_the_pool(&self, history: &History) {
-        let rt = Rt::new(self.world.backend(), Order::Fifo, 1024);
-        let (r, files, shape, past, seed) =
-            (rt.clone(), self.pool.clone(), self.shape, history.clone(), self.seed);
-        let cache = self.cache.clone();
-        rt.block_on(async move {
-            let options = pool::check::CheckOptions { data: true, ..Default::default() };
-            let report =
-                pool::check::check(&r, files.clone(), &options, &mut |_| {}).await.expect("check");
+        let (shape, past, seed) = (self.shape, history.clone(), self.seed);
+        self.devices.run(Order::Fifo, |rt, devices| async move {
+            let report = check_pool(&rt, vec![devices.disk.clone()]).await;
             assert!(report.is_clean(), "seed {seed}: {report:?}");
-            let found = cache::check::check(&r, &cache, &report.image, &options, &mut |_| {}).await;
+            let found = check_cache(&rt, &devices.file, &report.image).await;
             assert_eq!(found.standing, Standing::Attached);
             assert!(found.is_clean(), "seed {seed}: {found:?}");
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            let pool = devices.open_pool(&rt, pool::Settings::default()).await;
             let volume = pool.find_volume("v").expect("there").id;
             for client in 0..CLIENTS {
                 let (from, to) = own(client, shape.blocks);
                 let mut values = Vec::new();
                 for at in from..to {
                     let data = pool.read(volume, Lba(at), 1).await.expect("read");
-                    values.push(u64::from_le_bytes(data[0][..8].try_into().expect("8 bytes")));
+                    values.push(number(&data).unwrap_or_else(|| panic!("block {at} is a mixture")));
                 }
                 let held = hash(values.into_iter());
                 let mut past = past.borrow_mut();
@@ -226,26 +181,13 @@ impl Bench {
                 *seen = found;
             }
             pool.close().await.expect("close");
-        })
-        .expect("alive");
-        rt.kill();
+        });
     }
 }
 
 async fn read(cache: &Cache, volume: VolumeId, at: u64) -> u64 {
     let data = cache.read(volume, Lba(at), 1).await.expect("read");
-    let all: Vec<u8> = data.iter().flat_map(|s| s.to_vec()).collect();
-    let value = u64::from_le_bytes(all[..8].try_into().expect("8 bytes"));
-    assert!(all.chunks(8).all(|c| c == value.to_le_bytes()), "block {at} is a mixture");
-    value
-}
-
-fn filled(cache: &Cache, values: &[u64]) -> Slice {
-    let mut buf = cache.pool().bufs().take(values.len() * BLOCK);
-    for (block, value) in buf.chunks_mut(BLOCK).zip(values) {
-        block.chunks_mut(8).for_each(|c| c.copy_from_slice(&value.to_le_bytes()));
-    }
-    buf.freeze()
+    number(&data).unwrap_or_else(|| panic!("block {at} is a mixture"))
 }
 
 /// Its number, and the blocks that it owns.
@@ -260,10 +202,11 @@ async fn write(
     (model, history): (&Model, &History),
 ) {
     let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
-    let range = at as usize..(at + len) as usize;
-    model.borrow_mut()[range].iter_mut().zip(&values).for_each(|(may, v)| may.push(*v));
-    note(history, client, &model.borrow(), own);
-    cache.write(volume, Lba(at), &filled(cache, &values)).await.expect("write");
+    for (at, value) in (at..).zip(&values) {
+        model.issue(at, *value);
+    }
+    note(history, client, model, own);
+    cache.write(volume, Lba(at), &numbers(&values)).await.expect("write");
 }
 
 async fn flush(
@@ -273,15 +216,11 @@ async fn flush(
     rng: &mut Prng,
     model: &Model,
 ) {
-    let done: Vec<usize> =
-        model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+    let issued = model.issued((from, to));
     if rng.one_in(2) { cache.flush().await } else { cache.flush_volume(volume).await }
         .expect("flush");
     // What was issued before is durable: older values may not come back.
-    let mut model = model.borrow_mut();
-    for (may, n) in model[from as usize..to as usize].iter_mut().zip(done) {
-        may.drain(..n - 1);
-    }
+    model.flushed(from, &issued);
 }
 
 /// Goes over the same blocks in order, twice or so; between its requests come small writes there,
@@ -330,7 +269,6 @@ async fn run_client(
     for _ in 0..120 {
         let len = if rng.one_in(4) { rng.range(1, 60) } else { rng.range(1, 4) }.min(to - from);
         let at = from + rng.below(to - from - len + 1);
-        let range = at as usize..(at + len) as usize;
         if rng.one_in(40) {
             cache.collect().await.expect("collect");
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
@@ -339,16 +277,15 @@ async fn run_client(
             0..=4 => write(&cache, volume, who, (at, len), &mut rng, (&model, &history)).await,
             10..=11 => stream(&cache, volume, who, &mut rng, (&model, &history)).await,
             5 => {
-                model.borrow_mut()[range].iter_mut().for_each(|may| may.push(0));
-                note(&history, client, &model.borrow(), (from, to));
+                (at..at + len).for_each(|at| model.issue(at, 0));
+                note(&history, client, &model, (from, to));
                 cache.discard(volume, Lba(at), Lba(at + len)).await.expect("discard");
             }
             6..=7 => flush(&cache, volume, who, &mut rng, &model).await,
             _ => {
                 for i in at..at + len {
                     let value = read(&cache, volume, i).await;
-                    let last = *model.borrow()[i as usize].last().expect("never empty");
-                    assert_eq!(value, last, "block {i}");
+                    assert_eq!(value, model.last(i), "block {i}");
                 }
             }
         }
@@ -358,11 +295,11 @@ async fn run_client(
 fn run(seeds: std::ops::Range<u64>, shape: Shape) {
     let seen = Rc::new(Seen::default());
     for seed in seeds {
-        let model: Model = Rc::new(RefCell::new(vec![vec![0]; shape.blocks as usize]));
+        let model = Model::new(shape.blocks);
         let mut bench = Bench::new(seed, shape, &seen);
         let history: History = Rc::new(RefCell::new(vec![(Vec::new(), 0); CLIENTS as usize]));
         for client in 0..CLIENTS {
-            note(&history, client, &model.borrow(), own(client, shape.blocks));
+            note(&history, client, &model, own(client, shape.blocks));
         }
         for life in 0..6 {
             bench.live(&model, &history, life % 3 == 2);

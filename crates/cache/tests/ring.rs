@@ -3,17 +3,15 @@
 //! again. Commits of the pool wait for the journal, and checkpoints for commits: everything must
 //! come to rest. First the power is cut in the middle of it, and what was flushed must be there.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, BLOCK_U64, Lba, Prng, Slice, VolumeId};
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, Pool};
+use base::{BLOCK_U64, Lba, Prng, VolumeId};
+use cache::{Cache, Settings};
 use rt::{Order, Rt};
-use sim::{DiskModel, World};
+use testkit::{Cached, MIB, Model, number, numbers};
 
-const MIB: u64 = 1 << 20;
 const WRITERS: u64 = 400;
 /// Blocks of a writer of its own; and of a stream, or of a writer past the cache.
 const OWN: u64 = 16;
@@ -27,15 +25,9 @@ struct Load {
     cache: Cache,
     flushed: VolumeId,
     direct: VolumeId,
-    /// What each block of a writer's may hold after a power cut: the first is flushed.
-    model: Rc<RefCell<Vec<Vec<u64>>>>,
+    /// Of the writers' blocks.
+    model: Model,
     busy: Cell<u64>,
-}
-
-fn filled(cache: &Cache, value: u64, blocks: u64) -> Slice {
-    let mut buf = cache.pool().bufs().take(blocks as usize * BLOCK);
-    buf.chunks_mut(8).for_each(|c| c.copy_from_slice(&value.to_le_bytes()));
-    buf.freeze()
 }
 
 impl Load {
@@ -43,28 +35,25 @@ impl Load {
         for i in 0..40 {
             let (at, value) = (number * OWN + rng.below(OWN), number << 16 | rng.below(1 << 16));
             let value = if rng.one_in(6) { 0 } else { value };
-            self.model.borrow_mut()[at as usize].push(value);
+            self.model.issue(at, value);
+            let issued = self.model.issued((at, at + 1));
             if value == 0 {
                 self.cache.discard(self.flushed, Lba(at), Lba(at + 1)).await.expect("discard");
             } else {
-                self.cache
-                    .write(self.flushed, Lba(at), &filled(&self.cache, value, 1))
-                    .await
-                    .expect("write");
+                self.cache.write(self.flushed, Lba(at), &numbers(&[value])).await.expect("write");
             }
             self.cache
                 .flush_volume(self.flushed)
                 .await
                 .unwrap_or_else(|e| panic!("write {i}: {e}"));
-            let may = &mut self.model.borrow_mut()[at as usize];
-            may.drain(..may.len() - 1);
+            self.model.flushed(at, &issued);
         }
     }
 
     async fn stream(self: Rc<Load>, number: u64, mut rng: Prng) {
         let from = WRITERS * OWN + number * WIDE;
         for pass in 0..8 {
-            let data = filled(&self.cache, pass, 32);
+            let data = numbers(&[pass; 32]);
             for at in (0..WIDE).step_by(32) {
                 self.cache.write(self.flushed, Lba(from + at), &data).await.expect("write");
                 if rng.one_in(8) {
@@ -78,7 +67,7 @@ impl Load {
         for i in 0..100 {
             let at = number * OWN + rng.below(OWN);
             self.cache
-                .write_direct(self.direct, Lba(at), &filled(&self.cache, i, 1), true)
+                .write_direct(self.direct, Lba(at), &numbers(&[i]), true)
                 .await
                 .expect("write");
             if rng.one_in(4) {
@@ -112,10 +101,8 @@ impl Load {
     async fn verify(&self, cache: &Cache) {
         for at in 0..WRITERS * OWN {
             let data = cache.read(self.flushed, Lba(at), 1).await.expect("read");
-            let found = u64::from_le_bytes(data[0][..8].try_into().expect("8 bytes"));
-            let may = &mut self.model.borrow_mut()[at as usize];
-            assert!(may.contains(&found), "block {at}: {found}, may be {may:?}");
-            *may = vec![found];
+            let value = number(&data).unwrap_or_else(|| panic!("block {at} is a mixture"));
+            self.model.found(at, value, "a writer's");
         }
     }
 
@@ -144,34 +131,26 @@ fn settings(rng: &mut Prng) -> Settings {
 }
 
 fn run(seed: u64) {
-    let world = World::new(seed);
     let mut rng = Prng::new(seed);
-    let (size, cache_size) = (128 * MIB, 64 * MIB);
-    let file = world.add_disk(DiskModel::nvme(size));
-    let files = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
-    let model = DiskModel::nvme(cache_size);
-    let file =
-        CacheFile { path: "cache".into(), file: world.add_disk(model), size_bytes: cache_size };
-    let model = Rc::new(RefCell::new(vec![vec![0]; (WRITERS * OWN) as usize]));
+    let devices = Cached::new(seed, 128 * MIB, 64 * MIB);
+    let model = Model::new(WRITERS * OWN);
     for cut in [true, false] {
-        let rt = Rt::new(world.backend(), Order::Seeded(seed), 4096);
-        let (r, files, file, model, mut rng) =
-            (rt.clone(), files.clone(), file.clone(), model.clone(), rng.fork());
-        rt.block_on(async move {
+        let (model, mut rng) = (model.clone(), rng.fork());
+        devices.run(Order::Seeded(seed), |r, devices| async move {
             if cut {
-                create(&r, &files, &file).await;
+                create(&r, &devices).await;
             }
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+            let pool = devices.open_pool(&r, pool::Settings::default()).await;
             let id = |name| pool.find_volume(name).expect("there").id;
             let (flushed, direct) = (id("flushed"), id("direct"));
-            let cache =
-                Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
+            let cache = devices.open_cache(&r, &pool, settings(&mut rng)).await;
             let load =
                 Rc::new(Load { cache: cache.clone(), flushed, direct, model, busy: Cell::new(0) });
             load.verify(&cache).await;
             load.start_all(&r, &mut rng);
             if cut {
-                return r.sleep(Duration::from_millis(rng.range(5, 100))).await;
+                r.sleep(Duration::from_millis(rng.range(5, 100))).await;
+                return devices.world.power_cut();
             }
             let began = r.now();
             while load.busy.get() > 0 {
@@ -186,29 +165,20 @@ fn run(seed: u64) {
             }
             assert!(cache.status().bypassed > 0, "seed {seed}: no stream went past the cache");
             cache.close().await.expect("close");
-            let cache =
-                Cache::open(&r, &file, &pool, settings(&mut rng)).await.expect("open the cache");
+            let cache = devices.open_cache(&r, &pool, settings(&mut rng)).await;
             load.verify(&cache).await;
             cache.close().await.expect("close");
             pool.close().await.expect("close");
-        })
-        .expect("alive");
-        if cut {
-            world.power_cut();
-        }
-        rt.kill();
+        });
     }
 }
 
-async fn create(rt: &Rt, files: &[DeviceFile], file: &CacheFile) {
-    let options = pool::CreateOptions { name: "ring".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(rt, files, &options, &[[1; 16], [2; 16]]).await.expect("create");
-    let (pool, _) = Pool::open(rt, files.to_vec(), pool::Settings::default()).await.expect("open");
+async fn create(rt: &Rt, devices: &Cached) {
+    let pool = devices.create_pool(rt, pool::Settings::default()).await;
     let blocks = WRITERS * OWN + STREAMS * WIDE;
     pool.create_volume("flushed", blocks * BLOCK_U64, 4096).await.expect("volume");
     pool.create_volume("direct", DIRECT * OWN * BLOCK_U64, 4096).await.expect("volume");
-    let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-    cache::create(rt, file, &pool, &options, [3; 16]).await.expect("create the cache");
+    devices.create_cache(rt, &pool, [3; 16]).await;
     pool.close().await.expect("close");
 }
 

@@ -67,6 +67,10 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
 /// Words that stand where a noun belongs, or that no other system's documentation has.
 const RIDDLES: &[&str] = &["whoever", "who waits", "nobody", "befall", "befalls"];
 
+/// Crates for tests: all others may have them as dev-dependencies, whatever their layer, and in no
+/// other way.
+const FOR_TESTS: &[&str] = &["testkit"];
+
 /// Crates by layer: each may depend on those before it, and on those in its own layer.
 const LAYERS: &[&[&str]] = &[
     &["base"],
@@ -78,6 +82,7 @@ const LAYERS: &[&[&str]] = &[
     &["pool"],
     &["cache"],
     &["volume"],
+    &["testkit"],
     &["nbd", "nbd-client"],
     &["export"],
     &["torture"],
@@ -189,7 +194,10 @@ fn layers_depend_downwards() {
             let dependencies =
                 manifest.get(section).and_then(toml::Value::as_table).into_iter().flatten();
             for (dependency, _) in dependencies {
-                if layer(dependency).is_some_and(|l| l > own) {
+                let for_tests = FOR_TESTS.contains(&dependency.as_str());
+                if for_tests && section != "dev-dependencies" {
+                    found.push(format!("{name} has {dependency}, which is for tests only"));
+                } else if !for_tests && layer(dependency).is_some_and(|l| l > own) {
                     found.push(format!("{name} depends on {dependency}, which is above it"));
                 }
             }

@@ -1,149 +1,100 @@
 //! What the pool makes of devices that rot, fail, vanish, come back, or went on by themselves.
 
-use std::future::Future;
-
 use base::{BLOCK, Duration, ErrorKind, Lba, StorageError, VolumeId};
-use pool::{CreateOptions, DeviceFile, Pool, Settings};
-use rt::{Order, Rt};
-use sim::{DiskModel, Fault, World};
+use pool::Pool;
+use sim::{DiskModel, Fault};
+use testkit::{MIB, Mirror, disk, fill, only_byte, open, try_open};
 
-const MIB: u64 = 1 << 20;
 const BLOCKS: u64 = 256;
 
-struct Bench {
-    world: World,
-    files: Vec<DeviceFile>,
-    volume: VolumeId,
+/// A pool of two copies on some disks, with a volume of which all blocks hold `1`.
+fn mirror(seed: u64, disks: usize) -> Mirror {
+    Mirror::new(seed, (disks, 2), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    })
 }
 
-impl Bench {
-    /// A pool of two copies on two disks, with a volume of which all blocks hold `1`.
-    fn new(seed: u64) -> Bench {
-        Bench::of(seed, 2)
-    }
-
-    fn of(seed: u64, disks: usize) -> Bench {
-        let world = World::new(seed);
-        let disk = |i| {
-            let file = world.add_disk(DiskModel::nvme(32 * MIB));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
-        };
-        let files: Vec<_> = (0..disks).map(disk).collect();
-        let mut bench = Bench { world, files, volume: VolumeId(0) };
-        bench.volume = bench.run(|rt, files| async move {
-            let ids = [[1; 16], [2; 16], [3; 16], [4; 16]];
-            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &ids[..=disks]).await.expect("create");
-            let (pool, _) = open(&rt, files).await.expect("open");
-            let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
-            fill(&pool, id, 1).await;
-            pool.close().await.expect("close");
-            id
-        });
-        bench
-    }
-
-    /// Damages a sector of every block that a disk has behind its tables: data and metadata.
-    fn rot(&self, disk: usize) {
-        for block in 1024..(32 * MIB / BLOCK as u64) {
-            let offset = block * BLOCK as u64;
-            let written =
-                self.world.contents(self.files[disk].file, offset, BLOCK).iter().any(|&b| b != 0);
-            if written {
-                assert!(
-                    self.world
-                        .inject(self.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 })
-                );
-            }
-        }
-    }
-
-    /// Opens the pool on these disks alone, and writes `value` everywhere, if any.
-    fn alone(&self, disks: &[usize], value: Option<u8>) {
-        let (id, disks) = (self.volume, disks.to_vec());
-        self.run(|rt, files| async move {
-            let some = disks.iter().map(|&d| files[d].clone()).collect();
-            let (pool, _) = open(&rt, some).await.expect("open");
-            if let Some(value) = value {
-                fill(&pool, id, value).await;
-            }
-            pool.close().await.expect("close");
-        });
-    }
-
-    /// As [`Bench::alone`], but the superblock never reached `behind`, as when power fails while
-    /// the pool is opened.
-    fn torn(&self, disks: &[usize], behind: usize) {
-        let snapshot = self.world.snapshot_disk(self.files[behind].file);
-        self.alone(disks, None);
-        self.world.restore_disk(self.files[behind].file, &snapshot);
-    }
-
-    /// Opens all: the volume holds `value`, and just `stale` is left out.
-    fn expect_stale(&self, stale: Option<usize>, value: u8) {
-        let id = self.volume;
-        self.run(|rt, files| async move {
-            let (pool, warnings) = open(&rt, files).await.expect("open");
-            assert_eq!(
-                warnings.iter().filter(|w| w.contains("stale")).count(),
-                usize::from(stale.is_some())
+/// Damages a sector of every block that a disk has behind its tables: data and metadata.
+fn rot(bench: &Mirror, disk: usize) {
+    for block in 1024..(32 * MIB / BLOCK as u64) {
+        let offset = block * BLOCK as u64;
+        let written =
+            bench.world.contents(bench.files[disk].file, offset, BLOCK).iter().any(|&b| b != 0);
+        if written {
+            assert!(
+                bench
+                    .world
+                    .inject(bench.files[disk].file, Fault::BitRot { offset, len: BLOCK as u64 })
             );
-            for (i, d) in pool.status().pool.devices.iter().enumerate() {
-                assert_eq!(d.state, if Some(i) == stale { "stale" } else { "online" }, "{i}");
-            }
-            expect(&pool, id, value).await;
-            pool.close().await.expect("close");
-        });
-    }
-
-    /// All together are refused, in any order.
-    fn expect_split(&self) {
-        for turned in [false, true] {
-            self.run(|rt, mut files| async move {
-                if turned {
-                    files.reverse();
-                }
-                let Err(e) = open(&rt, files).await else { panic!("both sides were taken") };
-                assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
-            });
         }
     }
+}
 
-    fn run<T: 'static, F: Future<Output = T> + 'static>(
-        &self,
-        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
-    ) -> T {
-        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 256);
-        let out = rt.block_on(body(rt.clone(), self.files.clone()));
-        rt.kill();
-        out.expect("alive")
+/// Opens the pool on these disks alone, and writes `value` everywhere, if any.
+fn alone(bench: &Mirror, disks: &[usize], value: Option<u8>) {
+    let (id, disks) = (bench.volume, disks.to_vec());
+    bench.run(|rt, files| async move {
+        let some = disks.iter().map(|&d| files[d].clone()).collect();
+        let pool = open(&rt, some).await;
+        if let Some(value) = value {
+            fill(&pool, id, BLOCKS, value).await;
+        }
+        pool.close().await.expect("close");
+    });
+}
+
+/// As [`alone`], but the superblock never reached `behind`, as when power fails while the pool is
+/// opened.
+fn torn(bench: &Mirror, disks: &[usize], behind: usize) {
+    let snapshot = bench.world.snapshot_disk(bench.files[behind].file);
+    alone(bench, disks, None);
+    bench.world.restore_disk(bench.files[behind].file, &snapshot);
+}
+
+/// Opens all: the volume holds `value`, and just `stale` is left out.
+fn expect_stale(bench: &Mirror, stale: Option<usize>, value: u8) {
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let (pool, warnings) = try_open(&rt, files).await.expect("open");
+        assert_eq!(
+            warnings.iter().filter(|w| w.contains("stale")).count(),
+            usize::from(stale.is_some())
+        );
+        for (i, d) in pool.status().pool.devices.iter().enumerate() {
+            assert_eq!(d.state, if Some(i) == stale { "stale" } else { "online" }, "{i}");
+        }
+        expect(&pool, id, value).await;
+        pool.close().await.expect("close");
+    });
+}
+
+/// All together are refused, in any order.
+fn expect_split(bench: &Mirror) {
+    for turned in [false, true] {
+        bench.run(|rt, mut files| async move {
+            if turned {
+                files.reverse();
+            }
+            let Err(e) = try_open(&rt, files).await else { panic!("both sides were taken") };
+            assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
+        });
     }
-}
-
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Result<(Pool, Vec<String>), StorageError> {
-    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
-    Pool::open(rt, files, settings).await
-}
-
-async fn fill(pool: &Pool, id: VolumeId, value: u8) {
-    let mut data = pool.bufs().take(BLOCKS as usize * BLOCK);
-    data.fill(value);
-    pool.write(id, Lba(0), &data.freeze()).await.expect("write");
-    pool.commit().await.expect("commit");
 }
 
 async fn expect(pool: &Pool, id: VolumeId, value: u8) {
     let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
-    assert!(data.iter().all(|s| s.iter().all(|&b| b == value)), "not all is {value}");
+    assert_eq!(only_byte(&data), Some(value), "not all is {value}");
 }
 
 #[test]
 fn rot_in_one_copy_is_healed_and_counted() {
-    let bench = Bench::new(1);
-    bench.rot(0);
+    let bench = mirror(1, 2);
+    rot(&bench, 0);
     let id = bench.volume;
     bench.run(|rt, files| async move {
-        let (pool, warnings) = open(&rt, files).await.expect("open");
+        let (pool, warnings) = try_open(&rt, files).await.expect("open");
         assert!(warnings.is_empty(), "{warnings:?}");
         // Reads go to either disk: until every block has been read from the bad one.
         for _ in 0..40 {
@@ -159,12 +110,12 @@ fn rot_in_one_copy_is_healed_and_counted() {
 
 #[test]
 fn rot_in_both_copies_is_an_error_and_never_wrong_data() {
-    let bench = Bench::new(2);
-    bench.rot(0);
-    bench.rot(1);
+    let bench = mirror(2, 2);
+    rot(&bench, 0);
+    rot(&bench, 1);
     let id = bench.volume;
     bench.run(|rt, files| async move {
-        match open(&rt, files).await {
+        match try_open(&rt, files).await {
             Ok((pool, _)) => {
                 let e = pool.read(id, Lba(0), BLOCKS).await.expect_err("nothing is left");
                 assert!(matches!(e.kind, ErrorKind::Io | ErrorKind::Damaged), "{e}");
@@ -176,12 +127,12 @@ fn rot_in_both_copies_is_an_error_and_never_wrong_data() {
 
 #[test]
 fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
-    let bench = Bench::new(3);
+    let bench = mirror(3, 2);
     let (id, world) = (bench.volume, bench.world.clone());
     bench.run(|rt, files| async move {
-        let (pool, _) = open(&rt, files.clone()).await.expect("open");
+        let pool = open(&rt, files.clone()).await;
         assert!(world.inject(files[1].file, Fault::Dead));
-        fill(&pool, id, 2).await;
+        fill(&pool, id, BLOCKS, 2).await;
         expect(&pool, id, 2).await;
         let status = pool.status().pool;
         assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
@@ -189,7 +140,7 @@ fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
     });
     bench.world.revive(bench.files[1].file);
     bench.run(|rt, files| async move {
-        let (pool, warnings) = open(&rt, files).await.expect("open");
+        let (pool, warnings) = try_open(&rt, files).await.expect("open");
         assert!(warnings.iter().any(|w| w.contains("stale")), "{warnings:?}");
         expect(&pool, id, 2).await;
         assert_eq!(pool.status().pool.devices[1].state, "stale");
@@ -199,20 +150,21 @@ fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
 
 #[test]
 fn halves_that_were_each_written_alone_are_refused() {
-    let bench = Bench::new(4);
+    let bench = mirror(4, 2);
     let id = bench.volume;
     for side in 0..2 {
         bench.run(|rt, files| async move {
-            let (pool, warnings) = open(&rt, vec![files[side].clone()]).await.expect("degraded");
+            let (pool, warnings) =
+                try_open(&rt, vec![files[side].clone()]).await.expect("degraded");
             assert!(warnings.iter().any(|w| w.contains("missing")), "{warnings:?}");
-            fill(&pool, id, 10 + side as u8).await;
+            fill(&pool, id, BLOCKS, 10 + side as u8).await;
             pool.close().await.expect("close");
         });
     }
     bench.run(|rt, files| async move {
-        let Err(e) = open(&rt, files.clone()).await else { panic!("both halves were taken") };
+        let Err(e) = try_open(&rt, files.clone()).await else { panic!("both halves were taken") };
         assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
-        let (pool, _) = open(&rt, vec![files[0].clone()]).await.expect("one side alone");
+        let (pool, _) = try_open(&rt, vec![files[0].clone()]).await.expect("one side alone");
         expect(&pool, id, 10).await;
     });
 }
@@ -220,64 +172,64 @@ fn halves_that_were_each_written_alone_are_refused() {
 #[test]
 fn sides_that_were_used_unequally_often_are_refused() {
     for (seed, often, once) in [(7, 0, 1), (8, 1, 0)] {
-        let bench = Bench::new(seed);
-        bench.alone(&[often], Some(2));
-        bench.alone(&[often], Some(3));
-        bench.alone(&[once], None);
-        bench.expect_split();
+        let bench = mirror(seed, 2);
+        alone(&bench, &[often], Some(2));
+        alone(&bench, &[often], Some(3));
+        alone(&bench, &[once], None);
+        expect_split(&bench);
     }
 }
 
 #[test]
 fn a_device_left_one_superblock_ahead_is_as_good_as_the_others() {
-    let bench = Bench::new(9);
-    bench.torn(&[0, 1], 0);
-    bench.expect_stale(None, 1);
+    let bench = mirror(9, 2);
+    torn(&bench, &[0, 1], 0);
+    expect_stale(&bench, None, 1);
 }
 
 #[test]
 fn a_device_left_ahead_and_then_absent_is_stale() {
     for value in [None, Some(5)] {
-        let bench = Bench::new(10);
-        bench.torn(&[0, 1], 0);
-        bench.alone(&[0], value);
-        bench.expect_stale(Some(1), value.unwrap_or(1));
+        let bench = mirror(10, 2);
+        torn(&bench, &[0, 1], 0);
+        alone(&bench, &[0], value);
+        expect_stale(&bench, Some(1), value.unwrap_or(1));
     }
 }
 
 #[test]
 fn a_device_left_ahead_and_then_used_alone_as_the_other_was_is_refused() {
-    let bench = Bench::new(11);
-    bench.torn(&[0, 1], 0);
-    bench.alone(&[0], Some(2));
-    bench.alone(&[1], Some(3));
-    bench.expect_split();
+    let bench = mirror(11, 2);
+    torn(&bench, &[0, 1], 0);
+    alone(&bench, &[0], Some(2));
+    alone(&bench, &[1], Some(3));
+    expect_split(&bench);
 }
 
 #[test]
 fn a_degraded_open_that_wrote_no_superblock_leaves_nothing_behind() {
-    let bench = Bench::new(12);
-    bench.torn(&[0], 0);
-    bench.expect_stale(None, 1);
+    let bench = mirror(12, 2);
+    torn(&bench, &[0], 0);
+    expect_stale(&bench, None, 1);
 }
 
 #[test]
 fn a_device_dropped_while_open_is_stale_unless_it_was_used_alone_afterwards() {
     for used in [false, true] {
-        let bench = Bench::new(13);
+        let bench = mirror(13, 2);
         let (id, world) = (bench.volume, bench.world.clone());
         bench.run(|rt, files| async move {
-            let (pool, _) = open(&rt, files.clone()).await.expect("open");
+            let pool = open(&rt, files.clone()).await;
             assert!(world.inject(files[1].file, Fault::Dead));
-            fill(&pool, id, 2).await;
+            fill(&pool, id, BLOCKS, 2).await;
             pool.close().await.expect("close");
         });
         bench.world.revive(bench.files[1].file);
         if used {
-            bench.alone(&[1], None);
-            bench.expect_split();
+            alone(&bench, &[1], None);
+            expect_split(&bench);
         } else {
-            bench.expect_stale(Some(1), 2);
+            expect_stale(&bench, Some(1), 2);
         }
     }
 }
@@ -285,12 +237,12 @@ fn a_device_dropped_while_open_is_stale_unless_it_was_used_alone_afterwards() {
 #[test]
 fn ahead_by_a_degraded_open_that_was_never_complete_is_stale() {
     for value in [None, Some(6)] {
-        let bench = Bench::of(14, 3);
-        bench.torn(&[0, 1], 0);
-        bench.alone(&[0, 2], value);
+        let bench = mirror(14, 3);
+        torn(&bench, &[0, 1], 0);
+        alone(&bench, &[0, 2], value);
         let id = bench.volume;
         bench.run(|rt, files| async move {
-            let (pool, _) = open(&rt, files).await.expect("one side is contained in the other");
+            let (pool, _) = try_open(&rt, files).await.expect("one side is contained in the other");
             expect(&pool, id, value.unwrap_or(1)).await;
         });
     }
@@ -298,25 +250,26 @@ fn ahead_by_a_degraded_open_that_was_never_complete_is_stale() {
 
 #[test]
 fn foreign_and_empty_devices_are_refused_by_name() {
-    let (bench, other) = (Bench::new(5), Bench::new(6));
-    let stranger = bench.world.add_disk(DiskModel::nvme(32 * MIB));
+    let (bench, other) = (mirror(5, 2), mirror(6, 2));
+    let stranger = disk(&bench.world, "stranger", DiskModel::nvme(32 * MIB));
     let snapshot = other.world.snapshot_disk(other.files[1].file);
+    let empty = stranger.clone();
     bench.run(|rt, mut files| async move {
-        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
-        let Err(e) = open(&rt, files).await else { panic!("an empty disk was taken") };
+        files.push(empty);
+        let Err(e) = try_open(&rt, files).await else { panic!("an empty disk was taken") };
         assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
     });
     // A copy of a device of the pool, twice.
-    bench.world.restore_disk(stranger, &snapshot);
+    bench.world.restore_disk(stranger.file, &snapshot);
     bench.run(|rt, mut files| async move {
-        files.push(DeviceFile { path: "stranger".into(), file: stranger, size_bytes: 32 * MIB });
-        let Err(e) = open(&rt, files).await else { panic!("a device was taken twice") };
+        files.push(stranger);
+        let Err(e) = try_open(&rt, files).await else { panic!("a device was taken twice") };
         assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
     });
 }
 
 /// Where a disk's newest superblock is.
-fn newest_slot(bench: &Bench, disk: usize) -> u64 {
+fn newest_slot(bench: &Mirror, disk: usize) -> u64 {
     let sequence = |at: &u64| {
         let bytes = bench.world.contents(bench.files[disk].file, at + 72, 8);
         u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
@@ -326,10 +279,10 @@ fn newest_slot(bench: &Bench, disk: usize) -> u64 {
 
 /// Opens the first `disks` disks: the warnings, if the volume holds `1` everywhere. One commit
 /// earlier it was empty.
-fn look(bench: &Bench, disks: usize) -> Result<Vec<String>, StorageError> {
+fn look(bench: &Mirror, disks: usize) -> Result<Vec<String>, StorageError> {
     let id = bench.volume;
     bench.run(move |rt, files| async move {
-        let (pool, warnings) = open(&rt, files[..disks].to_vec()).await?;
+        let (pool, warnings) = try_open(&rt, files[..disks].to_vec()).await?;
         expect(&pool, id, 1).await;
         Ok(warnings)
     })
@@ -342,7 +295,7 @@ fn a_superblock_with_one_bad_copy_is_not_lost() {
         |offset| Fault::ReadError { offset, len: 512 },
     ] {
         for copy in [0, BLOCK as u64] {
-            let bench = Bench::new(77);
+            let bench = mirror(77, 2);
             for disk in 0..2 {
                 let at = newest_slot(&bench, disk) + copy;
                 assert!(bench.world.inject(bench.files[disk].file, fault(at)));
@@ -355,9 +308,9 @@ fn a_superblock_with_one_bad_copy_is_not_lost() {
 
 #[test]
 fn a_newest_superblock_that_may_be_lost_is_told() {
-    let bench = Bench::new(77);
+    let bench = mirror(77, 2);
     // The newest commit changes nothing: the one before has all of it, too.
-    bench.alone(&[0, 1], None);
+    alone(&bench, &[0, 1], None);
     let slots = [newest_slot(&bench, 0), newest_slot(&bench, 1)];
     for (disk, slot) in slots.into_iter().enumerate() {
         for offset in [slot, slot + BLOCK as u64] {
@@ -371,7 +324,7 @@ fn a_newest_superblock_that_may_be_lost_is_told() {
 /// be in use.
 #[test]
 fn an_unreadable_superblock_is_not_an_older_one() {
-    let lose = |bench: &Bench, disk: usize, fault: fn(u64) -> Fault| {
+    let lose = |bench: &Mirror, disk: usize, fault: fn(u64) -> Fault| {
         let at = newest_slot(bench, disk);
         assert!(bench.world.inject(bench.files[disk].file, fault(at)));
     };
@@ -379,24 +332,24 @@ fn an_unreadable_superblock_is_not_an_older_one() {
     // The slot as a whole, then each copy: all of it is there in the end.
     let at_first = |offset| Fault::FailReads { offset, len: 2 * BLOCK as u64, times: 4 };
 
-    let bench = Bench::new(80);
+    let bench = mirror(80, 2);
     lose(&bench, 0, for_good);
     lose(&bench, 1, for_good);
     let e = look(&bench, 2).expect_err("neither has it");
     assert!(e.kind == ErrorKind::Damaged && e.context.contains("disk0: superblock slot"), "{e}");
 
-    let bench = Bench::new(81);
+    let bench = mirror(81, 2);
     lose(&bench, 0, for_good);
     look(&bench, 1).expect_err("only the other one has it");
     assert!(!look(&bench, 2).expect("the other has it").iter().any(|w| w.contains("superblock")));
 
-    let bench = Bench::new(82);
+    let bench = mirror(82, 2);
     lose(&bench, 0, at_first);
     lose(&bench, 1, at_first);
     assert!(!look(&bench, 2).expect("open").iter().any(|w| w.contains("superblock")));
 
     // Slots in which only older ones can be are of no matter.
-    let bench = Bench::new(83);
+    let bench = mirror(83, 2);
     let newest = newest_slot(&bench, 0);
     for slot in (1u64..=4)
         .map(|slot| slot << 16)
@@ -411,7 +364,7 @@ fn an_unreadable_superblock_is_not_an_older_one() {
 /// could make it whole again.
 #[test]
 fn a_torn_table_page_is_not_left_in_its_slot() {
-    let bench = Bench::new(78);
+    let bench = mirror(78, 2);
     // The volume table's first page; the volume's record is in its newer version. Which that is,
     // the first sector of each slot says.
     let slot = |slot: u64| MIB + slot * BLOCK as u64;
@@ -424,7 +377,7 @@ fn a_torn_table_page_is_not_left_in_its_slot() {
     let before = generation(0, old);
     let sector = old + BLOCK as u64 / 2;
     assert!(bench.world.inject(bench.files[0].file, Fault::BitRot { offset: sector, len: 512 }));
-    bench.alone(&[0, 1], None);
+    alone(&bench, &[0, 1], None);
     assert!(generation(0, old) > before && generation(1, old) == generation(0, old));
 
     // The same where it cannot be read.
@@ -434,18 +387,18 @@ fn a_torn_table_page_is_not_left_in_its_slot() {
         bench.files[1].file,
         Fault::ReadError { offset: other + BLOCK as u64 / 2, len: 512 }
     ));
-    bench.alone(&[0, 1], None);
+    alone(&bench, &[0, 1], None);
     assert!(generation(0, other) > before && generation(1, other) == generation(0, other));
-    bench.expect_stale(None, 1);
+    expect_stale(&bench, None, 1);
 }
 
 /// What is free on a device that is not there makes no groups by itself.
 #[test]
 fn a_pool_without_a_device_is_full_when_it_says_so() {
-    let bench = Bench::of(79, 3);
+    let bench = mirror(79, 3);
     bench.run(|rt, mut files| async move {
         files.pop();
-        let (pool, _) = open(&rt, files).await.expect("open");
+        let pool = open(&rt, files).await;
         let volume = pool.create_volume("big", 1 << 40, 4096).await.expect("volume");
         let capacity = pool.status().pool.capacity_bytes;
         let mut lba = 0;

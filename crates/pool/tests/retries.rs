@@ -1,75 +1,19 @@
 //! What the pool does again after an error, and what it must not: with devices that answer so while
 //! they may have done it.
 
-use std::future::Future;
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba};
+use pool::Pool;
+use rt::{FileId, Op, Rt};
+use sim::Fault;
+use testkit::{Done, MIB, Mirror, Rules, fill, is_superblock, open, put, writes_to};
 
-use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba, VolumeId};
-use pool::{CreateOptions, DeviceFile, Pool, Settings};
-use rt::{FileId, Op, Order, Rt};
-use sim::{DiskModel, Fault, World};
-
-mod common;
-
-use common::{Done, Rules, writes_to};
-
-const MIB: u64 = 1 << 20;
-
-struct Bench {
-    world: World,
-    files: Vec<DeviceFile>,
-    rules: Rules,
-    volume: VolumeId,
-}
-
-impl Bench {
-    /// A pool of two copies on two disks, with a volume whose first 100 blocks hold `1`.
-    fn new(seed: u64) -> Bench {
-        let world = World::new(seed);
-        let disk = |i| {
-            let file = world.add_disk(DiskModel::nvme(32 * MIB));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: 32 * MIB }
-        };
-        let files: Vec<_> = (0..2).map(disk).collect();
-        let mut bench = Bench { world, files, rules: Rules::default(), volume: VolumeId(0) };
-        bench.volume = bench.run(|rt, files| async move {
-            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]])
-                .await
-                .expect("create");
-            let pool = open(&rt, files).await;
-            let id = pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
-            put(&pool, id, 0, 100).await;
-            pool.commit().await.expect("commit");
-            pool.close().await.expect("close");
-            id
-        });
-        bench
-    }
-
-    fn run<T: 'static, F: Future<Output = T> + 'static>(
-        &self,
-        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
-    ) -> T {
-        let rt = Rt::new(
-            self.rules.over(self.world.backend()),
-            Order::Seeded(self.world.history_hash()),
-            256,
-        );
-        let out = rt.block_on(body(rt.clone(), self.files.clone()));
-        rt.kill();
-        out.expect("alive")
-    }
-}
-
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
-    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
-    Pool::open(rt, files, settings).await.expect("open").0
-}
-
-async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64) {
-    let mut data = pool.bufs().take(blocks as usize * BLOCK);
-    data.fill(1);
-    pool.write(id, Lba(lba), &data.freeze()).await.expect("write");
+/// A pool of two copies on two disks, with a volume whose first 100 blocks hold `1`.
+fn mirror(seed: u64) -> Mirror {
+    Mirror::new(seed, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
+        fill(&pool, id, 100, 1).await;
+        id
+    })
 }
 
 /// A durable write that failed may have lost more than itself: a superblock that was refused drops
@@ -77,18 +21,16 @@ async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64) {
 #[test]
 fn a_superblock_that_was_refused_drops_the_device() {
     for done in [Done::Yes, Done::No] {
-        let bench = Bench::new(1);
+        let bench = mirror(1);
         let (rules, id) = (bench.rules.clone(), bench.volume);
         bench.run(|rt, files| async move {
             let pool = open(&rt, files.clone()).await;
             let second = files[1].file;
-            rules.set(move |op| match op {
-                Op::Write { fua: true, .. } if writes_to(op, second) => {
-                    Some((IoError::NO_SPACE, done))
-                }
-                _ => None,
+            rules.set(move |op| {
+                let refused = is_superblock(op) && writes_to(op, second);
+                refused.then_some((IoError::NO_SPACE, done))
             });
-            put(&pool, id, 1000, 10).await;
+            put(&pool, id, 1000, 10, 1).await;
             pool.commit().await.expect("without the second");
             let status = pool.status().pool;
             assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
@@ -110,14 +52,11 @@ fn a_superblock_that_was_refused_drops_the_device() {
 #[test]
 fn nothing_is_written_after_a_superblock_that_was_refused() {
     for done in [Done::Yes, Done::No] {
-        let bench = Bench::new(2);
+        let bench = mirror(2);
         let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
         bench.run(|rt, files| async move {
             let pool = open(&rt, files.clone()).await;
-            rules.set(move |op| match op {
-                Op::Write { fua: true, .. } => Some((IoError::IO, done)),
-                _ => None,
-            });
+            rules.set(move |op| is_superblock(op).then_some((IoError::IO, done)));
             let e = pool.create_volume("w", MIB, 4096).await.expect_err("no superblock");
             assert!(
                 e.context.contains("superblock") && e.context.contains("restart forebay"),
@@ -150,7 +89,7 @@ fn nothing_is_written_after_a_superblock_that_was_refused() {
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
             assert_eq!(pool.read(id, Lba(0), 100).await.expect("read")[0][0], 1);
-            put(&pool, id, 0, 100).await;
+            put(&pool, id, 0, 100, 1).await;
             pool.close().await.expect("close");
         });
     }
@@ -160,7 +99,7 @@ fn nothing_is_written_after_a_superblock_that_was_refused() {
 /// again.
 #[test]
 fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
-    let bench = Bench::new(7);
+    let bench = mirror(7);
     let (rules, id) = (bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
@@ -168,7 +107,7 @@ fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
         let e = pool.create_volume("w", MIB, 4096).await.expect_err("no pages");
         assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
         // And a group is formed.
-        put(&pool, id, 1000, 400).await;
+        put(&pool, id, 1000, 400, 1).await;
         rules.clear();
         pool.commit().await.expect("commit");
         assert!(pool.find_volume("w").is_none());
@@ -186,7 +125,7 @@ fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
 /// pool goes on.
 #[test]
 fn a_flush_without_space_drops_the_device_and_not_the_pool() {
-    let bench = Bench::new(2);
+    let bench = mirror(2);
     let (rules, id) = (bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
@@ -195,7 +134,7 @@ fn a_flush_without_space_drops_the_device_and_not_the_pool() {
             Op::Flush { file } if *file == second => Some((IoError::NO_SPACE, Done::No)),
             _ => None,
         });
-        put(&pool, id, 1000, 10).await;
+        put(&pool, id, 1000, 10, 1).await;
         pool.commit().await.expect("without the second");
         let status = pool.status().pool;
         assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
@@ -206,13 +145,13 @@ fn a_flush_without_space_drops_the_device_and_not_the_pool() {
 /// A bad block that cannot be rewritten for want of space is counted, and read from the other copy.
 #[test]
 fn a_heal_without_space_drops_nothing() {
-    let bench = Bench::new(3);
+    let bench = mirror(3);
     let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
         let first = files[0].file;
         assert!(world.inject(first, Fault::LoseNextWrite));
-        put(&pool, id, 1000, 1).await;
+        put(&pool, id, 1000, 1, 1).await;
         pool.commit().await.expect("commit");
         rules.set(move |op| writes_to(op, first).then_some((IoError::NO_SPACE, Done::No)));
         // Reads go to either disk.
@@ -252,7 +191,7 @@ async fn expect_freed(rt: &Rt, pool: &Pool) {
 
 #[test]
 fn a_deletion_whose_commit_failed_frees_what_it_deletes() {
-    let bench = Bench::new(4);
+    let bench = mirror(4);
     let (rules, id) = (bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
@@ -267,7 +206,7 @@ fn a_deletion_whose_commit_failed_frees_what_it_deletes() {
 
 #[test]
 fn an_error_that_passes_does_not_end_the_freeing() {
-    let bench = Bench::new(5);
+    let bench = mirror(5);
     let (rules, id) = (bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -286,7 +225,7 @@ fn an_error_that_passes_does_not_end_the_freeing() {
 /// freed.
 #[test]
 fn a_volume_is_found_when_it_is_durable() {
-    let bench = Bench::new(6);
+    let bench = mirror(6);
     let rules = bench.rules.clone();
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
@@ -308,12 +247,12 @@ fn a_volume_is_found_when_it_is_durable() {
 
 #[test]
 fn a_commit_that_failed_is_tried_again_by_itself() {
-    let bench = Bench::new(9);
+    let bench = mirror(9);
     let (rules, id) = (bench.rules.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let first = files[0].file;
         let pool = open(&rt, files).await;
-        put(&pool, id, 1000, 10).await;
+        put(&pool, id, 1000, 10, 1).await;
         no_pages(&rules, first);
         pool.commit().await.expect_err("no pages");
         rules.clear();

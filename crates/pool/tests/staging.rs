@@ -4,106 +4,54 @@
 //! Every test ends with the offline check, of the data too: nothing leaked, nothing is referred to
 //! twice, and the blocks in use are exactly those that the volumes have.
 
-use std::future::Future;
-
 use base::{
     BLOCK, BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, StorageError, VolumeId, crc32c,
 };
-use pool::check::{CheckOptions, Report, Severity, Subject};
-use pool::{CreateOptions, DeviceFile, Pass, Pool, Settings};
-use rt::{Order, Rt};
-use sim::{DiskModel, World};
+use pool::check::{Report, Severity, Subject};
+use pool::{Pass, Pool};
+use rt::Rt;
+use testkit::{MIB, Mirror, open, put, try_put};
 
-const MIB: u64 = 1 << 20;
-const DISK: u64 = 32 * MIB;
 /// Blocks of the volume.
 const BLOCKS: u64 = 4096;
 const CACHE: Option<[u8; 16]> = Some([9; 16]);
 const ONE: Epoch = Epoch(1);
 
-struct Bench {
-    world: World,
-    files: Vec<DeviceFile>,
-    volume: VolumeId,
+/// A pool of two copies on two disks that names a cache, with a volume whose first 100 blocks hold
+/// `1`.
+fn mirror(seed: u64) -> Mirror {
+    Mirror::new(seed, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+        put(&pool, id, 0, 100, 1).await;
+        pool.set_cache_uuid(CACHE).await.expect("cache");
+        id
+    })
 }
 
-impl Bench {
-    /// A pool of two copies on two disks that names a cache, with a volume whose first 100 blocks
-    /// hold `1`.
-    fn new(seed: u64) -> Bench {
-        let world = World::new(seed);
-        let disk = |i| {
-            let file = world.add_disk(DiskModel::nvme(DISK));
-            DeviceFile { path: format!("disk{i}"), file, size_bytes: DISK }
-        };
-        let files: Vec<_> = (0..2).map(disk).collect();
-        let mut bench = Bench { world, files, volume: VolumeId(0) };
-        bench.volume = bench.run(|rt, files| async move {
-            let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(MIB) };
-            pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]])
-                .await
-                .expect("create");
-            let pool = open(&rt, files).await;
-            let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-            put(&pool, id, 0, 100, 1).await;
-            pool.set_cache_uuid(CACHE).await.expect("cache");
-            pool.close().await.expect("close");
-            id
-        });
-        bench
-    }
-
-    fn run<T: 'static, F: Future<Output = T> + 'static>(
-        &self,
-        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
-    ) -> T {
-        self.try_run(body).expect("alive")
-    }
-
-    /// `None`: it was killed.
-    fn try_run<T: 'static, F: Future<Output = T> + 'static>(
-        &self,
-        body: impl FnOnce(Rt, Vec<DeviceFile>) -> F,
-    ) -> Option<T> {
-        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 256);
-        let out = rt.block_on(body(rt.clone(), self.files.clone()));
-        rt.kill();
-        out
-    }
-
-    fn check(&self) -> Report {
-        let report = self.run(|rt, files| async move {
-            let options = CheckOptions { data: true, ..CheckOptions::default() };
-            pool::check::check(&rt, files, &options, &mut |_| ()).await.expect("a pool")
-        });
-        // A crash may have torn one of two copies of a superblock.
-        let noted = report
-            .problems
-            .iter()
-            .all(|p| p.severity == Severity::Note && p.subject == Subject::Superblock);
-        assert!(report.is_clean() && noted, "{:?}", report.problems);
-        report
-    }
-
-    /// Volumes and staging volumes have this many blocks, of which so many are there; and nothing
-    /// else is in use when the pool has come to rest.
-    fn expect_blocks(&self, blocks: u64, stagings: u64) {
-        let used = self.run(|rt, files| async move {
-            let pool = open(&rt, files).await;
-            rest(&rt, &pool).await;
-            let used = pool.status().pool.used_bytes;
-            pool.close().await.expect("close");
-            used
-        });
-        let c = self.check().counts;
-        assert_eq!((c.data_blocks, c.stagings), (blocks, stagings));
-        assert_eq!(used / BLOCK_U64, c.data_blocks + c.nodes);
-    }
+fn check(bench: &Mirror) -> Report {
+    let report = bench.check();
+    // A crash may have torn one of two copies of a superblock.
+    let noted = report
+        .problems
+        .iter()
+        .all(|p| p.severity == Severity::Note && p.subject == Subject::Superblock);
+    assert!(report.is_clean() && noted, "{:?}", report.problems);
+    report
 }
 
-async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
-    let settings = Settings { commit_interval: Duration::from_millis(50), ..Settings::default() };
-    Pool::open(rt, files, settings).await.expect("open").0
+/// Volumes and staging volumes have this many blocks, of which so many are there; and nothing else
+/// is in use when the pool has come to rest.
+fn expect_blocks(bench: &Mirror, blocks: u64, stagings: u64) {
+    let used = bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rest(&rt, &pool).await;
+        let used = pool.status().pool.used_bytes;
+        pool.close().await.expect("close");
+        used
+    });
+    let c = check(bench).counts;
+    assert_eq!((c.data_blocks, c.stagings), (blocks, stagings));
+    assert_eq!(used / BLOCK_U64, c.data_blocks + c.nodes);
 }
 
 /// Until what is freed in the background is.
@@ -112,22 +60,6 @@ async fn rest(rt: &Rt, pool: &Pool) {
         rt.sleep(Duration::from_millis(60)).await;
         pool.commit().await.expect("commit");
     }
-}
-
-async fn try_put(
-    pool: &Pool,
-    id: VolumeId,
-    lba: u64,
-    blocks: u64,
-    value: u8,
-) -> Result<(), StorageError> {
-    let mut data = pool.bufs().take((blocks * BLOCK_U64) as usize);
-    data.fill(value);
-    pool.write(id, Lba(lba), &data.freeze()).await
-}
-
-async fn put(pool: &Pool, id: VolumeId, lba: u64, blocks: u64, value: u8) {
-    try_put(pool, id, lba, blocks, value).await.expect("write");
 }
 
 async fn stage(pool: &Pool, volume: VolumeId, lba: u64, blocks: u64, value: u8) -> VolumeId {
@@ -160,7 +92,7 @@ fn begin(pool: &Pool) -> base::Result<Pass> {
 
 #[test]
 fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
-    let bench = Bench::new(1);
+    let bench = mirror(1);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -192,12 +124,12 @@ fn what_is_adopted_changes_hands_and_the_rest_is_freed() {
         assert_eq!(pool.volume(v).expect("there").allocated_bytes, 104 * BLOCK_U64);
         pool.close().await.expect("close");
     });
-    bench.expect_blocks(104, 0);
+    expect_blocks(&bench, 104, 0);
 }
 
 #[test]
 fn many_small_and_a_few_large_extents_are_adopted() {
-    let bench = Bench::new(2);
+    let bench = mirror(2);
     let v = bench.volume;
     let mapped = bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -231,12 +163,12 @@ fn many_small_and_a_few_large_extents_are_adopted() {
         pool.close().await.expect("close");
         now.iter().filter(|(value, _)| *value > 0).map(|(_, n)| n).sum()
     });
-    bench.expect_blocks(mapped, 0);
+    expect_blocks(&bench, mapped, 0);
 }
 
 #[test]
 fn an_aborted_pass_leaves_everything_as_it_was() {
-    let bench = Bench::new(3);
+    let bench = mirror(3);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -261,7 +193,7 @@ fn an_aborted_pass_leaves_everything_as_it_was() {
         put(&pool, s, 0, 5, 8).await;
         pool.close().await.expect("close");
     });
-    bench.expect_blocks(205, 1);
+    expect_blocks(&bench, 205, 1);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let s = pool.find_staging(v, ONE).expect("it outlives the pool's being closed");
@@ -271,14 +203,14 @@ fn an_aborted_pass_leaves_everything_as_it_was() {
         assert_eq!(content(&pool, v, 151).await, [(8, 5), (1, 45), (2, 100), (0, 1)]);
         pool.close().await.expect("close");
     });
-    bench.expect_blocks(150, 0);
+    expect_blocks(&bench, 150, 0);
 }
 
 #[test]
 fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
     for cut in 0..60u64 {
-        let bench = Bench::new(100 + cut);
+        let bench = mirror(100 + cut);
         let (v, world) = (bench.volume, bench.world.clone());
         let ended = bench.try_run(|rt, files| async move {
             let pool = open(&rt, files).await;
@@ -298,7 +230,7 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
             rt.yield_now().await;
         });
         assert!(ended.is_none());
-        bench.check();
+        check(&bench);
         let published = bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
             let published = pool.published() == ONE;
@@ -321,10 +253,10 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
         });
         if published {
             new += 1;
-            bench.expect_blocks(700, 0);
+            expect_blocks(&bench, 700, 0);
         } else {
             old += 1;
-            bench.expect_blocks(1100, 1);
+            expect_blocks(&bench, 1100, 1);
         }
     }
     assert!(old > 5 && new > 5, "{old} {new}");
@@ -332,7 +264,7 @@ fn a_crash_at_any_moment_leaves_the_old_image_with_its_staging_or_the_new_one() 
 
 #[test]
 fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
-    let bench = Bench::new(4);
+    let bench = mirror(4);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -352,12 +284,12 @@ fn a_publication_whose_commit_fails_is_what_counts_and_comes_with_the_next() {
         assert_eq!(content(&pool, v, 130).await, [(1, 50), (2, 70), (0, 10)]);
         pool.close().await.expect("close");
     });
-    bench.expect_blocks(120, 0);
+    expect_blocks(&bench, 120, 0);
 }
 
 #[test]
 fn a_full_pool_refuses_the_write_and_can_still_publish() {
-    let bench = Bench::new(5);
+    let bench = mirror(5);
     let v = bench.volume;
     let mapped = bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -390,13 +322,13 @@ fn a_full_pool_refuses_the_write_and_can_still_publish() {
         pool.close().await.expect("close");
         BLOCKS
     });
-    bench.expect_blocks(mapped, 0);
+    expect_blocks(&bench, mapped, 0);
 }
 
 #[test]
 fn a_deleted_volume_takes_its_staging_volumes_with_it() {
     for during_pass in [false, true] {
-        let bench = Bench::new(6);
+        let bench = mirror(6);
         let v = bench.volume;
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
@@ -420,13 +352,13 @@ fn a_deleted_volume_takes_its_staging_volumes_with_it() {
             rest(&rt, &pool).await;
             pool.close().await.expect("close");
         });
-        bench.expect_blocks(0, 0);
+        expect_blocks(&bench, 0, 0);
     }
 }
 
 #[test]
 fn a_pool_that_lost_a_device_has_its_staging_volumes() {
-    let bench = Bench::new(7);
+    let bench = mirror(7);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -450,7 +382,7 @@ fn a_pool_that_lost_a_device_has_its_staging_volumes() {
 #[test]
 fn they_end_with_the_cache() {
     for how in 0..3 {
-        let bench = Bench::new(8);
+        let bench = mirror(8);
         let v = bench.volume;
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
@@ -465,13 +397,13 @@ fn they_end_with_the_cache() {
             assert!(pool.stagings().is_empty());
             pool.close().await.expect("close");
         });
-        bench.expect_blocks(100, 0);
+        expect_blocks(&bench, 100, 0);
     }
 }
 
 #[test]
 fn nobody_sees_them_and_the_table_keeps_room_for_volumes() {
-    let bench = Bench::new(9);
+    let bench = mirror(9);
     let v = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -506,7 +438,7 @@ fn nobody_sees_them_and_the_table_keeps_room_for_volumes() {
         pool.create_volume("c", MIB, 512).await.expect("their places are free again");
         pool.close().await.expect("close");
     });
-    bench.expect_blocks(100, 0);
-    let image = bench.check().image;
+    expect_blocks(&bench, 100, 0);
+    let image = check(&bench).image;
     assert_eq!(image.volumes.map(|v| v.len()), Some(4));
 }

@@ -7,13 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Prng, SECTOR};
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, Pool};
-use rt::{FileId, Order, Rt};
-use sim::{DiskModel, Fault, World};
+use cache::{Cache, CreateOptions, Settings};
+use rt::{Order, Rt};
+use sim::Fault;
+use testkit::{Cached, MIB};
 use volume::{Volume, Volumes};
 
-const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 192 * MIB;
 const VOLUME_BYTES: u64 = 96 * MIB;
 /// What the cache's device, its journal and its turns take, and no pool.
@@ -80,17 +79,13 @@ impl Bench {
     }
 }
 
-async fn burst(rt: Rt, (world, disk): (World, FileId), files: (DeviceFile, CacheFile), seed: u64) {
-    let (device, file) = files;
-    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&device), &options, &[[1; 16], [2; 16]])
-        .await
-        .expect("create");
-    let (pool, _) = Pool::open(&rt, vec![device], pool::Settings::default()).await.expect("open");
+async fn burst(rt: Rt, devices: Cached, seed: u64) {
+    let (world, disk) = (&devices.world, devices.disk.file);
+    let pool = devices.create_pool(&rt, pool::Settings::default()).await;
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(2 * MIB) };
-    cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+    cache::create(&rt, &devices.file, &pool, &options, [3; 16]).await.expect("create the cache");
     let settings = Settings { sequential_cutoff: MIB, ..Settings::default() };
-    let cache = Cache::open(&rt, &file, &pool, settings).await.expect("open the cache");
+    let cache = devices.open_cache(&rt, &pool, settings).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let volume = volumes.create("a", VOLUME_BYTES, 512).await.expect("create");
     let bench = Bench { rt: rt.clone(), cache: cache.clone(), volume };
@@ -138,15 +133,8 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn no_write_waits_for_the_pool_while_there_is_room() {
     for seed in seeds() {
-        let world = World::new(seed);
-        let disk = world.add_disk(DiskModel::nvme(POOL_BYTES));
         let cache_bytes = [8, 16, 40][seed as usize % 3] * MIB;
-        let file = world.add_disk(DiskModel::nvme(cache_bytes));
-        let device = DeviceFile { path: "disk".into(), file: disk, size_bytes: POOL_BYTES };
-        let file = CacheFile { path: "cache".into(), file, size_bytes: cache_bytes };
-        let rt = Rt::new(world.backend(), Order::Seeded(seed), 1024);
-        rt.block_on(burst(rt.clone(), (world.clone(), disk), (device, file), seed))
-            .expect("it ends");
-        rt.kill();
+        Cached::new(seed, POOL_BYTES, cache_bytes)
+            .run(Order::Seeded(seed), |rt, devices| burst(rt, devices, seed));
     }
 }

@@ -3,31 +3,18 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, ErrorKind, Lba, Slice, StorageError, VolumeId};
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{DeviceFile, Link, Pool};
+use base::{BLOCK, ErrorKind, Lba, StorageError, VolumeId};
+use cache::Settings;
+use pool::{Link, Pool};
 use rt::{FileId, Order, Rt};
-use sim::{DiskModel, Fault, World};
+use sim::{Fault, World};
+use testkit::{Cached, MIB, block, holds};
 use volume::{Volume, Volumes};
-
-const MIB: u64 = 1 << 20;
-
-fn block(value: u8) -> Slice {
-    let mut buf = base::BufPool::new(0).take(BLOCK);
-    buf.fill(value);
-    buf.freeze()
-}
 
 async fn write(volume: &Volume, from: u64, end: u64, value: u8) {
     for at in (from..end).step_by(BLOCK) {
         volume.write(at, block(value)).await.expect("write");
     }
-}
-
-async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
-    let data = volume.read(from, end - from).await.expect("read");
-    let wrong = data.iter().flat_map(|s| s.iter()).position(|&b| b != value);
-    assert_eq!(wrong, None, "bytes from {from} on are not {value}");
 }
 
 /// Has something to commit at any time, until the pool is to have no cache any more.
@@ -45,30 +32,25 @@ async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
     world.inject(disk, Fault::Full(true));
 }
 
-async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
-    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
-        .await
-        .expect("create");
+async fn live(rt: Rt, bench: Cached) {
     let every = Duration::from_secs(3600);
     let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
-    let (pool, _) = Pool::open(&rt, vec![disk.clone()], slow.clone()).await.expect("open");
-    let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-    cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
-    let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+    let pool = bench.create_pool(&rt, slow.clone()).await;
+    bench.create_cache(&rt, &pool, [3; 16]).await;
+    let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 32 * MIB, 4096).await.expect("create");
     write(&a, 0, MIB, 1).await;
 
     let b = pool.create_volume("b", MIB, 4096).await.expect("create");
     let churning = rt.spawn(churn(pool.clone(), b));
-    let struck = rt.spawn(strike(rt.clone(), world.clone(), disk.file, pool.clone()));
+    let struck = rt.spawn(strike(rt.clone(), bench.world.clone(), bench.disk.file, pool.clone()));
     let e = volumes.detach().await.expect_err("the commit had no space");
     assert!(
         struck.await.is_some() && churning.await.is_some() && e.kind == ErrorKind::NoSpace,
         "{e}"
     );
-    world.inject(disk.file, Fault::Full(false));
+    bench.world.inject(bench.disk.file, Fault::Full(false));
     assert_eq!(cache.status().state, "aside");
 
     // More than the cache would hold: nothing of it waits for what the cache does no more.
@@ -82,7 +64,7 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
     assert!(volumes.cache().is_none());
     write(&a, 0, MIB, 3).await;
     pool.close().await.expect("close");
-    let (pool, _) = Pool::open(&rt, vec![disk], slow).await.expect("open");
+    let pool = bench.open_pool(&rt, slow).await;
     assert!(pool.cache_uuid().is_none());
     let volumes = Volumes::with_cache(&pool, None);
     let a = volumes.open("a").expect("there");
@@ -93,31 +75,17 @@ async fn live(rt: Rt, world: World, disk: DeviceFile, file: CacheFile) {
 
 #[test]
 fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
-    let world = World::new(7);
-    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
-    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
-    let rt = Rt::new(world.backend(), Order::Seeded(7), 1024);
-    rt.block_on(live(rt.clone(), world.clone(), disk, file)).expect("alive");
-    rt.kill();
+    Cached::new(7, 96 * MIB, 16 * MIB).run(Order::Seeded(7), live);
 }
 
 /// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
-async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
-    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
-        .await
-        .expect("create");
-    let (pool, _) =
-        Pool::open(&rt, vec![disk.clone()], pool::Settings::default()).await.expect("open");
+async fn attach_in_vain(rt: Rt, bench: Cached) {
+    let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, None);
     let a = volumes.create("a", MIB, 4096).await.expect("create");
     for uuid in [[3; 16], [4; 16]] {
-        let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-        cache::create(&rt, &file, &pool, &options, uuid).await.expect("create the cache");
-        let cache =
-            Cache::open(&rt, &file, &pool, Settings::default()).await.expect("open the cache");
+        bench.create_cache(&rt, &pool, uuid).await;
+        let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
         if uuid == [3; 16] {
             write(&a, 0, MIB, 1).await;
             pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
@@ -137,12 +105,5 @@ async fn attach_in_vain(rt: Rt, disk: DeviceFile, file: CacheFile) {
 
 #[test]
 fn an_attach_that_fails_leaves_a_pool_that_takes_another() {
-    let world = World::new(10);
-    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
-    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
-    let rt = Rt::new(world.backend(), Order::Seeded(10), 1024);
-    rt.block_on(attach_in_vain(rt.clone(), disk, file)).expect("alive");
-    rt.kill();
+    Cached::new(10, 96 * MIB, 16 * MIB).run(Order::Seeded(10), attach_in_vain);
 }

@@ -2,30 +2,23 @@
 //! on with the pool alone, and the next open of the cache finds nothing in it that is older than
 //! what they have.
 
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, BLOCK_U64, Slice};
+use base::BLOCK_U64;
+use cache::Settings;
 use cache::check::Standing;
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, Pool};
+use pool::CacheMode;
 use rt::{Order, Rt};
-use sim::{DiskModel, Fault, World};
+use sim::Fault;
+use testkit::{Cached, MIB, block, check_cache, check_pool, only_byte};
 use volume::{Volume, Volumes};
 
-const MIB: u64 = 1 << 20;
 const NEVER: Duration = Duration::from_secs(3600);
 /// Blocks of each volume that are written.
 const BLOCKS: u64 = 400;
 /// And of "f".
 const FAR: u64 = 1000;
-
-fn block(value: u8) -> Slice {
-    let mut buf = base::BufPool::new(0).take(BLOCK);
-    buf.fill(value);
-    buf.freeze()
-}
 
 /// Writes all blocks `at` for which `at % of == is`, no two neighbours one after the other.
 async fn write(volume: &Volume, (is, of): (u64, u64), value: u8) {
@@ -50,9 +43,7 @@ async fn write_far(volume: &Volume, step: u64, value: u8) {
 /// What each block holds, all of it one byte; `None`: it cannot be read.
 async fn holds(volume: &Volume, at: u64) -> Option<u8> {
     let data = volume.read(at * BLOCK_U64, BLOCK_U64).await.ok()?;
-    let first = data[0][0];
-    assert!(data.iter().flat_map(|s| s.iter()).all(|&b| b == first), "block {at} is torn");
-    Some(first)
+    Some(only_byte(&data).unwrap_or_else(|| panic!("block {at} is torn")))
 }
 
 /// What "b" holds in the end, block by block: see [`Bench::fail`]. The last fifth is of value
@@ -61,33 +52,17 @@ fn newest(at: u64, last: u8) -> u8 {
     [3, 4, 5, 6, last][(at % 5) as usize]
 }
 
-struct Bench {
-    world: World,
-    disk: DeviceFile,
-    file: CacheFile,
-}
+struct Bench(Cached);
 
 impl Bench {
     /// "a" writes back and is dirty, all of it of value 1; "b" writes through, is all of value 2,
     /// and is in the cache too. So are "d" and "e", of which nothing is changed before the cache
     /// fails. Of "f", which writes back, every other block is dirty.
     fn new() -> Bench {
-        let world = World::new(11);
-        let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-        let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(32 * MIB));
-        let disk = DeviceFile { path: "disk".into(), file, size_bytes };
-        let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
-        let bench = Bench { world, disk, file };
-        let (disk, file) = (bench.disk.clone(), bench.file.clone());
-        bench.boot(|rt| async move {
-            let options =
-                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
-                .await
-                .expect("create");
-            let (pool, _) = Pool::open(&rt, vec![disk], pool_settings()).await.expect("open");
-            let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-            cache::create(&rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
+        let bench = Bench(Cached::new(11, 96 * MIB, 32 * MIB));
+        bench.boot(|rt, devices| async move {
+            let pool = devices.create_pool(&rt, pool_settings()).await;
+            devices.create_cache(&rt, &pool, [3; 16]).await;
             pool.close().await.expect("close");
         });
         bench.live(|rt, volumes| async move {
@@ -119,20 +94,19 @@ impl Bench {
         bench
     }
 
-    fn boot<T: 'static, F: Future<Output = T> + 'static>(&self, f: impl FnOnce(Rt) -> F) -> T {
-        let rt = Rt::new(self.world.backend(), Order::Seeded(5), 1024);
-        let out = rt.block_on(f(rt.clone())).expect("alive");
-        rt.kill();
-        out
+    fn boot<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        f: impl FnOnce(Rt, Cached) -> F,
+    ) -> T {
+        self.0.run(Order::Seeded(5), f)
     }
 
     fn live<T: 'static, F: Future<Output = T> + 'static>(
         &self,
         f: impl FnOnce(Rt, Volumes) -> F + 'static,
     ) -> T {
-        let (disk, file) = (self.disk.clone(), self.file.clone());
-        self.boot(|rt| async move {
-            let volumes = open(&rt, disk, &file).await;
+        self.boot(|rt, devices| async move {
+            let volumes = open(&rt, &devices).await;
             f(rt, volumes).await
         })
     }
@@ -152,7 +126,7 @@ impl Bench {
         a.flush().await.expect("flush");
         write(&b, (1, 5), 4).await;
         write(&a, (1, 4), 8).await;
-        self.world.inject(self.file.file, Fault::Dead);
+        self.0.world.inject(self.0.file.file, Fault::Dead);
         b.flush().await.expect("the pool goes on");
         assert_eq!(cache.status().state, "failed");
         a.flush().await.expect_err("what it has written since is nowhere");
@@ -193,13 +167,10 @@ impl Bench {
 
     /// What the offline checks find: nothing. Returns whether clean keys count.
     fn check(&self) -> bool {
-        let (disk, file) = (self.disk.clone(), self.file.clone());
-        self.boot(|rt| async move {
-            let options = pool::check::CheckOptions { data: true, ..Default::default() };
-            let report =
-                pool::check::check(&rt, vec![disk], &options, &mut |_| {}).await.expect("check");
+        self.boot(|rt, devices| async move {
+            let report = check_pool(&rt, vec![devices.disk]).await;
             assert!(report.is_clean(), "{report:?}");
-            let found = cache::check::check(&rt, &file, &report.image, &options, &mut |_| {}).await;
+            let found = check_cache(&rt, &devices.file, &report.image).await;
             assert!(found.is_clean() && found.standing == Standing::Attached, "{found:?}");
             !report.image.clean_void
         })
@@ -267,8 +238,8 @@ fn pool_settings() -> pool::Settings {
     pool::Settings { commit_interval: NEVER, ..pool::Settings::default() }
 }
 
-async fn open(rt: &Rt, disk: DeviceFile, file: &CacheFile) -> Volumes {
-    let (pool, _) = Pool::open(rt, vec![disk], pool_settings()).await.expect("open");
+async fn open(rt: &Rt, devices: &Cached) -> Volumes {
+    let pool = devices.open_pool(rt, pool_settings()).await;
     let settings = Settings {
         max_lag: NEVER,
         journal_interval: NEVER,
@@ -277,7 +248,7 @@ async fn open(rt: &Rt, disk: DeviceFile, file: &CacheFile) -> Volumes {
         promote: cache::Promote::First,
         ..Settings::default()
     };
-    let cache = Cache::open(rt, file, &pool, settings).await.expect("open the cache");
+    let cache = devices.open_cache(rt, &pool, settings).await;
     Volumes::with_cache(&pool, Some(cache))
 }
 
@@ -293,8 +264,8 @@ fn a_power_cut_after_a_cache_has_failed_brings_nothing_old_back() {
     let bench = Rc::new(Bench::new());
     let b = bench.clone();
     bench.live(|_, volumes| async move { drop(b.fail(volumes).await) });
-    bench.world.power_cut();
-    bench.world.revive(bench.file.file);
+    bench.0.world.power_cut();
+    bench.0.world.revive(bench.0.file.file);
     assert!(!bench.check(), "clean keys do not count");
     assert!(bench.verify(2) > 2, "one in the middle, too");
 }
@@ -313,7 +284,7 @@ fn a_close_after_a_cache_has_failed_brings_nothing_old_back() {
         drop((volumes, b, cache));
         pool.close().await.expect("close");
     });
-    bench.world.revive(bench.file.file);
+    bench.0.world.revive(bench.0.file.file);
     assert!(!bench.check(), "clean keys do not count");
     bench.verify(9);
 }
@@ -323,29 +294,27 @@ fn an_open_that_drops_clean_keys_may_be_cut_short() {
     let bench = Rc::new(Bench::new());
     let b = bench.clone();
     bench.live(|_, volumes| async move { drop(b.fail(volumes).await) });
-    bench.world.power_cut();
-    bench.world.revive(bench.file.file);
-    let (disk, file) = (bench.disk.clone(), bench.file.clone());
-    let files = [disk.file, file.file];
-    let before = files.map(|f| bench.world.snapshot_disk(f));
+    bench.0.world.power_cut();
+    bench.0.world.revive(bench.0.file.file);
+    let files = [bench.0.disk.file, bench.0.file.file];
+    let before = files.map(|f| bench.0.world.snapshot_disk(f));
     let (mut void, mut opened, mut at) = (0, 0, Duration::from_micros(150));
     while opened < 3 {
-        files.iter().zip(&before).for_each(|(f, s)| bench.world.restore_disk(*f, s));
+        files.iter().zip(&before).for_each(|(f, s)| bench.0.world.restore_disk(*f, s));
         // Twice: what the first one left is dropped by the second, as far as that gets.
         for _ in 0..2 {
-            let (disk, file) = (disk.clone(), file.clone());
-            let done = bench.boot(|rt| async move {
+            let done = bench.boot(|rt, devices| async move {
                 let (r, done) = (rt.clone(), Rc::new(std::cell::Cell::new(false)));
                 let d = done.clone();
                 rt.detach(async move {
-                    let _volumes = open(&r, disk, &file).await;
+                    let _volumes = open(&r, &devices).await;
                     d.set(true);
                     std::future::pending::<()>().await;
                 });
                 rt.sleep(at).await;
                 done.get()
             });
-            bench.world.power_cut();
+            bench.0.world.power_cut();
             opened += u32::from(done);
             void += u32::from(!bench.check());
         }

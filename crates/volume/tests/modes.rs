@@ -5,25 +5,21 @@
 //! must give: exactly what it wrote last. After a power cut a block may hold what was durable, or
 //! anything issued since, and from then on that one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Prng, Slice};
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, Pool};
+use base::{BLOCK, Prng};
+use cache::Settings;
+use pool::CacheMode;
 use rt::{Order, Rt};
-use sim::{DiskModel, World};
+use testkit::{Cached, MIB, Model, check_pool, number, numbers};
 use volume::{Volume, Volumes};
 
-const MIB: u64 = 1 << 20;
 const CLIENTS: u64 = 3;
 const BLOCKS: u64 = 960;
 const MODES: [CacheMode; 4] =
     [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None];
-
-/// What a block may hold: the first value is durable.
-type Model = Rc<RefCell<Vec<Vec<u64>>>>;
 
 /// What happened, over all seeds: a test of something that never happens is none.
 #[derive(Default)]
@@ -43,9 +39,7 @@ fn add(to: &Cell<u64>, n: u64) {
 }
 
 struct Bench {
-    world: World,
-    pool: Vec<DeviceFile>,
-    cache: CacheFile,
+    devices: Cached,
     boots: u64,
     seed: u64,
     seen: Rc<Seen>,
@@ -53,69 +47,36 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64, seen: &Rc<Seen>) -> Bench {
-        let world = World::new(seed);
-        let size = 48 * MIB;
-        let file = world.add_disk(DiskModel::nvme(size));
-        let pool = vec![DeviceFile { path: "disk".into(), file, size_bytes: size }];
-        let size = 4 * MIB;
-        let cache = CacheFile {
-            path: "cache".into(),
-            file: world.add_disk(DiskModel::nvme(size)),
-            size_bytes: size,
-        };
-        let rt = Rt::new(world.backend(), Order::Seeded(seed), 256);
-        let (r, files) = (rt.clone(), pool.clone());
-        rt.block_on(async move {
-            let options =
-                pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&r, &files, &options, &[[1; 16], [2; 16]]).await.expect("create");
-            let (pool, _) = Pool::open(&r, files, pool::Settings::default()).await.expect("open");
+        let devices = Cached::new(seed, 48 * MIB, 4 * MIB);
+        devices.run(Order::Seeded(seed), |rt, devices| async move {
+            let pool = devices.create_pool(&rt, pool::Settings::default()).await;
             pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
             pool.close().await.expect("close");
-        })
-        .expect("alive");
-        rt.kill();
-        Bench { world, pool, cache, boots: 0, seed, seen: seen.clone() }
+        });
+        Bench { devices, boots: 0, seed, seen: seen.clone() }
     }
 
     fn live(&mut self, model: &Model) {
         self.boots += 1;
         let mut rng = Prng::new((self.seed << 16) + self.boots);
-        let rt = Rt::new(self.world.backend(), Order::Seeded(self.world.history_hash()), 1024);
-        let (r, files, file, seen) =
-            (rt.clone(), self.pool.clone(), self.cache.clone(), self.seen.clone());
-        let (model, seed, boots) = (model.clone(), self.seed, self.boots);
+        let order = Order::Seeded(self.devices.world.history_hash());
+        let (model, seed, boots, seen) = (model.clone(), self.seed, self.boots, self.seen.clone());
         let work = Duration::from_micros(rng.range(500, 80_000));
         let changing = Rc::new(Cell::new(false));
         let busy = changing.clone();
-        rt.block_on(async move {
+        self.devices.run(order, |r, devices| async move {
             let every = Duration::from_millis(if rng.one_in(2) { rng.range(1, 40) } else { 1000 });
-            let (pool, _) = Pool::open(
-                &r,
-                files,
-                pool::Settings { commit_interval: every, ..Default::default() },
-            )
-            .await
-            .expect("open");
+            let commits = pool::Settings { commit_interval: every, ..Default::default() };
+            let pool = devices.open_pool(&r, commits).await;
             let cache = match pool.cache_uuid() {
-                Some(_) => Some(
-                    Cache::open(&r, &file, &pool, settings(&mut rng))
-                        .await
-                        .expect("open the cache"),
-                ),
+                Some(_) => Some(devices.open_cache(&r, &pool, settings(&mut rng)).await),
                 None => None,
             };
             let volumes = Volumes::with_cache(&pool, cache);
             let volume = volumes.open("v").expect("there");
             for at in 0..BLOCKS {
                 let value = read(&volume, at).await;
-                let mut model = model.borrow_mut();
-                let may = &mut model[at as usize];
-                assert!(
-                    may.contains(&value),
-                    "seed {seed} boot {boots} block {at}: {value}, may be {may:?}"
-                );
-                *may = vec![value];
+                model.found(at, value, format_args!("seed {seed} boot {boots}"));
             }
             for client in 0..CLIENTS {
                 let own = (client * BLOCKS / CLIENTS, (client + 1) * BLOCKS / CLIENTS);
@@ -123,7 +84,7 @@ impl Bench {
                 r.detach(run_client(volume.clone(), who, own, rng.fork(), model.clone()));
             }
             let (admin, s) = (volumes.clone(), seen.clone());
-            r.detach(run_admin(r.clone(), admin, file, rng.fork(), s, busy));
+            r.detach(run_admin(r.clone(), admin, devices.clone(), rng.fork(), s, busy));
             r.sleep(work).await;
             if let Some(cache) = volumes.cache() {
                 let status = cache.status();
@@ -132,27 +93,21 @@ impl Bench {
                 add(&seen.bypassed, status.bypassed);
                 add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
             }
-        })
-        .expect("alive");
+            devices.world.power_cut();
+        });
         if changing.get() {
             add(&self.seen.cut_while_changing, 1);
         }
-        self.world.power_cut();
-        rt.kill();
         self.check();
     }
 
     /// Nothing of the pool is damaged or leaked, whatever was cut short.
     fn check(&self) {
-        let rt = Rt::new(self.world.backend(), Order::Fifo, 1024);
-        let (r, files, seed, boots) = (rt.clone(), self.pool.clone(), self.seed, self.boots);
-        rt.block_on(async move {
-            let options = pool::check::CheckOptions { data: true, ..Default::default() };
-            let report = pool::check::check(&r, files, &options, &mut |_| {}).await.expect("check");
+        let (seed, boots) = (self.seed, self.boots);
+        self.devices.run(Order::Fifo, |rt, devices| async move {
+            let report = check_pool(&rt, vec![devices.disk]).await;
             assert!(report.is_clean(), "seed {seed} boot {boots}: {report:?}");
-        })
-        .expect("alive");
-        rt.kill();
+        });
     }
 }
 
@@ -170,28 +125,15 @@ fn settings(rng: &mut Prng) -> Settings {
 
 async fn read(volume: &Volume, at: u64) -> u64 {
     let data = volume.read(at * BLOCK as u64, BLOCK as u64).await.expect("read");
-    let all: Vec<u8> = data.iter().flat_map(|s| s.to_vec()).collect();
-    let value = u64::from_le_bytes(all[..8].try_into().expect("8 bytes"));
-    assert!(all.chunks(8).all(|c| c == value.to_le_bytes()), "block {at} is a mixture");
-    value
-}
-
-fn filled(values: &[u64]) -> Slice {
-    let pool = base::BufPool::new(0);
-    let mut buf = pool.take(values.len() * BLOCK);
-    for (block, value) in buf.chunks_mut(BLOCK).zip(values) {
-        block.chunks_mut(8).for_each(|c| c.copy_from_slice(&value.to_le_bytes()));
-    }
-    buf.freeze()
+    number(&data).unwrap_or_else(|| panic!("block {at} is a mixture"))
 }
 
 async fn write(volume: &Volume, (at, len): (u64, u64), rng: &mut Prng, model: &Model) {
     let values: Vec<u64> = (0..len).map(|_| rng.next_u64() | 1).collect();
-    for (may, value) in model.borrow_mut()[at as usize..(at + len) as usize].iter_mut().zip(&values)
-    {
-        may.push(*value);
+    for (at, value) in (at..).zip(&values) {
+        model.issue(at, *value);
     }
-    volume.write(at * BLOCK as u64, filled(&values)).await.expect("write");
+    volume.write(at * BLOCK as u64, numbers(&values)).await.expect("write");
 }
 
 async fn run_client(
@@ -206,7 +148,6 @@ async fn run_client(
         let hot = from + rng.below(24);
         let at = if rng.one_in(2) { hot } else { from + rng.below(to - from) };
         let len = rng.range(1, 6).min(to - at);
-        let range = at as usize..(at + len) as usize;
         match rng.below(11) {
             0..3 => write(&volume, (at, len), &mut rng, &model).await,
             10 => {
@@ -221,24 +162,18 @@ async fn run_client(
                 }
             }
             3 => {
-                model.borrow_mut()[range].iter_mut().for_each(|may| may.push(0));
+                (at..at + len).for_each(|at| model.issue(at, 0));
                 volume.discard(at * BLOCK as u64, len * BLOCK as u64).await.expect("discard");
             }
             4 => {
-                let issued: Vec<usize> =
-                    model.borrow()[from as usize..to as usize].iter().map(Vec::len).collect();
+                let issued = model.issued((from, to));
                 volume.flush().await.expect("flush");
-                for (may, issued) in
-                    model.borrow_mut()[from as usize..to as usize].iter_mut().zip(issued)
-                {
-                    may.drain(..issued - 1);
-                }
+                model.flushed(from, &issued);
             }
             _ => {
                 for at in at..at + len {
                     let value = read(&volume, at).await;
-                    let expected = *model.borrow()[at as usize].last().expect("never empty");
-                    assert_eq!(value, expected, "{who}: block {at}");
+                    assert_eq!(value, model.last(at), "{who}: block {at}");
                 }
             }
         }
@@ -248,7 +183,7 @@ async fn run_client(
 async fn run_admin(
     rt: Rt,
     volumes: Volumes,
-    file: CacheFile,
+    devices: Cached,
     mut rng: Prng,
     seen: Rc<Seen>,
     changing: Rc<Cell<bool>>,
@@ -259,13 +194,8 @@ async fn run_admin(
         match (volumes.cache(), rng.below(4)) {
             (None, 0..2) => {
                 let uuid = std::array::from_fn(|_| rng.next_u64() as u8 | 1);
-                let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-                cache::create(&rt, &file, volumes.pool(), &options, uuid)
-                    .await
-                    .expect("create the cache");
-                let cache = Cache::open(&rt, &file, volumes.pool(), settings(&mut rng))
-                    .await
-                    .expect("open it");
+                devices.create_cache(&rt, volumes.pool(), uuid).await;
+                let cache = devices.open_cache(&rt, volumes.pool(), settings(&mut rng)).await;
                 volumes.attach(cache).await.expect("attach");
                 add(&seen.attached, 1);
             }
@@ -292,7 +222,7 @@ fn modes_are_switched_under_load() {
     let seen = Rc::new(Seen::default());
     for seed in 0..30 {
         let mut bench = Bench::new(seed, &seen);
-        let model: Model = Rc::new(RefCell::new(vec![vec![0]; BLOCKS as usize]));
+        let model = Model::new(BLOCKS);
         for _ in 0..8 {
             bench.live(&model);
         }

@@ -3,41 +3,22 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, ErrorKind, Slice, StorageError};
-use cache::{Cache, CacheFile, CreateOptions, Settings};
-use pool::{CacheMode, DeviceFile, Link, Pool};
+use base::{ErrorKind, StorageError};
+use cache::{Cache, Settings};
+use pool::{CacheMode, Link, Pool};
 use rt::{Order, Rt};
-use sim::{DiskModel, World};
-use volume::{Volume, Volumes};
+use testkit::{Cached, MIB, blocks, holds};
+use volume::Volumes;
 
-const MIB: u64 = 1 << 20;
-
-fn blocks(value: u8, n: u64) -> Slice {
-    let mut buf = base::BufPool::new(0).take(n as usize * BLOCK);
-    buf.fill(value);
-    buf.freeze()
-}
-
-async fn holds(volume: &Volume, from: u64, end: u64, value: u8) {
-    let data = volume.read(from, end - from).await.expect("read");
-    let wrong = data.iter().flat_map(|s| s.iter()).position(|&b| b != value);
-    assert_eq!(wrong, None, "bytes from {from} on are not {value}");
-}
-
-async fn open(rt: &Rt, disk: DeviceFile, file: CacheFile, settings: Settings) -> (Pool, Cache) {
-    let options = pool::CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
-    pool::create(rt, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
-        .await
-        .expect("create");
-    let (pool, _) = Pool::open(rt, vec![disk], pool::Settings::default()).await.expect("open");
-    let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-    cache::create(rt, &file, &pool, &options, [3; 16]).await.expect("create the cache");
-    let cache = Cache::open(rt, &file, &pool, settings).await.expect("open the cache");
+async fn open(rt: &Rt, bench: &Cached, settings: Settings) -> (Pool, Cache) {
+    let pool = bench.create_pool(rt, pool::Settings::default()).await;
+    bench.create_cache(rt, &pool, [3; 16]).await;
+    let cache = bench.open_cache(rt, &pool, settings).await;
     (pool, cache)
 }
 
-async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMode) {
-    let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
+async fn fail_half_way(rt: Rt, bench: Cached, mode: CacheMode) {
+    let (pool, cache) = open(&rt, &bench, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
     a.write(0, blocks(1, 512)).await.expect("write");
@@ -63,8 +44,8 @@ async fn fail_half_way(rt: Rt, disk: DeviceFile, file: CacheFile, mode: CacheMod
 /// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is
 /// cleared then, in the block in which the volume ends now; a write to another part of that block
 /// comes `later`.
-async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration) {
-    let (pool, cache) = open(&rt, disk, file, Settings::default()).await;
+async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
+    let (pool, cache) = open(&rt, &bench, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 512).await.expect("create");
     a.write(0, blocks(1, 512)).await.expect("write");
@@ -88,7 +69,7 @@ async fn grow_behind(rt: Rt, disk: DeviceFile, file: CacheFile, later: Duration)
     holds(&a, MIB + 512, MIB + 1024, 1).await;
 }
 
-async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
+async fn meet_cuts(rt: Rt, bench: Cached) {
     // 64 blocks a second, once something is dirty; and the oldest cut first.
     let slow = cache::controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
     let settings = Settings {
@@ -99,7 +80,7 @@ async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
         sequential_cutoff: 0,
         ..Settings::default()
     };
-    let (_, cache) = open(&rt, disk, file, settings).await;
+    let (_, cache) = open(&rt, &bench, settings).await;
     let volumes = Volumes::with_cache(&cache.pool().clone(), Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
     for i in 0..32 {
@@ -123,28 +104,21 @@ async fn meet_cuts(rt: Rt, disk: DeviceFile, file: CacheFile) {
     );
 }
 
-fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, DeviceFile, CacheFile) -> F) {
-    let world = World::new(9);
-    let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-    let ((file, size_bytes), (cache, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-    let disk = DeviceFile { path: "disk".into(), file, size_bytes };
-    let file = CacheFile { path: "cache".into(), file: cache, size_bytes: cache_bytes };
-    let rt = Rt::new(world.backend(), Order::Seeded(9), 1024);
-    rt.block_on(life(rt.clone(), disk, file)).expect("alive");
-    rt.kill();
+fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, Cached) -> F) {
+    Cached::new(9, 96 * MIB, 16 * MIB).run(Order::Seeded(9), life);
 }
 
 #[test]
 fn what_a_failed_shrink_cut_off_does_not_come_back() {
     for mode in [CacheMode::WriteBack, CacheMode::WriteThrough] {
-        run(|rt, disk, file| fail_half_way(rt, disk, file, mode));
+        run(|rt, bench| fail_half_way(rt, bench, mode));
     }
 }
 
 #[test]
 fn a_volume_that_grows_behind_a_shrink_loses_no_write() {
     for later in (0..400).step_by(8) {
-        run(move |rt, disk, file| grow_behind(rt, disk, file, Duration::from_micros(later)));
+        run(move |rt, bench| grow_behind(rt, bench, Duration::from_micros(later)));
     }
 }
 

@@ -6,29 +6,33 @@ use std::rc::Rc;
 use base::{Instant, IoError};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload};
 
-/// What an operation is answered by instead, if anything; it is done or not, as the second says.
-pub type Rule = Box<dyn Fn(&Op) -> Option<(IoError, Done)>>;
+type Rule = Box<dyn Fn(&Op) -> Option<(IoError, Done)>>;
 
 /// Whether an operation that is answered by an error is done all the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Done {
+    /// The device does it, and says that it did not.
     Yes,
+    /// The device does not see it.
     No,
 }
 
-/// The rule in force, if any; clones are the same.
+/// The rule in force, if any. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Rules(Rc<RefCell<Option<Rule>>>);
 
 impl Rules {
+    /// Sets the rule. It is asked about each operation: it gives the error that answers it, if any.
     pub fn set(&self, rule: impl Fn(&Op) -> Option<(IoError, Done)> + 'static) {
         *self.0.borrow_mut() = Some(Box::new(rule));
     }
 
+    /// Ends the rule.
     pub fn clear(&self) {
         *self.0.borrow_mut() = None;
     }
 
+    /// A backend over `inner` that obeys the rule in force.
     pub fn over(&self, inner: Box<dyn Backend>) -> Box<dyn Backend> {
         Box::new(Ruled { inner, rules: self.clone(), refused: Vec::new(), told: Vec::new() })
     }
@@ -79,7 +83,12 @@ impl Backend for Ruled {
     }
 }
 
-/// A write to `file`.
+/// True for a write to `file`.
 pub fn writes_to(op: &Op, file: FileId) -> bool {
     matches!(op, Op::Write { file: f, .. } if *f == file)
+}
+
+/// True for a write of a superblock.
+pub fn is_superblock(op: &Op) -> bool {
+    matches!(op, Op::Write { fua: true, .. })
 }
