@@ -50,21 +50,10 @@ impl Cache {
     }
 
     /// Fails if it is of no use to wait longer: write-back has failed for too long, or several
-    /// passes have freed nothing, or for long there has been nothing that a pass could carry.
+    /// passes have freed nothing.
     pub(crate) fn check_hopeful(&self, waiting: Waiting) -> Result<()> {
         self.check_carried()?;
-        let long = self.0.rt.now().since(waiting.since) > 10 * PATIENCE;
-        if self.passes() > waiting.passes + PASSES || long && self.is_stuck() {
-            return Err(self.hopeless());
-        }
-        Ok(())
-    }
-
-    /// No pass, no eviction and no entry of the journal would make room: what is dirty is bad.
-    fn is_stuck(&self) -> bool {
-        let st = self.state();
-        let dirty = st.buckets.unpublished_blocks().0 > 0 || st.buckets.zeros().0 > 0;
-        !dirty && st.buckets.pending() == 0 && st.buckets.census().clean == 0
+        if self.passes() > waiting.passes + PASSES { Err(self.hopeless()) } else { Ok(()) }
     }
 
     /// Why there will be no room.

@@ -76,11 +76,10 @@ impl Cache {
 
     /// Waits until a checkpoint that begins now has room for its nodes.
     pub(crate) async fn room_for_checkpoint(&self) -> Result<()> {
-        let waiting = self.begin_waiting();
         while self.lacks_node_room(0) {
             self.check_failed()?;
             self.check_open()?;
-            self.check_hopeful(waiting)?;
+            self.check_carried()?;
             self.wait_for_room().await;
         }
         Ok(())
