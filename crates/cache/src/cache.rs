@@ -11,7 +11,7 @@ use queue::{Class, Device};
 use rt::Rt;
 use rt::sync::Semaphore;
 
-use crate::checkpoint::pages::Checkpointer;
+use crate::checkpoint::durable_state::DurableState;
 use crate::device::barrier::{Barrier, Health};
 use crate::device::layout::Layout;
 use crate::error::damaged;
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     pub flushing: Latch,
     /// Held by the first of the requests that wait for room in the journal or for nodes.
     pub door: Semaphore,
-    pub checkpointer: RefCell<Checkpointer>,
+    pub durable_state: RefCell<DurableState>,
     /// The checkpoint that is under way. It tells when it has frozen what it writes.
     pub checkpointing: Latch,
     pub passes: RefCell<Passes>,

@@ -228,7 +228,7 @@ impl Cache {
     pub fn status(&self) -> CacheStatus {
         let st = self.state();
         let passes = self.0.passes.borrow();
-        let cp = self.0.checkpointer.borrow();
+        let durable = self.0.durable_state.borrow();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let (open, cut) = st.buckets.staged_blocks();
@@ -276,7 +276,7 @@ impl Cache {
                 keys: st.index.keys(),
                 stale_keys: self.0.gc.borrow().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),
-                checkpoints: cp.count,
+                checkpoints: durable.checkpoints(),
             },
             journal: JournalStatus {
                 used: u64::from(used) * BLOCK_U64,

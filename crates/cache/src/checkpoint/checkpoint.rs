@@ -24,19 +24,14 @@ use base::{
     BLOCK, Buf, ErrorKind, Generation, PoolAddr, RecordSeq, Result, SliceList, StorageError,
 };
 use btree::{Freed, NodePtr, Tree, WriteOut};
-use format::cache::bucket::BucketRecord;
-use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
-use format::page::page_digest;
 use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::checkpoint::pages::TablePage;
+use crate::checkpoint::durable_state::{DurableState, Named, NewPage};
 use crate::device::barrier::Durable;
-use crate::device::table::encode_page;
 use crate::store::index::node_addr;
-use crate::store::journal::Place;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -51,14 +46,10 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 struct FrozenIndex {
     tree: Tree,
-    generation: Generation,
+    named: Named,
     freed: Freed,
-    place: Place,
-    /// The last record before the place.
+    /// The last record before the place where replay begins.
     last: RecordSeq,
-    epochs: (base::Epoch, base::Epoch),
-    staged: (u64, u64),
-    counted_from: base::Epoch,
     /// The pool's commit of the staged blocks.
     committed: Option<rt::JoinHandle<Result<()>>>,
 }
@@ -133,36 +124,33 @@ impl Cache {
         let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
         let (tree, mut changes) = st.index.freeze();
         st.begin_nodes(changes.dirty() as u64);
-        FrozenIndex {
-            tree,
+        let named = Named {
             generation: changes.generation(),
-            freed: changes.take_freed(),
+            root: None,
             place,
-            last,
             epochs,
             staged,
             counted_from,
-            committed,
-        }
+        };
+        FrozenIndex { tree, named, freed: changes.take_freed(), last, committed }
     }
 
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
         self.0.checkpointing.moved.notify();
-        let root = self.write_nodes(&frozen).await?;
+        frozen.named.root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
-        self.write_pages(&frozen, &pages).await?;
+        self.write_pages(frozen.named.generation, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         if let Some(committed) = frozen.committed.take() {
             committed.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
         }
-        let durable = self.write_superblock(&frozen, root, &pages).await?;
-        let generation = frozen.generation;
+        let durable = self.write_superblock(&frozen.named, &pages).await?;
         let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
         self.complete(durable, frozen, pages, freed);
         self.give_back_nodes().await;
-        self.write_again(generation, &written).await
+        self.write_again(&written).await
     }
 
     /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a
@@ -182,7 +170,7 @@ impl Cache {
     }
 
     async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {
-        let mut out = WriteOut::new(&frozen.tree, frozen.generation);
+        let mut out = WriteOut::new(&frozen.tree, frozen.named.generation);
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
             let left = self.state().nodes_left();
@@ -238,7 +226,7 @@ impl Cache {
 
     /// The pages that say something else than on the device, and what. Buckets of nodes are as this
     /// checkpoint leaves them: its own nodes count, those it replaced do not.
-    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<(u32, Vec<BucketRecord>)> {
+    async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<NewPage> {
         for part in freed.chunks(GIVEN_BACK) {
             {
                 let mut st = self.state_mut();
@@ -252,7 +240,7 @@ impl Cache {
         let mut changed = Vec::new();
         for page in 0..self.0.layout.pages() {
             let records = self.state().buckets.frozen_page(page);
-            if records != self.0.checkpointer.borrow().pages[page as usize].records {
+            if self.0.durable_state.borrow().differs(page, &records) {
                 changed.push((page, records));
             }
             if page % COMPARED == COMPARED - 1 {
@@ -263,21 +251,31 @@ impl Cache {
         changed
     }
 
-    async fn write_pages(
+    async fn write_pages(&self, generation: Generation, pages: &[NewPage]) -> Result<()> {
+        self.write_table(pages.iter(), |durable, page| {
+            let (slot, block) = durable.encode_page(page, generation, self.0.rt.bufs());
+            (page.0, slot, block)
+        })
+        .await
+    }
+
+    /// Writes pages of the bucket table, as `encode` says.
+    async fn write_table<P>(
         &self,
-        frozen: &FrozenIndex,
-        pages: &[(u32, Vec<BucketRecord>)],
+        mut pages: impl Iterator<Item = P>,
+        encode: impl Fn(&DurableState, P) -> (u32, u8, Buf),
     ) -> Result<()> {
-        for part in pages.chunks(SLICE) {
-            let mut writes = Vec::with_capacity(part.len());
-            for (page, records) in part {
-                let (slot, uuid) = {
-                    let cp = self.0.checkpointer.borrow();
-                    (1 - cp.pages[*page as usize].slot, cp.superblock.uuid)
-                };
-                let block =
-                    encode_page((uuid, *page, slot), records, frozen.generation, self.0.rt.bufs());
-                writes.push(self.write_at(self.0.layout.page_offset(*page, slot), block));
+        loop {
+            let writes: Vec<_> = pages
+                .by_ref()
+                .take(SLICE)
+                .map(|page| {
+                    let (page, slot, block) = encode(&self.0.durable_state.borrow(), page);
+                    self.write_at(self.0.layout.page_offset(page, slot), block)
+                })
+                .collect();
+            if writes.is_empty() {
+                return Ok(());
             }
             let mut outcome = Ok(());
             for w in writes {
@@ -286,47 +284,18 @@ impl Cache {
             outcome.map_err(|e| self.broken("write of the bucket table", e))?;
             self.0.rt.yield_now().await;
         }
-        Ok(())
     }
 
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
-    async fn write_superblock(
-        &self,
-        frozen: &FrozenIndex,
-        root: Option<RootPtr>,
-        pages: &[(u32, Vec<BucketRecord>)],
-    ) -> Result<Durable> {
-        {
-            let mut cp = self.0.checkpointer.borrow_mut();
-            let generation_of =
-                |page: usize| match pages.binary_search_by_key(&(page as u32), |(page, _)| *page) {
-                    Ok(_) => frozen.generation,
-                    Err(_) => cp.pages[page].generation,
-                };
-            let all = (0..cp.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
-            let digest = all.fold(0, u64::wrapping_add);
-            let sb = &mut cp.superblock;
-            sb.generation = frozen.generation;
-            sb.root = root;
-            sb.replay_position = frozen.place.position;
-            sb.replay_sequence = frozen.place.sequence.0;
-            (sb.epoch, sb.cut) = frozen.epochs;
-            (sb.staged, sb.counted_from) = (frozen.staged, frozen.counted_from);
-            sb.table_digest = digest;
-        }
+    async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
+        self.0.durable_state.borrow_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await
     }
 
     async fn write_next_superblock(&self) -> Result<Durable> {
-        let (offset, block) = {
-            let mut cp = self.0.checkpointer.borrow_mut();
-            cp.superblock.sequence += 1;
-            let mut block = self.0.rt.bufs().zeroed(BLOCK);
-            cp.superblock.encode(&mut block);
-            (CacheSuperblock::offset_of(cp.superblock.sequence), block)
-        };
+        let (offset, block) = self.0.durable_state.borrow_mut().next_superblock(self.0.rt.bufs());
         let data = SliceList::from_iter([block.freeze()]);
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
@@ -335,20 +304,14 @@ impl Cache {
         &self,
         proof: Durable,
         frozen: FrozenIndex,
-        pages: Vec<(u32, Vec<BucketRecord>)>,
+        pages: Vec<NewPage>,
         freed: Vec<NodePtr>,
     ) {
-        {
-            let mut cp = self.0.checkpointer.borrow_mut();
-            for (page, records) in pages {
-                let at = &mut cp.pages[page as usize];
-                *at = TablePage { slot: 1 - at.slot, generation: frozen.generation, records };
-            }
-            cp.count += 1;
-        }
+        let Named { generation, place, .. } = frozen.named;
+        self.0.durable_state.borrow_mut().complete(generation, pages);
         let mut st = self.state_mut();
         st.index.settle(&frozen.tree);
-        st.journal.forget_before(proof, frozen.place.sequence, frozen.last);
+        st.journal.forget_before(proof, place.sequence, frozen.last);
         st.limbo.replaced(freed);
         let durable = st.journal.durable();
         st.buckets.journal_durable(durable);
@@ -363,24 +326,12 @@ impl Cache {
 
     /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad,
     /// the other has the same.
-    async fn write_again(&self, generation: Generation, pages: &[u32]) -> Result<()> {
-        for part in pages.chunks(SLICE) {
-            let mut writes = Vec::with_capacity(part.len());
-            for &page in part {
-                let cp = self.0.checkpointer.borrow();
-                let TablePage { slot, records, .. } = &cp.pages[page as usize];
-                let id = (cp.superblock.uuid, page, 1 - slot);
-                let block = encode_page(id, records, generation, self.0.rt.bufs());
-                writes.push(self.write_at(self.0.layout.page_offset(page, 1 - slot), block));
-            }
-            let mut outcome = Ok(());
-            for w in writes {
-                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
-            }
-            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
-            self.0.rt.yield_now().await;
-        }
-        Ok(())
+    async fn write_again(&self, pages: &[u32]) -> Result<()> {
+        self.write_table(pages.iter(), |durable, &page| {
+            let (slot, block) = durable.encode_again(page, self.0.rt.bufs());
+            (page, slot, block)
+        })
+        .await
     }
 
     fn broken(&self, what: &str, e: base::IoError) -> StorageError {

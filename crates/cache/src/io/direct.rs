@@ -197,7 +197,7 @@ impl Cache {
 
     /// What the pool's superblock says of this cache.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
-        let uuid = self.0.checkpointer.borrow().superblock.uuid;
+        let uuid = self.0.durable_state.borrow().uuid();
         CacheMark { uuid, entry: self.state().journal.durable_entry().0, clean_void }
     }
 

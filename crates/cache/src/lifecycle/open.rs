@@ -19,7 +19,7 @@ use rt::sync::Semaphore;
 use crate::Cache;
 use crate::buckets::Buckets;
 use crate::cache::Inner;
-use crate::checkpoint::pages::{Checkpointer, TablePage};
+use crate::checkpoint::durable_state::DurableState;
 use crate::device::barrier::{Barrier, Health};
 use crate::device::file::CacheFile;
 use crate::device::slots::read_superblock;
@@ -106,8 +106,7 @@ impl Cache {
             let found = found.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
             records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
             digest = digest.wrapping_add(page_digest(page, found.generation));
-            let records = if found.renew { Vec::new() } else { found.records };
-            pages.push(TablePage { slot: found.slot, generation: found.generation, records });
+            pages.push(found);
         }
         if sb.table_digest != 0 && digest != sb.table_digest {
             let text = format!(
@@ -155,6 +154,8 @@ impl Cache {
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
         let cutoff = settings.sequential_cutoff;
+        let mut durable_state = DurableState::new(sb);
+        pages.into_iter().for_each(|page| durable_state.add_page(page));
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
@@ -165,7 +166,7 @@ impl Cache {
             wakes,
             flushing: Latch::default(),
             door: Semaphore::new(1),
-            checkpointer: RefCell::new(Checkpointer { superblock: sb, pages, count: 0 }),
+            durable_state: RefCell::new(durable_state),
             checkpointing: Latch::default(),
             passes: RefCell::new(Passes::new(&settings)),
             pass_lock: Semaphore::new(1),

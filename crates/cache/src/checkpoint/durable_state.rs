@@ -1,0 +1,136 @@
+//! What the last checkpoint has made durable: the superblock, and the pages of the bucket table
+//! with the slot in which each stands.
+//!
+//! A page goes to the slot that the checkpoint before does not need, and a superblock to the next
+//! one in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
+
+use base::{BLOCK, Buf, BufPool, Epoch, Generation};
+use format::cache::bucket::BucketRecord;
+use format::cache::superblock::CacheSuperblock;
+use format::node::RootPtr;
+use format::page::page_digest;
+
+use crate::device::table::{FoundPage, encode_page};
+use crate::store::journal::Place;
+
+/// A page and what it is to say.
+pub(crate) type NewPage = (u32, Vec<BucketRecord>);
+
+/// What a checkpoint makes durable, but for the pages.
+pub(crate) struct Named {
+    pub generation: Generation,
+    pub root: Option<RootPtr>,
+    /// Where replay begins.
+    pub place: Place,
+    /// The open epoch, and the last that is sealed.
+    pub epochs: (Epoch, Epoch),
+    pub staged: (u64, u64),
+    pub counted_from: Epoch,
+}
+
+struct TablePage {
+    /// The slot in which it stands; or both.
+    slot: u8,
+    /// The checkpoint that wrote it.
+    generation: Generation,
+    /// What it says; empty: it is to be written anew.
+    records: Vec<BucketRecord>,
+}
+
+/// The durable state.
+pub(crate) struct DurableState {
+    superblock: CacheSuperblock,
+    pages: Vec<TablePage>,
+    checkpoints: u64,
+}
+
+impl DurableState {
+    /// As it was found.
+    pub fn new(superblock: CacheSuperblock) -> DurableState {
+        DurableState { superblock, pages: Vec::new(), checkpoints: 0 }
+    }
+
+    /// The next page, as it was found.
+    pub fn add_page(&mut self, found: FoundPage) {
+        let FoundPage { slot, generation, records, renew } = found;
+        let records = if renew { Vec::new() } else { records };
+        self.pages.push(TablePage { slot, generation, records });
+    }
+
+    /// The uuid of the cache.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
+    /// Checkpoints since it was opened.
+    pub fn checkpoints(&self) -> u64 {
+        self.checkpoints
+    }
+
+    /// A page does not say this yet.
+    pub fn differs(&self, page: u32, records: &[BucketRecord]) -> bool {
+        self.page(page).records != records
+    }
+
+    /// A page as a checkpoint writes it first, and the slot for it.
+    pub fn encode_page(
+        &self,
+        (page, records): &NewPage,
+        generation: Generation,
+        bufs: &BufPool,
+    ) -> (u8, Buf) {
+        let slot = 1 - self.page(*page).slot;
+        (slot, encode_page((self.uuid(), *page, slot), records, generation, bufs))
+    }
+
+    /// A page that is durable, for its other slot.
+    pub fn encode_again(&self, page: u32, bufs: &BufPool) -> (u8, Buf) {
+        let TablePage { slot, generation, records } = self.page(page);
+        (1 - slot, encode_page((self.uuid(), page, 1 - slot), records, *generation, bufs))
+    }
+
+    /// What the next superblocks say: a checkpoint that has written these pages.
+    pub fn name(&mut self, named: &Named, written: &[NewPage]) {
+        let generation_of =
+            |page: usize| match written.binary_search_by_key(&(page as u32), |(page, _)| *page) {
+                Ok(_) => named.generation,
+                Err(_) => self.pages[page].generation,
+            };
+        let digests =
+            (0..self.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
+        let digest = digests.fold(0, u64::wrapping_add);
+        let sb = &mut self.superblock;
+        sb.table_digest = digest;
+        sb.generation = named.generation;
+        sb.root = named.root;
+        sb.replay_position = named.place.position;
+        sb.replay_sequence = named.place.sequence.0;
+        (sb.epoch, sb.cut) = named.epochs;
+        (sb.staged, sb.counted_from) = (named.staged, named.counted_from);
+    }
+
+    /// The next superblock, and its offset on the device.
+    pub fn next_superblock(&mut self, bufs: &BufPool) -> (u64, Buf) {
+        self.superblock.sequence += 1;
+        let mut block = bufs.zeroed(BLOCK);
+        self.superblock.encode(&mut block);
+        (CacheSuperblock::offset_of(self.superblock.sequence), block)
+    }
+
+    /// The superblocks of a checkpoint are durable: its pages stand where it wrote them first.
+    pub fn complete(&mut self, generation: Generation, written: Vec<NewPage>) {
+        for (page, records) in written {
+            let at = &mut self.pages[page as usize];
+            *at = TablePage { slot: 1 - at.slot, generation, records };
+        }
+        self.checkpoints += 1;
+    }
+
+    fn page(&self, page: u32) -> &TablePage {
+        &self.pages[page as usize]
+    }
+}
+
+#[cfg(test)]
+#[path = "durable_state_tests.rs"]
+mod tests;
