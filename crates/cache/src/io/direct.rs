@@ -56,7 +56,7 @@ impl Cache {
         let sequential = self.0.written.follow(volume, lba, blocks);
         let end = lba.plus(blocks);
         self.begin_direct(volume, (lba, end), false).await?;
-        let outcome = self.write_to_pool(volume, lba, &data).await;
+        let outcome = self.in_pool(|| self.0.pool.write(volume, lba, &data)).await;
         let kept = {
             let mut st = self.state_mut();
             st.promotions.end_direct(volume, lba, end);
@@ -75,11 +75,11 @@ impl Cache {
         outcome
     }
 
-    /// Writes to the pool. If that has no room, what is dirty or staged is published first, which
-    /// may give some back.
-    async fn write_to_pool(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+    /// Changes the pool. If that has no room, what is dirty or staged is published first, which may
+    /// give some back.
+    async fn in_pool<F: Future<Output = Result<()>>>(&self, change: impl Fn() -> F) -> Result<()> {
         for _ in 0..2 {
-            match self.0.pool.write(volume, lba, data).await {
+            match change().await {
                 Err(e)
                     if e.kind == ErrorKind::NoSpace && !self.has_failed() && !self.is_aside() =>
                 {
@@ -88,13 +88,13 @@ impl Cache {
                 outcome => return outcome,
             }
         }
-        self.0.pool.write(volume, lba, data).await
+        change().await
     }
 
     /// Unmaps blocks in the pool.
     pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         self.begin_direct(volume, (lba, end), false).await?;
-        let outcome = self.0.pool.discard(volume, lba, end).await;
+        let outcome = self.in_pool(|| self.0.pool.discard(volume, lba, end)).await;
         self.state_mut().promotions.end_direct(volume, lba, end);
         outcome
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
 use queue::Class;
-use rt::sync::within;
+use rt::sync::{either, within};
 
 use crate::Cache;
 use crate::policy::delay::PATIENCE;
@@ -157,19 +157,27 @@ impl Cache {
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
             return Ok(room);
         }
-        let (mut line, mut moved_at) = (room.line_up(Share::Upkeep, blocks), self.0.rt.now());
+        let (mut line, mut without_since) = (room.line_up(Share::Upkeep, blocks), None);
         loop {
-            if let Some(room) = within(&mut line, self.0.rt.sleep(AGAIN)).await {
-                self.check_failed()?;
-                self.check_open()?;
-                return room.unwrap_or_else(|| Err(base::StorageError::ended()));
-            }
-            if !self.lacks_node_room(0) {
-                moved_at = self.0.rt.now();
-            } else if self.0.rt.now().since(moved_at) > PATIENCE {
+            let wakes = &self.0.wakes;
+            let changed = either(wakes.room.wait(), wakes.reclaim.wait());
+            let now = self.0.rt.now();
+            let since = if self.lacks_node_room(0) {
+                *without_since.get_or_insert(now)
+            } else {
+                without_since = None;
+                now
+            };
+            if now.since(since) >= PATIENCE {
                 let text = "the cache has no room for what this changes before more is written \
                             back: try again later";
                 return Err(StorageError::new(ErrorKind::NoSpace, text));
+            }
+            let look = either(changed, self.0.rt.sleep_until(since.after(PATIENCE)));
+            if let Some(room) = within(&mut line, look).await {
+                self.check_failed()?;
+                self.check_open()?;
+                return room.unwrap_or_else(|| Err(base::StorageError::ended()));
             }
         }
     }
