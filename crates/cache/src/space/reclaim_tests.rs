@@ -150,7 +150,8 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
         }
         passes.sort_unstable();
         assert!(passes[0] > PASSES && passes[7] <= passes[0] + 1, "refused at {passes:?}");
-        // A checkpoint has no room for its nodes here, so a close would wait for ever.
+        // The test took the buckets that only nodes may take, which no writer can: a checkpoint has
+        // no room for its nodes, and a close would wait for ever.
         cache.fail(&refused_by_test());
     });
 }

@@ -15,6 +15,10 @@ use crate::space::admission::Held;
 use crate::store::ring_room::{Room, nodes_for};
 use crate::store::taken::most_extents;
 
+/// Of the share of the room at which writers begin to be slowed: write-back goes faster than the
+/// controller says from the first part on, and as fast as it can from the second.
+const HURRIES: (f64, f64) = (0.6, 0.9);
+
 impl Cache {
     /// Waits until a write of so many blocks may go on; with room for its records.
     pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
@@ -118,8 +122,8 @@ impl Cache {
             return 1.0;
         }
         let begin = self.0.admission.line.borrow().curve().begin();
-        let gone = self.load(self.0.rt.now()).gone();
-        ((gone - begin / 3.0) / (begin / 3.0)).clamp(0.0, 1.0)
+        let gone = self.load(self.0.rt.now()).gone() / begin;
+        ((gone - HURRIES.0) / (HURRIES.1 - HURRIES.0)).clamp(0.0, 1.0)
     }
 
     /// Says on the cache's device whether write-back has time: it has none where writers are about

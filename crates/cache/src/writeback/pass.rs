@@ -46,6 +46,9 @@ const BLOCKS: u64 = 4096;
 const AGAIN: Duration = Duration::from_secs(1);
 /// A pass that paces itself looks at its rate this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// While the pool's image is no older than this part of `max_lag`, only the controller and the room
+/// that is gone say how fast a pass goes.
+const BEGINNING: u32 = 6;
 
 /// What the blocks of a run are.
 enum Content {
@@ -320,7 +323,10 @@ impl Cache {
         let left =
             (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
         // All of the cut is counted, also what was carried already: somewhat too fast is in time.
-        let in_time = (cut * BLOCK_U64) as f64 / left;
+        // A pass that a burst made begin has time: it takes little from the burst.
+        let age = passes.dirty_since.map_or(Duration::ZERO, |since| now.since(since));
+        let begins = age < self.0.settings.max_lag / BEGINNING;
+        let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
 

@@ -59,6 +59,38 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
     }
 }
 
+/// A burst makes a pass begin early. At first the controller alone sets its pace; then it is in
+/// time.
+#[test]
+fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
+    let settings = Settings {
+        max_lag: Duration::from_secs(60),
+        dirty_target_percent: 12,
+        // Four blocks a second.
+        writeback: crate::policy::controller::Settings { min: 16 << 10, ..Default::default() },
+        ..settings()
+    };
+    Lab::new().within_an_hour(settings, |cache, a| async move {
+        cache.publish_all().await.unwrap();
+        for i in 0..300 {
+            fill(&cache, a, i * 2, 1, 1).await;
+        }
+        let carried = || cache.0.passes.borrow().bytes / base::BLOCK_U64;
+        let (before, published) = (carried(), cache.passes());
+        for half_second in 1..=80 {
+            cache.0.rt.sleep(Duration::from_millis(500)).await;
+            // A client is at work.
+            fill(&cache, a, 4_000, 1, 1).await;
+            if half_second == 18 {
+                let early = carried() - before;
+                assert!((4 * 7..4 * 11).contains(&early), "{early} blocks in 9 s");
+            }
+        }
+        assert!(cache.passes() > published, "{:?}", cache.status().writeback);
+        assert!(cache.age() < Duration::from_secs(40), "{:?}", cache.age());
+    });
+}
+
 #[test]
 fn what_carries_no_data_waits_for_no_rate() {
     let lab = Lab::new();

@@ -58,10 +58,14 @@ impl Passes {
 
     /// Lets a pass carry so many bytes at `rate` bytes a second; or says how long it has to wait.
     pub fn take_turn(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
-        let wait = if self.urgent > 0 { Duration::ZERO } else { self.pacer.due(now, rate) };
+        let urgent = self.urgent > 0;
+        let wait = if urgent { Duration::ZERO } else { self.pacer.due(now, rate) };
         self.sleeps_at = (!wait.is_zero()).then_some(rate);
         if wait.is_zero() {
-            self.pacer.charge(bytes, rate);
+            // What is urgent is not paid for: the pass after it would stand still for it.
+            if !urgent {
+                self.pacer.charge(bytes, rate);
+            }
             self.bytes += bytes;
             self.carried += bytes / BLOCK_U64;
         }

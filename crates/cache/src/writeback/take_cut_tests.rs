@@ -193,6 +193,8 @@ fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
             dirty_target_percent,
             seal_blocks: 50,
             pressure_percent,
+            // What the first pass leaves is due in half of that.
+            max_lag: base::Duration::from_secs(60),
             ..settings()
         };
         lab.within_an_hour(settings, move |cache, a| async move {
