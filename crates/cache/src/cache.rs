@@ -73,7 +73,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if !self.health.is_aside() {
             self.state.get_mut().take_reservation().keep();
-            self.passes.get_mut().cuts.keep_room();
+            self.passes.get_mut().cuts_mut().keep_room();
         }
     }
 }

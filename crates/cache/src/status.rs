@@ -163,6 +163,8 @@ pub struct WritebackStatus {
     pub sealed_cuts: u64,
     /// Passes published.
     pub passes: u64,
+    /// Bytes that passes have carried since the cache was opened.
+    pub carried_bytes: u64,
     /// How much older the pool's image may be than the volumes, in seconds.
     pub lag_seconds: f64,
     /// How old it should be at most, in seconds.
@@ -234,7 +236,7 @@ impl Cache {
         let (open, cut) = st.buckets.staged_blocks();
         let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
-        let controller = passes.rate();
+        let controller = passes.controller();
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
         let replay = self.0.replay.get();
@@ -290,15 +292,16 @@ impl Cache {
                 target: controller.target,
                 proportional: controller.proportional,
                 integral: controller.integral,
-                sealed_cuts: passes.cuts.count() as u64,
-                passes: passes.count,
+                sealed_cuts: passes.cuts().count() as u64,
+                passes: passes.published(),
+                carried_bytes: passes.bytes(),
                 lag_seconds: self.age().as_secs_f64(),
                 max_lag_seconds: self.0.settings.max_lag.as_secs_f64(),
                 writers_waiting: self.0.admission.waiting(),
                 room_gone: self.load(self.0.rt.now()).gone(),
                 min: self.0.settings.writeback.min,
                 max: self.0.settings.writeback.max,
-                error: passes.last_error.as_ref().map(ToString::to_string),
+                error: passes.failing().map(|(_, e)| e.to_string()),
             },
             gc: self.gc_status(),
             replay: ReplayStatus {

@@ -71,13 +71,10 @@ impl Cache {
 
     /// Write-back has failed; said once for each cause.
     pub(crate) fn note_failing(&self, e: StorageError) {
-        let mut passes = self.0.passes.borrow_mut();
-        if passes.last_error.as_ref().is_none_or(|last| last.context != e.context) {
-            tracing::warn!("write-back: {e}; tried again each second");
+        let what = format!("write-back: {e}; tried again each second");
+        if self.0.passes.borrow_mut().fails(e, self.0.rt.now()) {
+            tracing::warn!("{what}");
         }
-        passes.last_error = Some(e);
-        passes.failing_since.get_or_insert(self.0.rt.now());
-        drop(passes);
         // Writers that wait for room look whether there will be any.
         self.0.wakes.room.notify();
     }
@@ -85,8 +82,8 @@ impl Cache {
     /// Fails if write-back has failed for too long.
     pub(crate) fn check_carried(&self) -> Result<()> {
         let passes = self.0.passes.borrow();
-        if let (Some(since), Some(e)) = (passes.failing_since, &passes.last_error)
-            && self.0.rt.now().since(since) > PATIENCE
+        if let Some((since, e)) = passes.failing()
+            && self.0.rt.now().since(*since) > PATIENCE
         {
             let text = format!("the cache is full of what the pool does not take: {e}");
             return Err(StorageError::new(e.kind, text));

@@ -270,7 +270,7 @@ impl Cache {
             .0
             .passes
             .borrow()
-            .sleeps_at
+            .sleeps_at()
             .is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
         if slow {
             self.0.wakes.pace.notify();

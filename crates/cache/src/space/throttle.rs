@@ -103,14 +103,12 @@ impl Cache {
         let usable = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
-        let soon = self.0.passes.borrow().carried;
+        let soon = self.0.passes.borrow().carried();
         let age = match self.0.settings.max_lag_policy {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
-                let since = self.0.passes.borrow().dirty_since;
-                Some(since.map_or(0.0, |t| {
-                    now.since(t).as_secs_f64() / self.0.settings.max_lag.as_secs_f64()
-                }))
+                let age = self.0.passes.borrow().age(now).unwrap_or_default();
+                Some(age.as_secs_f64() / self.0.settings.max_lag.as_secs_f64())
             }
         };
         Load { room, all, soon, held: self.0.admission.held(), age }
@@ -131,7 +129,7 @@ impl Cache {
     pub(crate) fn share_device(&self) {
         let begin = self.0.admission.line.borrow().curve().begin();
         let needed = self.0.admission.has_line()
-            || self.0.passes.borrow().urgent > 0
+            || self.0.passes.borrow().is_urgent()
             || self.is_late()
             || self.load(self.0.rt.now()).gone() > 0.9 * begin;
         self.0.device.set_background_patient(!needed);

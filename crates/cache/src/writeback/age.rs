@@ -11,8 +11,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 impl Cache {
     /// How much older the pool's image may be than the volumes.
     pub(crate) fn age(&self) -> Duration {
-        let since = self.0.passes.borrow().dirty_since;
-        since.map_or(Duration::ZERO, |t| self.0.rt.now().since(t))
+        self.0.passes.borrow().age(self.0.rt.now()).unwrap_or_default()
     }
 
     /// The pool's image is older than it should be: a pass is to be as fast as it can.

@@ -18,14 +18,14 @@ pub(crate) struct Urgent(Cache);
 
 impl Drop for Urgent {
     fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().urgent -= 1;
+        self.0.0.passes.borrow_mut().set_urgent(false);
     }
 }
 
 impl Cache {
     /// Passes are not paced from now on.
     pub(crate) fn urgent(&self) -> Urgent {
-        self.0.passes.borrow_mut().urgent += 1;
+        self.0.passes.borrow_mut().set_urgent(true);
         self.0.wakes.pace.notify();
         Urgent(self.clone())
     }
@@ -45,9 +45,9 @@ impl Cache {
     /// Waits for a pass that begins from now on, and returns how it ended. Of all who wait the
     /// first in line runs it.
     pub(crate) async fn next_pass(&self) -> Result<()> {
-        let begun = self.0.passes.borrow().tries.begun;
+        let begun = self.0.passes.borrow_mut().tries().begun();
         let _alone = self.0.pass_lock.acquire(1).await;
-        let shared = self.0.passes.borrow().tries.after(begun);
+        let shared = self.0.passes.borrow_mut().tries().after(begun);
         match shared {
             Some(outcome) => outcome,
             None => self.run_pass().await,
@@ -56,17 +56,13 @@ impl Cache {
 
     /// A pass of its own, for who holds the lock.
     pub(crate) async fn run_pass(&self) -> Result<()> {
-        let number = {
-            let tries = &mut self.0.passes.borrow_mut().tries;
-            tries.begun += 1;
-            tries.begun
-        };
+        let number = self.0.passes.borrow_mut().tries().begin();
         let outcome = self.one_pass().await;
         if outcome.is_err() {
             // A cut may be left, which is to be carried first.
             self.0.wakes.pass.notify();
         }
-        self.0.passes.borrow_mut().tries.last = Some((number, outcome.clone()));
+        self.0.passes.borrow_mut().tries().end(number, outcome.clone());
         outcome
     }
 }

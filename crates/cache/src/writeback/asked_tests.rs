@@ -13,7 +13,7 @@ use crate::testkit::{Asked, Lab, fill, settings};
 const MANY: u64 = 300;
 
 fn begun(cache: &Cache) -> u64 {
-    cache.0.passes.borrow().tries.begun
+    cache.0.passes.borrow_mut().tries().begun()
 }
 
 /// Takes all room that the pool has.

@@ -102,19 +102,19 @@ impl Cache {
 
     /// When the next pass is due; `None`: nothing is dirty.
     fn due_in(&self) -> Option<Duration> {
-        let since = self.0.passes.borrow().dirty_since?;
+        let age = self.0.passes.borrow().age(self.0.rt.now())?;
         if self.wants_pass() {
             return Some(Duration::ZERO);
         }
         // The cut is taken at half of the lag that is allowed, and carried in the other half.
-        Some((self.0.settings.max_lag / 2).saturating_sub(self.0.rt.now().since(since)))
+        Some((self.0.settings.max_lag / 2).saturating_sub(age))
     }
 
     /// A pass should begin now.
     pub(crate) fn wants_pass(&self) -> bool {
         let passes = self.0.passes.borrow();
-        if passes.cuts.count() > 0 || passes.urgent > 0 {
-            return passes.dirty_since.is_some();
+        if passes.cuts().count() > 0 || passes.is_urgent() {
+            return passes.age(self.0.rt.now()).is_some();
         }
         drop(passes);
         let open = self.state().buckets.dirty_blocks().0;
@@ -128,11 +128,7 @@ impl Cache {
     /// Notes since when the pool's image lacks something.
     pub(crate) fn note_dirty(&self) {
         let dirty = self.state().buckets.is_dirty();
-        let mut passes = self.0.passes.borrow_mut();
-        if !dirty && passes.cuts.count() == 0 {
-            passes.dirty_since = None;
-        } else if passes.dirty_since.is_none() {
-            passes.dirty_since = Some(self.0.rt.now());
+        if self.0.passes.borrow_mut().note_dirty(dirty, self.0.rt.now()) {
             self.0.wakes.pass.notify();
         }
     }
@@ -140,13 +136,13 @@ impl Cache {
     /// How often all that was dirty has been published: several passes each time while there are
     /// several cuts.
     pub(crate) fn passes(&self) -> u64 {
-        self.0.passes.borrow().turns
+        self.0.passes.borrow().turns()
     }
 
     /// One pass, from the cut (or with the cut that an error left) to its publication. To be
     /// called by [`Cache::run_pass`] alone.
     pub(crate) async fn one_pass(&self) -> Result<()> {
-        let left = self.0.passes.borrow().cuts.carried().cloned();
+        let left = self.0.passes.borrow().cuts().carried().cloned();
         if let Some(cut) =
             left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch)
         {
@@ -176,7 +172,7 @@ impl Cache {
         if outcome.is_ok() {
             outcome = self.finish(&pass, cut).await;
         }
-        self.0.passes.borrow_mut().carried = 0;
+        self.0.passes.borrow_mut().ends();
         if outcome.is_err() {
             self.abort_pass(pass, cut).await;
         }
@@ -186,7 +182,8 @@ impl Cache {
     /// Begins to write into the pool, within the room of the cut and of those before it.
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().empty_reservation();
-        let cuts = &mut self.0.passes.borrow_mut().cuts;
+        let mut passes = self.0.passes.borrow_mut();
+        let cuts = passes.cuts_mut();
         cuts.take_room(cut.epoch, &mut room);
         let pass = self.0.pool.begin_pass(&mut room);
         if pass.is_err() {
@@ -197,19 +194,19 @@ impl Cache {
 
     async fn abort_pass(&self, pass: Pass, cut: &Cut) {
         if let Some(room) = pass.abort().await {
-            self.0.passes.borrow_mut().cuts.put_room(cut.epoch, room);
+            self.0.passes.borrow_mut().cuts_mut().put_room(cut.epoch, room);
         }
     }
 
     /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of
     /// this device.
     fn has_handed_over(&self) -> bool {
-        self.0.passes.borrow().cuts.handed_over().is_some()
+        self.0.passes.borrow().cuts().handed_over().is_some()
     }
 
     /// What is staged for `epoch` may be in the volumes by now, or is.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
-        let handed_over = self.0.passes.borrow().cuts.handed_over();
+        let handed_over = self.0.passes.borrow().cuts().handed_over();
         handed_over.max(Some(self.state().index.published())) >= Some(epoch)
     }
 
@@ -318,14 +315,13 @@ impl Cache {
         let max = self.0.settings.writeback.max;
         let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
         let mut passes = self.0.passes.borrow_mut();
-        let rate = passes.controller.update(now, (open + cut) * BLOCK_U64, target, idle);
-        let taken = passes.cuts.carried().map_or(now, |c| c.taken_at);
+        let rate = passes.controlled(now, (open + cut) * BLOCK_U64, target, idle);
+        let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
         let left =
             (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
         // All of the cut is counted, also what was carried already: somewhat too fast is in time.
         // A pass that a burst made begin has time: it takes little from the burst.
-        let age = passes.dirty_since.map_or(Duration::ZERO, |since| now.since(since));
-        let begins = age < self.0.settings.max_lag / BEGINNING;
+        let begins = passes.age(now).unwrap_or_default() < self.0.settings.max_lag / BEGINNING;
         let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
@@ -477,7 +473,7 @@ impl Cache {
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
-        self.0.passes.borrow_mut().cuts.hand_over();
+        self.0.passes.borrow_mut().cuts_mut().hand_over();
         pass.publish(cut.epoch, cut.taken_at).await?;
         self.conclude(cut).await
     }
@@ -488,20 +484,10 @@ impl Cache {
             // Nothing is woken before both are settled.
             let mut st = self.state_mut();
             let mut passes = self.0.passes.borrow_mut();
-            passes.cuts.publish(cut.epoch);
-            passes.carried = 0;
-            passes.count += 1;
-            passes.last_error = None;
-            passes.failing_since = None;
             st.index.publish(cut.epoch);
             st.buckets.publish(cut.epoch);
             st.limbo.published(cut.epoch);
-            if cut.epoch >= passes.turn {
-                passes.turns += 1;
-                passes.turn = st.buckets.epoch();
-            }
-            let dirty = passes.cuts.count() > 0 || st.buckets.is_dirty();
-            passes.dirty_since = dirty.then_some(cut.taken_at);
+            passes.conclude(cut, st.buckets.epoch(), st.buckets.is_dirty());
         }
         while self.state_mut().buckets.tidy(256) {
             self.0.rt.yield_now().await;

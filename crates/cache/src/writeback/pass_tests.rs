@@ -75,7 +75,7 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
         for i in 0..300 {
             fill(&cache, a, i * 2, 1, 1).await;
         }
-        let carried = || cache.0.passes.borrow().bytes / base::BLOCK_U64;
+        let carried = || cache.0.passes.borrow().bytes() / base::BLOCK_U64;
         let (before, published) = (carried(), cache.passes());
         for half_second in 1..=80 {
             cache.0.rt.sleep(Duration::from_millis(500)).await;
@@ -154,7 +154,7 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
         // Room for the next cut is reserved meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
         cache.0.rt.sleep(Duration::from_secs(2)).await;
-        assert!(cache.0.passes.borrow().cuts.count() == 0);
+        assert!(cache.0.passes.borrow().cuts().count() == 0);
         assert_eq!(cache.pool().status().pool.reserved_bytes, 500 * 4096);
         cache.publish_all().await.unwrap();
         assert_eq!(cache.pool().status().pool.reserved_bytes, 0);

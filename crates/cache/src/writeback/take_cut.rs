@@ -40,7 +40,7 @@ pub(crate) struct Passing(Cache);
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().cuts.set_passing(false);
+        self.0.0.passes.borrow_mut().cuts_mut().set_passing(false);
     }
 }
 
@@ -49,14 +49,14 @@ struct KeptAway<'c>(&'c Cache);
 
 impl KeptAway<'_> {
     fn new(cache: &Cache) -> KeptAway<'_> {
-        cache.0.passes.borrow_mut().cuts.keep_away();
+        cache.0.passes.borrow_mut().cuts_mut().keep_away();
         KeptAway(cache)
     }
 }
 
 impl Drop for KeptAway<'_> {
     fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().cuts.let_back();
+        self.0.0.passes.borrow_mut().cuts_mut().let_back();
     }
 }
 
@@ -81,7 +81,7 @@ impl Cache {
     /// So much is dirty in the open epoch that it should be sealed now.
     pub(crate) fn wants_seal(&self) -> bool {
         let passes = self.0.passes.borrow();
-        let cuts = &passes.cuts;
+        let cuts = passes.cuts();
         if !cuts.may_seal() {
             return false;
         }
@@ -114,7 +114,7 @@ impl Cache {
         let generation = st.index.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree().clone(), self.0.rt.now());
-        passes.cuts.push(Cut { epoch, tree, taken_at, handed_over: false }, reserved);
+        passes.cuts_mut().push(Cut { epoch, tree, taken_at, handed_over: false }, reserved);
     }
 
     /// The cut that the next pass carries, taken now if need be.
@@ -122,30 +122,36 @@ impl Cache {
         let next = {
             let passes = self.0.passes.borrow();
             let (open, sealed) = self.state().buckets.dirty_blocks();
-            let all = passes.urgent > 0;
+            let all = passes.is_urgent();
             let blocks = self.0.layout.data_blocks();
-            next(passes.cuts.count(), open + sealed, blocks, self.0.settings.pressure_percent, all)
+            next(
+                passes.cuts().count(),
+                open + sealed,
+                blocks,
+                self.0.settings.pressure_percent,
+                all,
+            )
         };
-        let may_take = self.0.passes.borrow().cuts.may_take();
+        let may_take = self.0.passes.borrow().cuts().may_take();
         if next == Next::Newest && may_take {
             let mut room = self.upkeep_room().await?;
             let _hold = self.0.bypass.hold().await;
             self.take_cut(&mut room);
         }
-        let cut = self.0.passes.borrow_mut().cuts.carry(next);
+        let cut = self.0.passes.borrow_mut().cuts_mut().carry(next);
         Ok(cut.unwrap_or_else(|| unreachable!("one was there, or was taken")))
     }
 
     /// A pass carries until this is dropped.
     pub(crate) fn passing(&self) -> Passing {
-        self.0.passes.borrow_mut().cuts.set_passing(true);
+        self.0.passes.borrow_mut().cuts_mut().set_passing(true);
         self.0.wakes.seal.notify();
         Passing(self.clone())
     }
 
     /// Dirty blocks that the pass leaves, and those that it publishes.
     pub(crate) fn split_by_pass(&self) -> (u64, u64) {
-        let carried = self.0.passes.borrow().cuts.carried().map(|cut| cut.epoch);
+        let carried = self.0.passes.borrow().cuts().carried().map(|cut| cut.epoch);
         let st = self.state();
         let (open, sealed) = st.buckets.dirty_blocks();
         let cut = carried.map_or(0, |epoch| st.buckets.dirty_blocks_upto(epoch));
@@ -162,7 +168,7 @@ impl Cache {
         let _urgent = self.urgent();
         let _none = KeptAway::new(self);
         let mut outcome = Ok(());
-        while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts.count() > 0 {
+        while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts().count() > 0 {
             outcome = Box::pin(self.run_pass()).await;
         }
         outcome.map(|()| alone)

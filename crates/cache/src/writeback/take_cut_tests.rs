@@ -74,7 +74,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
         let lab = Lab::new();
         lab.with(move |cache| async move {
             cache.publish_all().await.unwrap();
-            let (before, passes) = (cache.0.pool.published(), cache.0.passes.borrow().count);
+            let (before, passes) = (cache.0.pool.published(), cache.0.passes.borrow().published());
             let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
@@ -85,14 +85,14 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             let seen = [0, 50, 100, 150, 200];
             if at_once {
                 // The lock is held, so that no cut is taken for it.
-                cache.0.passes.borrow_mut().cuts.keep_away();
+                cache.0.passes.borrow_mut().cuts_mut().keep_away();
                 cache.run_pass().await.unwrap();
-                cache.0.passes.borrow_mut().cuts.let_back();
+                cache.0.passes.borrow_mut().cuts_mut().let_back();
             } else {
                 for (i, bytes) in
                     [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate()
                 {
-                    cache.0.passes.borrow_mut().cuts.carry(Next::Oldest).unwrap();
+                    cache.0.passes.borrow_mut().cuts_mut().carry(Next::Oldest).unwrap();
                     cache.run_pass().await.unwrap();
                     assert_eq!(cache.0.pool.published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
@@ -108,7 +108,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             }
             assert_eq!(first_bytes(cache.pool(), &seen[..4]).await, [10, 20, 30, 80]);
             assert_eq!(cache.0.pool.published().0, before.0 + 3);
-            assert_eq!(cache.0.passes.borrow().count - passes, if at_once { 1 } else { 3 });
+            assert_eq!(cache.0.passes.borrow().published() - passes, if at_once { 1 } else { 3 });
             assert_eq!(cache.state().buckets.dirty_blocks(), (100, 0));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 100 * BLOCK as u64);
             drop(alone);
@@ -137,7 +137,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.flush().await.unwrap();
             cache.checkpoint_now().await.unwrap();
             for _ in 0..published {
-                cache.0.passes.borrow_mut().cuts.carry(Next::Oldest).unwrap();
+                cache.0.passes.borrow_mut().cuts_mut().carry(Next::Oldest).unwrap();
                 cache.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.
@@ -150,7 +150,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         assert!(report.is_clean(), "{published} published: {report:?}");
         // The first checkpoint of the next life says the same.
         lab.power_cut(|cache| async move {
-            assert_eq!(cache.0.passes.borrow().count, 0);
+            assert_eq!(cache.0.passes.borrow().published(), 0);
             cache.collect().await.unwrap();
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         });
