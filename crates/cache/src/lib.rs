@@ -28,16 +28,15 @@
 
 mod buckets;
 mod cache;
-pub mod check;
 mod checkpoint;
 mod device;
-pub mod dump;
 mod error;
 mod health;
 mod io;
 mod latch;
 mod lifecycle;
 mod policy;
+pub mod raw;
 mod settings;
 mod space;
 mod status;

@@ -4,11 +4,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK, Lba, Result, VolumeId};
+use ::testkit::{check_cache, check_pool};
+use base::{BLOCK, Lba, Result, SECTOR, VolumeId};
+use format::cache::superblock::CacheSuperblock;
+use offline::cache::check::Report;
 use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool};
 use rt::{FileId, Order, Rt};
-use sim::{DiskModel, World};
+use sim::{DiskModel, Fault, World};
 
+use crate::device::layout::Layout;
+use crate::lifecycle::replay::layout_of;
 use crate::{Cache, CacheFile, CreateOptions, Settings};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -169,16 +174,32 @@ impl Lab {
         rt.kill();
     }
 
-    /// Some writes and flushes, and the power is cut.
-    pub fn crash(&self) {
-        self.power_cut(|cache| async move {
-            let a = cache.pool().find_volume("a").expect("there").id;
-            for i in 0..50 {
-                fill(&cache, a, 2000 + i * 5, 3, i as u8).await;
-                if i % 10 == 0 {
-                    cache.flush().await.expect("flush");
-                }
-            }
+    /// Checks pool and cache offline, their data too. What the check knows of this crate is the
+    /// library as its users have it.
+    pub fn check(&self) -> Report {
+        let (files, CacheFile { path, file, size_bytes }) = (self.files(), self.file());
+        let file = offline::cache::CacheFile { path, file, size_bytes };
+        self.boot(move |rt| async move {
+            let image = check_pool(&rt, files).await.image;
+            check_cache(&rt, &file, &image).await
+        })
+    }
+
+    /// Damages a sector of the cache device.
+    pub fn rot(&self, offset: u64) {
+        assert!(self.world.inject(self.device, Fault::BitRot { offset, len: SECTOR as u64 }));
+    }
+
+    /// The newest superblock of the cache.
+    pub fn superblock(&self) -> CacheSuperblock {
+        let slots = (0..4).filter_map(|slot| {
+            let offset = CacheSuperblock::offset_of(slot);
+            CacheSuperblock::decode(&self.world.contents(self.device, offset, BLOCK)).ok()
         });
+        slots.max_by_key(|sb| sb.sequence).expect("one of them")
+    }
+
+    pub fn layout(&self) -> Layout {
+        layout_of(&self.superblock(), &self.file()).expect("sound")
     }
 }

@@ -18,8 +18,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Lba, Prng, VolumeId};
-use cache::check::Standing;
 use cache::{Cache, Settings};
+use offline::cache::check::Standing;
 use rt::Order;
 use testkit::{Cached, MIB, Model, check_cache, check_pool, number, numbers};
 

@@ -12,6 +12,7 @@ pub mod page;
 pub mod records;
 pub mod seal;
 pub mod superblock;
+pub mod tree;
 
 pub use error::FormatError;
 pub use node::NodePtr;

@@ -13,9 +13,8 @@ use queue::DeviceStats;
 use smallvec::SmallVec;
 
 pub use device::DeviceErrors;
-pub(crate) use device::PoolDevice;
-pub use disk::DeviceFile;
-pub(crate) use disk::Disk;
+pub use device::PoolDevice;
+pub use disk::{DeviceFile, Disk};
 
 /// How a request to a device ended, by the device's row.
 pub(crate) type Outcomes = Vec<(usize, Result<(), IoError>)>;

@@ -14,6 +14,7 @@ use btree::{Fault, Store, Tree};
 use format::node::RootPtr;
 use format::page::{GroupRecord, VolumeRecord, VolumeState};
 use format::records::{MappedExtent, checksum_key};
+use format::tree::checksum_tree_id;
 use smallvec::SmallVec;
 
 use crate::error::Step;
@@ -21,7 +22,7 @@ use crate::space::Geometry;
 use crate::txn::{Generations, Kind, Txn};
 
 pub(crate) use edit::{Change, Edited};
-pub(crate) use tree::{LiveTree, checksum_tree_id, mapping_tree_id};
+pub(crate) use tree::LiveTree;
 pub(crate) use volume::{FrozenVolume, Held, Volume};
 
 /// The transaction that a volume is edited in, and the generations of now.

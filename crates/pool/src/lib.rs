@@ -24,7 +24,8 @@
 //! | [`commit`] | makes a transaction durable |
 //! | [`admin`] | volumes, status |
 //! | [`open`] | finds and judges the devices, reads the tables, makes new pools |
-//! | [`check`], [`dump`] | verify and show a whole pool offline |
+//!
+//! [`raw`] has the readers that the offline tools share with [`open`].
 //!
 //! Fault model: any one device may lie, lose, tear, rot, stall or vanish; with two copies or more
 //! nothing that was committed is lost, and wrong bytes are never returned. Power may fail at any
@@ -32,15 +33,14 @@
 
 mod admin;
 mod attached;
-pub mod check;
 mod commit;
 mod devices;
-pub mod dump;
 pub mod error;
 mod forest;
 mod io;
 mod open;
 mod pool;
+pub mod raw;
 pub mod settings;
 mod space;
 mod state;
@@ -57,5 +57,5 @@ pub use format::page::CacheMode;
 pub use open::{check_create, create};
 pub use pool::Pool;
 pub use settings::{CreateOptions, Settings};
-pub use space::{Reservation, geometry};
+pub use space::Reservation;
 pub use writeback::{Pass, Staging};

@@ -23,7 +23,7 @@ use crate::state::{Identity, State};
 use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
-pub(crate) use judge::{Found, doubt, judge, newest};
+pub use judge::{Found, doubt, judge, newest};
 use tables::PageCopy;
 
 impl Pool {
@@ -53,8 +53,8 @@ impl Pool {
     }
 }
 
-pub(crate) struct Loaded {
-    pub state: State,
+struct Loaded {
+    state: State,
     warnings: Vec<String>,
     /// What devices in use lack of the newest commit's table pages, if any of them is behind.
     lacking: Vec<PageCopy>,
@@ -62,7 +62,7 @@ pub(crate) struct Loaded {
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes
 /// nothing.
-pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
+async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
     let standing = Standing::good();
     let found = judge::read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;

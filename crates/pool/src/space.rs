@@ -8,7 +8,7 @@
 
 mod alloc;
 mod bitmaps;
-pub mod geometry;
+mod geometry;
 mod limbo;
 mod maps;
 mod reservation;
@@ -25,7 +25,7 @@ use crate::devices::Devices;
 
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{PageChange, Place, Planned};
-pub(crate) use geometry::Geometry;
+pub use geometry::Geometry;
 pub(crate) use limbo::Pin;
 pub(crate) use maps::Maps;
 pub use reservation::Reservation;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{BLOCK, Duration, IoError, Lba};
-use pool::check::{Severity, Subject};
+use offline::{Severity, Subject};
 use rt::Op;
 use testkit::{Done, Mirror, fill, is_superblock, only_byte, open, try_open, writes_to};
 

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Lba, StorageError};
+use offline::Severity;
 use pool::Pool;
-use pool::check::Severity;
 use rt::Op;
 use sim::{Fault, Loses, Times};
 use testkit::{MIB, Mirror, is_superblock, only_byte, open, put, try_open, try_put};
@@ -54,7 +54,7 @@ fn expect(bench: &Mirror, values: &'static [u8]) {
         }
         pool.close().await.expect("close");
     });
-    let problems = bench.check().problems;
+    let problems = bench.check().findings.problems;
     // A superblock that a crash has torn on one device stands there until its slot is written
     // again.
     assert!(problems.iter().all(|p| p.severity != Severity::Error), "{problems:?}");

@@ -7,7 +7,8 @@
 use base::{
     BLOCK, BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, StorageError, VolumeId, crc32c,
 };
-use pool::check::{Report, Severity, Subject};
+use offline::pool::check::Report;
+use offline::{Severity, Subject};
 use pool::{Pass, Pool};
 use rt::Rt;
 use testkit::{MIB, Mirror, open, put, try_put};

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use base::VolumeId;
-use pool::check::Report;
+use offline::pool::check::Report;
 use pool::{DeviceFile, Pool};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};

@@ -4,7 +4,9 @@ use std::future::Future;
 
 use base::{Duration, Result};
 use cache::CacheFile;
-use pool::check::{CheckOptions, Image, Report};
+use offline::CheckOptions;
+use offline::cache::check as cache_check;
+use offline::pool::check::{self as pool_check, Image, Report};
 use pool::{CreateOptions, DeviceFile, Pool, Settings};
 use rt::{Backend, Order, Rt};
 use sim::{DiskModel, World};
@@ -53,12 +55,12 @@ pub async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
 
 /// Checks a pool offline, its data too.
 pub async fn check_pool(rt: &Rt, files: Vec<DeviceFile>) -> Report {
-    pool::check::check(rt, files, &all_data(), &mut |_| ()).await.expect("a pool")
+    pool_check::check(rt, files, &all_data(), &mut |_| ()).await.expect("a pool")
 }
 
 /// Checks a cache offline, its data too. The pool's check has found `image`.
-pub async fn check_cache(rt: &Rt, file: &CacheFile, image: &Image) -> cache::check::Report {
-    cache::check::check(rt, file, image, &all_data(), &mut |_| ()).await
+pub async fn check_cache(rt: &Rt, file: &CacheFile, image: &Image) -> cache_check::Report {
+    cache_check::check(rt, file, image, &all_data(), &mut |_| ()).await
 }
 
 fn all_data() -> CheckOptions {

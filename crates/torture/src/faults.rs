@@ -8,7 +8,7 @@ use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, StorageError};
 use cache::CacheFile;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use pool::DeviceFile;
-use pool::geometry::Geometry;
+use pool::raw::Geometry;
 use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use base::prng::mix64;
 use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
 use export::VolumeExports;
-use pool::check::{CheckOptions, Report, check};
+use offline::CheckOptions;
+use offline::cache::check as cache_check;
+use offline::pool::check::{Report, check};
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{JoinHandle, Order, Rt};
 use sim::World;
@@ -174,7 +176,7 @@ impl Run {
             let report = check(&r, files, &options, &mut |_| ()).await?;
             let cache = match cache {
                 Some(file) => {
-                    Some(cache::check::check(&r, &file, &report.image, &options, &mut |_| ()).await)
+                    Some(cache_check::check(&r, &file, &report.image, &options, &mut |_| ()).await)
                 }
                 None => None,
             };
@@ -202,7 +204,7 @@ impl Run {
     }
 
     /// Blocks that are bad and in the pool too are what a crash in the middle of an open may leave.
-    fn judge_cache(&self, report: Option<cache::check::Report>) {
+    fn judge_cache(&self, report: Option<cache_check::Report>) {
         let Some(report) = report else { return };
         self.env.count("cache: offline checks", 1);
         if report.errors > 0 {

@@ -1,6 +1,7 @@
 //! What the offline check of the pool may find.
 
-use pool::check::{DeviceReport, Problem, Report, Severity, Slot, Subject};
+use offline::pool::check::{DeviceReport, Report};
+use offline::{Problem, Severity, Slot, Subject};
 
 use crate::env::Env;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::BLOCK_U64;
 use cache::Settings;
-use cache::check::Standing;
+use offline::cache::check::Standing;
 use pool::CacheMode;
 use rt::{Order, Rt};
 use sim::Fault;

@@ -11,18 +11,25 @@ const LEAST_FREE: u32 = 4;
 
 /// The sizes of one cache; everything else follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
+    /// Blocks of a bucket.
     pub bucket_blocks: u32,
+    /// Buckets.
     pub buckets: u32,
+    /// Blocks of the journal's ring, of which there are two copies.
     pub journal_blocks: u32,
 }
 
 impl Layout {
     /// The blocks before are for the superblock's slots.
-    pub const TABLE_START: u64 = 32;
+    pub(crate) const TABLE_START: u64 = 32;
 
     /// As many buckets as find room in `size` bytes, next to everything else.
-    pub fn choose(size: u64, bucket_bytes: u64, journal_bytes: Option<u64>) -> Result<Layout> {
+    pub(crate) fn choose(
+        size: u64,
+        bucket_bytes: u64,
+        journal_bytes: Option<u64>,
+    ) -> Result<Layout> {
         let bucket_blocks = (bucket_bytes / BLOCK_U64) as u32;
         let journal = journal_bytes.unwrap_or((size / 64).clamp(1 << 20, 32 << 20));
         let journal_blocks = (journal / BLOCK_U64) as u32;
@@ -47,14 +54,17 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Pages of the bucket table.
     pub fn pages(&self) -> u32 {
         self.buckets.div_ceil(RECORDS_PER_PAGE as u32)
     }
 
+    /// The byte at which a slot (0 or 1) of a page of the bucket table stands.
     pub fn page_offset(&self, page: u32, slot: u8) -> u64 {
         (Layout::TABLE_START + 2 * u64::from(page) + u64::from(slot)) * BLOCK_U64
     }
 
+    /// Where the journal is.
     pub fn ring(&self) -> Ring {
         Ring {
             offset: (Layout::TABLE_START + 2 * u64::from(self.pages())) * BLOCK_U64,
@@ -62,6 +72,7 @@ impl Layout {
         }
     }
 
+    /// The byte at which the first bucket stands.
     pub fn buckets_offset(&self) -> u64 {
         let ring = self.ring();
         let bucket = u64::from(self.bucket_blocks) * BLOCK_U64;
@@ -73,6 +84,7 @@ impl Layout {
         self.buckets_offset() + self.data_blocks() * BLOCK_U64
     }
 
+    /// Blocks of all buckets.
     pub fn data_blocks(&self) -> u64 {
         u64::from(self.buckets) * u64::from(self.bucket_blocks)
     }
@@ -90,28 +102,28 @@ impl Layout {
 
     /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache
     /// can hold twice.
-    pub fn dirty_nodes(&self, setting: u64) -> u64 {
+    pub(crate) fn dirty_nodes(&self, setting: u64) -> u64 {
         setting.min(self.data_blocks() / 64).max(8)
     }
 
     /// Blocks that one step of a write takes and enters, all of them at once: no more than a
     /// quarter of a small cache.
-    pub fn step_blocks(&self) -> usize {
+    pub(crate) fn step_blocks(&self) -> usize {
         (self.data_blocks() / 4).min(256) as usize
     }
 
     /// Buckets that only nodes may take, at least.
-    pub fn node_reserve(&self) -> u32 {
+    pub(crate) fn node_reserve(&self) -> u32 {
         (self.buckets / 32).max(2)
     }
 
     /// Blocks for nodes that requests under way may change.
-    pub fn node_margin(&self) -> u64 {
+    pub(crate) fn node_margin(&self) -> u64 {
         u64::from(self.bucket_blocks) * u64::from(1 + self.node_reserve() / 8)
     }
 
     /// Buckets that are to be free beyond the reserve for nodes.
-    pub fn free_band(&self) -> u32 {
+    pub(crate) fn free_band(&self) -> u32 {
         (self.buckets / 64).clamp(LEAST_FREE, 256)
     }
 }
@@ -119,13 +131,15 @@ impl Layout {
 /// Where entries are on the device: each at the same place of two rings, so that one bad sector
 /// takes none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     /// Offset of the first byte of the first ring. The second follows it.
     pub offset: u64,
+    /// Blocks of each ring.
     pub blocks: u32,
 }
 
 impl Ring {
+    /// The rings, which are the same.
     pub const COPIES: usize = 2;
 
     /// Bytes of both.

@@ -14,7 +14,8 @@ use crate::device::file::CacheFile;
 
 /// What stands in a slot.
 #[derive(Debug)]
-pub(crate) enum Slot {
+pub enum Slot {
+    /// A superblock.
     Whole(CacheSuperblock),
     /// It cannot be read, or is damaged.
     Bad(String),
@@ -57,7 +58,7 @@ pub(crate) fn newest(slots: &[Slot]) -> Option<&CacheSuperblock> {
 }
 
 /// True if a whole pair that is newer than `best` may have stood where slots are bad.
-pub(crate) fn newer_may_be_lost(slots: &[Slot], best: &CacheSuperblock) -> bool {
+pub fn newer_may_be_lost(slots: &[Slot], best: &CacheSuperblock) -> bool {
     let at = |n: u64| &slots[((best.sequence + n) % SLOTS) as usize];
     let bad = |n: u64| matches!(at(n), Slot::Bad(_));
     // The next pair begins behind that of `best`, which may be the first or the second of it.

@@ -25,9 +25,12 @@ pub(crate) fn encode_page(
 }
 
 /// A page as it was found.
-pub(crate) struct FoundPage {
+pub struct FoundPage {
+    /// The slot of the version that counts.
     pub slot: u8,
+    /// The checkpoint that wrote it.
     pub generation: Generation,
+    /// What it says.
     pub records: Vec<BucketRecord>,
     /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be
     /// written by the next one, whatever it says.
@@ -35,10 +38,10 @@ pub(crate) struct FoundPage {
 }
 
 /// Both slots of a page; `None` where it cannot be read.
-pub(crate) type PageSlots = [Option<Buf>; 2];
+pub type PageSlots = [Option<Buf>; 2];
 
 /// Reads both slots of a page.
-pub(crate) async fn read_slots(device: &Device, layout: &Layout, page: u32) -> PageSlots {
+pub async fn read_slots(device: &Device, layout: &Layout, page: u32) -> PageSlots {
     let mut slots = [None, None];
     for (slot, read) in slots.iter_mut().enumerate() {
         let offset = layout.page_offset(page, slot as u8);
@@ -49,7 +52,7 @@ pub(crate) async fn read_slots(device: &Device, layout: &Layout, page: u32) -> P
 }
 
 /// What a slot says and which checkpoint wrote it; or why it is bad.
-pub(crate) fn open_slot(
+pub fn open_slot(
     block: Option<&Buf>,
     (layout, uuid): (&Layout, [u8; 16]),
     page: u32,
@@ -64,7 +67,7 @@ pub(crate) fn open_slot(
 }
 
 /// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
-pub(crate) fn choose_slot(
+pub fn choose_slot(
     slots: &PageSlots,
     (layout, uuid): (&Layout, [u8; 16]),
     page: u32,
@@ -104,7 +107,7 @@ pub(crate) async fn read_page(
 }
 
 /// The buckets of a page.
-pub(crate) fn buckets_of(layout: &Layout, page: u32) -> impl Iterator<Item = BucketId> + use<> {
+pub fn buckets_of(layout: &Layout, page: u32) -> impl Iterator<Item = BucketId> + use<> {
     let first = page * RECORDS_PER_PAGE as u32;
     (first..(first + RECORDS_PER_PAGE as u32).min(layout.buckets)).map(BucketId)
 }

@@ -8,8 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use base::{EntrySeq, Epoch, ErrorKind, Generation, Lba, Result, StorageError};
-use btree::{Store, Tree};
+use base::{EntrySeq, Epoch, ErrorKind, Lba, Result, StorageError};
 use format::page::page_digest;
 use pool::{Link, Pool};
 use queue::{Class, Device};
@@ -17,7 +16,6 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 use crate::Cache;
-use crate::buckets::Buckets;
 use crate::cache::Inner;
 use crate::checkpoint::durable_state::DurableState;
 use crate::device::barrier::{Barrier, Health};
@@ -25,15 +23,11 @@ use crate::device::file::CacheFile;
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::latch::Latch;
-use crate::lifecycle::replay::{
-    Replay, Replayed, Replayer, counted_above, dirty_now, epoch_at, layout_of, record_now,
-    replay_from,
-};
-use crate::lifecycle::staged::{Committed, StagedVerifier};
+use crate::lifecycle::replay::{Replay, Replayed, Replayer, layout_of};
+use crate::lifecycle::staged::Committed;
 use crate::policy::streams::Streams;
 use crate::settings::Settings;
 use crate::space::admission::Admission;
-use crate::store::index::{INDEX_TREE, Index};
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::ring_room::RingRoom;
 use crate::store::state::State;
@@ -87,7 +81,6 @@ impl Cache {
         let layout = layout_of(&sb, file)?;
         settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
         let published = pool.published();
-        let epoch = epoch_at(&sb, published);
         let mut records = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
         let mut digest = 0u64;
@@ -104,7 +97,7 @@ impl Cache {
             }
             let found = reads.pop_front().unwrap_or_else(|| unreachable!("it was begun"));
             let found = found.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
-            records.extend(found.records.iter().map(|f| record_now(*f, &sb, published)));
+            records.extend_from_slice(&found.records);
             digest = digest.wrapping_add(page_digest(page, found.generation));
             pages.push(found);
         }
@@ -116,26 +109,16 @@ impl Cache {
             );
             return Err(StorageError::new(ErrorKind::Damaged, text));
         }
-        let seed = rt.random();
-        let (policy, above) = ((settings.policy, seed), counted_above(&sb, published));
-        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, policy, (above, epoch));
-        let staged = dirty_now(sb.staged, &sb, published);
-        buckets.restore_staged(staged.0.saturating_add(staged.1));
-        let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
-        let nodes = Store::new(settings.resident_nodes);
-        let index = Index::open(Tree::open(INDEX_TREE, sb.root), nodes, generation, published);
-        let mut replayer = Replayer {
-            rt: rt.clone(),
-            device: device.clone(),
-            path: file.path.clone(),
-            layout,
-            index,
-            buckets,
-            staged: StagedVerifier::new(Committed::Open(pool.clone())),
-        };
-        let replayed =
-            replayer.run(replay_from(&sb), EntrySeq(pool.cache_journal()), epoch).await?;
-        let Replayer { index, mut buckets, .. } = replayer;
+        let mut replayer = Replayer::new(
+            (rt, device, &file.path),
+            (&sb, layout),
+            records,
+            (published, Committed::Open(pool.clone())),
+            settings.resident_nodes,
+            (settings.policy, rt.random()),
+        );
+        let replayed = replayer.run(&sb, EntrySeq(pool.cache_journal())).await?;
+        let (index, mut buckets) = replayer.into_parts();
         buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;
         // There may be discards; and only a pass says that all is written back.

@@ -19,13 +19,14 @@ use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{
-    BLOCK_U64, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Lba, Result, Slice, StorageError,
-    VolumeId,
+    BLOCK_U64, BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, Lba, Result,
+    Slice, StorageError, VolumeId,
 };
-use btree::{Fault, Loader, NodeError, Store};
+use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
 use format::cache::superblock::CacheSuperblock;
+use format::tree::INDEX_TREE;
 use pool::Step;
 use queue::{Class, Device};
 use rt::Rt;
@@ -34,7 +35,8 @@ use crate::buckets::Buckets;
 use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
 use crate::error::damaged;
-use crate::lifecycle::staged::StagedVerifier;
+use crate::lifecycle::staged::{Committed, StagedVerifier};
+use crate::policy::replacement::Policy;
 use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
@@ -43,7 +45,7 @@ use crate::store::ring_read::{Found, read_journal};
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not
 /// where they follow from the sizes.
-pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
+pub fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
     let layout = Layout {
         bucket_blocks: sb.bucket_blocks,
         buckets: sb.bucket_count,
@@ -71,18 +73,14 @@ pub(crate) fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout
 
 /// What a bucket's record says now that the pool's image has everything up to `published`: exactly
 /// what keys above [`counted_above`] name.
-pub(crate) fn record_now(
-    mut f: BucketRecord,
-    sb: &CacheSuperblock,
-    published: Epoch,
-) -> BucketRecord {
+pub fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
     (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
     f
 }
 
 /// Numbers of a checkpoint that are about dirty blocks, of the open epoch and of the sealed ones:
 /// what of them counts.
-pub(crate) fn dirty_now<T: Default>(
+pub fn dirty_now<T: Default>(
     (open, cut): (T, T),
     sb: &CacheSuperblock,
     published: Epoch,
@@ -95,7 +93,7 @@ pub(crate) fn dirty_now<T: Default>(
 /// What was written up to this epoch is not in the numbers that [`dirty_now`] says. Of the epochs
 /// that were sealed at the checkpoint, some may be published and others not: then these numbers are
 /// about all of them, and the epoch is that which was published as of the checkpoint.
-pub(crate) fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+pub fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
     let as_it_was = published < sb.epoch && (sb.cut == Epoch(0) || published < sb.cut);
     match sb.counted_from.0 {
         1.. if as_it_was => Epoch(sb.counted_from.0 - 1),
@@ -105,20 +103,22 @@ pub(crate) fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
 }
 
 /// The epoch that is open when a cache is opened, before its journal says more.
-pub(crate) fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
+fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
     Epoch(sb.epoch.0.max(published.0 + 1))
 }
 
 /// Where replay begins, and whose entries count.
-pub(crate) fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
+pub fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
     let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
     (of, Place { position: sb.replay_position, sequence: EntrySeq(sb.replay_sequence) })
 }
 
 /// What replay came to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Replayed {
+pub struct Replayed {
+    /// Entries that were applied.
     pub entries: u64,
+    /// Records of them.
     pub records: u64,
     /// Blocks whose data had not arrived.
     pub dropped: u64,
@@ -144,25 +144,82 @@ pub struct Replay {
 }
 
 /// A checkpoint in memory, and what is needed to go on from it.
-pub(crate) struct Replayer {
-    pub rt: Rt,
-    pub device: Device,
-    pub path: String,
-    pub layout: Layout,
-    pub index: Index,
-    pub buckets: Buckets,
-    pub staged: StagedVerifier,
+pub struct Replayer {
+    rt: Rt,
+    device: Device,
+    path: String,
+    layout: Layout,
+    index: Index,
+    buckets: Buckets,
+    staged: StagedVerifier,
 }
 
 impl Replayer {
-    /// Applies the journal's entries. `known`: one that the pool knows to be durable; `epoch`: see
-    /// [`epoch_at`].
-    pub async fn run(
-        &mut self,
-        from: (Identity, Place),
-        known: EntrySeq,
-        epoch: Epoch,
-    ) -> Result<Replayed> {
+    /// The checkpoint of `sb` on a device of this path, with `records` as its bucket table has
+    /// them. Everything up to `published` is in the pool's image, and the staged blocks that are in
+    /// the pool are in `committed`. `nodes` are kept in memory; `policy`, with a seed, is that of
+    /// eviction.
+    pub fn new(
+        (rt, device, path): (&Rt, &Device, &str),
+        (sb, layout): (&CacheSuperblock, Layout),
+        records: impl IntoIterator<Item = BucketRecord>,
+        (published, committed): (Epoch, Committed),
+        nodes: usize,
+        policy: (Policy, u64),
+    ) -> Replayer {
+        let records: Vec<BucketRecord> =
+            records.into_iter().map(|f| record_now(f, sb, published)).collect();
+        let epochs = (counted_above(sb, published), epoch_at(sb, published));
+        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, policy, epochs);
+        let staged = dirty_now(sb.staged, sb, published);
+        buckets.restore_staged(staged.0.saturating_add(staged.1));
+        let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
+        let tree = Tree::open(INDEX_TREE, sb.root);
+        Replayer {
+            rt: rt.clone(),
+            device: device.clone(),
+            path: path.to_owned(),
+            layout,
+            index: Index::open(tree, Store::new(nodes), generation, published),
+            buckets,
+            staged: StagedVerifier::new(committed),
+        }
+    }
+
+    /// The index, and its nodes in memory.
+    pub fn index(&self) -> (&Tree, &Store) {
+        (self.index.tree(), self.index.store())
+    }
+
+    /// What is known of a bucket.
+    pub fn record(&self, bucket: BucketId) -> BucketRecord {
+        self.buckets.record(bucket)
+    }
+
+    /// Blocks that keys name.
+    pub fn live_blocks(&self) -> u64 {
+        self.buckets.live_blocks()
+    }
+
+    /// Staged blocks that keys name: of the open epoch, and of the sealed ones.
+    pub fn staged_named(&self) -> (u64, u64) {
+        self.buckets.staged_named()
+    }
+
+    /// What was written up to this epoch is not in the counters of dirty blocks.
+    pub fn counted_above(&self) -> Epoch {
+        self.buckets.counted_above()
+    }
+
+    /// The index and the buckets, with what was replayed.
+    pub(crate) fn into_parts(self) -> (Index, Buckets) {
+        (self.index, self.buckets)
+    }
+
+    /// Applies the entries of the journal behind the checkpoint of `sb`. `known`: one that the pool
+    /// knows to be durable.
+    pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
+        let (from, epoch) = (replay_from(sb), epoch_at(sb, self.index.published()));
         let Found { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
@@ -332,7 +389,7 @@ impl Replayer {
     }
 
     /// Runs a synchronous step over resident nodes until it needs no more.
-    pub async fn resident<T>(
+    async fn resident<T>(
         &mut self,
         mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>,
     ) -> Result<T> {
@@ -363,3 +420,7 @@ impl Loader for Replayer {
         damaged(fault, why)
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

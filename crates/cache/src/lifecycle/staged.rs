@@ -18,35 +18,26 @@ use base::{Crc, Epoch, Lba, Result, VolumeId};
 use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
 use pool::Pool;
-use pool::check::{Image, Staged};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::store::key::{Body, IndexKey};
 
-/// A staged block.
-type Block = (VolumeId, Epoch, u64);
+/// A staged block: the volume it is for, the epoch, and the block.
+pub type StagedBlock = (VolumeId, Epoch, u64);
 
 /// Where to look for what the pool has committed.
-pub(crate) enum Committed {
+pub enum Committed {
     /// In the pool, which is open.
     Open(Pool),
     /// In what a check of the pool has found.
-    Found { staged: Rc<Staged>, volumes: FxHashSet<VolumeId> },
+    Found {
+        /// The checksums of the blocks in staging volumes.
+        staged: Rc<FxHashMap<StagedBlock, Crc>>,
+        /// The volumes that the pool has.
+        volumes: FxHashSet<VolumeId>,
+    },
     /// Nowhere: it could not be read. All counts as arrived.
     Unknown,
-}
-
-impl Committed {
-    /// Of a pool that was checked.
-    pub fn of(image: &Image) -> Committed {
-        match (&image.staged, &image.volumes) {
-            (Some(staged), Some(volumes)) => Committed::Found {
-                staged: staged.clone(),
-                volumes: volumes.iter().map(|v| v.0).collect(),
-            },
-            _ => Committed::Unknown,
-        }
-    }
 }
 
 /// What arrived.
@@ -54,7 +45,7 @@ pub(crate) struct StagedVerifier {
     pool: Committed,
     /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none
     /// has.
-    differing: FxHashMap<Block, u64>,
+    differing: FxHashMap<StagedBlock, u64>,
 }
 
 impl StagedVerifier {

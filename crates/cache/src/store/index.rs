@@ -25,9 +25,6 @@ use crate::error::malformed;
 use crate::store::audit::Audit;
 use crate::store::key::{Body, IndexKey};
 
-/// The id of the index's tree.
-pub(crate) const INDEX_TREE: u64 = 3 << 32;
-
 /// The tree, its resident nodes, and what the open generation has changed.
 pub(crate) struct Index {
     tree: Tree,
@@ -71,12 +68,6 @@ impl Index {
     /// Its nodes in memory, to load some or let go of them.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
-    }
-
-    /// What it is made of, for tests that damage it.
-    #[cfg(test)]
-    pub fn parts_mut(&mut self) -> (&mut Tree, &mut Store, &mut Changes) {
-        (&mut self.tree, &mut self.store, &mut self.changes)
     }
 
     /// Nodes that were changed since the last freeze.
@@ -380,7 +371,7 @@ fn floor(
 }
 
 /// A node of the index stands at this block of the cache device, counted from its first bucket.
-pub(crate) fn node_addr(addr: PoolAddr) -> CacheAddr {
+pub fn node_addr(addr: PoolAddr) -> CacheAddr {
     CacheAddr(addr.0)
 }
 

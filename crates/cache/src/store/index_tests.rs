@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BLOCK, BucketGen, BucketId, Crc, Prng, RecordSeq};
 use btree::{Cursor, Stop, WriteOut};
+use format::tree::INDEX_TREE;
 use rustc_hash::FxHashMap;
 
 use super::*;

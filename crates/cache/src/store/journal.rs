@@ -28,16 +28,19 @@ use crate::store::ring_room::{RingRoom, Room};
 
 /// An entry's place: the first to be replayed, say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub struct Place {
     /// Blocks from the ring's start.
     pub position: u32,
+    /// The number of the entry.
     pub sequence: EntrySeq,
 }
 
 /// What identifies this journal's entries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
+    /// The cache.
     pub uuid: [u8; 16],
+    /// Its life.
     pub incarnation: u32,
 }
 

@@ -7,51 +7,63 @@ use smallvec::SmallVec;
 use crate::buckets::Buckets;
 
 /// Checksums of an extent's blocks.
-pub(crate) type Crcs = SmallVec<[Crc; 4]>;
+pub type Crcs = SmallVec<[Crc; 4]>;
 
 /// What blocks of a volume are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// With some sectors only it is a single dirty block; of all others the pool's published image
     /// says what they are, and of all of them once it is published.
     Data {
+        /// Where the first block is.
         addr: CacheAddr,
+        /// That of the bucket when the blocks were written to it.
         generation: BucketGen,
+        /// Checksums of the blocks.
         crcs: Crcs,
+        /// The sectors that count.
         cover: Cover,
     },
+    /// In the staging volume of its epoch.
     Staged {
+        /// Checksums of the blocks.
         crcs: Crcs,
     },
+    /// Discarded, or zeroed.
     Zeros {
+        /// Blocks.
         len: u64,
     },
 }
 
 /// Neighbouring blocks of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct IndexKey {
+pub struct IndexKey {
+    /// The volume.
     pub volume: VolumeId,
+    /// The first block.
     pub lba: Lba,
     /// The epoch in which it was written; `None`: it came from the pool.
     pub written: Option<Epoch>,
+    /// What the blocks are.
     pub body: Body,
 }
 
 impl IndexKey {
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match &self.body {
             Body::Data { crcs, .. } | Body::Staged { crcs } => crcs.len() as u64,
             Body::Zeros { len } => *len,
         }
     }
 
+    /// The block behind the last.
     pub fn end(&self) -> u64 {
         self.lba.0 + self.len()
     }
 
     /// Reads a record and sees that it lies in the cache; `None` if not.
-    pub fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<IndexKey> {
+    pub(crate) fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<IndexKey> {
         IndexKey::decode_within(|addr, len| buckets.contains(addr, len), key, value)
     }
 
@@ -88,7 +100,7 @@ impl IndexKey {
     }
 
     /// The value of its record.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         match &self.body {
             Body::Zeros { len } => {
@@ -115,7 +127,7 @@ impl IndexKey {
     }
 
     /// The part of it in `[from, to)`.
-    pub fn slice(&self, from: u64, to: u64) -> IndexKey {
+    pub(crate) fn slice(&self, from: u64, to: u64) -> IndexKey {
         let (from, to) = (from.max(self.lba.0), to.min(self.end()));
         let skip = from - self.lba.0;
         let part =
@@ -134,7 +146,7 @@ impl IndexKey {
     }
 
     /// True if it points into a bucket that holds something else by now.
-    pub fn is_stale(&self, buckets: &Buckets) -> bool {
+    pub(crate) fn is_stale(&self, buckets: &Buckets) -> bool {
         match &self.body {
             Body::Data { addr, generation, .. } => !buckets.is_current(*addr, *generation),
             Body::Staged { .. } | Body::Zeros { .. } => false,
@@ -142,12 +154,12 @@ impl IndexKey {
     }
 
     /// It is a block of which only some sectors count.
-    pub fn is_part(&self) -> bool {
+    pub(crate) fn is_part(&self) -> bool {
         matches!(&self.body, Body::Data { cover, .. } if !cover.is_all())
     }
 
     /// `next` continues it: in the volume, in the bucket, and in kind.
-    pub fn continued_by(&self, next: &IndexKey, bucket_blocks: u32) -> bool {
+    pub(crate) fn continued_by(&self, next: &IndexKey, bucket_blocks: u32) -> bool {
         if self.volume != next.volume || self.written != next.written || self.end() != next.lba.0 {
             return false;
         }

@@ -9,7 +9,7 @@ use crate::error::damaged;
 use crate::store::index::node_addr;
 
 /// Reads the block that a fault asks for.
-pub(crate) async fn read_node(
+pub async fn read_node(
     device: &Device,
     layout: &Layout,
     fault: &Fault,

@@ -16,7 +16,8 @@ use crate::device::layout::Ring;
 use crate::store::journal::{Identity, Place};
 
 /// The entries that count, in order.
-pub(crate) struct Found {
+pub struct Found {
+    /// The entries.
     pub entries: Vec<Entry>,
     /// The block of the ring at which each begins.
     pub positions: Vec<u32>,
@@ -29,10 +30,12 @@ pub(crate) struct Found {
 }
 
 /// What stands where an entry is expected.
-pub(crate) enum Copied {
+pub enum Copied {
+    /// The entry.
     Entry(Entry),
     /// Something else, or a part of it.
     Other,
+    /// The device does not give it.
     Unreadable(IoError),
 }
 
@@ -52,12 +55,7 @@ fn judge(blocks: &Blocks, of: &Identity, EntrySeq(sequence): EntrySeq) -> Copied
 }
 
 /// One of an entry's two copies.
-pub(crate) async fn read_copy(
-    device: &Device,
-    offset: u64,
-    of: &Identity,
-    sequence: EntrySeq,
-) -> Copied {
+pub async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: EntrySeq) -> Copied {
     judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
 }
 
@@ -106,7 +104,7 @@ pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
 /// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An
 /// entry that is damaged in both its places, and was durable, is an error: what was flushed with it
 /// is not to be had, and what was before must not be taken for it.
-pub(crate) async fn read_journal(
+pub async fn read_journal(
     (device, path): (&Device, &str),
     ring: Ring,
     (of, place): (Identity, Place),

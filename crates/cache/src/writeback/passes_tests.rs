@@ -11,7 +11,7 @@ fn at(ms: u64) -> Instant {
 }
 
 fn cut(epoch: u32, taken_at: Instant) -> Cut {
-    let tree = Tree::open(crate::store::index::INDEX_TREE, None);
+    let tree = Tree::open(format::tree::INDEX_TREE, None);
     Cut { epoch: Epoch(epoch), tree, taken_at, handed_over: false }
 }
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use cache::CacheFile;
-use cache::check::Standing;
 use clap::Args;
+use offline::cache::check::{self as cache_check, Standing};
+use offline::pool::check::{self as pool_check, Report};
+use offline::{CheckOptions, Problem, Progress};
 use pool::DeviceFile;
-use pool::check::{CheckOptions, Problem, Progress, Report};
 use rt::Rt;
 use serde::Serialize;
 
@@ -68,7 +69,7 @@ impl Check {
 struct Checked {
     #[serde(flatten)]
     pool: Report,
-    cache_report: Option<cache::check::Report>,
+    cache_report: Option<cache_check::Report>,
 }
 
 impl Checked {
@@ -79,12 +80,11 @@ impl Checked {
         options: &CheckOptions,
         meter: &mut Meter,
     ) -> base::Result<Checked> {
-        let mut show = |p: Progress| meter.show(&progress(p.phase, p.done, p.total));
-        let pool = pool::check::check(rt, files, options, &mut show).await?;
-        let mut show = |p: cache::check::Progress| meter.show(&progress(p.phase, p.done, p.total));
+        let mut show = |p: Progress| meter.show(&progress(&p));
+        let pool = pool_check::check(rt, files, options, &mut show).await?;
         let mut cache_report = match cache {
             Some(file) => {
-                Some(cache::check::check(rt, &file, &pool.image, options, &mut show).await)
+                Some(cache_check::check(rt, &file, &pool.image, options, &mut show).await)
             }
             None => None,
         };
@@ -104,8 +104,9 @@ impl Checked {
     }
 }
 
-fn progress(phase: impl std::fmt::Debug, done: u64, total: u64) -> String {
-    format!("{phase:?}: {}%", (done * 100).checked_div(total).unwrap_or(100)).to_lowercase()
+fn progress(p: &Progress) -> String {
+    let percent = (p.done * 100).checked_div(p.total).unwrap_or(100);
+    format!("{:?}: {percent}%", p.phase).to_lowercase()
 }
 
 fn counted(n: u64, what: &str) -> String {
@@ -194,7 +195,7 @@ fn of_pool(r: &Report) -> String {
     out
 }
 
-fn of_cache(r: &cache::check::Report) -> String {
+fn of_cache(r: &cache_check::Report) -> String {
     let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
     if r.standing != Standing::Attached {
         return out;

@@ -4,7 +4,8 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use pool::dump::{What, dump};
+use offline::cache::dump as cache_dump;
+use offline::pool::dump::{What, dump};
 use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
@@ -39,7 +40,7 @@ impl Dump {
         let usage = |e| {
             CommandError::Usage(format!(
                 "{e} | cache {}",
-                cache::dump::What::USAGE.replace(" | ", " | cache ")
+                cache_dump::What::USAGE.replace(" | ", " | cache ")
             ))
         };
         let what = What::parse(&self.what, self.argument.as_deref()).map_err(usage)?;
@@ -60,16 +61,16 @@ impl Dump {
         let usage = || {
             CommandError::Usage(format!(
                 "{word:?} is nothing of a cache: {}",
-                cache::dump::What::USAGE
+                cache_dump::What::USAGE
             ))
         };
-        let what = cache::dump::What::parse(&word).ok_or_else(usage)?;
+        let what = cache_dump::What::parse(&word).ok_or_else(usage)?;
         log_warnings();
         let (world, file) = self.offline.open_only_cache(&self.dir)?;
         let rt = world.rt.clone();
         let dumped = world.rt.block_on(async move {
             let mut out = Lines::new();
-            let outcome = cache::dump::dump(&rt, &file, what, &mut |item| out.put(&item)).await;
+            let outcome = cache_dump::dump(&rt, &file, what, &mut |item| out.put(&item)).await;
             outcome.map_err(CommandError::from).and_then(|()| out.finish())
         });
         dumped.unwrap_or(Ok(()))

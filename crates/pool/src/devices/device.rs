@@ -20,7 +20,7 @@ pub struct DeviceErrors {
 }
 
 /// One row of the device table.
-pub(crate) struct PoolDevice {
+pub struct PoolDevice {
     record: DeviceRecord,
     /// What the user calls it; empty if it is missing.
     path: String,
@@ -35,7 +35,7 @@ pub(crate) struct PoolDevice {
 }
 
 impl PoolDevice {
-    pub fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
+    pub(crate) fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
         let free_chunks = record.chunks;
         let chunks = Bitmap::new(record.chunks as usize);
         PoolDevice {
@@ -54,16 +54,17 @@ impl PoolDevice {
         &self.record
     }
 
+    /// What the user calls it; empty if it is missing.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    pub fn errors(&self) -> DeviceErrors {
+    pub(crate) fn errors(&self) -> DeviceErrors {
         self.errors
     }
 
     /// To count an error.
-    pub fn errors_mut(&mut self) -> &mut DeviceErrors {
+    pub(crate) fn errors_mut(&mut self) -> &mut DeviceErrors {
         &mut self.errors
     }
 
@@ -78,18 +79,18 @@ impl PoolDevice {
     }
 
     /// It is not used, because of this.
-    pub fn say(&mut self, trouble: &'static str) {
+    pub(crate) fn say(&mut self, trouble: &'static str) {
         self.trouble = Some(trouble);
     }
 
     /// From the superblock of `sequence` on it is a failed device.
-    pub fn fail(&mut self, sequence: u64) {
+    pub(crate) fn fail(&mut self, sequence: u64) {
         self.record.state = DeviceState::Failed;
         self.record.failed_at = sequence;
     }
 
     /// Takes a chunk; false if it does not exist or is taken.
-    pub fn take_chunk(&mut self, chunk: u32) -> bool {
+    pub(crate) fn take_chunk(&mut self, chunk: u32) -> bool {
         let fits = u64::from(chunk) < self.record.chunks;
         let took = fits && self.chunks.assign(chunk as usize, 1, true) == 1;
         self.free_chunks -= u64::from(took);
@@ -97,16 +98,16 @@ impl PoolDevice {
     }
 
     /// Takes any free chunk.
-    pub fn take_any_chunk(&mut self) -> Option<u32> {
+    pub(crate) fn take_any_chunk(&mut self) -> Option<u32> {
         let chunk = self.chunks.find(0, false)? as u32;
         self.take_chunk(chunk).then_some(chunk)
     }
 
-    pub fn give_chunk(&mut self, chunk: u32) {
+    pub(crate) fn give_chunk(&mut self, chunk: u32) {
         self.free_chunks += self.chunks.assign(chunk as usize, 1, false) as u64;
     }
 
-    pub fn free_chunks(&self) -> u64 {
+    pub(crate) fn free_chunks(&self) -> u64 {
         self.free_chunks
     }
 

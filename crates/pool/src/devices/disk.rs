@@ -22,7 +22,7 @@ pub struct DeviceFile {
 
 impl DeviceFile {
     /// A queue on it.
-    pub(crate) fn disk(&self, rt: &Rt, limits: Limits) -> Disk {
+    pub fn disk(&self, rt: &Rt, limits: Limits) -> Disk {
         Disk(self.queue(rt, limits))
     }
 
@@ -34,18 +34,23 @@ impl DeviceFile {
 
 /// A device's queue; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Disk(Device);
+pub struct Disk(Device);
 
 impl Disk {
     /// Fills `buf`, whole blocks, from `offset`, and gives it back with the outcome. If that fails,
     /// it is read again block by block.
-    pub async fn read(&self, class: Class, offset: u64, buf: Buf) -> (Result<(), IoError>, Buf) {
+    pub(crate) async fn read(
+        &self,
+        class: Class,
+        offset: u64,
+        buf: Buf,
+    ) -> (Result<(), IoError>, Buf) {
         let first = self.0.read(class, offset, buf).await;
         self.again(class, offset, first).await
     }
 
     /// As [`Disk::read`], into a buffer that is taken when the device is asked.
-    pub async fn read_new(
+    pub(crate) async fn read_new(
         &self,
         class: Class,
         offset: u64,
@@ -80,7 +85,7 @@ impl Disk {
         self.0.read_blocks(class, offset, blocks).await
     }
 
-    pub async fn write(
+    pub(crate) async fn write(
         &self,
         _: Permit,
         class: Class,
@@ -92,7 +97,7 @@ impl Disk {
 
     /// Durable when it returns. If it fails, more than this write may be lost: see
     /// `commit/superblocks.rs`.
-    pub async fn write_durable(
+    pub(crate) async fn write_durable(
         &self,
         _: Permit,
         class: Class,
@@ -104,19 +109,20 @@ impl Disk {
 
     /// Makes every write that has completed durable. If it fails, they are lost: see
     /// `commit/superblocks.rs`.
-    pub async fn flush(&self, _: Permit, class: Class) -> Result<(), IoError> {
+    pub(crate) async fn flush(&self, _: Permit, class: Class) -> Result<(), IoError> {
         self.0.flush(class).await
     }
 
     /// Requests waiting and in flight.
-    pub fn load(&self) -> usize {
+    pub(crate) fn load(&self) -> usize {
         self.0.load()
     }
 
-    pub fn stats(&self) -> DeviceStats {
+    pub(crate) fn stats(&self) -> DeviceStats {
         self.0.stats()
     }
 
+    /// No request is taken any more.
     pub fn close(&self) {
         self.0.close();
     }

@@ -27,7 +27,8 @@ const READS: u32 = 3;
 
 /// A copy in a slot.
 #[derive(Clone, Debug)]
-pub(crate) enum Copy {
+pub enum Copy {
+    /// A superblock.
     Superblock(Box<Superblock>),
     /// Zeros.
     Empty,
@@ -51,7 +52,7 @@ pub(crate) enum After {
 }
 
 /// All slots of a device.
-pub(crate) struct Slots([[Copy; SLOT_COPIES]; SLOTS as usize]);
+pub struct Slots([[Copy; SLOT_COPIES]; SLOTS as usize]);
 
 impl Slots {
     /// Reads them. Fails if there is a superblock of a newer format; what cannot be read is no
@@ -78,6 +79,7 @@ impl Slots {
         }
     }
 
+    /// The newest superblock of the device.
     pub fn newest(&self) -> Option<&Superblock> {
         let all = self
             .0
@@ -87,6 +89,7 @@ impl Slots {
         all.max_by_key(|sb| sb.sequence).map(|sb| &**sb)
     }
 
+    /// The number of each slot, and its copies.
     pub fn copies(&self) -> impl Iterator<Item = (usize, &[Copy; SLOT_COPIES])> {
         self.0.iter().enumerate()
     }
@@ -105,7 +108,7 @@ impl Slots {
 
     /// What is known of the superblock after the one of `sequence`, which is the newest of all
     /// devices.
-    pub fn after(&self, sequence: u64) -> After {
+    pub(crate) fn after(&self, sequence: u64) -> After {
         let slot = (sequence + 1) % SLOTS;
         let [a, b] = &self.0[slot as usize];
         let text = |why: &str| format!("slot {slot}: {why}");

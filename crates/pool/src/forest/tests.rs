@@ -28,29 +28,6 @@ type Blocks = BTreeMap<u64, (u64, Crc)>;
 
 type Checked = std::result::Result<(), TestCaseError>;
 
-impl Forest {
-    /// Changes the first extent of a volume in ways that no edit does.
-    pub(crate) fn craft_mapping(
-        &mut self,
-        (txn, g): Edit<'_>,
-        id: VolumeId,
-        change: &dyn Fn(&mut MappedExtent),
-    ) {
-        self.change((txn, g), id, |_| ()).expect("there");
-        let tree =
-            self.volumes.get_mut(&id).and_then(|v| v.mapping.of_mut(Kind::Direct)).expect("there");
-        let first = format::records::mapping_key(Lba(0));
-        let found = tree.get_le(&self.store, &first, MappedExtent::decode);
-        let mut extent = found.ok().flatten().flatten().expect("resident");
-        change(&mut extent);
-        let key = format::records::mapping_key(extent.lba);
-        self.store
-            .edit(tree, txn.changes(g.open), &key, &key)
-            .expect("resident")
-            .insert(&key, &extent.value());
-    }
-}
-
 struct Bench {
     forest: Forest,
     txns: Progress,

@@ -1,21 +1,11 @@
 //! A tree of the forest in its versions: the live one, the one that a commit is writing, and the
 //! private clone of a write-back pass.
 
-use base::{Generation, GroupId, VolumeId};
+use base::Generation;
 use btree::Tree;
 use format::node::RootPtr;
 
 use crate::txn::{Generations, Kind};
-
-/// The id of a volume's mapping tree.
-pub(crate) fn mapping_tree_id(volume: VolumeId) -> u64 {
-    1 << 32 | u64::from(volume.0)
-}
-
-/// The id of a group's checksum tree.
-pub(crate) fn checksum_tree_id(group: GroupId) -> u64 {
-    2 << 32 | u64::from(group.0)
-}
 
 /// A tree that is edited while an older state of it is being written.
 pub(crate) struct LiveTree {

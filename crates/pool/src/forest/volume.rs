@@ -3,8 +3,9 @@
 use base::{Generation, VolumeId};
 use btree::Tree;
 use format::page::{VolumeRecord, VolumeState};
+use format::tree::mapping_tree_id;
 
-use super::tree::{LiveTree, mapping_tree_id};
+use super::tree::LiveTree;
 use crate::txn::Generations;
 
 /// A volume in memory.

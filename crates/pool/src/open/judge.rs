@@ -59,10 +59,15 @@ use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::settings::Settings;
 use crate::space::Geometry;
 
-pub(crate) struct Found {
+/// A device whose superblocks were read.
+pub struct Found {
+    /// The device.
     pub file: DeviceFile,
+    /// Its queue.
     pub queue: Disk,
+    /// The newest superblock on it.
     pub sb: Superblock,
+    /// All of its superblocks.
     pub slots: Slots,
     /// It could not make durable what it holds.
     pub unsure: Option<IoError>,
@@ -144,14 +149,14 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
 }
 
 /// The superblock that judges all.
-pub(crate) fn newest(found: &[Found]) -> Option<Superblock> {
+pub fn newest(found: &[Found]) -> Option<Superblock> {
     found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
 }
 
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
 /// that none can read its superblock any more: then what it has freed may be in use, and `best` is
 /// nothing to go on from. What looks torn by a loss of power is taken for that, and told.
-pub(crate) fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
+pub fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
     let in_use = |f: &&Found| {
         best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online)
     };
@@ -198,7 +203,7 @@ fn went_apart(own: &Superblock, best: &Superblock) -> bool {
 }
 
 /// Puts every device of the pool in its place, by the table at the top of this file.
-pub(crate) fn judge(
+pub fn judge(
     best: &Superblock,
     geometry: &Geometry,
     found: Vec<Found>,

@@ -50,7 +50,8 @@ impl Geometry {
         }
     }
 
-    pub(crate) fn of(sb: &Superblock) -> Geometry {
+    /// The geometry that a superblock says.
+    pub fn of(sb: &Superblock) -> Geometry {
         Geometry {
             group_blocks: sb.group_blocks,
             group_capacity: sb.group_capacity,

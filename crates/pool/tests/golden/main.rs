@@ -8,7 +8,8 @@ mod by_hand;
 mod image;
 
 use base::{BLOCK, Lba};
-use pool::check::{CheckOptions, check};
+use offline::CheckOptions;
+use offline::pool::check::check;
 use pool::{Pool, Settings};
 use sim::World;
 

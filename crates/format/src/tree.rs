@@ -1,0 +1,26 @@
+//! The numbers of trees. Each node says which tree it belongs to.
+
+use base::{GroupId, VolumeId};
+
+/// The index of a cache.
+pub const INDEX_TREE: u64 = 3 << 32;
+
+/// The mapping tree of a volume.
+pub fn mapping_tree_id(volume: VolumeId) -> u64 {
+    1 << 32 | u64::from(volume.0)
+}
+
+/// The checksum tree of a block group.
+pub fn checksum_tree_id(group: GroupId) -> u64 {
+    2 << 32 | u64::from(group.0)
+}
+
+/// What users call the tree of this number.
+pub fn tree_name(tree: u64) -> String {
+    match tree >> 32 {
+        1 => format!("mapping of volume {}", tree as u32),
+        2 => format!("checksums of group {}", tree as u32),
+        3 => "index of the cache".to_owned(),
+        _ => format!("{tree:#x}"),
+    }
+}

@@ -1,0 +1,6 @@
+//! The tools for caches.
+
+pub mod check;
+pub mod dump;
+
+pub use ::cache::CacheFile;

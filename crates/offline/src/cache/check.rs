@@ -1,0 +1,258 @@
+//! The offline check of a cache device: verifies every structure, and writes nothing.
+//!
+//! In this order, each step standing on what the steps before have found:
+//!
+//! 1. superblocks, whether the cache is that of its pool, and the bucket table ([`device`])
+//! 2. the index of the checkpoint, each node ([`walk`]) and each key ([`extents`]); then the
+//!    buckets' counters against what the walk met ([`tally`])
+//! 3. the journal ([`journal`]), applied in memory by the very code that does it when a cache is
+//!    opened ([`cache::raw::Replayer`])
+//! 4. the index and the counters once more as they are then; keys against the pool's volumes; if
+//!    asked for, all blocks that keys name are read and verified
+//!
+//! Step 3 and 4 need a checkpoint that is whole, because replay relies on it.
+//!
+//! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block,
+//! and a bounded number of nodes and data blocks.
+//!
+//! What is staged stands in the pool, whose own check verifies it. Here each block that a staged
+//! key names has to be there, with the checksum that the key has; where the pool's check could not
+//! read all that may tell of it, all counts as arrived.
+//!
+//! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written
+//! next, and one slot of each table page, may hold anything; keys may be stale; entries of the
+//! journal that no client was told of may be missing, and blocks that they name; there may be
+//! blocks of volumes that were deleted or shrunk (a note tells of them).
+
+use base::{BucketId, EntrySeq, Epoch};
+use btree::{Cursor, Loader, resident};
+use cache::CacheFile;
+use cache::raw::{
+    Committed, Layout, Replayer, counted_above, dirty_now, layout_of, read_node, record_now,
+};
+use cache::replacement::Policy;
+use format::cache::bucket::{BucketKind, BucketRecord};
+use format::cache::superblock::CacheSuperblock;
+use queue::Class;
+use rt::Rt;
+
+use crate::items::hex;
+use crate::pool::check::Image;
+use crate::report::{CheckOptions, Phase, Progress, Severity, Subject};
+use checker::{Checker, GIVE_UP, Log, Source};
+use extents::Pass;
+use tally::Tally;
+
+pub(crate) mod checker;
+mod data;
+mod device;
+mod extents;
+mod journal;
+mod report;
+mod tally;
+pub(crate) mod walk;
+
+pub use report::{Counts, Report, Standing};
+
+/// Nodes that are kept while the replayed index is gone through.
+const NODES: usize = 4096;
+/// Nodes of these that are read ahead.
+const AHEAD: usize = 32;
+
+/// Verifies the cache on `file`, in front of the pool that `image` is of, offline.
+pub async fn check(
+    rt: &Rt,
+    file: &CacheFile,
+    image: &Image,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Report {
+    let src = Source::new(rt, file);
+    let log = Log::new(options.listed);
+    let mut checker = Checker { src, log, options: *options, image, progress };
+    let (slots, sb) = checker.superblocks().await;
+    let standing = checker.standing(sb.as_ref());
+    if let (Some(sb), Standing::Attached) = (&sb, standing) {
+        checker.attached(sb, file).await;
+    }
+    checker.src.device.close();
+    let log = checker.log;
+    Report {
+        path: file.path.clone(),
+        uuid: sb.as_ref().map(|sb| hex(&sb.uuid)),
+        standing,
+        generation: sb.as_ref().map_or(0, |sb| sb.generation.0),
+        sequence: sb.as_ref().map_or(0, |sb| sb.sequence),
+        incarnation: sb.as_ref().map_or(0, |sb| sb.incarnation),
+        slots,
+        data: options.data,
+        findings: log.into_findings(),
+    }
+}
+
+impl Checker<'_> {
+    async fn attached(&mut self, sb: &CacheSuperblock, file: &CacheFile) {
+        let layout = match layout_of(sb, file) {
+            Ok(layout) => layout,
+            Err(e) => {
+                return self.log.error(Subject::Superblock, &file.path, e.to_string(), GIVE_UP);
+            }
+        };
+        self.log.counts.buckets = layout.buckets.into();
+        let before = self.log.total(Severity::Error);
+        let records = self.table(sb, &layout).await;
+        let whole = self.checkpoint(sb, &layout, records.as_deref()).await;
+        self.lost_entries(sb, &layout).await;
+        match records {
+            Some(records) if whole && self.log.total(Severity::Error) == before => {
+                self.replayed(sb, layout, records).await;
+            }
+            _ => {
+                let what =
+                    "the journal was not applied and no data read: what they rely on is not whole";
+                self.log.note(Subject::Journal, &file.path, what);
+            }
+        }
+    }
+
+    /// The index as of the checkpoint, and the buckets' counters. False if a part of it cannot be
+    /// read.
+    async fn checkpoint(
+        &mut self,
+        sb: &CacheSuperblock,
+        layout: &Layout,
+        records: Option<&[BucketRecord]>,
+    ) -> bool {
+        let mut tally = Tally::new(layout);
+        let generation = |bucket: usize| records.and_then(|f| f.get(bucket)).map(|f| f.generation);
+        let above = counted_above(sb, self.image.published);
+        let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
+        let mut walk = walk::over(sb);
+        let mut whole = true;
+        while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout)).await {
+            if tally.node(r.ptr.addr) {
+                let place = walk::place_of(&r);
+                self.log.error(Subject::Node, place, "something else has its block too", GIVE_UP);
+                // Not entered, so that the walk ends whatever the bytes say.
+                walk.leave(&page);
+                continue;
+            }
+            self.log.counts.nodes += 1;
+            if page.level() == 0 {
+                for i in 0..page.count() {
+                    let key = page.key(i);
+                    whole &= pass
+                        .key((&key, page.value(i)), generation, &mut tally, &mut self.log)
+                        .is_ok();
+                }
+            }
+            self.progress(Phase::Index, tally.met_blocks(), layout.data_blocks());
+        }
+        whole &= walk.is_whole();
+        if let (true, Some(records)) = (whole, records) {
+            let now = |id: BucketId| record_now(records[id.0 as usize], sb, self.image.published);
+            tally.compare("the bucket table", now, true, &mut self.log);
+            let staged = dirty_now(sb.staged, sb, self.image.published);
+            tally.compare_staged("the superblock", staged, &mut self.log);
+        }
+        whole
+    }
+
+    /// The index as it is when the journal was applied.
+    async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, records: Vec<BucketRecord>) {
+        let Source { rt, device, path } = self.src.clone();
+        let mut replayer = Replayer::new(
+            (&rt, &device, &path),
+            (sb, layout),
+            records,
+            (self.image.published, committed(self.image)),
+            NODES,
+            // Nothing is evicted here: any policy will do.
+            (Policy::Fifo, 0),
+        );
+        self.progress(Phase::Journal, 0, 1);
+        match replayer.run(sb, EntrySeq(self.image.cache_journal)).await {
+            Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
+            Ok(done) => {
+                let c = &mut self.log.counts;
+                (c.journal_entries, c.journal_records, c.not_arrived) =
+                    (done.entries, done.records, done.dropped);
+                self.keys(&mut replayer, &layout, done.epoch).await;
+            }
+        }
+    }
+
+    /// Goes through all keys of a replayed index.
+    async fn keys(&mut self, replayer: &mut Replayer, layout: &Layout, newest: Epoch) {
+        let mut tally = Tally::new(layout);
+        let above = replayer.counted_above();
+        let mut pass = Pass::over_replayed(layout, self.image, (above, newest));
+        let mut cursor = Cursor::new(&[], None);
+        let mut more = true;
+        while more {
+            let mut records = Vec::new();
+            more = match self.next_leaf(replayer, layout, &mut cursor, &mut records).await {
+                Ok(more) => more,
+                Err(e) => return self.log.error(Subject::Node, "index", e.to_string(), GIVE_UP),
+            };
+            let generation =
+                |bucket: usize| Some(replayer.record(BucketId(bucket as u32)).generation);
+            let mut data = Vec::new();
+            for (k, v) in &records {
+                let counts = pass.key((k, v), generation, &mut tally, &mut self.log);
+                data.extend(counts.ok().flatten().filter(|_| self.options.data));
+            }
+            self.verify(layout, data).await;
+            self.progress(Phase::Keys, tally.met_blocks(), replayer.live_blocks());
+            self.src.rt.yield_now().await;
+        }
+        pass.end(&mut self.log);
+        // Buckets of nodes are not asked about: this walk did not see the nodes.
+        let records = |id: BucketId| match replayer.record(id) {
+            f if f.kind == BucketKind::Nodes => BucketRecord { live: 0, ..f },
+            f => f,
+        };
+        tally.compare("the journal", records, false, &mut self.log);
+        tally.compare_staged("the journal", replayer.staged_named(), &mut self.log);
+    }
+
+    /// The records of the next leaf, reading ahead.
+    async fn next_leaf(
+        &self,
+        replayer: &mut Replayer,
+        layout: &Layout,
+        cursor: &mut Cursor,
+        records: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> base::Result<bool> {
+        let (tree, nodes) = replayer.index();
+        let reads = cursor.ahead(tree, nodes, AHEAD).into_iter().map(|fault| {
+            let (src, layout) = (self.src.clone(), *layout);
+            self.src.rt.spawn(async move {
+                let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
+                (fault, read)
+            })
+        });
+        for read in reads.collect::<Vec<_>>() {
+            if let Some((fault, Ok(bytes))) = read.await {
+                // One that is bad is met again when it is needed.
+                let _ = Replayer::store(replayer).admit(&fault, &bytes);
+            }
+        }
+        let next = |replayer: &mut Replayer| {
+            let (tree, nodes) = replayer.index();
+            Ok(cursor.next_leaf(tree, nodes, |k, v| records.push((k.to_vec(), v.to_vec())))?)
+        };
+        resident(replayer, next).await
+    }
+}
+
+/// What the pool has committed of staged blocks.
+fn committed(image: &Image) -> Committed {
+    match (&image.staged, &image.volumes) {
+        (Some(staged), Some(volumes)) => Committed::Found {
+            staged: staged.clone(),
+            volumes: volumes.iter().map(|v| v.0).collect(),
+        },
+        _ => Committed::Unknown,
+    }
+}

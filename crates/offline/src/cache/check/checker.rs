@@ -1,0 +1,55 @@
+//! What all parts of a check share.
+
+use base::Buf;
+use cache::CacheFile;
+use queue::{Class, Device, Limits};
+use rt::Rt;
+
+use super::report::Counts;
+use crate::pool::check::Image;
+use crate::report::{self, CheckOptions, Phase, Progress};
+
+pub(crate) type Log = report::Log<Counts>;
+
+/// What to do about a cache that has lost what it cannot do without.
+pub(super) const GIVE_UP: &str = "what the cache alone holds cannot be had; the pool's image is \
+                                  whole and older: --forget-cache goes on with it";
+
+/// A cache device that is read and never written.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub rt: Rt,
+    pub device: Device,
+    pub path: String,
+}
+
+impl Source {
+    pub fn new(rt: &Rt, file: &CacheFile) -> Source {
+        Source {
+            rt: rt.clone(),
+            device: Device::new(rt, file.file, Limits::default()),
+            path: file.path.clone(),
+        }
+    }
+
+    /// Reads a block.
+    pub async fn block(&self, offset: u64) -> std::result::Result<Buf, String> {
+        let read = self.device.read_blocks(Class::Foreground, offset, 1).await;
+        read.error(0).map_or(Ok(read.buf), |e| Err(e.to_string()))
+    }
+}
+
+/// The state of a check.
+pub(super) struct Checker<'a> {
+    pub src: Source,
+    pub log: Log,
+    pub options: CheckOptions,
+    pub image: &'a Image,
+    pub progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Checker<'_> {
+    pub fn progress(&mut self, phase: Phase, done: u64, total: u64) {
+        (self.progress)(Progress { phase, done, total });
+    }
+}

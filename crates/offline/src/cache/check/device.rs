@@ -1,0 +1,151 @@
+//! Superblocks, whose cache it is, and the bucket table.
+
+use cache::raw::{Layout, choose_slot, newer_may_be_lost, open_slot, read_slots};
+use format::FormatError;
+use format::cache::bucket::BucketRecord;
+use format::cache::superblock::{CacheSuperblock, SLOTS};
+use format::page::page_digest;
+
+use super::checker::{Checker, GIVE_UP};
+use super::report::Standing;
+use crate::items::hex;
+use crate::report::{Phase, Slot, Subject};
+
+/// Pages read at once.
+const BATCH: u32 = 32;
+
+impl Checker<'_> {
+    /// All slots, and the newest superblock.
+    pub(super) async fn superblocks(&mut self) -> (Vec<Slot>, Option<CacheSuperblock>) {
+        let mut slots = Vec::new();
+        let mut found = Vec::new();
+        let mut best: Option<CacheSuperblock> = None;
+        for slot in 0..SLOTS {
+            let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
+            let as_opened =
+                cache::raw::Slot::of(read.as_ref().map(|b| &b[..]).map_err(Clone::clone));
+            found.push(as_opened.unwrap_or_else(|e| cache::raw::Slot::Bad(e.to_string())));
+            let damaged = |why: String| Slot::Damaged { why };
+            slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
+                Err(e) => damaged(e),
+                Ok((Ok(sb), _)) => {
+                    let whole = Slot::Ok { sequence: sb.sequence, generation: sb.generation.0 };
+                    if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
+                        best = Some(sb);
+                    }
+                    whole
+                }
+                Ok((Err(FormatError::Magic(_)), b)) if b.iter().all(|&b| b == 0) => Slot::Empty,
+                Ok((Err(e), _)) => damaged(e.to_string()),
+            });
+        }
+        if let Some(best) = &best {
+            for (number, slot) in (0..).zip(&slots) {
+                self.log.judge_slot(&self.src.path, (number, SLOTS), slot, best.sequence);
+            }
+            if newer_may_be_lost(&found, best) {
+                let what = "two newer ones in a row are bad: a newer checkpoint may have been \
+                            there, and this one does not count then";
+                self.log.error(
+                    Subject::Superblock,
+                    format!("superblock number {}", best.sequence),
+                    what,
+                    GIVE_UP,
+                );
+            }
+        }
+        (slots, best)
+    }
+
+    /// What the device is to the pool.
+    pub(super) fn standing(&mut self, sb: Option<&CacheSuperblock>) -> Standing {
+        let path = self.src.path.clone();
+        let attached = self.image.cache_uuid;
+        let mut error = |what: String, remedy| {
+            self.log.error(Subject::Device, &path, what, remedy);
+            Standing::Foreign
+        };
+        let Some(sb) = sb else {
+            let remedy = if attached.is_some() { GIVE_UP } else { "" };
+            return error("no superblock of a cache can be read".into(), remedy);
+        };
+        if sb.pool_uuid != self.image.pool_uuid {
+            let what = format!("it is the cache of another pool, {}", hex(&sb.pool_uuid));
+            return error(what, "name the pool's own cache");
+        }
+        match attached {
+            Some(uuid) if uuid == sb.uuid => Standing::Attached,
+            Some(uuid) => {
+                let what = format!(
+                    "it is not the cache that is attached to the pool: that is {}",
+                    hex(&uuid)
+                );
+                error(what, "name the pool's own cache")
+            }
+            None => {
+                let what = "it is not attached to the pool any more: nothing in it counts";
+                self.log.note(Subject::Device, path, what);
+                Standing::Detached
+            }
+        }
+    }
+
+    /// The bucket table; `None` if a part of it is lost.
+    pub(super) async fn table(
+        &mut self,
+        sb: &CacheSuperblock,
+        layout: &Layout,
+    ) -> Option<Vec<BucketRecord>> {
+        let of = (layout, sb.uuid);
+        let mut records = Vec::with_capacity(layout.buckets as usize);
+        let (mut whole, mut digest, mut at) = (true, 0u64, 0);
+        while at < layout.pages() {
+            self.progress(Phase::Buckets, at.into(), layout.pages().into());
+            let end = (at + BATCH).min(layout.pages());
+            let read = |page| {
+                let (src, layout) = (self.src.clone(), *layout);
+                self.src.rt.spawn(async move { read_slots(&src.device, &layout, page).await })
+            };
+            let pages: Vec<_> = (at..end).map(|page| (page, read(page))).collect();
+            for (page, read) in pages {
+                let slots = read.await.unwrap_or_default();
+                self.log.counts.table_pages += 1;
+                let Some(found) = choose_slot(&slots, of, page, sb.generation) else {
+                    whole = false;
+                    let place = format!("page {page} of the bucket table");
+                    self.log.error(
+                        Subject::Table,
+                        place,
+                        "no slot has a version of it that counts",
+                        GIVE_UP,
+                    );
+                    continue;
+                };
+                for (slot, block) in slots.iter().enumerate() {
+                    let never = block.as_ref().is_some_and(|b| b.iter().all(|&b| b == 0));
+                    if let (false, Err(why)) =
+                        (never, open_slot(block.as_ref(), of, page, slot as u8))
+                    {
+                        let what =
+                            format!("{why}; the other slot counts: a crash may have torn it");
+                        self.log.note(
+                            Subject::Table,
+                            format!("page {page} of the bucket table, slot {slot}"),
+                            what,
+                        );
+                    }
+                }
+                digest = digest.wrapping_add(page_digest(page, found.generation));
+                records.extend(found.records);
+            }
+            at = end;
+        }
+        if whole && sb.table_digest != 0 && digest != sb.table_digest {
+            whole = false;
+            let what =
+                "it is not that of the newest checkpoint: a page of it is older than it should be";
+            self.log.error(Subject::Table, "bucket table", what, GIVE_UP);
+        }
+        whole.then_some(records)
+    }
+}

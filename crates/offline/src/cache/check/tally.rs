@@ -1,0 +1,135 @@
+//! What a walk over the index meets of each bucket, against what the bucket's record says.
+
+use base::{Bitmap, BucketId, Epoch, PoolAddr};
+use cache::raw::{Body, IndexKey, Layout, node_addr};
+use format::cache::bucket::{BucketKind, BucketRecord};
+
+use super::checker::{GIVE_UP, Log};
+use crate::report::Subject;
+
+/// What keys name of a bucket.
+#[derive(Clone, Copy, Default)]
+struct Met {
+    nodes: u16,
+    blocks: u16,
+    /// Blocks of these that the open epoch's counter is about, and that of the sealed ones.
+    open: u16,
+    cut: u16,
+}
+
+/// All buckets.
+pub(super) struct Tally {
+    bucket_blocks: u64,
+    met: Vec<Met>,
+    referred: Bitmap,
+    blocks: u64,
+    /// Staged blocks, as `open` and `cut` of a bucket.
+    staged: (u64, u64),
+}
+
+impl Tally {
+    pub fn new(layout: &Layout) -> Tally {
+        Tally {
+            bucket_blocks: layout.bucket_blocks.into(),
+            met: vec![Met::default(); layout.buckets as usize],
+            referred: Bitmap::new(layout.data_blocks() as usize),
+            blocks: 0,
+            staged: (0, 0),
+        }
+    }
+
+    /// Blocks that were met, nodes included.
+    pub fn met_blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// A node, whose address is inside the cache; true if something else is at its place.
+    pub fn node(&mut self, addr: PoolAddr) -> bool {
+        let addr = node_addr(addr).0;
+        let met = &mut self.met[(addr / self.bucket_blocks) as usize];
+        met.nodes = met.nodes.saturating_add(1);
+        self.claim(addr, 1) > 0
+    }
+
+    /// The blocks of a key that is inside a bucket and not stale; how many of them something else
+    /// has too. `split`: the last epoch whose blocks the open epoch's counter is not about;
+    /// `above`: the last that none is about.
+    pub fn extent(&mut self, e: &IndexKey, (split, above): (Epoch, Epoch)) -> u64 {
+        if let Body::Staged { crcs } = &e.body {
+            match e.written {
+                Some(written) if written > split => self.staged.0 += crcs.len() as u64,
+                Some(written) if written > above => self.staged.1 += crcs.len() as u64,
+                _ => {}
+            }
+        }
+        let Body::Data { addr, crcs, .. } = &e.body else { return 0 };
+        let met = &mut self.met[(addr.0 / self.bucket_blocks) as usize];
+        let n = crcs.len() as u16;
+        met.blocks = met.blocks.saturating_add(n);
+        match e.written {
+            Some(written) if written > split => met.open = met.open.saturating_add(n),
+            Some(written) if written > above => met.cut = met.cut.saturating_add(n),
+            _ => {}
+        }
+        self.claim(addr.0, crcs.len())
+    }
+
+    /// Reports it if `says` is another number of staged blocks. `source`: where that is from.
+    pub fn compare_staged(&self, source: &str, says: (u64, u64), log: &mut Log) {
+        for (of, found, says) in [
+            ("the open epoch", self.staged.0, says.0),
+            ("the sealed epochs", self.staged.1, says.1),
+        ] {
+            if found != says {
+                let what = format!(
+                    "the index names {found} staged blocks of {of}, by {source} it names {says}"
+                );
+                log.error(Subject::Superblock, "staged blocks", what, GIVE_UP);
+            }
+        }
+    }
+
+    fn claim(&mut self, addr: u64, len: usize) -> u64 {
+        self.blocks += len as u64;
+        let changed = self.referred.assign(addr as usize, len, true);
+        (len - changed) as u64
+    }
+
+    /// Reports buckets of which `records` say something else. `source`: where these are from.
+    /// `kinds`: they tell nodes from data.
+    pub fn compare(
+        &self,
+        source: &str,
+        records: impl Fn(BucketId) -> BucketRecord,
+        kinds: bool,
+        log: &mut Log,
+    ) {
+        for (i, met) in self.met.iter().enumerate() {
+            let id = BucketId(i as u32);
+            let f = records(id);
+            let place = || format!("bucket {i}");
+            let mut wrong = |field: &str, found: u32, says: u32| {
+                if found != says {
+                    let what =
+                        format!("the index has {found} {field} in it, by {source} it has {says}");
+                    log.error(Subject::Bucket, place(), what, GIVE_UP);
+                }
+            };
+            wrong("blocks", u32::from(met.blocks) + u32::from(met.nodes), f.live.into());
+            wrong("dirty blocks of the open epoch", met.open.into(), f.dirty_open.into());
+            wrong("dirty blocks of the sealed epochs", met.cut.into(), f.dirty_cut.into());
+            let misplaced = match f.kind {
+                BucketKind::Free => met.blocks > 0 || met.nodes > 0,
+                BucketKind::Data => met.nodes > 0,
+                BucketKind::Nodes => met.blocks > 0,
+            };
+            if kinds && misplaced {
+                let what = format!(
+                    "it has {} nodes and {} blocks of volumes, and is for {:?}",
+                    met.nodes, met.blocks, f.kind
+                );
+                log.error(Subject::Bucket, place(), what.to_lowercase(), GIVE_UP);
+            }
+        }
+    }
+}

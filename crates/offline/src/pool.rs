@@ -1,0 +1,4 @@
+//! The tools for pools.
+
+pub mod check;
+pub mod dump;

@@ -1,0 +1,266 @@
+//! The devices of a pool, to be read and never written: what check and dump stand on.
+//!
+//! Nothing in here can write: of a device's queue only reads are reachable. That is why it does not
+//! go through [`pool::Pool`], which heals what it reads.
+
+use std::rc::Rc;
+
+use base::{BLOCK, Buf, ErrorKind, IoError, PoolAddr, Result, StorageError};
+use format::page::Chunk;
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
+use pool::DeviceFile;
+use pool::raw::{Copy as SlotCopy, Disk, Found, Geometry, PoolDevice, Slots, doubt, judge, newest};
+use queue::{Class, Limits};
+use rt::Rt;
+
+use super::report::{Counts, DeviceReport};
+use crate::report::{Log, Slot, Subject};
+
+/// Readable devices and the newest superblock.
+pub(crate) struct Source {
+    rt: Rt,
+    pub geometry: Geometry,
+    pub best: Superblock,
+    devices: Vec<PoolDevice>,
+}
+
+/// One copy of something: which device, and its bytes or why there are none.
+pub(crate) type Copy = (usize, std::result::Result<Buf, IoError>);
+
+impl Source {
+    /// Reads all superblocks, tells `log` what is wrong with them, and puts the devices in their
+    /// places. Refuses what makes no pool.
+    pub async fn open(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        log: &mut Log<Counts>,
+    ) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
+        let several = files.len() > 1;
+        let mut found = Vec::new();
+        let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
+        for file in files {
+            let queue = file.disk(rt, Limits::default());
+            let slots = match Slots::read(rt, &queue, &file.path).await {
+                Ok(slots) => slots,
+                Err(e) => {
+                    queue.close();
+                    close_all(&found);
+                    return Err(e);
+                }
+            };
+            let foreign = slots.trouble().is_none();
+            match slots.newest().cloned() {
+                Some(sb) => {
+                    judge_slots(&file.path, &slots, &sb, log);
+                    slots_of.push((file.path.clone(), report(&slots)));
+                    found.push(Found { file, queue, sb, slots, unsure: None });
+                }
+                None => {
+                    queue.close();
+                    if foreign || !several {
+                        close_all(&found);
+                        let kind = if foreign { ErrorKind::Foreign } else { ErrorKind::Damaged };
+                        let text = if foreign {
+                            "not a device of a Forebay pool"
+                        } else {
+                            "no superblock can be read"
+                        };
+                        return Err(StorageError::new(kind, format!("{}: {text}", file.path)));
+                    }
+                    let remedy = "it takes no part; replace the device";
+                    log.error(Subject::Device, &file.path, "no superblock can be read", remedy);
+                }
+            }
+        }
+        let Some(best) = newest(&found) else {
+            return Err(StorageError::new(
+                ErrorKind::Missing,
+                "no device of the pool could be read",
+            ));
+        };
+        let geometry = Geometry::of(&best);
+        if let Err(e) = doubt(&found, &best) {
+            log.error(
+                Subject::Superblock,
+                format!("pool {:?}", best.name),
+                e.to_string(),
+                "the pool is not opened as it is",
+            );
+        }
+        let mut warnings = Vec::new();
+        let devices = judge(&best, &geometry, found, &mut warnings)?;
+        for w in warnings {
+            log.note(Subject::Device, format!("pool {:?}", best.name), w);
+        }
+        let reports = devices
+            .iter()
+            .map(|d| {
+                let slots = slots_of
+                    .iter()
+                    .find(|s| s.0 == d.path())
+                    .map(|s| s.1.clone())
+                    .unwrap_or_default();
+                DeviceReport { path: d.path().to_owned(), state: d.state(), slots }
+            })
+            .collect();
+        Ok((Rc::new(Source { rt: rt.clone(), geometry, best, devices }), reports))
+    }
+
+    pub fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    pub fn close(&self) {
+        self.devices.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
+    }
+
+    /// Rows of the devices that may be read.
+    pub fn live(&self) -> Vec<usize> {
+        (0..self.devices.len()).filter(|&d| self.is_live(d)).collect()
+    }
+
+    pub fn is_live(&self, device: usize) -> bool {
+        self.devices.get(device).is_some_and(|d| d.live().is_some())
+    }
+
+    pub fn degraded(&self) -> bool {
+        self.devices.iter().any(|d| d.live().is_none())
+    }
+
+    /// Chunks that a device offers.
+    pub fn chunks(&self, device: u16) -> u64 {
+        self.devices.get(usize::from(device)).map_or(0, |d| d.record().chunks)
+    }
+
+    /// What users call a device.
+    pub fn name(&self, device: usize) -> String {
+        match self.devices.get(device) {
+            Some(d) if !d.path().is_empty() => d.path().to_owned(),
+            _ => format!("device {device}"),
+        }
+    }
+
+    /// Reads `len` bytes, whole blocks; what fails is asked for again, block by block.
+    pub async fn read(
+        &self,
+        device: usize,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Buf, IoError> {
+        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else {
+            return Err(IoError::NO_DEVICE);
+        };
+        let read = queue.read_blocks(Class::Foreground, offset, len / BLOCK).await;
+        read.unreadable.first().map_or(Ok(read.buf), |(_, e)| Err(*e))
+    }
+
+    /// Reads `blocks` blocks from each of `devices` at once; of a device that cannot read all of
+    /// them, block by block. What cannot be read is `None`.
+    pub async fn read_each(
+        self: &Rc<Self>,
+        devices: &[usize],
+        offset: u64,
+        blocks: usize,
+    ) -> Vec<(usize, Vec<Option<Buf>>)> {
+        let tasks: Vec<_> = devices
+            .iter()
+            .map(|&d| {
+                let src = self.clone();
+                self.rt.spawn(async move { (d, src.read_blocks(d, offset, blocks).await) })
+            })
+            .collect();
+        let mut all = Vec::with_capacity(tasks.len());
+        for t in tasks {
+            all.extend(t.await);
+        }
+        all
+    }
+
+    async fn read_blocks(&self, device: usize, offset: u64, blocks: usize) -> Vec<Option<Buf>> {
+        let mut out = Vec::with_capacity(blocks);
+        let Some(queue) = self.devices.get(device).and_then(|d| d.live()) else {
+            out.resize_with(blocks, || None);
+            return out;
+        };
+        let read = queue.read_blocks(Class::Foreground, offset, blocks).await;
+        out.extend(
+            (0..blocks)
+                .map(|block| read.get(block).ok().map(|bytes| self.rt.bufs().copy_of(bytes))),
+        );
+        out
+    }
+
+    /// Reads `blocks` blocks at `addr` from each of the chunks on devices that are there.
+    pub async fn read_copies(
+        self: &Rc<Self>,
+        chunks: &[Chunk],
+        addr: PoolAddr,
+        blocks: usize,
+    ) -> Vec<Copy> {
+        let (_, block) = self.geometry.split(addr);
+        let tasks: Vec<_> = chunks
+            .iter()
+            .filter(|c| {
+                self.is_live(usize::from(c.device)) && u64::from(c.chunk) < self.chunks(c.device)
+            })
+            .map(|c| {
+                let (src, d, offset) = (
+                    self.clone(),
+                    usize::from(c.device),
+                    self.geometry.chunk_offset(c.chunk, block),
+                );
+                self.rt.spawn(async move { (d, src.read(d, offset, blocks * BLOCK).await) })
+            })
+            .collect();
+        let mut all = Vec::with_capacity(tasks.len());
+        for t in tasks {
+            all.extend(t.await);
+        }
+        all
+    }
+}
+
+fn close_all(found: &[Found]) {
+    found.iter().for_each(|f| f.queue.close());
+}
+
+/// What the report says of a device's slots.
+fn report(slots: &Slots) -> Vec<Slot> {
+    let say = |copies: &[SlotCopy; SLOT_COPIES]| {
+        let sbs = copies
+            .iter()
+            .filter_map(|c| if let SlotCopy::Superblock(sb) = c { Some(sb) } else { None });
+        if let Some(sb) = sbs.max_by_key(|sb| sb.sequence) {
+            return Slot::Ok { sequence: sb.sequence, generation: sb.generation };
+        }
+        let why = copies.iter().find_map(trouble);
+        match why {
+            Some(why) => Slot::Damaged { why },
+            None if matches!(copies[0], SlotCopy::Empty) => Slot::Empty,
+            None => Slot::Damaged { why: "not a superblock".into() },
+        }
+    };
+    slots.copies().map(|(_, copies)| say(copies)).collect()
+}
+
+fn trouble(copy: &SlotCopy) -> Option<String> {
+    match copy {
+        SlotCopy::Damaged(why) | SlotCopy::Unreadable(why) => Some(why.clone()),
+        SlotCopy::Superblock(_) | SlotCopy::Empty | SlotCopy::Foreign => None,
+    }
+}
+
+fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log<Counts>) {
+    let said = report(slots);
+    for (i, copies) in slots.copies() {
+        let is_next = log.judge_slot(path, (i as u64, SLOTS), &said[i], best.sequence);
+        if is_next || !matches!(said[i], Slot::Ok { .. }) {
+            continue;
+        }
+        // Power that failed while it was written leaves one whole.
+        for why in copies.iter().filter_map(trouble) {
+            let what = format!("one of its two copies: {why}; the other one counts");
+            log.note(Subject::Superblock, format!("superblock slot {i} on {path}"), what);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Which blocks are allocated and which are referred to: two bits a block, and per group a
+//! fingerprint of who owns its blocks.
+//!
+//! Owners are recorded twice, from both sides: a volume's extents say which pool blocks it has, in
+//! the order of the volume; a group's checksum records say whose its blocks are, in the order of
+//! the group. To compare the two without holding either, each side is summed up: over all blocks of
+//! a group, a hash of (block, volume, volume's block). Equal sums mean equal owners.
+
+use base::prng::mix64;
+use base::{Bitmap, PoolAddr};
+use format::page::{GroupKind, GroupRecord};
+use pool::raw::Geometry;
+
+/// What is known of a block group.
+pub(crate) struct GroupSpace {
+    pub record: GroupRecord,
+    /// Absent for free groups, and if its bitmap could not be read.
+    pub allocated: Option<Bitmap>,
+    /// The blocks that something refers to.
+    pub referred: Bitmap,
+    /// The sum over its extents.
+    pub owners: u64,
+}
+
+/// All block groups of a pool.
+pub(crate) struct Space {
+    pub geometry: Geometry,
+    pub groups: Vec<GroupSpace>,
+}
+
+/// What came of a claim of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Claim {
+    /// Blocks that are not allocated.
+    pub free: u32,
+    /// Blocks that something else refers to as well.
+    pub shared: u32,
+}
+
+impl Space {
+    pub fn new(geometry: Geometry, records: Vec<GroupRecord>) -> Space {
+        let groups = records
+            .into_iter()
+            .map(|record| {
+                let bits =
+                    if record.kind == GroupKind::Free { 0 } else { geometry.group_blocks as usize };
+                GroupSpace { record, allocated: None, referred: Bitmap::new(bits), owners: 0 }
+            })
+            .collect();
+        Space { geometry, groups }
+    }
+
+    /// The group of `[addr, addr + len)` and the first block inside it, if they are in one group of
+    /// `kind`.
+    pub fn locate(&self, addr: PoolAddr, len: u32, kind: GroupKind) -> Option<(usize, u32)> {
+        if !self.geometry.contains(addr) {
+            return None;
+        }
+        let (group, block) = self.geometry.split(addr);
+        let fits = block.checked_add(len).is_some_and(|end| end <= self.geometry.group_blocks);
+        let g = self.groups.get(group.0 as usize).filter(|g| g.record.kind == kind)?;
+        (fits && !g.referred.is_empty()).then_some((group.0 as usize, block))
+    }
+
+    /// Marks blocks of a group as referred to.
+    pub fn claim(&mut self, group: usize, block: u32, len: u32) -> Claim {
+        let g = &mut self.groups[group];
+        let at = block as usize..(block + len) as usize;
+        let free = match &g.allocated {
+            Some(bits) => at.clone().filter(|&b| !bits.get(b)).count() as u32,
+            None => 0,
+        };
+        let new = g.referred.assign(block as usize, len as usize, true) as u32;
+        Claim { free, shared: len - new }
+    }
+
+    /// The number of blocks of a group that are allocated and not referred to, and the first of
+    /// them.
+    pub fn leaked(&self, group: usize) -> Option<(u32, u32)> {
+        let g = &self.groups[group];
+        let bits = g.allocated.as_ref()?;
+        let (mut count, mut first) = (0, None);
+        for (i, (a, r)) in bits.words().iter().zip(g.referred.words()).enumerate() {
+            let lost = a & !r;
+            if lost != 0 && first.is_none() {
+                first = Some(i as u32 * 64 + lost.trailing_zeros());
+            }
+            count += lost.count_ones();
+        }
+        first.map(|f| (count, f))
+    }
+}
+
+/// What a block adds to its group's sum.
+pub(crate) fn owner_hash(block: u32, volume: u32, lba: u64) -> u64 {
+    mix64(mix64(u64::from(block) << 32 | u64::from(volume)) ^ lba)
+}

@@ -1,0 +1,166 @@
+//! Walks a tree leaf by leaf, in the order of its keys, reading every node on every copy.
+//!
+//! Each node is checked by itself ([`btree::Walk`]), against the keys its parent gives it, and
+//! against the space: it must stand in a metadata group, be allocated, and be referred to once. A
+//! node that is referred to twice is not entered a second time, so that a walk ends whatever the
+//! bytes say.
+
+use base::{BLOCK, PoolAddr};
+use btree::{Nodes, Wanted};
+use format::node::{NodePage, NodeRef, RootPtr};
+use format::page::GroupKind;
+
+use super::Checker;
+use super::source::Copy;
+use crate::report::Subject;
+
+const LOST: &str = "what it holds is lost; restore from a backup";
+const HEALED: &str = "it is healed when the pool reads it";
+
+/// A place in a tree.
+pub(crate) struct Walk {
+    walk: btree::Walk,
+    name: String,
+    root: Option<RootPtr>,
+    /// A second walk: space is not claimed and nothing is reported again.
+    quiet: bool,
+}
+
+impl Walk {
+    pub fn new(tree: u64, name: String, root: Option<RootPtr>, quiet: bool) -> Walk {
+        Walk { walk: btree::Walk::new(tree, root), name, root, quiet }
+    }
+
+    /// False if a part of the tree could not be read.
+    pub fn is_whole(&self) -> bool {
+        self.walk.is_whole()
+    }
+
+    /// The next leaf; `None` after the last.
+    pub async fn next_leaf(&mut self, check: &mut Checker<'_>) -> Option<NodePage> {
+        loop {
+            let (_, page) = self.next_node(check).await?;
+            if page.level() == 0 {
+                return Some(page);
+            }
+        }
+    }
+
+    /// The next node, parents before children; `None` after the last.
+    pub async fn next_node(&mut self, check: &mut Checker<'_>) -> Option<(NodeRef, NodePage)> {
+        let root = self.root.take().filter(|_| !self.quiet);
+        if let Some(root) = root.filter(|root| root.ptr.generation.0 > check.src.best.generation) {
+            let what = format!(
+                "its root is of generation {}, newer than the superblock",
+                root.ptr.generation
+            );
+            check.log.error(Subject::Node, &self.name, what, "restore from a backup");
+        }
+        self.walk.next_node(&mut Copies { check, name: &self.name, quiet: self.quiet }).await
+    }
+}
+
+/// All copies of a tree's nodes.
+struct Copies<'c, 'a> {
+    check: &'c mut Checker<'a>,
+    name: &'c str,
+    quiet: bool,
+}
+
+impl Nodes for Copies<'_, '_> {
+    async fn read(&mut self, wanted: &[Wanted]) -> Vec<Option<NodePage>> {
+        let mut tasks = Vec::with_capacity(wanted.len());
+        for addr in wanted.iter().map(|w| w.node.ptr.addr) {
+            let go = self.quiet || self.claim(addr);
+            let space = &self.check.space;
+            let chunks = space.locate(addr, 1, GroupKind::Metadata).filter(|_| go);
+            let chunks = chunks.map(|(g, _)| space.groups[g].record.chunks.clone());
+            tasks.push(chunks.map(|chunks| {
+                let src = self.check.src.clone();
+                self.check.src.rt().spawn(async move { src.read_copies(&chunks, addr, 1).await })
+            }));
+        }
+        let mut out = Vec::with_capacity(wanted.len());
+        for (wanted, task) in wanted.iter().zip(tasks) {
+            out.push(match task {
+                Some(t) => self.judge(wanted, &t.await.unwrap_or_default()),
+                None => None,
+            });
+        }
+        out
+    }
+}
+
+impl Copies<'_, '_> {
+    fn place(&self, addr: PoolAddr) -> String {
+        format!("node at block {addr} of {}", self.name)
+    }
+
+    /// Marks a node's block as referred to; false if it should not be entered.
+    fn claim(&mut self, addr: PoolAddr) -> bool {
+        let (place, check) = (self.place(addr), &mut *self.check);
+        let Some((group, block)) = check.space.locate(addr, 1, GroupKind::Metadata) else {
+            check.log.error(Subject::Node, place, "its block is in no metadata group", LOST);
+            return false;
+        };
+        check.log.counts.nodes += 1;
+        let claim = check.space.claim(group, block, 1);
+        if claim.shared > 0 {
+            check.log.error(Subject::Node, place, "its block is referred to twice", LOST);
+            return false;
+        }
+        if claim.free > 0 {
+            let remedy = "do not write to this pool: the block may be given to something else";
+            check.log.error(Subject::Node, place, "its block is not allocated", remedy);
+        }
+        true
+    }
+
+    /// What all copies of a node come to.
+    fn judge(&mut self, wanted: &Wanted, copies: &[Copy]) -> Option<NodePage> {
+        let (place, check) = (self.place(wanted.node.ptr.addr), &mut *self.check);
+        let mut good = None;
+        let mut bad: Vec<(usize, String)> = Vec::new();
+        for (d, outcome) in copies {
+            let decoded = match outcome {
+                Ok(bytes) => wanted.decode(&bytes[..BLOCK]).map_err(|e| e.to_string()),
+                Err(e) => Err(e.to_string()),
+            };
+            match decoded {
+                Ok(page) => {
+                    check.log.counts.good_copies += u64::from(!self.quiet);
+                    good = Some(page);
+                }
+                Err(why) => bad.push((*d, why)),
+            }
+        }
+        let page = good.filter(|page| {
+            let fits = wanted.fits(page);
+            if !fits && !self.quiet {
+                check.log.error(
+                    Subject::Node,
+                    &place,
+                    "its keys are not those that its parent expects",
+                    LOST,
+                );
+            }
+            fits
+        });
+        if self.quiet || (page.is_none() && bad.len() < copies.len()) {
+            return page;
+        }
+        if page.is_some() {
+            for (d, why) in bad {
+                let name = check.src.name(d);
+                check.log.copy(Subject::Node, &place, &name, why, HEALED);
+            }
+        } else {
+            let why = match bad.first() {
+                Some((_, why)) => format!("no good copy ({} tried): {why}", bad.len()),
+                None => "no device with a copy of it is there".to_owned(),
+            };
+            check.log.error(Subject::Node, place, why, LOST);
+        }
+        page
+    }
+}

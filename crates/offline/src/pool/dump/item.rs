@@ -1,0 +1,169 @@
+//! What a dump consists of, ready to be written as JSON: one object a structure.
+
+use base::{BLOCK, crc32c};
+use format::node::{NodePtr, NodeRef, decode};
+use format::page::{Chunk, GroupKind, GroupRecord, VolumeRecord, VolumeState};
+use format::superblock::{DeviceState, Superblock};
+use serde::Serialize;
+
+use crate::items::{NodeItem, RootItem, SlotItem, hex, root};
+
+/// A structure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub enum Item {
+    /// A superblock slot of a device.
+    Superblock(SlotItem<SuperblockItem>),
+    /// A volume's record.
+    Volume {
+        id: u32,
+        name: String,
+        state: VolumeState,
+        sector_bytes: u32,
+        size_bytes: u64,
+        allocated_blocks: u64,
+        mapping: Option<RootItem>,
+        /// Of a staging volume: the volume it is for, and the epoch.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        staged: Option<(u32, u32)>,
+    },
+    /// A block group's record.
+    Group {
+        group: u32,
+        #[serde(rename = "use")]
+        use_: GroupKind,
+        used_blocks: u32,
+        chunks: Vec<Chunk>,
+        bitmap_generations: Vec<u64>,
+        checksums: Option<RootItem>,
+    },
+    /// Groups that are free and have no checksum tree, of which nothing else is to be said.
+    Free { groups: u64 },
+    /// A block group's bitmap: runs (first block, blocks) of what is allocated.
+    Bitmap { group: u32, used_blocks: u32, allocated: Vec<(u32, u32)> },
+    /// An extent of a volume.
+    Extent { lba: u64, blocks: u32, address: u64, group: u32, offset: u32 },
+    /// A checksum record of a group; `allocated` has an entry for each checksum.
+    Checksums { offset: u32, volume: u32, lba: u64, crcs: Vec<String>, allocated: Vec<bool> },
+    /// A node of a tree.
+    Node(NodeItem),
+    /// A copy of a block.
+    Copy {
+        address: u64,
+        device: String,
+        offset: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        crc: Option<String>,
+        /// Hexadecimal digits of its first bytes.
+        begins: String,
+    },
+    /// Something on the way could not be read; what stands below it is missing.
+    Unreadable { what: String },
+}
+
+/// What a superblock says.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct SuperblockItem {
+    pub pool: String,
+    pub pool_uuid: String,
+    pub device: u16,
+    pub sequence: u64,
+    pub generation: u64,
+    pub previous: u64,
+    pub tables_digest: String,
+    pub published: u32,
+    pub published_at: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_uuid: Option<String>,
+    pub cache_journal: u64,
+    pub clean_void: bool,
+    pub group_blocks: u32,
+    pub group_capacity: u32,
+    pub volume_pages: u32,
+    pub next_volume: u32,
+    pub copies: u8,
+    pub shards: u32,
+    pub devices: Vec<DeviceItem>,
+}
+
+/// A row of the device table.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct DeviceItem {
+    pub uuid: String,
+    pub chunks: u64,
+    pub state: DeviceState,
+    pub failed_at: u64,
+}
+
+impl From<&Superblock> for SuperblockItem {
+    fn from(sb: &Superblock) -> Self {
+        let device = |d: &format::superblock::DeviceRecord| DeviceItem {
+            uuid: hex(&d.uuid),
+            chunks: d.chunks,
+            state: d.state,
+            failed_at: d.failed_at,
+        };
+        SuperblockItem {
+            pool: sb.name.clone(),
+            pool_uuid: hex(&sb.pool_uuid),
+            device: sb.device,
+            sequence: sb.sequence,
+            generation: sb.generation,
+            previous: sb.previous,
+            tables_digest: format!("{:016x}", sb.tables_digest),
+            published: sb.published.0,
+            published_at: sb.published_at,
+            cache_uuid: sb.cache_uuid.map(|uuid| hex(&uuid)),
+            cache_journal: sb.cache_journal,
+            clean_void: sb.clean_void,
+            group_blocks: sb.group_blocks,
+            group_capacity: sb.group_capacity,
+            volume_pages: sb.volume_pages,
+            next_volume: sb.next_volume,
+            copies: sb.copies,
+            shards: sb.shards,
+            devices: sb.devices.iter().map(device).collect(),
+        }
+    }
+}
+
+impl From<&VolumeRecord> for Item {
+    fn from(v: &VolumeRecord) -> Self {
+        Item::Volume {
+            id: v.id.0,
+            name: v.name.clone(),
+            state: v.state,
+            sector_bytes: v.sector,
+            size_bytes: v.size_bytes,
+            allocated_blocks: v.allocated_blocks,
+            mapping: root(v.mapping),
+            staged: v.staged.map(|(volume, epoch)| (volume.0, epoch.0)),
+        }
+    }
+}
+
+pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> Item {
+    Item::Group {
+        group: number,
+        use_: r.kind,
+        used_blocks: r.used,
+        chunks: r.chunks.clone(),
+        bitmap_generations: r.bitmap_generations.iter().take(pages).map(|g| g.0).collect(),
+        checksums: root(r.checksums),
+    }
+}
+
+/// The node that a block holds by its own account.
+pub(super) fn node_in(bytes: &[u8]) -> Option<Item> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let crc = crc32c(bytes.get(..BLOCK)?);
+    let (tree, generation, addr) =
+        (word(16)?, base::Generation(word(24)?), base::PoolAddr(word(32)?));
+    let r = NodeRef { ptr: NodePtr { addr, generation, crc }, level: *bytes.get(4)?, tree };
+    decode(bytes, &r).ok().map(|page| Item::Node(NodeItem::new(&r, &page)))
+}

@@ -1,0 +1,284 @@
+//! What the checks of pools and of caches say in the same way: what to look at, how far they have
+//! come, and what they have found.
+
+use serde::Serialize;
+
+/// How much of a report's list of problems is kept, if nothing else is asked for.
+const LISTED: usize = 200;
+
+/// What to check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Read and verify all data too, on all copies.
+    pub data: bool,
+    /// Problems that the report lists; all are counted.
+    pub listed: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        CheckOptions { data: false, listed: LISTED }
+    }
+}
+
+/// A part of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Of a pool: superblocks and tables.
+    Tables,
+    /// Of a pool: bitmaps, by block group.
+    Bitmaps,
+    /// Of a pool: mappings, by volume.
+    Volumes,
+    /// Of a pool: checksums, and data if asked for, by block group.
+    Groups,
+    /// Of a cache: the bucket table, by page.
+    Buckets,
+    /// Of a cache: the index as of the checkpoint.
+    Index,
+    /// Of a cache: the journal.
+    Journal,
+    /// Of a cache: the index with the journal applied, and data if asked for.
+    Keys,
+}
+
+/// How far a check has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is going on.
+    pub phase: Phase,
+    /// How many are done.
+    pub done: u64,
+    /// Of how many, about.
+    pub total: u64,
+}
+
+/// How bad a problem is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// One copy is bad, another is good: nothing is lost, and it is healed when it is read.
+    DamagedCopy,
+    /// Something is lost or contradicts itself.
+    Error,
+}
+
+/// What a problem is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// A device as a whole.
+    Device,
+    /// A superblock slot.
+    Superblock,
+    /// A page of the volume or group table.
+    Table,
+    /// The record of a block group.
+    Group,
+    /// The record of a volume.
+    Volume,
+    /// A page of a block group's bitmap.
+    Bitmap,
+    /// A node of a tree.
+    Node,
+    /// An extent of a volume's mapping.
+    Extent,
+    /// A checksum record.
+    Checksum,
+    /// The content of a data block.
+    Data,
+    /// Blocks that are allocated and not referred to.
+    Space,
+    /// A bucket of a cache.
+    Bucket,
+    /// The journal of a cache.
+    Journal,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What kind of structure it is about.
+    pub subject: Subject,
+    /// Which one.
+    pub place: String,
+    /// The device with the bad copy, if it is about one copy only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// What is wrong with it.
+    pub what: String,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: &'static str,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let severity = match self.severity {
+            Severity::Note => "note",
+            Severity::DamagedCopy => "damaged copy",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}: {}", self.place)?;
+        if let Some(d) = &self.device {
+            write!(f, " on {d}")?;
+        }
+        write!(f, ": {}", self.what)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+/// A superblock slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum Slot {
+    /// A superblock.
+    Ok {
+        /// Its sequence number.
+        sequence: u64,
+        /// The transaction it commits.
+        generation: u64,
+    },
+    /// Never written.
+    Empty,
+    /// Something else, or nothing that can be read.
+    Damaged {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Findings<C> {
+    /// How much was looked at.
+    pub counts: C,
+    /// Problems of [`Severity::Error`].
+    pub errors: u64,
+    /// Problems of [`Severity::DamagedCopy`].
+    pub damaged_copies: u64,
+    /// Problems of [`Severity::Note`].
+    pub notes: u64,
+    /// The first problems; the counts above tell how many there are.
+    pub problems: Vec<Problem>,
+}
+
+impl<C> Findings<C> {
+    /// True if nothing is wrong; there may be notes.
+    pub fn is_clean(&self) -> bool {
+        self.errors == 0 && self.damaged_copies == 0
+    }
+}
+
+/// Takes problems in: counts all, keeps the first.
+pub(crate) struct Log<C> {
+    /// How much was looked at.
+    pub counts: C,
+    totals: [u64; 3],
+    problems: Vec<Problem>,
+    listed: usize,
+}
+
+impl<C: Default> Log<C> {
+    /// Keeps up to `listed` problems.
+    pub fn new(listed: usize) -> Self {
+        Log { counts: C::default(), totals: [0; 3], problems: Vec::new(), listed }
+    }
+
+    fn add(&mut self, problem: Problem) {
+        self.totals[problem.severity as usize] += 1;
+        if self.problems.len() < self.listed {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Something that is lost or contradicts itself.
+    pub fn error(
+        &mut self,
+        subject: Subject,
+        place: impl Into<String>,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) {
+        let (place, what) = (place.into(), what.into());
+        self.add(Problem { severity: Severity::Error, subject, place, device: None, what, remedy });
+    }
+
+    /// Something worth knowing.
+    pub fn note(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>) {
+        let (place, what) = (place.into(), what.into());
+        self.add(Problem {
+            severity: Severity::Note,
+            subject,
+            place,
+            device: None,
+            what,
+            remedy: "",
+        });
+    }
+
+    /// Judges slot `number` of the superblocks on `path`, of which there are `slots`; the newest
+    /// superblock has the sequence number `newest`. Returns true if the slot is the next to be
+    /// written: it holds what a loss of power tore, at worst.
+    pub fn judge_slot(
+        &mut self,
+        path: &str,
+        (number, slots): (u64, u64),
+        slot: &Slot,
+        newest: u64,
+    ) -> bool {
+        const REWRITTEN: &str = "it will be overwritten";
+        let place = format!("superblock slot {number}");
+        let is_next = (newest + 1) % slots == number;
+        match slot {
+            Slot::Damaged { why } if is_next => {
+                let what = format!("{why}; it is the next to be written: a crash may have torn it");
+                self.note(Subject::Superblock, format!("{place} on {path}"), what);
+            }
+            Slot::Damaged { why } => {
+                self.copy(Subject::Superblock, &place, path, why.clone(), REWRITTEN)
+            }
+            Slot::Empty if newest >= slots && !is_next => {
+                self.copy(Subject::Superblock, &place, path, "it is empty", REWRITTEN);
+            }
+            Slot::Empty | Slot::Ok { .. } => {}
+        }
+        is_next
+    }
+
+    /// A bad copy of something that has a good one.
+    pub fn copy(
+        &mut self,
+        subject: Subject,
+        place: &str,
+        device: &str,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) {
+        let (place, device, what) = (place.to_owned(), Some(device.to_owned()), what.into());
+        self.add(Problem { severity: Severity::DamagedCopy, subject, place, device, what, remedy });
+    }
+
+    /// How many of a kind there were.
+    pub fn total(&self, severity: Severity) -> u64 {
+        self.totals[severity as usize]
+    }
+
+    /// What the report says.
+    pub fn into_findings(self) -> Findings<C> {
+        Findings {
+            errors: self.total(Severity::Error),
+            damaged_copies: self.total(Severity::DamagedCopy),
+            notes: self.total(Severity::Note),
+            counts: self.counts,
+            problems: self.problems,
+        }
+    }
+}

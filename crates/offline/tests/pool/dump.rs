@@ -1,0 +1,90 @@
+//! Every kind of dump of a pool made in simulation; what they say must agree.
+
+use base::ErrorKind;
+use format::page::GroupKind;
+use offline::items::{NodeItem, SlotItem};
+use offline::pool::dump::{Item, What};
+
+use crate::lab::Lab;
+
+#[test]
+fn words_are_read() {
+    assert_eq!(What::parse("bitmap", Some("3")), Ok(What::Bitmap(3)));
+    assert_eq!(What::parse("extents", Some("a")), Ok(What::Extents("a".into())));
+    assert_eq!(What::parse("node", Some("77")), Ok(What::Node(77)));
+    for (word, argument) in
+        [("groups", Some("3")), ("bitmap", None), ("node", Some("x")), ("what", None)]
+    {
+        assert!(What::parse(word, argument).is_err(), "{word} {argument:?}");
+    }
+}
+
+#[test]
+fn superblocks_of_all_devices() {
+    let items = Lab::new(2, 2).dump(What::Superblock).expect("a pool");
+    assert_eq!(items.len(), 8);
+    for i in items {
+        let Item::Superblock(SlotItem { superblock: Some(sb), error: None, .. }) = i else {
+            panic!("{i:?}")
+        };
+        assert_eq!((sb.pool.as_str(), sb.devices.len()), ("bench", 2));
+    }
+}
+
+#[test]
+fn records_trees_and_blocks_agree() {
+    let lab = Lab::new(2, 2);
+    let volumes = lab.dump(What::Volumes).expect("a pool");
+    let Some(Item::Volume { name, allocated_blocks, mapping: Some(root), .. }) = volumes.first()
+    else {
+        panic!("{volumes:?}")
+    };
+    let extents = lab.dump(What::Extents(name.clone())).expect("a volume");
+    let sum: u64 = extents
+        .iter()
+        .map(|e| if let Item::Extent { blocks, .. } = e { u64::from(*blocks) } else { 0 })
+        .sum();
+    assert_eq!(sum, *allocated_blocks);
+    let nodes = lab.dump(What::Mapping("1".into())).expect("a volume by number");
+    let leaf_records = |n: &Item| {
+        if let Item::Node(NodeItem { level: 0, records, .. }) = n { *records } else { 0 }
+    };
+    assert_eq!(nodes.iter().map(leaf_records).sum::<usize>(), extents.len());
+    let block = lab.dump(What::Node(root.address)).expect("a block");
+    assert_eq!(block.len(), 3, "two copies and the node");
+    assert!(matches!(&block[2], Item::Node(node) if node.crc == root.crc), "{block:?}");
+    for g in lab.dump(What::Groups).expect("a pool") {
+        let Item::Group { group, used_blocks, use_, .. } = g else { continue };
+        if use_ == GroupKind::Free {
+            continue;
+        }
+        let bitmap = lab.dump(What::Bitmap(group)).expect("a group");
+        let [Item::Bitmap { allocated, .. }] = &bitmap[..] else { panic!("{bitmap:?}") };
+        assert_eq!(allocated.iter().map(|r| r.1).sum::<u32>(), used_blocks);
+        if use_ == GroupKind::Data {
+            let records = lab.dump(What::Checksums(group)).expect("a group");
+            let spoken = |i: &Item| match i {
+                Item::Checksums { allocated, .. } => allocated.iter().filter(|a| **a).count(),
+                _ => 0,
+            };
+            assert_eq!(records.iter().map(spoken).sum::<usize>(), used_blocks as usize);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let lab = Lab::new(1, 1);
+    for what in [
+        What::Bitmap(1 << 30),
+        What::Checksums(u32::MAX),
+        What::Node(u64::MAX),
+        What::Extents("x".into()),
+    ] {
+        assert_eq!(
+            lab.dump(what.clone()).expect_err("nothing").kind,
+            ErrorKind::NotFound,
+            "{what:?}"
+        );
+    }
+}

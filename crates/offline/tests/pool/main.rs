@@ -1,0 +1,307 @@
+//! A pool is made in simulation, damaged at a known place, and checked: exactly that must be found.
+
+mod dump;
+mod lab;
+
+use std::cell::RefCell;
+
+use base::{BLOCK_U64, Bitmap, Duration, ErrorKind, GroupId, Lba, PoolAddr, StorageError};
+use format::page::{GroupKind, GroupRecord, PageKind, decode_bitmap, encode_bitmap};
+use format::superblock::Superblock;
+use offline::pool::check::{Report, check};
+use offline::{CheckOptions, Severity, Subject};
+use pool::raw::Geometry;
+use pool::{Pool, Settings};
+use rt::{Order, Rt};
+use sim::Fault;
+
+use lab::{Lab, Version, fill};
+
+/// Severity, subject, device of all problems.
+fn kinds(r: &Report) -> Vec<(Severity, Subject, Option<&str>)> {
+    r.problems.iter().map(|p| (p.severity, p.subject, p.device.as_deref())).collect()
+}
+
+#[test]
+fn a_sound_pool_is_clean() {
+    for (disks, copies) in [(1, 1), (2, 2), (4, 2), (3, 3)] {
+        let r = Lab::new(disks, copies).check();
+        assert_eq!(r.problems, [], "{disks} disks, {copies} copies");
+        assert!(r.is_clean() && !r.degraded);
+        let c = r.counts;
+        assert!(c.data_blocks > 1000 && c.nodes > 5 && c.extents > 500 && c.groups > 4, "{c:?}");
+        assert_eq!(c.volumes, 2);
+        assert_eq!(c.verified_bytes, c.data_blocks * BLOCK_U64 * u64::from(copies));
+        assert_eq!(c.good_copies, (c.data_blocks + c.nodes) * u64::from(copies));
+    }
+}
+
+#[test]
+fn a_crashed_pool_is_clean() {
+    for seed in (0..40).step_by(5) {
+        let lab = Lab::new(2, 2);
+        let files = lab.files();
+        let rt = Rt::new(lab.world().backend(), Order::Seeded(seed), 256);
+        let (r, world) = (rt.clone(), lab.world().clone());
+        let ended = rt.block_on(async move {
+            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
+            let b = pool.find_volume("b").expect("there").id;
+            for i in 0..seed {
+                fill(&pool, b, 10 * i, 20, i as u8).await;
+            }
+            let p = pool.clone();
+            drop(r.spawn(async move { p.commit().await }));
+            r.sleep(Duration::from_micros(100 * seed)).await;
+            world.power_cut();
+            r.kill();
+            r.yield_now().await;
+        });
+        assert_eq!(ended, None);
+        let report = lab.check();
+        assert!(report.is_clean(), "seed {seed}: {:?}", report.problems);
+    }
+}
+
+#[test]
+fn superblocks() {
+    let lab = Lab::new(2, 2);
+    let sequence = lab.superblock().sequence;
+    let slot = Superblock::offset_of;
+    let lose = |device, sequence| {
+        [0, BLOCK_U64].into_iter().for_each(|copy| lab.rot(device, slot(sequence) + copy))
+    };
+    lose(0, sequence + 1);
+    let r = lab.check();
+    assert_eq!(
+        kinds(&r),
+        [(Severity::Note, Subject::Superblock, None)],
+        "the next one may be torn"
+    );
+    assert!(r.is_clean());
+    lose(1, sequence - 1);
+    let r = lab.check();
+    assert_eq!(kinds(&r)[1], (Severity::DamagedCopy, Subject::Superblock, Some("disk1")));
+    assert!(!r.is_clean());
+    (sequence - 3..=sequence).for_each(|s| lose(0, s));
+    let r = lab.check();
+    assert!(r.degraded);
+    assert!(
+        r.problems.iter().any(|p| p.subject == Subject::Device && p.severity == Severity::Error)
+    );
+    (sequence - 3..=sequence).for_each(|s| lose(1, s));
+    let e: StorageError = lab.try_check(lab.files(), false).expect_err("no superblock is left");
+    assert!(matches!(e.kind, ErrorKind::Missing | ErrorKind::Damaged), "{e}");
+}
+
+#[test]
+fn table_pages() {
+    for page in [0u32, 2] {
+        let lab = Lab::new(2, 2);
+        let offset = lab.committed(lab.geometry().kind_of_table_page(page), page.into()).offset;
+        lab.rot(1, offset);
+        let r = lab.check();
+        assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Table, Some("disk1"))]);
+        lab.rot(0, offset);
+        let r = lab.check();
+        assert!(
+            r.errors > 0 && r.problems.iter().all(|p| p.severity != Severity::DamagedCopy),
+            "{:?}",
+            r.problems
+        );
+        assert_eq!(r.problems[0].subject, Subject::Table);
+    }
+}
+
+/// A group in use, and the first page of its bitmap.
+fn a_bitmap(lab: &Lab, kind: GroupKind) -> (GroupId, Version) {
+    let used = |g: &GroupRecord| g.kind == kind && g.used > 0 && g.used < 200;
+    let group = lab.groups().iter().position(used).expect("a group that is partly used");
+    let group = GroupId(group as u32);
+    (group, lab.committed(PageKind::Bitmap, lab.geometry().bitmap_page(group, 0)))
+}
+
+#[test]
+fn bitmap_pages() {
+    let lab = Lab::new(2, 2);
+    let at = a_bitmap(&lab, GroupKind::Data).1.offset;
+    lab.rot(0, at);
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Bitmap, Some("disk0"))]);
+    lab.rot(1, at);
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::Error, Subject::Bitmap, None)]);
+}
+
+/// Flips a bit of a bitmap on all disks.
+fn flip(lab: &Lab, kind: GroupKind, value: bool) -> GroupId {
+    let (group, page) = a_bitmap(lab, kind);
+    let bits = lab.geometry().bits_of_page(0) as usize;
+    let mut map = Bitmap::new(bits);
+    map.set_words(0, &decode_bitmap(&page.payload, bits).expect("whole"));
+    let bit = map.find(0, !value).expect("such a bit");
+    map.assign(bit, 1, value);
+    lab.put_page(&page, |payload| encode_bitmap(map.words(), payload));
+    group
+}
+
+#[test]
+fn leaks_and_references_to_free_blocks() {
+    for kind in [GroupKind::Data, GroupKind::Metadata] {
+        let lab = Lab::new(2, 2);
+        let group = flip(&lab, kind, true);
+        let r = lab.check();
+        assert_eq!(
+            kinds(&r),
+            [(Severity::Error, Subject::Group, None), (Severity::Error, Subject::Space, None)]
+        );
+        assert_eq!(r.problems[1].place, format!("block group {group}"));
+        assert!(r.problems[1].what.starts_with("1 "), "{}", r.problems[1]);
+
+        let lab = Lab::new(2, 2);
+        flip(&lab, kind, false);
+        let r = lab.check();
+        let subject = if kind == GroupKind::Data { Subject::Extent } else { Subject::Node };
+        assert_eq!(
+            kinds(&r),
+            [(Severity::Error, Subject::Group, None), (Severity::Error, subject, None)]
+        );
+        assert!(r.problems[1].what.contains("not allocated"), "{}", r.problems[1]);
+    }
+}
+
+#[test]
+fn nodes() {
+    let lab = Lab::new(2, 2);
+    let root = lab.volumes()[0].mapping.expect("not empty");
+    let copies = lab.places(root.ptr.addr);
+    assert_eq!(copies.len(), 2);
+    lab.rot(copies[0].0, copies[0].1);
+    let r = lab.check();
+    let disk = format!("disk{}", copies[0].0);
+    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Node, Some(disk.as_str()))]);
+    lab.rot(copies[1].0, copies[1].1);
+    let r = lab.check();
+    assert_eq!(kinds(&r)[0], (Severity::Error, Subject::Node, None));
+    assert!(
+        r.problems.iter().skip(1).all(|p| p.severity == Severity::Note),
+        "nothing follows: {:?}",
+        r.problems
+    );
+}
+
+#[test]
+fn data() {
+    let lab = Lab::new(2, 2);
+    let copies = lab.places(lab.first_of_b().plus(2));
+    lab.rot(copies[0].0, copies[0].1);
+    let r = lab.check();
+    let disk = format!("disk{}", copies[0].0);
+    assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Data, Some(disk.as_str()))]);
+    assert!(
+        lab.try_check(lab.files(), false).expect("a pool").is_clean(),
+        "data is looked at if it is asked for"
+    );
+    lab.strike(copies[1].0, Fault::ReadError { offset: copies[1].1, len: 512 });
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::Error, Subject::Data, None)]);
+    assert!(r.problems[0].place.starts_with("block 2 of volume 2"), "{}", r.problems[0]);
+}
+
+#[test]
+fn blocks_that_two_extents_have() {
+    let lab = Lab::new(2, 2);
+    // The first extent, once more, far behind: inside the volume, so nothing else is wrong with it.
+    lab.craft_mapping(|e| {
+        e.lba = Lba(1500);
+        e.len = 3;
+    });
+    let r = lab.check();
+    let subjects: Vec<_> = r.problems.iter().map(|p| p.subject).collect();
+    assert!(
+        subjects.contains(&Subject::Extent) && subjects.contains(&Subject::Volume),
+        "{:?}",
+        r.problems
+    );
+    assert!(
+        r.problems.iter().any(|p| p.what.contains("3 of the 3 blocks") && p.what.contains("twice"))
+    );
+    assert_eq!(
+        subjects.iter().filter(|s| **s == Subject::Checksum).count(),
+        3,
+        "and their checksums are another's"
+    );
+}
+
+#[test]
+fn extents_outside_of_data_groups() {
+    let outside: [fn(&Geometry) -> u64; 3] = [
+        |g| u64::from(g.group_capacity) * u64::from(g.group_blocks),
+        |_| (1 << 48) - 1,
+        |g| u64::from(g.group_blocks) * u64::from(g.group_capacity - 1),
+    ];
+    for addr in outside {
+        let lab = Lab::new(2, 2);
+        let addr = addr(&lab.geometry());
+        lab.craft_mapping(move |e| {
+            e.lba = Lba(1500);
+            e.addr = PoolAddr(addr);
+            e.len = 1;
+        });
+        let r = lab.check();
+        assert!(
+            r.problems.iter().any(|p| p.what.contains("not inside one data group")),
+            "{:?}",
+            r.problems
+        );
+    }
+}
+
+#[test]
+fn blocks_of_another_place() {
+    let lab = Lab::new(2, 2);
+    // The first two blocks are said to be at the second two's place, which leaves a leak as well.
+    lab.craft_mapping(|e| e.addr = e.addr.plus(1));
+    let r = lab.check();
+    assert!(
+        r.problems
+            .iter()
+            .any(|p| p.subject == Subject::Checksum && p.what.contains("is for block")),
+        "{r:?}"
+    );
+    assert!(r.problems.iter().any(|p| p.subject == Subject::Space), "{r:?}");
+}
+
+#[test]
+fn a_missing_device_is_told_of() {
+    let lab = Lab::new(2, 2);
+    let mut files = lab.files();
+    files.pop();
+    let r = lab.try_check(files, true).expect("a pool");
+    assert!(r.degraded && r.is_clean() && r.notes > 0, "{:?}", r.problems);
+    assert_eq!(r.devices[1].state, "missing");
+    let lab = Lab::new(2, 1);
+    let mut files = lab.files();
+    files.pop();
+    let r = lab.try_check(files, true).expect("a pool");
+    assert!(
+        r.problems.iter().any(|p| p.subject == Subject::Group && p.severity == Severity::Error),
+        "{r:?}"
+    );
+}
+
+#[test]
+fn the_list_is_bounded_and_the_count_is_not() {
+    let lab = Lab::new(2, 2);
+    let first = lab.first_of_b();
+    for i in 0..20 {
+        let (d, offset) = lab.places(first.plus(i))[0];
+        lab.rot(d, offset);
+    }
+    let files = lab.files();
+    let r = lab.run(move |rt| async move {
+        let options = CheckOptions { data: true, listed: 5 };
+        let seen = RefCell::new(0);
+        check(&rt, files, &options, &mut |_| *seen.borrow_mut() += 1).await.expect("a pool")
+    });
+    assert_eq!((r.problems.len(), r.damaged_copies), (5, 20));
+}
