@@ -3,13 +3,14 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::time::Duration;
 
 use base::{CacheAddr, EntrySeq, Epoch, Instant, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
 use pool::{Pool, Step};
 use queue::{Class, Device};
 use rt::Rt;
-use rt::sync::Semaphore;
+use rt::sync::{Semaphore, either};
 
 use crate::checkpoint::durable_state::DurableState;
 use crate::device::barrier::{Barrier, Health};
@@ -34,7 +35,8 @@ pub(crate) struct Inner {
     pub device: Device,
     pub path: String,
     pub layout: Layout,
-    pub settings: Settings,
+    /// They change in [`Cache::set`] alone.
+    pub settings: RefCell<Settings>,
     pub state: RefCell<State>,
     pub wakes: Wakes,
     /// The group commit that is under way.
@@ -92,6 +94,28 @@ impl Cache {
     pub(crate) fn state_mut(&self) -> Transact<'_> {
         let st = self.0.state.borrow_mut();
         Transact { cache: self, before: Marks::of(&st), st: Some(st) }
+    }
+
+    /// A copy of the settings that hold now.
+    pub fn current_settings(&self) -> Settings {
+        self.settings().clone()
+    }
+
+    pub(crate) fn settings(&self) -> Ref<'_, Settings> {
+        self.0.settings.borrow()
+    }
+
+    /// Sleeps for as long as the settings say, also where they change meanwhile.
+    pub(crate) async fn sleep_by(&self, time: impl Fn(&Settings) -> Duration) {
+        let began = self.0.rt.now();
+        loop {
+            let changed = self.0.wakes.settings.wait();
+            let due = began.after(time(&self.settings()));
+            if self.0.rt.now() >= due {
+                return;
+            }
+            either(self.0.rt.sleep_until(due), changed).await;
+        }
     }
 
     /// The byte on the device at which a block of a bucket stands.

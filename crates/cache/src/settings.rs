@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
 
 use crate::policy::replacement::Policy;
@@ -18,6 +19,20 @@ pub enum Promote {
     Second,
 }
 
+impl Promote {
+    /// All of them.
+    pub const ALL: [Promote; 3] = [Promote::Never, Promote::First, Promote::Second];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Promote::Never => "never",
+            Promote::First => "first",
+            Promote::Second => "second",
+        }
+    }
+}
+
 /// What becomes of writers when the pool's image is older than it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LagPolicy {
@@ -29,29 +44,37 @@ pub enum LagPolicy {
 }
 
 impl LagPolicy {
+    /// All of them.
+    pub const ALL: [LagPolicy; 2] = [LagPolicy::Aim, LagPolicy::Strict];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            LagPolicy::Aim => "aim",
+            LagPolicy::Strict => "strict",
+        }
+    }
+
     /// Reads a word.
     pub fn parse(word: &str) -> Option<LagPolicy> {
-        match word {
-            "aim" => Some(LagPolicy::Aim),
-            "strict" => Some(LagPolicy::Strict),
-            _ => None,
-        }
+        LagPolicy::ALL.into_iter().find(|policy| policy.word() == word)
     }
 }
 
-/// Settings of an open cache.
+/// Settings of an open cache. All but four may change while it is open ([`crate::Cache::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How victims are chosen.
+    /// How victims are chosen. Never changes.
     pub policy: Policy,
-    /// Clean nodes of the index that are kept in memory; a node takes 4 KiB.
+    /// Clean nodes of the index that are kept in memory; a node takes 4 KiB. Never changes.
     pub resident_nodes: usize,
-    /// Changed nodes from which on a checkpoint begins.
+    /// Changed nodes from which on a checkpoint begins. Never changes.
     pub dirty_nodes: u64,
     /// What is journaled only in memory becomes durable after this time also without a FLUSH.
     pub journal_interval: Duration,
     /// Blocks of the journal's largest entry, 4 to 64. What is in memory becomes one entry of up to
-    /// so many blocks, or several, which are written at once; a crash may keep any of them.
+    /// so many blocks, or several, which are written at once; a crash may keep any of them. Never
+    /// changes.
     pub journal_entry_blocks: u32,
     /// The age that the pool's image should not exceed.
     pub max_lag: Duration,
@@ -72,8 +95,12 @@ pub struct Settings {
     /// Bytes a second that a pass writes back at least, at most, and while no client asks for
     /// anything.
     pub writeback: crate::policy::controller::Settings,
-    /// Garbage collection gives others a turn after so much time.
+    /// Garbage collection gives others a turn after so much time,
     pub gc_slice: Duration,
+    /// and not before it has looked at so many leaves of the index,
+    pub gc_min_nodes: u64,
+    /// and rests for so long then, unless a task waits for it.
+    pub gc_pause: Duration,
     /// Which reads are kept after a miss.
     pub promote: Promote,
     /// Reads of at most this many blocks are.
@@ -103,11 +130,32 @@ impl Default for Settings {
             pressure_percent: 33,
             writeback: crate::policy::controller::Settings::default(),
             gc_slice: Duration::from_micros(200),
+            gc_min_nodes: 1,
+            gc_pause: Duration::from_millis(1),
             promote: Promote::First,
             promote_blocks: 64,
             sequential_cutoff: 4 << 20,
             congested_read: Duration::from_millis(2),
             congested_write: Duration::from_millis(20),
+        }
+    }
+}
+
+impl Settings {
+    /// Fails, naming the setting, if `new` changes one that never changes while a cache is open.
+    pub(crate) fn check_change(&self, new: &Settings) -> Result<()> {
+        let fixed = [
+            ("policy", self.policy != new.policy),
+            ("resident_nodes", self.resident_nodes != new.resident_nodes),
+            ("dirty_nodes", self.dirty_nodes != new.dirty_nodes),
+            ("journal_entry_blocks", self.journal_entry_blocks != new.journal_entry_blocks),
+        ];
+        match fixed.iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let text = format!("{name} does not change while the cache is open");
+                Err(StorageError::new(ErrorKind::Invalid, text))
+            }
         }
     }
 }

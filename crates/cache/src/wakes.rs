@@ -18,13 +18,16 @@ pub(crate) struct Wakes {
     pub seal: Event,
     /// A pass has to go faster.
     pub pace: Event,
+    /// The settings have changed.
+    pub settings: Event,
 }
 
 impl Wakes {
     /// The cache has failed, or is closed.
     pub fn all(&self) {
-        let Wakes { room, reclaim, checkpoint, pass, seal, pace } = self;
-        [room, reclaim, checkpoint, pass, seal, pace].into_iter().for_each(Event::notify);
+        let Wakes { room, reclaim, checkpoint, pass, seal, pace, settings } = self;
+        let all = [room, reclaim, checkpoint, pass, seal, pace, settings];
+        all.into_iter().for_each(Event::notify);
     }
 
     /// A task waits for room: all that makes some is to look whether it can.

@@ -1,4 +1,5 @@
-//! What operators ask of an open pool: volumes, and its state in numbers.
+//! What operators ask of an open pool: volumes, its settings, and its state in numbers.
 
+mod set;
 pub mod status;
 pub(crate) mod volumes;

@@ -19,7 +19,10 @@ const ZEROS: usize = 1 << 20;
 
 struct Inner {
     rt: Rt,
-    settings: Settings,
+    /// They change in [`Pool::set`] alone.
+    settings: RefCell<Settings>,
+    /// They have changed.
+    set: Event,
     state: RefCell<State>,
     metrics: RefCell<CommitMetrics>,
     /// Groups whose bitmaps are being read.
@@ -39,7 +42,8 @@ impl Pool {
     pub(crate) fn over(rt: &Rt, settings: Settings, state: State) -> Pool {
         Pool(Rc::new(Inner {
             rt: rt.clone(),
-            settings,
+            settings: RefCell::new(settings),
+            set: Event::new(),
             state: RefCell::new(state),
             metrics: RefCell::new(CommitMetrics::default()),
             loading_maps: RefCell::new(FxHashMap::default()),
@@ -70,8 +74,25 @@ impl Pool {
         self.0.rt.now()
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.0.settings
+    /// A copy of the settings that hold now.
+    pub fn current_settings(&self) -> Settings {
+        self.settings().clone()
+    }
+
+    pub(crate) fn settings(&self) -> Ref<'_, Settings> {
+        self.0.settings.borrow()
+    }
+
+    /// Puts settings in the place of the old ones, and rings for it. To be called by [`Pool::set`]
+    /// alone.
+    pub(crate) fn replace_settings(&self, new: Settings) {
+        self.0.settings.replace(new);
+        self.0.set.notify();
+    }
+
+    /// Rung when the settings have changed.
+    pub(crate) fn was_set(&self) -> impl Future<Output = ()> + use<> {
+        self.0.set.wait()
     }
 
     pub(crate) fn state(&self) -> Ref<'_, State> {

@@ -3,16 +3,16 @@
 use base::{Duration, ErrorKind, Result, StorageError};
 use format::superblock::MAX_NAME;
 
-/// How a pool behaves while it is open.
+/// How a pool behaves while it is open. Three of these may change meanwhile ([`crate::Pool::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// A commit happens at least this often while there is something to commit.
+    /// A commit happens at least this often while there is something to commit. May change.
     pub commit_interval: Duration,
-    /// A commit begins when this many nodes are dirty.
+    /// A commit begins when this many nodes are dirty. May change.
     pub dirty_nodes: u64,
     /// Nodes of trees kept in memory while they are clean.
     pub cached_nodes: usize,
-    /// Block groups whose bitmaps are kept in memory.
+    /// Block groups whose bitmaps are kept in memory. May change: it counts at the end of a commit.
     pub loaded_groups: usize,
     /// Unix time at the runtime's time zero, in seconds; 0: not known. For what people are told,
     /// never to decide by.
@@ -30,6 +30,24 @@ impl Default for Settings {
             loaded_groups: 256,
             unix_time_at_zero: 0,
             device: queue::Limits::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Fails, naming the setting, if `new` changes one that never changes while a pool is open.
+    pub(crate) fn check_change(&self, new: &Settings) -> Result<()> {
+        let fixed = [
+            ("cached_nodes", self.cached_nodes != new.cached_nodes),
+            ("unix_time_at_zero", self.unix_time_at_zero != new.unix_time_at_zero),
+            ("device", self.device != new.device),
+        ];
+        match fixed.iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let text = format!("{name} does not change while the pool is open");
+                Err(StorageError::new(ErrorKind::Invalid, text))
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a device can take.
 
 /// What a device can take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Requests in flight.
     pub depth: usize,

@@ -76,7 +76,7 @@ impl Cache {
 
     /// Much has changed, or a checkpoint would make room that is short.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let much = self.state().index.dirty_nodes() >= self.0.settings.dirty_nodes;
+        let much = self.state().index.dirty_nodes() >= self.settings().dirty_nodes;
         much || self.journal_wants_checkpoint() || self.would_give_back()
     }
 

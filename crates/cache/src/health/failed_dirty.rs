@@ -73,7 +73,7 @@ impl Cache {
                 .await?;
             }
             let changed = self.state().index.dirty_nodes();
-            if changed >= self.0.settings.dirty_nodes {
+            if changed >= self.settings().dirty_nodes {
                 self.make_room_for_nodes()?;
                 self.checkpoint_now().await?;
             }

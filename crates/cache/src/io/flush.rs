@@ -109,7 +109,7 @@ impl Cache {
     /// little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
         while !self.0.health.is_closed() {
-            self.0.rt.sleep(self.0.settings.journal_interval).await;
+            self.sleep_by(|s| s.journal_interval).await;
             let target = self.state().journal.pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;

@@ -133,7 +133,7 @@ impl Cache {
 
     /// The cache device is late.
     pub(crate) fn is_congested(&self) -> bool {
-        let s = &self.0.settings;
+        let s = self.settings();
         let watched = s.congested_read > Duration::ZERO || s.congested_write > Duration::ZERO;
         watched && self.0.bypass.is_late(self.0.rt.now())
     }

@@ -24,7 +24,7 @@ impl Cache {
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
     /// now on.
     pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
-        if blocks > self.0.settings.promote_blocks.min(MAX_BLOCKS) {
+        if blocks > self.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
         if self.is_hungry() {
@@ -34,7 +34,7 @@ impl Cache {
         if !st.promotions.may_run() || st.health.has_failed() {
             return None;
         }
-        let wanted = match self.0.settings.promote {
+        let wanted = match self.settings().promote {
             Promote::Never => false,
             Promote::First => true,
             Promote::Second => st.doorkeeper.touch(volume, from),

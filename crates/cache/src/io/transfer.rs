@@ -20,7 +20,7 @@ impl Cache {
         let began = self.0.rt.now();
         let mut read = self.0.device.read_blocks(class, self.offset_of(addr), crcs.len()).await;
         if class == Class::Foreground {
-            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_read);
+            self.note_latency(self.0.rt.now().since(began), self.settings().congested_read);
         }
         let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
         let wrong: Vec<usize> = block_crcs(&read.buf)
@@ -81,7 +81,7 @@ impl Cache {
         }
         taken.in_flight = false;
         if class == Class::Foreground {
-            self.note_latency(self.0.rt.now().since(began), self.0.settings.congested_write);
+            self.note_latency(self.0.rt.now().since(began), self.settings().congested_write);
         }
         outcome.map_err(|e| {
             let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };

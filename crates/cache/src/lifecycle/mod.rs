@@ -1,7 +1,8 @@
-//! Creating, opening, and closing a cache; the end of a volume.
+//! Creating, opening, and closing a cache; its settings; the end of a volume.
 
 mod admin;
 pub(crate) mod create;
 mod open;
 pub(crate) mod replay;
+mod set;
 pub(crate) mod staged;

@@ -167,7 +167,7 @@ impl Cache {
             health,
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
-            settings,
+            settings: RefCell::new(settings),
         }));
         cache.recover(&replayed, began).await?;
         let no_pass = cache.between_passes().await;

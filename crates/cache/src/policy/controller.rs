@@ -43,6 +43,15 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The same, where they contradict each other made to agree: `max` wins over the others.
+    fn agreed(self) -> Settings {
+        let max = self.max.max(1);
+        let min = self.min.clamp(1, max);
+        Settings { min, max, idle_rate: self.idle_rate.clamp(min, max) }
+    }
+}
+
 /// What the controller did last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControllerState {
@@ -68,24 +77,33 @@ pub struct Controller {
     updated: Option<Instant>,
     /// What idleness allows now, bytes a second; `None`: clients are at work.
     idle: Option<f64>,
+    /// The settings have changed since the rate was computed.
+    reset: bool,
 }
 
 impl Controller {
-    /// A controller at rest. Settings that contradict each other are made to agree: `max` wins over
-    /// the others.
+    /// A controller at rest.
     pub fn new(settings: Settings) -> Controller {
-        let max = settings.max.max(1);
-        let min = settings.min.clamp(1, max);
-        let settings = Settings { min, max, idle_rate: settings.idle_rate.clamp(min, max) };
+        let settings = settings.agreed();
         let state = ControllerState {
-            rate: min,
+            rate: settings.min,
             dirty: 0,
             target: 0,
             proportional: 0.0,
             integral: 0.0,
             next_update: Instant(0),
         };
-        Controller { settings, state, updated: None, idle: None }
+        Controller { settings, state, updated: None, idle: None, reset: false }
+    }
+
+    /// From now on these settings hold: the rate is between their bounds at once, and computed anew
+    /// with the next update.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings.agreed();
+        let Settings { min, max, .. } = self.settings;
+        self.state.rate = self.state.rate.clamp(min, max);
+        self.state.integral = self.state.integral.min(max as f64);
+        self.reset = true;
     }
 
     /// The rate from now on, in bytes a second. May be called as often as one likes.
@@ -95,9 +113,10 @@ impl Controller {
             Some(then) => now.since(then),
             None => PERIOD,
         };
-        if step < PERIOD && !idle_changed {
+        if step < PERIOD && !idle_changed && !self.reset {
             return self.state.rate;
         }
+        self.reset = false;
         let dt = step.min(LONGEST_STEP).as_secs_f64();
         let (min, max) = (self.settings.min as f64, self.settings.max as f64);
         let error = dirty as f64 - target as f64;

@@ -27,6 +27,24 @@ proptest! {
         }
     }
 
+    /// Whatever was set last, from that moment on.
+    #[test]
+    fn bounds_that_change_are_obeyed_at_once(
+        steps in prop::collection::vec(
+            (any::<u64>(), any::<u64>(), any::<bool>(), 1..1u64 << 40, 1..1u64 << 40), 1..100),
+    ) {
+        let mut c = Controller::new(Settings::default());
+        for (i, (dirty, target, idle, min, max)) in steps.into_iter().enumerate() {
+            if i % 3 == 0 {
+                c.set(Settings { min, max, idle_rate: max });
+            }
+            let Settings { min, max, .. } = c.settings;
+            prop_assert!((min..=max).contains(&c.state().rate));
+            let rate = c.update(at(i as u64 * 40), dirty, target, idle);
+            prop_assert!((min..=max).contains(&rate) && c.state().integral <= max as f64);
+        }
+    }
+
     /// In any stretch, no more than rate * (time + burst) and one request goes through.
     #[test]
     fn a_pacer_keeps_the_rate(
@@ -114,6 +132,17 @@ fn idle_does_not_leap() {
     }
     assert_eq!(before, 64 * MIB);
     assert_eq!(c.update(at(60_100), dirty, target, false), 4 * MIB, "clients are back");
+}
+
+#[test]
+fn a_new_bound_is_reached_without_waiting_for_the_next_period() {
+    let mut c = Controller::new(Settings { min: MIB, max: 2 * MIB, idle_rate: MIB });
+    assert_eq!(c.update(at(0), 1000 * MIB, 0, false), 2 * MIB);
+    assert_eq!(c.update(at(1), 1000 * MIB, 0, false), 2 * MIB);
+    c.set(Settings { min: MIB, max: 90 * MIB, idle_rate: MIB });
+    assert_eq!(c.update(at(1), 1000 * MIB, 0, false), 90 * MIB);
+    c.set(Settings { min: MIB, max: 3 * MIB, idle_rate: MIB });
+    assert_eq!(c.state().rate, 3 * MIB);
 }
 
 #[test]

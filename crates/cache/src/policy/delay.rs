@@ -173,6 +173,11 @@ impl<T> Line<T> {
         self.curve
     }
 
+    /// Another curve over the room that is gone. It holds for requests that wait, too.
+    pub fn set_curve(&mut self, curve: Curve) {
+        self.curve = curve;
+    }
+
     /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()

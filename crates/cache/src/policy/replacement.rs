@@ -47,7 +47,8 @@ impl Policy {
     /// All of them.
     pub const ALL: [Policy; 4] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::S3Fifo];
 
-    fn word(self) -> &'static str {
+    /// Its name.
+    pub fn word(self) -> &'static str {
         match self {
             Policy::Lru => "lru",
             Policy::Fifo => "fifo",

@@ -1,6 +1,6 @@
 //! Sequential streams: several of them, interleaved, are told apart by where each would go on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use base::{BLOCK_U64, Lba, VolumeId};
 
@@ -21,7 +21,7 @@ struct Followed {
 /// The streams of one kind of request.
 pub(crate) struct Streams {
     state: RefCell<Followed>,
-    cutoff: u64,
+    cutoff: Cell<u64>,
 }
 
 impl Streams {
@@ -34,7 +34,12 @@ impl Streams {
             went_on: 0,
             hand: 0,
         };
-        Streams { state: RefCell::new(none), cutoff }
+        Streams { state: RefCell::new(none), cutoff: Cell::new(cutoff) }
+    }
+
+    /// From now on a stream is sequential from so many bytes on; 0: none ever is.
+    pub fn set_cutoff(&self, cutoff: u64) {
+        self.cutoff.set(cutoff);
     }
 
     /// All of a volume's streams begin anew: what has to be durable all the time is not what a long
@@ -51,7 +56,8 @@ impl Streams {
 
     /// Notes a request; true if it belongs to a stream that is past the cutoff.
     pub fn follow(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
-        if self.cutoff == 0 {
+        let cutoff = self.cutoff.get();
+        if cutoff == 0 {
             return false;
         }
         let mut state = self.state.borrow_mut();
@@ -66,7 +72,7 @@ impl Streams {
             None => s.replace(),
         };
         (s.next[place], s.volume[place], s.bytes[place]) = (lba.plus(blocks).0, volume, bytes);
-        bytes > self.cutoff
+        bytes > cutoff
     }
 }
 

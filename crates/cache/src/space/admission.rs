@@ -44,7 +44,13 @@ impl Admission {
         self.line.borrow_mut().carried(blocks);
     }
 
-    /// Wakes those in line, for the cache is closed.
+    /// From now on writers are slowed by these settings, those in line too.
+    pub fn set(&self, settings: &Settings) {
+        self.line.borrow_mut().set_curve(Curve::until(settings.dirty_limit_percent));
+        self.wake();
+    }
+
+    /// Has those in line looked at anew: the cache is closed, or the settings have changed.
     pub fn wake(&self) {
         self.arrived.notify();
     }

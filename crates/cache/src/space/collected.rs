@@ -23,4 +23,6 @@ pub(crate) struct GcStats {
     pub moved_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,
+    /// Tasks that wait for a pass.
+    pub awaited: u32,
 }

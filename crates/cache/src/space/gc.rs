@@ -31,8 +31,6 @@ use crate::store::taken::{Taken, extents, most_extents};
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between slices that no task asked for.
-const PAUSE: Duration = Duration::from_millis(1);
 /// The first pass after an open comes then: what an earlier life left is not known before.
 const FIRST: Duration = Duration::from_secs(60);
 /// Nodes are moved together when their buckets have so many times their blocks.
@@ -59,6 +57,24 @@ impl Drop for Timer<'_> {
     }
 }
 
+/// A task waits for a pass: none rests.
+struct Awaited<'c>(&'c Cache);
+
+impl Awaited<'_> {
+    fn new(cache: &Cache) -> Awaited<'_> {
+        cache.0.gc.borrow_mut().awaited += 1;
+        // One that rests looks again.
+        cache.0.wakes.settings.notify();
+        Awaited(cache)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.0.gc.borrow_mut().awaited -= 1;
+    }
+}
+
 /// What was found in one leaf.
 #[derive(Default)]
 struct Leaf {
@@ -77,7 +93,7 @@ impl Cache {
             self.note_held();
             if !self.0.health.is_closed()
                 && self.gc_is_due()
-                && let Err(e) = self.pass(false).await
+                && let Err(e) = self.pass().await
             {
                 if self.check_failed().is_err() {
                     return;
@@ -123,10 +139,11 @@ impl Cache {
     /// of its own.
     pub async fn collect(&self) -> Result<()> {
         self.check_failed()?;
-        self.pass(true).await
+        let _awaited = Awaited::new(self);
+        self.pass().await
     }
 
-    async fn pass(&self, asked: bool) -> Result<()> {
+    async fn pass(&self) -> Result<()> {
         let _alone = self.0.gc_lock.acquire(1).await;
         let began = self.0.rt.precise_now();
         self.0.gc.borrow_mut().dead_last = 0;
@@ -136,7 +153,7 @@ impl Cache {
             st.index.begin_audit(buckets);
             st.buckets.forget_dead_zeros();
         }
-        let outcome = match self.walk(asked).await {
+        let outcome = match self.walk().await {
             Ok(()) => self.compare().await,
             Err(e) => Err(e),
         };
@@ -157,10 +174,12 @@ impl Cache {
         outcome
     }
 
-    async fn walk(&self, asked: bool) -> Result<()> {
+    async fn walk(&self) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
         // Time in which no other task had a turn, since the last pause.
         let mut busy = Duration::ZERO;
+        // And the leaves that were looked at since.
+        let mut leaves = 0;
         let mut more = true;
         while more && !self.0.health.is_closed() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
@@ -203,12 +222,22 @@ impl Cache {
             for e in leaf.sparse {
                 self.move_extent(e).await?;
             }
-            if busy >= self.0.settings.gc_slice || !more {
+            leaves += 1;
+            if self.ends_slice(busy, leaves) || !more {
                 self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
-                if asked { self.0.rt.yield_now().await } else { self.0.rt.sleep(PAUSE).await }
+                leaves = 0;
+                self.0.rt.yield_now().await;
+                let is_awaited = || self.0.gc.borrow().awaited > 0;
+                self.sleep_by(|s| if is_awaited() { Duration::ZERO } else { s.gc_pause }).await;
             }
         }
         Ok(())
+    }
+
+    /// True if others are to have a turn now.
+    fn ends_slice(&self, busy: Duration, leaves: u64) -> bool {
+        let s = self.settings();
+        busy >= s.gc_slice && leaves >= s.gc_min_nodes
     }
 
     /// Counts the next leaf's keys.

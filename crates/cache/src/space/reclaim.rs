@@ -209,7 +209,7 @@ impl Cache {
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
-        st.index.dirty_nodes() >= 4 * self.0.settings.dirty_nodes
+        st.index.dirty_nodes() >= 4 * self.settings().dirty_nodes
             || st.journal.waiting() > JOURNAL_WAITING
     }
 
@@ -258,7 +258,7 @@ impl Cache {
     pub(crate) fn much_is_dirty(&self) -> bool {
         let (open, _) = self.state().buckets.dirty_blocks();
         let target =
-            self.0.layout.data_blocks() * u64::from(self.0.settings.dirty_target_percent) / 100;
+            self.0.layout.data_blocks() * u64::from(self.settings().dirty_target_percent) / 100;
         // With the usual target this is about the size of a cut under pressure. A larger first one
         // is published late.
         open > 0 && (open > target / 3 || self.pressure() > 0.5)
@@ -278,7 +278,7 @@ impl Cache {
     }
 
     fn wanted_rate(&self) -> f64 {
-        self.0.settings.writeback.max as f64 * self.pressure()
+        self.settings().writeback.max as f64 * self.pressure()
     }
 }
 

@@ -104,11 +104,11 @@ impl Cache {
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
         let soon = self.0.passes.borrow().carried();
-        let age = match self.0.settings.max_lag_policy {
+        let age = match self.settings().max_lag_policy {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
                 let age = self.0.passes.borrow().age(now).unwrap_or_default();
-                Some(age.as_secs_f64() / self.0.settings.max_lag.as_secs_f64())
+                Some(age.as_secs_f64() / self.settings().max_lag.as_secs_f64())
             }
         };
         Load { room, all, soon, held: self.0.admission.held(), age }

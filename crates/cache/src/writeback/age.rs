@@ -16,12 +16,12 @@ impl Cache {
 
     /// The pool's image is older than it should be: a pass is to be as fast as it can.
     pub(crate) fn is_late(&self) -> bool {
-        self.age() > self.0.settings.max_lag
+        self.age() > self.settings().max_lag
     }
 
     /// Warns of an image that is older than it should be, and says when it is no more.
     pub(crate) fn watch_age(&self) {
-        let (age, most, now) = (self.age(), self.0.settings.max_lag, self.0.rt.now());
+        let (age, most, now) = (self.age(), self.settings().max_lag, self.0.rt.now());
         let told = self.0.passes.borrow().told_late;
         // A little over it is no news: the pass that is under way publishes soon.
         let late = age > most + most / 4;
@@ -37,7 +37,7 @@ impl Cache {
             _ => return,
         }
         self.0.passes.borrow_mut().told_late = Some(now);
-        let what = match self.0.settings.max_lag_policy {
+        let what = match self.settings().max_lag_policy {
             LagPolicy::Aim => {
                 "writers are not slowed for it (max_lag_policy = \"strict\" does that)"
             }

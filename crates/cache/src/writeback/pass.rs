@@ -107,7 +107,7 @@ impl Cache {
             return Some(Duration::ZERO);
         }
         // The cut is taken at half of the lag that is allowed, and carried in the other half.
-        Some((self.0.settings.max_lag / 2).saturating_sub(age))
+        Some((self.settings().max_lag / 2).saturating_sub(age))
     }
 
     /// A pass should begin now.
@@ -310,18 +310,18 @@ impl Cache {
         let (open, cut) = self.split_by_pass();
         let target = self.0.layout.data_blocks()
             * BLOCK_U64
-            * u64::from(self.0.settings.dirty_target_percent)
+            * u64::from(self.settings().dirty_target_percent)
             / 100;
-        let max = self.0.settings.writeback.max;
+        let max = self.settings().writeback.max;
         let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
         let mut passes = self.0.passes.borrow_mut();
         let rate = passes.controlled(now, (open + cut) * BLOCK_U64, target, idle);
         let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
         let left =
-            (self.0.settings.max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+            (self.settings().max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
         // All of the cut is counted, also what was carried already: somewhat too fast is in time.
         // A pass that a burst made begin has time: it takes little from the burst.
-        let begins = passes.age(now).unwrap_or_default() < self.0.settings.max_lag / BEGINNING;
+        let begins = passes.age(now).unwrap_or_default() < self.settings().max_lag / BEGINNING;
         let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }

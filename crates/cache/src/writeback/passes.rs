@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::{BLOCK_U64, Epoch, Instant, Result, StorageError};
 
 use super::cuts::{Cut, Cuts};
-use crate::policy::controller::{Controller, ControllerState, Pacer};
+use crate::policy::controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 
 /// What stays between passes.
@@ -93,6 +93,11 @@ impl Passes {
     /// How much older the pool's image may be than the volumes; `None`: it has everything.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.dirty_since.map(|since| now.since(since))
+    }
+
+    /// From now on these rates hold.
+    pub fn set_rates(&mut self, rates: controller::Settings) {
+        self.controller.set(rates);
     }
 
     /// What the controller says, in bytes a second; see [`Controller::update`].

@@ -87,7 +87,7 @@ impl Cache {
         }
         let layout = &self.0.layout;
         let least =
-            seal_at(layout.data_blocks(), layout.bucket_blocks, self.0.settings.seal_blocks);
+            seal_at(layout.data_blocks(), layout.bucket_blocks, self.settings().seal_blocks);
         let standing = {
             let st = self.state();
             let open =
@@ -128,7 +128,7 @@ impl Cache {
                 passes.cuts().count(),
                 open + sealed,
                 blocks,
-                self.0.settings.pressure_percent,
+                self.settings().pressure_percent,
                 all,
             )
         };

@@ -2,6 +2,7 @@
 //! runs share the next.
 
 use base::{ErrorKind, Generation, Result, StorageError};
+use rt::sync::either;
 
 use super::frozen::FrozenTxn;
 use crate::pool::Pool;
@@ -127,13 +128,26 @@ impl Pool {
                 dirtied.await;
                 continue;
             }
-            self.rt().sleep(self.settings().commit_interval).await;
+            self.sleep_an_interval().await;
             if self.permit().is_err() {
                 return;
             }
             self.requests().ask();
             // The request is taken up before the next look.
             self.rt().settled().await;
+        }
+    }
+
+    /// Sleeps for the interval, also where it changes meanwhile.
+    async fn sleep_an_interval(&self) {
+        let began = self.rt().now();
+        loop {
+            let was_set = self.was_set();
+            let due = began.after(self.settings().commit_interval);
+            if self.rt().now() >= due {
+                return;
+            }
+            either(self.rt().sleep_until(due), was_set).await;
         }
     }
 
