@@ -211,7 +211,8 @@ pub(crate) fn serve(env: &Rc<Env>, cache: &Cache, file: &CacheFile) {
     *env.cache.borrow_mut() = Some(cache.clone());
     let published = cache.pool().published().0;
     let excused = env.errors_allowed() || env.host_full.get();
-    let lag = env.settings.cache.as_ref().filter(|_| !excused).map(allowed_lag);
+    let plan = env.settings.cache.as_ref().filter(|_| !excused);
+    let lag = plan.map(|plan| allowed_lag(plan, &cache.current_settings()));
     let dirty = cache.status().dirty_bytes > 0;
     right(env, env.model.borrow_mut().open_cache(published, gauge(env, cache, file), lag, dirty));
 }
@@ -236,21 +237,21 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `max_lag`, and what two passes in a row (a write may have missed the cut of the one that is
-/// under way) may take while the pool's devices are idle, in nanoseconds.
-pub(crate) fn allowed_lag(plan: &CachePlan) -> u64 {
+/// With these settings: `max_lag`, and what two passes in a row (a write may have missed the cut of
+/// the one that is under way) may take while the pool's devices are idle, in nanoseconds.
+pub(crate) fn allowed_lag(plan: &CachePlan, settings: &cache::Settings) -> u64 {
     /// Neither is paced to take less than a tenth of a second, and what is due is looked for as
     /// often.
     const PASSES: Duration = Duration::from_millis(500);
     let size = plan.disk.size_bytes;
     // At the most that is allowed, all that the cache can hold.
-    let paced = Duration::from_secs_f64(size as f64 / plan.settings.writeback.max as f64);
+    let paced = Duration::from_secs_f64(size as f64 / settings.writeback.max as f64);
     // Each of its blocks may be read alone, some at a time; leaves of the index, the journal and
     // flushes come one after the other.
     let (read, write, flush) =
         (plan.disk.read_latency.1, plan.disk.write_latency.1, plan.disk.flush_latency.1);
     let device = read * (size / BLOCK_U64 / 16) as u32 + (read + write + flush) * 100;
-    nanos(plan.settings.max_lag + PASSES + (paced + device) * 2)
+    nanos(settings.max_lag + PASSES + (paced + device) * 2)
 }
 
 /// The pool has no cache, and needs none.

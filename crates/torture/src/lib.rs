@@ -9,7 +9,7 @@
 //! process is killed. In between devices rot, vanish, or come back as they were long before; in
 //! some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be lost
 //! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
-//! another attached ([`changer`]).
+//! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]).
 //!
 //! # What it checks
 //!
@@ -26,7 +26,7 @@
 //!   exactly, and no older one than was seen published; of others all that was flushed. A switch,
 //!   an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
 //! * What was written is missing in the pool's image no longer than `max_lag`, and what a pass
-//!   needs that cannot go faster ([`model`]: lag).
+//!   needs that cannot go faster ([`model`]: lag). The rate of write-back is within its bounds.
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
 //!   is deleted all space is back.
 //! * One seed is one history: a run can be repeated and gives the same hash.
@@ -54,6 +54,7 @@ mod start;
 mod story;
 mod swarm;
 mod trouble;
+mod tuner;
 mod verdict;
 mod verify;
 

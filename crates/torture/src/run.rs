@@ -22,6 +22,7 @@ use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
+use crate::tuner;
 use crate::verdict;
 use crate::verify::verify;
 
@@ -355,6 +356,10 @@ impl Session {
             let front = Changer::new(&boot, &self.devices, &self.attachment);
             tasks.push(self.rt.spawn(async move { front.work().await }));
         }
+        if env.settings.changes.settings > 0 {
+            let b = boot.clone();
+            tasks.push(self.rt.spawn(async move { tuner::work(b).await }));
+        }
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));
@@ -381,7 +386,7 @@ impl Session {
         if let Some(cache) = env.settings.cache.as_ref().filter(|_| env.one_in(2)) {
             // No client asks for anything: what is dirty must become old enough to be missed.
             env.resting.set(true);
-            let long = cached::allowed_lag(cache).min(LONGEST_REST_NS);
+            let long = cached::allowed_lag(cache, &cache.settings).min(LONGEST_REST_NS);
             let until = env.world.now().0 + env.below(2 * long);
             while env.world.now().0 < until {
                 self.rt.sleep(Duration::from_millis(10)).await;

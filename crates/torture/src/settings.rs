@@ -149,6 +149,8 @@ pub struct Changes {
     pub mode: u64,
     /// A cache is attached, or detached.
     pub cache: u64,
+    /// Settings of pool and cache change.
+    pub settings: u64,
 }
 
 /// A pool device that is slow at times.

@@ -173,7 +173,10 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
 fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
     let r = &mut Prng::new(base::prng::mix64(seed ^ 0xC4A9_6E50));
     let every = |r: &mut Prng| if r.one_in(3) { 0 } else { r.range(8, 80) };
-    let changes = Changes { mode: every(r), cache: every(r) };
+    // Of a generator of its own: the rest is what it was before settings could change.
+    let s = &mut Prng::new(base::prng::mix64(seed ^ 0x5E77_1465));
+    let settings = if s.one_in(2) { 0 } else { s.range(4, 60) };
+    let changes = Changes { mode: every(r), cache: every(r), settings };
     let slow = Slow {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),

@@ -138,6 +138,13 @@ impl Model {
         self.cuts.lag.close();
     }
 
+    /// The settings have changed: from now on the image may be older by `limit` nanoseconds.
+    pub fn change_lag(&mut self, limit: u64) {
+        if let Some(sight) = self.look() {
+            self.cuts.lag.change(limit, sight);
+        }
+    }
+
     /// Write-back may fail from now on.
     pub fn excuse_lag(&mut self) {
         self.cuts.lag.close();

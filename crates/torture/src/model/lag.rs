@@ -16,7 +16,8 @@
 //! Judged are writes that are surely missing: begun and answered while the volume wrote back, begun
 //! in an epoch that is not published (none that was cut before can have them), and not given up
 //! since, wholly or in part, by a discard, a shrink, a deletion: what was given up needs no pass.
-//! What a boot before left dirty counts from the moment the cache was opened.
+//! What a boot before left dirty counts from the moment the cache was opened, and what is missing
+//! when settings change counts from then on.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +64,14 @@ impl Lag {
         self.limit = Some(limit);
         if dirty {
             self.missing.push(Missing { place: None, epoch: now.open, since: now });
+        }
+    }
+
+    /// Settings have changed: what is missing counts from now on, by another limit.
+    pub fn change(&mut self, limit: u64, now: Sight) {
+        if self.limit.is_some() {
+            self.limit = Some(limit);
+            self.missing.iter_mut().for_each(|m| m.since = now);
         }
     }
 
