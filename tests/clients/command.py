@@ -18,7 +18,7 @@ def device_words(devices):
 def test_help(t):
     """Every command explains itself."""
     text = t.forebay("--help").stdout
-    for command in ("up", "create", "serve", "volume", "cache", "status", "check", "dump"):
+    for command in ("up", "create", "serve", "volume", "cache", "set", "status", "check", "dump"):
         assert command in text, f"--help does not name {command}"
         assert "Usage" in t.forebay(command, "--help").stdout
     for command in ("create", "list", "resize", "delete"):

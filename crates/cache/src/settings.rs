@@ -54,11 +54,6 @@ impl LagPolicy {
             LagPolicy::Strict => "strict",
         }
     }
-
-    /// Reads a word.
-    pub fn parse(word: &str) -> Option<LagPolicy> {
-        LagPolicy::ALL.into_iter().find(|policy| policy.word() == word)
-    }
 }
 
 /// Settings of an open cache. All but four may change while it is open ([`crate::Cache::set`]).

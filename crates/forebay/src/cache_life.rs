@@ -22,6 +22,7 @@ use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
 use crate::mailbox::spawn_blocking;
+use crate::tuning::Tuning;
 use crate::units::{human_bytes, human_seconds, utc};
 use crate::world::OpenError;
 
@@ -44,6 +45,7 @@ pub struct Caches {
     rt: Rt,
     handles: Handles,
     config: CacheConfig,
+    tuning: Rc<Tuning>,
     /// The file of the cache that is in use.
     file: Cell<Option<FileId>>,
     /// A cache is being attached or detached.
@@ -52,9 +54,9 @@ pub struct Caches {
 
 impl Caches {
     /// Opens nothing yet.
-    pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig) -> Caches {
+    pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig, tuning: Rc<Tuning>) -> Caches {
         let (file, changing) = (Cell::new(None), Cell::new(false));
-        Caches { rt: rt.clone(), handles: handles.clone(), config, file, changing }
+        Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
     }
 
     /// Whether the pool on these devices may be opened as things are. Looks only: a start that is
@@ -112,7 +114,7 @@ impl Caches {
             size_bytes,
         };
         self.file.set(Some(file.file));
-        let opened = Cache::open(&self.rt, &file, pool, self.config.settings.clone()).await;
+        let opened = Cache::open(&self.rt, &file, pool, self.tuning.cache()).await;
         let cache = opened.map_err(|e| missing(uuid, format!("cannot be opened ({e})")))?;
         match self.config.size_bytes {
             Some(0) => {
@@ -197,7 +199,7 @@ impl Caches {
         let made =
             cache::create(&self.rt, file, pool, &cache::CreateOptions::default(), uuid).await;
         let opened = match made {
-            Ok(()) => Cache::open(&self.rt, file, pool, self.config.settings.clone()).await,
+            Ok(()) => Cache::open(&self.rt, file, pool, self.tuning.cache()).await,
             Err(e) => Err(e),
         };
         if opened.is_err() && pool.cache_uuid() == Some(uuid) {
@@ -251,7 +253,7 @@ impl Caches {
             notes.push("the pool has no cache, so none was given up".into());
             return Ok(());
         };
-        for line in report(pool, uuid, self.config.settings.max_lag) {
+        for line in report(pool, uuid, self.tuning.cache().max_lag) {
             tracing::warn!("{line}");
             notes.push(line);
         }
@@ -280,7 +282,7 @@ impl Caches {
             let _ = volumes.pool().commit().await;
             return Err(e.into());
         }
-        Ok(())
+        Ok(self.tuning.settle(&cache)?)
     }
 
     /// Writes everything back and takes the cache out, under load.

@@ -7,6 +7,7 @@
 //! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
 //!   where it listens
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
+//! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server
 //! * [`banner`], [`output`], [`units`], [`logs`]: what people read
@@ -27,6 +28,7 @@ mod shard;
 mod signals;
 mod signatures;
 mod sockets;
+mod tuning;
 mod units;
 mod world;
 

@@ -36,6 +36,7 @@ use crate::home::{Home, Staged};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::signals::{self, Ending, Waits};
 use crate::sockets::{UnixSocket, bind_tcp};
+use crate::tuning::Tuning;
 use crate::world::World;
 
 /// How long requests in flight may take when the server ends.
@@ -70,7 +71,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let places = banner::Places::of(&config);
-    let caches = Caches::new(&world.rt, &world.handles, config.cache);
+    let tuning = Tuning::new(&world.rt, &world.handles, config.settings, config.file);
+    let tuning = Rc::new(tuning);
+    let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
         // it ends any other.
@@ -78,7 +81,7 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     }
     let ending = Ending::default();
     signals::watch(sender.clone(), ending.clone())?;
-    raise_open_files(config.limits.max_connections);
+    raise_open_files(tuning.limits().max_connections);
 
     let mut listeners = Vec::new();
     for &address in &config.nbd_listen {
@@ -94,17 +97,18 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
         UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
             let outcome = (|| {
                 listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
-                let (rt, backend, limits) = (world.rt.clone(), world.backend, config.limits);
+                let (rt, backend) = (world.rt.clone(), world.backend);
                 let emulated = config
                     .devices
                     .iter()
                     .filter_map(|d| Some((d.path.display().to_string(), d.emulate?)));
                 let emulated = emulated.collect();
-                let engine = Starting { rt, backend, limits, listeners, emulated, caches, ending };
+                let engine = Starting { rt, backend, listeners, emulated, tuning, caches, ending };
                 let control = ControlServer::start(control_socket, sender).map_err(failed)?;
                 let served = world.rt.block_on(async move {
                     let unix_time_at_zero = unix_time_at_zero(&engine.rt);
-                    let settings = pool::Settings { unix_time_at_zero, ..config.settings };
+                    let settings = engine.tuning.pool();
+                    let settings = pool::Settings { unix_time_at_zero, ..settings };
                     let stops = |m: &Message| matches!(m, Message::Stop);
                     let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await
                     else {
@@ -135,9 +139,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
 struct Starting {
     rt: Rt,
     backend: &'static str,
-    limits: nbd::Limits,
     listeners: Vec<rt::SocketId>,
     emulated: BTreeMap<String, Emulate>,
+    tuning: Rc<Tuning>,
     caches: Caches,
     ending: Ending,
 }
@@ -197,7 +201,8 @@ impl Starting {
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
         let volumes = Volumes::with_cache(&pool, cache);
-        let nbd = Server::new(self.rt.clone(), VolumeExports(volumes.clone()), self.limits);
+        let exports = VolumeExports(volumes.clone());
+        let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
         self.listeners.iter().for_each(|&l| nbd.serve(l));
         let shard = Rc::new(Shard {
             started: self.rt.now(),
@@ -205,6 +210,7 @@ impl Starting {
             backend: self.backend,
             volumes,
             emulated: self.emulated,
+            tuning: self.tuning,
             caches: self.caches,
             nbd,
             ending: self.ending,
@@ -247,6 +253,7 @@ struct Shard {
     volumes: Volumes,
     /// What devices of the pool, by their paths, are made to behave like.
     emulated: BTreeMap<String, Emulate>,
+    tuning: Rc<Tuning>,
     caches: Caches,
     nbd: Server<VolumeExports>,
     ending: Ending,
@@ -302,6 +309,10 @@ impl Shard {
                 };
                 cache.collect().await?;
                 return Ok(json!(cache.status().gc));
+            }
+            Request::Settings { key } => return self.tuning.show(key.as_deref()),
+            Request::Set { key, value, save } => {
+                return self.tuning.set(&self.volumes, &key, &value, save).await;
             }
             Request::CacheFlush {} => match self.volumes.cache() {
                 Some(cache) => cache.publish_all().await?,

@@ -64,6 +64,28 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit_s).map_err(|_| wrong())
 }
 
+/// A size as [`parse_size`] reads it: `64K`, `5000`.
+pub fn exact_size(bytes: u64) -> String {
+    let whole = |(_, shift): &&(char, u32)| bytes > 0 && bytes % (1 << shift) == 0;
+    match UNITS.iter().rev().find(whole) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+/// A time as [`parse_duration`] reads it: `200us`, `90s`, `1h`. A fraction of a microsecond is
+/// left out.
+pub fn exact_duration(time: Duration) -> String {
+    const TIMES: [(&str, u128); 4] =
+        [("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000)];
+    let us = time.as_micros();
+    match TIMES.iter().find(|(_, unit_us)| us > 0 && us % unit_us == 0) {
+        Some((unit, unit_us)) => format!("{}{unit}", us / unit_us),
+        None if us == 0 => "0s".to_owned(),
+        None => format!("{us}us"),
+    }
+}
+
 /// A size for people: `1.5 GiB`, `512 B`.
 pub fn human_bytes(bytes: u64) -> String {
     let Some((unit, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0) else {
@@ -120,6 +142,26 @@ pub fn utc(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exact_texts_are_read_as_they_were() {
+        for bytes in [0, 1, 1023, 1024, 4096, 5000, 3 << 20, (1 << 40) + 1024, u64::MAX] {
+            assert_eq!(parse_size(&exact_size(bytes)), Ok(bytes));
+        }
+        assert_eq!((exact_size(1536 << 20), exact_size(2 << 30)), ("1536M".into(), "2G".into()));
+        for (us, text) in [
+            (0, "0s"),
+            (200, "200us"),
+            (1000, "1ms"),
+            (1500, "1500us"),
+            (90_000_000, "90s"),
+            (120_000_000, "2m"),
+            (3_600_000_000, "1h"),
+        ] {
+            let time = Duration::from_micros(us);
+            assert_eq!((exact_duration(time), parse_duration(text)), (text.into(), Ok(time)));
+        }
+    }
 
     #[test]
     fn sizes_are_powers_of_1024() {

@@ -8,6 +8,7 @@ mod dump;
 mod gc;
 mod options;
 mod serve;
+mod set;
 mod status;
 mod up;
 mod volume;
@@ -35,6 +36,7 @@ enum Command {
     Volume(volume::VolumeCommand),
     Cache(cache::CacheCommand),
     Gc(gc::Gc),
+    Set(set::Set),
     Status(status::Status),
     Check(check::Check),
     Dump(dump::Dump),
@@ -50,6 +52,7 @@ impl Cli {
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
             Command::Gc(c) => c.run().map(|()| 0),
+            Command::Set(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
@@ -118,6 +121,9 @@ mod tests {
             "forebay create --device a --cache-size 1G",
             "forebay check a --device b",
             "forebay dump",
+            "forebay set a b c",
+            "forebay set --save",
+            "forebay set a --save",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
             assert_eq!(e.exit_code(), 2, "{line}");
@@ -151,6 +157,10 @@ mod tests {
             "forebay cache flush --socket s",
             "forebay status --json --socket s",
             "forebay gc --json --socket s",
+            "forebay set",
+            "forebay set --json",
+            "forebay set max_lag --socket s",
+            "forebay set cache.max_lag 10s --save --json",
             "forebay check",
             "forebay check data --data --json",
             "forebay check --data --device a --device b",

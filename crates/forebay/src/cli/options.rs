@@ -9,6 +9,7 @@ use clap::Args;
 use pool::DeviceFile;
 
 use crate::cache_file;
+use crate::config::values::Value;
 use crate::config::{CacheOverrides, LogSection, Overrides};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
@@ -67,16 +68,20 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// As they go into the configuration.
-    pub fn overrides(self, devices: Vec<DeviceChoice>, cache: CacheOverrides) -> Overrides {
+    pub fn overrides(self, devices: Vec<DeviceChoice>, cache: CacheChoice) -> Overrides {
+        let connections = self.max_connections.map(|n| Value::Number(n as u64));
+        let settings = chosen([
+            ("pool.commit_interval", self.commit_interval.map(Value::Time)),
+            ("nbd.max_connections", connections),
+        ]);
         Overrides {
             devices,
             nbd_socket: self.nbd_socket,
             nbd_listen: self.nbd_listen,
             control_socket: self.control_socket,
             io: self.io,
-            commit_interval: self.commit_interval,
-            max_connections: self.max_connections,
-            cache,
+            settings: cache.settings.into_iter().chain(settings).collect(),
+            cache: cache.place,
         }
     }
 }
@@ -109,18 +114,36 @@ pub struct CacheOptions {
     forget_cache: bool,
 }
 
+/// What the options of a cache say.
+pub struct CacheChoice {
+    /// Where it is, and what becomes of it.
+    pub place: CacheOverrides,
+    /// How it behaves.
+    pub settings: Vec<(&'static str, Value)>,
+}
+
 impl CacheOptions {
     /// As they go into the configuration.
-    pub fn overrides(self) -> CacheOverrides {
-        CacheOverrides {
+    pub fn choice(self) -> CacheChoice {
+        let place = CacheOverrides {
             path: self.cache,
             size_bytes: self.cache_size,
             forget: self.forget_cache,
-            policy: self.cache_policy,
-            max_lag: self.max_lag,
-            index_memory: self.index_memory,
-        }
+        };
+        let settings = chosen([
+            ("cache.policy", self.cache_policy.map(|policy| Value::Word(policy.word()))),
+            ("cache.max_lag", self.max_lag.map(Value::Time)),
+            ("cache.index_memory", self.index_memory.map(Value::Size)),
+        ]);
+        CacheChoice { place, settings: settings.collect() }
     }
+}
+
+/// The settings that were given.
+fn chosen<const N: usize>(
+    all: [(&'static str, Option<Value>); N],
+) -> impl Iterator<Item = (&'static str, Value)> {
+    all.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }
 
 /// How a server logs.

@@ -48,7 +48,7 @@ impl Serve {
             self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         let log = std::mem::take(&mut file.log);
         let config = ServeConfig::new(
-            self.server.overrides(self.devices, self.cache.overrides()),
+            self.server.overrides(self.devices, self.cache.choice()),
             file,
             Path::new(DEFAULT_HOME),
         )?;

@@ -56,10 +56,11 @@ impl Up {
         let devices = Home::devices(&self.dir)
             .into_iter()
             .map(|path| DeviceChoice { path, emulate: self.emulate });
-        let mut cache = self.cache.overrides();
-        let (owned, optional) = (cache.path.is_none(), cache.size_bytes.is_none());
-        cache.path.get_or_insert_with(|| Home::cache(&self.dir));
-        cache.size_bytes.get_or_insert(CACHE_BYTES);
+        let mut cache = self.cache.choice();
+        let place = &mut cache.place;
+        let (owned, optional) = (place.path.is_none(), place.size_bytes.is_none());
+        place.path.get_or_insert_with(|| Home::cache(&self.dir));
+        place.size_bytes.get_or_insert(CACHE_BYTES);
         let overrides = self.server.overrides(devices.collect(), cache);
         let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);

@@ -79,6 +79,20 @@ pub enum Request {
     CacheFlush {},
     /// A pass of garbage collection over the cache.
     Gc {},
+    /// All settings, or one.
+    Settings {
+        /// Its name.
+        key: Option<String>,
+    },
+    /// Another value for a setting.
+    Set {
+        /// Its name.
+        key: String,
+        /// Its value, as the configuration file has it.
+        value: String,
+        /// Write it to the configuration file, too.
+        save: bool,
+    },
 }
 
 /// Why a request was not carried out.
@@ -202,6 +216,9 @@ mod tests {
             Request::CacheMode { volume: name(), mode: pool::CacheMode::WriteAround },
             Request::CacheFlush {},
             Request::Gc {},
+            Request::Settings { key: None },
+            Request::Settings { key: Some(name()) },
+            Request::Set { key: name(), value: "7s".into(), save: true },
         ] {
             let line = encode_request(&request).unwrap();
             assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
@@ -233,6 +250,7 @@ mod tests {
             (r#"{"version":1,"request":"volume-delete"}"#, "name"),
             (r#"{"version":1,"request":"volume-resize","name":"a","size_bytes":-1}"#, "-1"),
             (r#"{"version":1,"request":"cache-mode","volume":"a","mode":"fast"}"#, "fast"),
+            (r#"{"version":1,"request":"set","key":"a","value":"b"}"#, "save"),
         ] {
             let e = decode_request(line.as_bytes()).unwrap_err();
             assert!(e.kind == "invalid" && e.message.contains(word), "{line}: {e}");

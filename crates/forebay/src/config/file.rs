@@ -1,0 +1,184 @@
+//! The configuration file. A key that it cannot have is an error that names it, and the line.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use toml::{Spanned, Value as Toml};
+
+use super::chosen::{Chosen, Source, find_in};
+use super::table::Key;
+use super::values::{Kind, Value};
+use crate::devices::DeviceChoice;
+use crate::error::{CommandError, Result};
+use crate::logs::{LogFormat, parse_level};
+use crate::sockets::resolve;
+use crate::world::IoChoice;
+
+/// What a configuration file says.
+#[derive(Default, Debug)]
+pub struct ConfigFile {
+    /// The devices of the pool.
+    pub devices: Vec<DeviceChoice>,
+    /// Where NBD clients connect.
+    pub nbd_socket: Option<PathBuf>,
+    /// Where NBD clients connect over TCP.
+    pub nbd_listen: Vec<SocketAddr>,
+    /// Where commands connect.
+    pub control_socket: Option<PathBuf>,
+    /// The cache's file or block device.
+    pub cache_path: Option<PathBuf>,
+    /// The size of a cache that is to be made.
+    pub cache_size: Option<u64>,
+    /// What I/O goes through.
+    pub io: Option<IoChoice>,
+    /// How to log.
+    pub log: LogSection,
+    /// The file itself, if there is one.
+    pub path: Option<PathBuf>,
+    settings: Vec<(&'static Key, Value)>,
+}
+
+/// As it stands there.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sections {
+    devices: Vec<DeviceChoice>,
+    #[serde(default)]
+    nbd: Keys,
+    #[serde(default)]
+    control: ControlSection,
+    #[serde(default)]
+    pool: Keys,
+    #[serde(default)]
+    cache: Keys,
+    #[serde(default)]
+    io: IoSection,
+    #[serde(default)]
+    log: LogSection,
+}
+
+/// A section with settings of the table, and where their values stand.
+type Keys = BTreeMap<String, Spanned<Toml>>;
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ControlSection {
+    socket: Option<PathBuf>,
+}
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IoSection {
+    backend: Option<IoChoice>,
+}
+
+/// How to log.
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSection {
+    /// What a line looks like.
+    pub format: Option<LogFormat>,
+    /// Which events are logged.
+    #[serde(default, deserialize_with = "level")]
+    pub level: Option<String>,
+}
+
+fn level<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<String>, D::Error> {
+    parse_level(&String::deserialize(d)?).map(Some).map_err(D::Error::custom)
+}
+
+/// What is wrong, and the byte of the file at which that stands.
+type Fault = (usize, String);
+
+impl ConfigFile {
+    /// Reads a file. Relative paths in it are relative to the directory that it is in.
+    pub fn read(path: &Path) -> Result<ConfigFile> {
+        let at = path.display();
+        let wrong = |e: &dyn std::fmt::Display| CommandError::Usage(format!("{at}: {e}"));
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+        let mut file = ConfigFile::parse(&text).map_err(|e| wrong(&e))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let devices = file.devices.iter_mut().map(|d| &mut d.path);
+        let paths = devices
+            .chain(&mut file.nbd_socket)
+            .chain(&mut file.control_socket)
+            .chain(&mut file.cache_path);
+        paths.for_each(|p| *p = base.join(&*p));
+        file.path = Some(path.to_owned());
+        Ok(file)
+    }
+
+    /// Reads the text of a file.
+    pub fn parse(text: &str) -> std::result::Result<ConfigFile, String> {
+        let sections: Sections = toml::from_str(text).map_err(|e| e.to_string())?;
+        let line = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
+        ConfigFile::of(sections).map_err(|(at, e)| format!("line {}: {e}", line(at)))
+    }
+
+    fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
+        let Sections { devices, mut nbd, control, pool, mut cache, io, log } = sections;
+        let mut file = ConfigFile {
+            devices,
+            nbd_socket: take(&mut nbd, "socket", path)?,
+            nbd_listen: take(&mut nbd, "listen", addresses)?.unwrap_or_default(),
+            control_socket: control.socket,
+            cache_path: take(&mut cache, "path", path)?,
+            cache_size: take(&mut cache, "size", |value| {
+                Kind::Size(0, u64::MAX).read(&value).map(Value::number)
+            })?,
+            io: io.backend,
+            log,
+            path: None,
+            settings: Vec::new(),
+        };
+        for (section, keys) in [("nbd", nbd), ("pool", pool), ("cache", cache)] {
+            for (name, value) in keys {
+                let at = value.span().start;
+                let key = find_in(section, &name).map_err(|e| (at, e))?;
+                let read = key.kind.read(value.get_ref());
+                let read = read.map_err(|e| (at, format!("{}: {e}", key.full_name())))?;
+                // The range is named with the line, too.
+                Chosen::default().put(key, read, Source::File).map_err(|e| (at, e))?;
+                file.settings.push((key, read));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The settings that it has.
+    pub fn settings(&self) -> &[(&'static Key, Value)] {
+        &self.settings
+    }
+}
+
+/// Takes a key that is no setting out of a section.
+fn take<T>(
+    keys: &mut Keys,
+    name: &str,
+    read: impl FnOnce(Toml) -> std::result::Result<T, String>,
+) -> std::result::Result<Option<T>, Fault> {
+    let Some(value) = keys.remove(name) else { return Ok(None) };
+    let at = value.span().start;
+    read(value.into_inner()).map(Some).map_err(|e| (at, format!("{name}: {e}")))
+}
+
+fn path(value: Toml) -> std::result::Result<PathBuf, String> {
+    match value {
+        Toml::String(path) => Ok(path.into()),
+        other => Err(format!("{other} is no path")),
+    }
+}
+
+fn addresses(value: Toml) -> std::result::Result<Vec<SocketAddr>, String> {
+    let Toml::Array(all) = value else {
+        return Err(format!("{value} is no list of \"ADDRESS:PORT\""));
+    };
+    let one = |value: &Toml| match value {
+        Toml::String(text) => resolve(text),
+        other => Err(format!("{other} is not \"ADDRESS:PORT\"")),
+    };
+    all.iter().map(one).collect()
+}

@@ -1,0 +1,320 @@
+//! The table of settings. The configuration file, options of the command line and `forebay set`
+//! read them by it, and `docs/configuration.md` is compared with it: each is written down here.
+
+use std::time::Duration;
+
+use base::BLOCK_U64;
+use cache::{LagPolicy, Policy, Promote};
+
+use super::values::{Kind, Value};
+
+/// What the table is about.
+#[derive(Clone, Default, Debug)]
+pub struct Settings {
+    /// How the pool behaves.
+    pub pool: pool::Settings,
+    /// How the cache behaves, if there is one.
+    pub cache: cache::Settings,
+    /// How much clients may use.
+    pub limits: nbd::Limits,
+}
+
+/// A setting.
+#[derive(Debug)]
+pub struct Key {
+    /// Its section in the configuration file.
+    pub section: &'static str,
+    /// Its name in that.
+    pub name: &'static str,
+    /// Its option of the command line, or an empty text.
+    pub option: &'static str,
+    /// What it can be.
+    pub kind: Kind,
+    /// It may change while the server runs.
+    pub live: bool,
+    /// What it says, for people.
+    pub what: &'static str,
+    get: fn(&Settings) -> Value,
+    put: fn(&mut Settings, Value),
+}
+
+impl Key {
+    /// Its name with its section.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// Its value.
+    pub fn get(&self, settings: &Settings) -> Value {
+        (self.get)(settings)
+    }
+
+    /// Gives it a value of its kind that is in its range.
+    pub fn put(&self, settings: &mut Settings, value: Value) {
+        (self.put)(settings, value);
+    }
+
+    const fn option(mut self, option: &'static str) -> Key {
+        self.option = option;
+        self
+    }
+
+    const fn at_start(mut self) -> Key {
+        self.live = false;
+        self
+    }
+}
+
+type Field = (fn(&Settings) -> Value, fn(&mut Settings, Value));
+
+const fn key(
+    (section, name): (&'static str, &'static str),
+    kind: Kind,
+    (get, put): Field,
+    what: &'static str,
+) -> Key {
+    Key { section, name, option: "", kind, live: true, what, get, put }
+}
+
+/// A field that is a number of bytes, or another number.
+macro_rules! number {
+    ($kind:ident: $($field:ident).+) => {
+        (|s| Value::$kind(s.$($field).+ as u64), |s, v| s.$($field).+ = v.number() as _)
+    };
+}
+
+macro_rules! time {
+    ($($field:ident).+) => {
+        (|s| Value::Time(s.$($field).+), |s, v| s.$($field).+ = v.time())
+    };
+}
+
+/// A field that is one of an enumeration; one without a word cannot be met.
+macro_rules! word {
+    ($all:expr, $($field:ident).+) => {
+        (
+            |s| Value::Word(s.$($field).+.word()),
+            |s, v| {
+                let known = $all.into_iter().find(|one| one.word() == v.word());
+                s.$($field).+ = known.unwrap_or_else(|| unreachable!("the table has its words"));
+            },
+        )
+    };
+}
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const T: u64 = 1 << 40;
+const MANY: u64 = 1 << 24;
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+const POOL: &str = "pool";
+const CACHE: &str = "cache";
+const NBD: &str = "nbd";
+
+/// All settings.
+pub static KEYS: &[Key] = &[
+    key(
+        (NBD, "max_connections"),
+        Kind::Number(1, 4096),
+        number!(Number: limits.max_connections),
+        "connections at a time",
+    )
+    .option("--max-connections")
+    .at_start(),
+    key(
+        (NBD, "max_requests_per_connection"),
+        Kind::Number(1, 4096),
+        number!(Number: limits.max_in_flight_requests),
+        "requests of one connection that are worked on at a time",
+    )
+    .at_start(),
+    key(
+        (NBD, "max_payload"),
+        Kind::Size(32 * M, T),
+        number!(Size: limits.max_payload_bytes),
+        "data of all requests being worked on",
+    )
+    .at_start(),
+    key(
+        (POOL, "commit_interval"),
+        Kind::Time(MS, HOUR),
+        time!(pool.commit_interval),
+        "what was written becomes durable at least this often, flushed or not",
+    )
+    .option("--commit-interval"),
+    key(
+        (POOL, "dirty_nodes"),
+        Kind::Number(64, MANY),
+        number!(Number: pool.dirty_nodes),
+        "tree nodes (4 KiB each) changed in memory at which a commit begins before its time",
+    ),
+    key(
+        (POOL, "cached_nodes"),
+        // A commit and a few readers need the least of them at the same time.
+        Kind::Number(256, 1 << 28),
+        number!(Number: pool.cached_nodes),
+        "tree nodes (4 KiB each) kept in memory",
+    )
+    .at_start(),
+    key(
+        (POOL, "loaded_groups"),
+        Kind::Number(16, MANY),
+        number!(Number: pool.loaded_groups),
+        "block groups whose allocation bitmaps are kept in memory",
+    ),
+    key(
+        (POOL, "device_depth"),
+        Kind::Number(1, 4096),
+        number!(Number: pool.device.depth),
+        "requests in flight on each device",
+    )
+    .at_start(),
+    key(
+        (CACHE, "policy"),
+        Kind::Word(&["lru", "fifo", "random", "s3fifo"]),
+        word!(Policy::ALL, cache.policy),
+        "which bucket is evicted",
+    )
+    .option("--cache-policy")
+    .at_start(),
+    key(
+        (CACHE, "max_lag"),
+        Kind::Time(Duration::from_millis(100), HOUR),
+        time!(cache.max_lag),
+        "how much older than the volumes the pool's image should be at most",
+    )
+    .option("--max-lag"),
+    key(
+        (CACHE, "max_lag_policy"),
+        Kind::Word(&["aim", "strict"]),
+        word!(LagPolicy::ALL, cache.max_lag_policy),
+        "what becomes of writers when the image is older",
+    ),
+    key(
+        (CACHE, "dirty_target"),
+        Kind::Number(1, 90),
+        number!(Number: cache.dirty_target_percent),
+        "percent of the cache that dirty data is held to",
+    ),
+    key(
+        (CACHE, "dirty_limit"),
+        Kind::Number(2, 98),
+        number!(Number: cache.dirty_limit_percent),
+        "percent of the cache's room that dirty data may take before a write waits 100 ms",
+    ),
+    key(
+        (CACHE, "writeback_rate_min"),
+        Kind::Size(64 * K, T),
+        number!(Size: cache.writeback.min),
+        "bytes a second that write-back carries at least while there is something",
+    ),
+    key(
+        (CACHE, "writeback_rate_max"),
+        Kind::Size(64 * K, T),
+        number!(Size: cache.writeback.max),
+        "bytes a second that write-back carries at most, always",
+    ),
+    key(
+        (CACHE, "writeback_rate_idle"),
+        Kind::Size(0, T),
+        number!(Size: cache.writeback.idle_rate),
+        "bytes a second that write-back may come to while no client asks for anything",
+    ),
+    key(
+        (CACHE, "promote"),
+        Kind::Word(&["never", "first", "second"]),
+        word!(Promote::ALL, cache.promote),
+        "which reads are kept after a miss",
+    ),
+    key(
+        (CACHE, "promote_max"),
+        Kind::Size(BLOCK_U64, M),
+        (
+            |s| Value::Size(s.cache.promote_blocks * BLOCK_U64),
+            |s, v| s.cache.promote_blocks = v.number() / BLOCK_U64,
+        ),
+        "reads that are longer are not kept",
+    ),
+    key(
+        (CACHE, "sequential_cutoff"),
+        Kind::Size(0, T),
+        number!(Size: cache.sequential_cutoff),
+        "a stream of reads or writes goes past the cache from there on; 0: none does",
+    ),
+    key(
+        (CACHE, "congested_read"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(10)),
+        time!(cache.congested_read),
+        "while the cache device takes longer for a client's read, large requests go past it",
+    ),
+    key(
+        (CACHE, "congested_write"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(10)),
+        time!(cache.congested_write),
+        "the same for a client's write, where it takes longer than this",
+    ),
+    key(
+        (CACHE, "index_memory"),
+        Kind::Size(M, T),
+        (
+            |s| Value::Size(s.cache.resident_nodes as u64 * BLOCK_U64),
+            |s, v| s.cache.resident_nodes = (v.number() / BLOCK_U64) as usize,
+        ),
+        "memory for clean nodes of the index",
+    )
+    .option("--index-memory")
+    .at_start(),
+    key(
+        (CACHE, "dirty_nodes"),
+        Kind::Number(64, MANY),
+        number!(Number: cache.dirty_nodes),
+        "changed nodes (4 KiB each) of the index from which on a checkpoint begins",
+    )
+    .at_start(),
+    key(
+        (CACHE, "journal_interval"),
+        Kind::Time(MS, Duration::from_secs(60)),
+        time!(cache.journal_interval),
+        "what was written becomes durable in the cache at least this often, flushed or not",
+    ),
+    key(
+        (CACHE, "gc_slice"),
+        Kind::Time(Duration::from_micros(10), Duration::from_millis(100)),
+        time!(cache.gc_slice),
+        "garbage collection gives others a turn after so much time",
+    ),
+    key(
+        (CACHE, "gc_min_nodes"),
+        Kind::Number(1, 1000),
+        number!(Number: cache.gc_min_nodes),
+        "leaves of the index that such a slice looks at, at least",
+    ),
+    key(
+        (CACHE, "gc_pause"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(1)),
+        time!(cache.gc_pause),
+        "garbage collection rests for so long after a slice, unless forebay gc waits for it",
+    ),
+];
+
+/// Pairs of settings of which the first is below the second, or not above it, as the third says.
+pub const ORDER: &[(&str, &str, bool)] = &[
+    ("cache.dirty_target", "cache.dirty_limit", true),
+    ("cache.writeback_rate_min", "cache.writeback_rate_max", false),
+];
+
+/// What else the configuration file has: where things are, and how to log. All of it is read when
+/// the server starts.
+pub const PLACES: &[&str] = &[
+    "devices",
+    "nbd.socket",
+    "nbd.listen",
+    "control.socket",
+    "cache.path",
+    "cache.size",
+    "io.backend",
+    "log.format",
+    "log.level",
+];

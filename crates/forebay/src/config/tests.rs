@@ -1,0 +1,205 @@
+//! Options, file and defaults together.
+
+use std::time::Duration;
+
+use emulate::Emulate;
+
+use super::*;
+use crate::logs::LogFormat;
+
+fn config(text: &str) -> Result<ServeConfig> {
+    let file = ConfigFile::parse(text).map_err(|e| CommandError::Usage(e.to_string()))?;
+    ServeConfig::new(Overrides::default(), file, Path::new("home"))
+}
+
+const WHOLE: &str = r#"
+    devices = ["a", { path = "/b", emulate = "hdd" }]
+    [nbd]
+    socket = "n.sock"
+    listen = ["127.0.0.1:10809", "[::1]:10809"]
+    max_connections = 7
+    max_requests_per_connection = 9
+    max_payload = "128M"
+    [control]
+    socket = "c.sock"
+    [pool]
+    commit_interval = "250ms"
+    dirty_nodes = 100
+    cached_nodes = 1000
+    loaded_groups = 20
+    device_depth = 32
+    [cache]
+    path = "c.img"
+    size = "3G"
+    policy = "lru"
+    max_lag = "7s"
+    dirty_target = 11
+    dirty_limit = 22
+    writeback_rate_min = "1M"
+    writeback_rate_max = "50M"
+    writeback_rate_idle = "5M"
+    promote = "second"
+    promote_max = "64K"
+    sequential_cutoff = "1M"
+    index_memory = "32M"
+    dirty_nodes = 99
+    journal_interval = "2s"
+    gc_slice = "300us"
+    gc_min_nodes = 3
+    gc_pause = "4ms"
+    [io]
+    backend = "posix"
+    [log]
+    format = "json"
+    level = "debug"
+"#;
+
+#[test]
+fn every_key_is_heard() {
+    let c = config(WHOLE).unwrap();
+    assert_eq!(
+        c.devices,
+        [
+            PathBuf::from("a").into(),
+            DeviceChoice { path: "/b".into(), emulate: Some(Emulate::Hdd) }
+        ]
+    );
+    assert_eq!(
+        (c.nbd_socket.to_str(), c.control_socket.to_str()),
+        (Some("n.sock"), Some("c.sock"))
+    );
+    assert_eq!(c.nbd_listen.len(), 2);
+    let table::Settings { pool, cache: cached, limits } = c.settings.settings().clone();
+    assert_eq!((limits.max_connections, limits.max_in_flight_requests), (7, 9));
+    assert_eq!(limits.max_payload_bytes, 128 << 20);
+    assert_eq!(pool.commit_interval, Duration::from_millis(250));
+    assert_eq!((pool.dirty_nodes, pool.cached_nodes), (100, 1000));
+    assert_eq!((pool.loaded_groups, pool.device.depth), (20, 32));
+    assert_eq!(
+        (c.cache.path.as_deref(), c.cache.size_bytes),
+        (Some(Path::new("c.img")), Some(3 << 30))
+    );
+    assert_eq!((cached.policy, cached.max_lag), (cache::Policy::Lru, Duration::from_secs(7)));
+    assert_eq!((cached.dirty_target_percent, cached.dirty_limit_percent), (11, 22));
+    let rates = (cached.writeback.min, cached.writeback.max, cached.writeback.idle_rate);
+    assert_eq!(rates, (1 << 20, 50 << 20, 5 << 20));
+    assert_eq!((cached.promote, cached.promote_blocks), (cache::Promote::Second, 16));
+    assert_eq!(
+        (cached.sequential_cutoff, cached.resident_nodes, cached.dirty_nodes),
+        (1 << 20, 8192, 99)
+    );
+    assert_eq!(cached.journal_interval, Duration::from_secs(2));
+    assert_eq!(
+        (cached.gc_slice, cached.gc_min_nodes, cached.gc_pause),
+        (Duration::from_micros(300), 3, Duration::from_millis(4))
+    );
+    assert_eq!(c.io, IoChoice::Posix);
+    let log = ConfigFile::parse(WHOLE).unwrap().log;
+    assert_eq!((log.format, log.level.as_deref()), (Some(LogFormat::Json), Some("debug")));
+}
+
+#[test]
+fn every_key_is_documented() {
+    let text = include_str!("../../../../docs/configuration.md");
+    for line in WHOLE.lines().map(str::trim) {
+        let key = line.split_once('=').map_or(line, |(key, _)| key.trim());
+        assert!(
+            text.contains(&format!("`{key}`")) || key.is_empty(),
+            "{key} is not in docs/configuration.md"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    for (text, word) in [
+        ("devices = [\"a\"]\ncolour = 1", "colour"),
+        ("devices = [\"a\"]\n[nbd]\nsoket = \"x\"", "soket"),
+        ("devices = [\"a\"]\n[cache]\nsize = \"2G\"", "path"),
+        ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
+        (
+            "devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"sieve\"",
+            "lru, fifo, random or s3fifo",
+        ),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\ndirty_limit = 30", "dirty_limit"),
+        (
+            "devices = [\"a\"]\n[cache]\npath = \"c\"\nwriteback_rate_min = \"2G\"",
+            "writeback_rate_max",
+        ),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
+        ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),
+        ("devices = [\"a\"]\n[nbd]\nlisten = [\"nowhere\"]", "nowhere"),
+        ("devices = [\"a\"]\n[pool]\ncommit_interval = \"soon\"", "soon"),
+        ("devices = [\"a\"]\n[pool]\ncommit_interval = \"0s\"", "commit_interval"),
+        ("devices = [\"a\"]\n[pool]\ncached_nodes = 3", "cached_nodes"),
+        ("devices = [\"a\"]\n[nbd]\nmax_payload = \"1M\"", "max_payload"),
+        ("devices = [\"a\"]\n[io]\nbackend = \"dos\"", "dos"),
+        ("devices = [\"a\"]\n[log]\nlevel = \"x=y=z\"", "x=y=z"),
+        ("[nbd]", "devices"),
+        ("devices = []", "no device"),
+        (
+            "devices = [{ path = \"a\", emulate = \"tape\" }]",
+            "emulate is \"tape\"; it can be hdd or ssd",
+        ),
+        ("devices = [{ path = \"a\", emulat = \"hdd\" }]", "emulat"),
+        ("devices = [{ emulate = \"hdd\" }]", "path"),
+        ("devices = [{ path = \"a\", emulate = \"hdd\" }, \"a\"]", "named twice"),
+        ("devices = [\"a\", \"a\"]", "named twice"),
+        ("devices = [\"a\"]\n[nbd]\nsocket = \"s\"\n[control]\nsocket = \"s\"", "share"),
+    ] {
+        let e = config(text).unwrap_err();
+        assert_eq!(e.exit_status(), 2);
+        assert!(e.to_string().contains(word), "{text}: {e}");
+    }
+}
+
+#[test]
+fn options_come_before_the_file_and_the_file_before_defaults() {
+    let options = Overrides {
+        devices: vec![PathBuf::from("d").into()],
+        control_socket: Some("o.sock".into()),
+        settings: vec![
+            ("pool.commit_interval", Value::Time(Duration::from_secs(1))),
+            ("cache.max_lag", Value::Time(Duration::from_secs(9))),
+            ("cache.policy", Value::Word("fifo")),
+        ],
+        ..Overrides::default()
+    };
+    let c =
+        ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home")).unwrap();
+    assert_eq!(c.devices, [PathBuf::from("d").into()]);
+    assert_eq!(
+        (c.nbd_socket.to_str(), c.control_socket.to_str()),
+        (Some("n.sock"), Some("o.sock"))
+    );
+    let settings = c.settings.settings();
+    let pool = (settings.pool.commit_interval, settings.pool.dirty_nodes);
+    assert_eq!(pool, (Duration::from_secs(1), 100));
+    assert_eq!(settings.cache.max_lag, Duration::from_secs(9));
+    assert_eq!((settings.cache.policy, c.cache.size_bytes), (cache::Policy::Fifo, Some(3 << 30)));
+    let source = |name| c.settings.source(known(name));
+    assert_eq!(
+        [source("cache.max_lag"), source("cache.dirty_target"), source("cache.congested_read")],
+        [Source::Option, Source::File, Source::Default]
+    );
+    let c = config("devices = [\"a\"]").unwrap();
+    assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
+    assert_eq!(c.settings.settings().pool.commit_interval, Duration::from_secs(5));
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("forebay.toml");
+    std::fs::write(&path, WHOLE).unwrap();
+    let file = ConfigFile::read(&path).unwrap();
+    assert_eq!(file.devices[0], dir.path().join("a").into());
+    assert_eq!(file.devices[1].path, Path::new("/b"));
+    assert_eq!(file.nbd_socket, Some(dir.path().join("n.sock")));
+    assert_eq!(file.cache_path, Some(dir.path().join("c.img")));
+    let e = ConfigFile::read(&dir.path().join("none")).unwrap_err().to_string();
+    assert!(e.contains("none"), "{e}");
+}

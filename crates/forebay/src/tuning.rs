@@ -1,0 +1,192 @@
+//! The settings of a running server: shown, and changed while it serves.
+//!
+//! A change is checked by the table that the configuration file is read by, applied at once, and
+//! forgotten at the end of the server unless it was saved. One change goes after the other.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use posix::Handles;
+use rt::Rt;
+use rt::sync::Semaphore;
+use serde_json::{Value as Json, json};
+use volume::Volumes;
+
+use crate::config::chosen::{Chosen, NotFound, Source, find};
+use crate::config::saving::save;
+use crate::config::table::Key;
+use crate::config::values::{Kind, Value};
+use crate::control::{Answer, RequestError};
+use crate::mailbox::spawn_blocking;
+
+/// The settings of a running server.
+pub struct Tuning {
+    rt: Rt,
+    handles: Handles,
+    chosen: RefCell<Chosen>,
+    /// The configuration file that it was started with.
+    file: Option<PathBuf>,
+    one_change: Semaphore,
+}
+
+impl From<NotFound> for RequestError {
+    fn from(why: NotFound) -> RequestError {
+        match why {
+            NotFound::Unknown(text) => RequestError::new("not-found", text),
+            NotFound::Refused(text) => RequestError::invalid(text),
+        }
+    }
+}
+
+impl Tuning {
+    /// Of a server that is to start with these settings.
+    pub fn new(rt: &Rt, handles: &Handles, chosen: Chosen, file: Option<PathBuf>) -> Tuning {
+        Tuning {
+            rt: rt.clone(),
+            handles: handles.clone(),
+            chosen: RefCell::new(chosen),
+            file,
+            one_change: Semaphore::new(1),
+        }
+    }
+
+    /// How a pool is to behave that is opened now.
+    pub fn pool(&self) -> pool::Settings {
+        self.chosen.borrow().settings().pool.clone()
+    }
+
+    /// How a cache is to behave that is opened now.
+    pub fn cache(&self) -> cache::Settings {
+        self.chosen.borrow().settings().cache.clone()
+    }
+
+    /// How much clients may use.
+    pub fn limits(&self) -> nbd::Limits {
+        self.chosen.borrow().settings().limits
+    }
+
+    /// All settings, or the one of this name.
+    pub fn show(&self, name: Option<&str>) -> Answer {
+        let wanted = name.map(find).transpose()?;
+        let chosen = self.chosen.borrow();
+        let all = chosen.iter().map(|(key, ..)| key);
+        let shown = all.filter(|key| wanted.is_none_or(|one| std::ptr::eq(one, *key)));
+        Ok(shown.map(|key| describe(&chosen, key)).collect())
+    }
+
+    /// Gives a setting a value, and writes it to the configuration file if it is to be saved.
+    pub async fn set(&self, volumes: &Volumes, name: &str, value: &str, saved: bool) -> Answer {
+        let key = find(name)?;
+        let name = key.full_name();
+        if !key.live {
+            return Err(RequestError::invalid(format!(
+                "{name} changes with a restart only: change it in the configuration file{}, and \
+                 start the server again",
+                or_option(key)
+            )));
+        }
+        let value =
+            key.kind.parse(value).map_err(|e| RequestError::invalid(format!("{name}: {e}")))?;
+        let _alone = self.one_change.acquire(1).await;
+        let mut new = self.chosen.borrow().clone();
+        let (before, from) = (key.get(new.settings()), new.source(key));
+        let source = if saved { Source::File } else { Source::Set };
+        new.put(key, value, source).map_err(RequestError::invalid)?;
+        new.check(Some(key)).map_err(RequestError::invalid)?;
+        if saved {
+            self.save(key, value).await?;
+        }
+        apply(volumes, key, &new)?;
+        let mut shown = describe(&new, key);
+        *self.chosen.borrow_mut() = new;
+        tracing::info!(key = name, %value, %before, saved, "setting changed");
+        shown["before"] = to_json(before);
+        shown["saved"] = json!(saved);
+        let hidden = saved && from == Source::Option;
+        shown["note"] = json!(hidden.then(|| format!(
+            "the server was started with {}, which takes precedence over the file: start it \
+             without from now on",
+            key.option
+        )));
+        Ok(shown)
+    }
+
+    async fn save(&self, key: &'static Key, value: Value) -> Result<(), RequestError> {
+        let Some(file) = self.file.clone() else {
+            return Err(RequestError::invalid(format!(
+                "nothing was changed: the server was started without a configuration file, so \
+                 there is none to save to. Set it without --save, which holds until the server \
+                 ends; {}or start it by forebay serve --config FILE, with a file that says [{}] {} \
+                 = {}",
+                if key.option.is_empty() {
+                    String::new()
+                } else {
+                    format!("start it with {} {value}; ", key.option)
+                },
+                key.section,
+                key.name,
+                to_json(value),
+            )));
+        };
+        let work = move || save(&file, key, value);
+        let outcome = spawn_blocking(&self.rt, &self.handles, work).await;
+        let outcome = outcome.map_err(|e| e.to_string()).and_then(|saved| saved);
+        outcome.map_err(|e| {
+            RequestError::new("failed", format!("nothing was changed, as it cannot be saved: {e}"))
+        })
+    }
+
+    /// A cache that was attached while a setting changed may have been opened with the old one.
+    pub fn settle(&self, cache: &cache::Cache) -> base::Result<()> {
+        cache.set(self.cache())
+    }
+}
+
+fn or_option(key: &Key) -> String {
+    match key.option {
+        "" => String::new(),
+        option => format!(" or with {option}"),
+    }
+}
+
+/// Tells pool or cache.
+fn apply(volumes: &Volumes, key: &Key, new: &Chosen) -> Result<(), RequestError> {
+    let settings = new.settings();
+    if key.section == "pool" {
+        let pool = volumes.pool();
+        let unix_time_at_zero = pool.current_settings().unix_time_at_zero;
+        pool.set(pool::Settings { unix_time_at_zero, ..settings.pool.clone() })?;
+    } else if let Some(cache) = volumes.cache() {
+        cache.set(settings.cache.clone())?;
+    }
+    Ok(())
+}
+
+/// A setting for programs, its value as the configuration file has it.
+fn describe(chosen: &Chosen, key: &Key) -> Json {
+    let default = Chosen::default();
+    let range = match key.kind {
+        Kind::Word(words) => json!({ "one_of": words }),
+        kind => {
+            let ends = kind.ends();
+            json!({ "least": ends.map(|e| to_json(e.0)), "most": ends.map(|e| to_json(e.1)) })
+        }
+    };
+    json!({
+        "key": key.full_name(),
+        "value": to_json(key.get(chosen.settings())),
+        "default": to_json(key.get(default.settings())),
+        "from": chosen.source(key).to_string(),
+        "range": range,
+        "range_text": key.kind.range(),
+        "changes": if key.live { "at once" } else { "restart" },
+        "what": key.what,
+    })
+}
+
+fn to_json(value: Value) -> Json {
+    match value {
+        Value::Number(n) => json!(n),
+        _ => json!(value.to_string()),
+    }
+}
