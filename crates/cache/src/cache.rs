@@ -12,8 +12,8 @@ use queue::{Class, Device};
 use rt::Rt;
 use rt::sync::{Semaphore, either};
 
-use crate::checkpoint::durable_state::DurableState;
-use crate::device::barrier::{Barrier, Health};
+use crate::checkpoint::table_slots::DurableState;
+use crate::device::flush_barrier::{Barrier, Health};
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::io::window::Bypass;

@@ -1,10 +1,10 @@
 //! Commits: the flow of one, its last two steps, the pages that it writes, and the task that runs
 //! them.
 
+mod committer;
 mod frozen;
 mod pages;
 mod run;
 mod superblocks;
-mod task;
 
-pub(crate) use task::Committer;
+pub(crate) use committer::Committer;

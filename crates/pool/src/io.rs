@@ -1,7 +1,7 @@
 //! The ways of requests through the pool, in blocks of a volume: a file each.
 
 mod read;
-mod room;
+mod wait_for_room;
 mod write;
 
 use base::{BLOCK_U64, Lba};

@@ -2,7 +2,7 @@
 //! staging volumes of writes that went past the cache. The contract with the cache is in
 //! [`attached`](crate::attached).
 
-mod cache;
+mod for_cache;
 mod pass_txn;
 mod staging;
 mod warm;

@@ -29,8 +29,8 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::checkpoint::durable_state::{DurableState, Named, NewPage};
-use crate::device::barrier::Durable;
+use crate::checkpoint::table_slots::{DurableState, Named, NewPage};
+use crate::device::flush_barrier::Durable;
 use crate::store::index::node_addr;
 
 /// Nodes serialised, or pages encoded, before others get a turn.

@@ -2,4 +2,4 @@
 
 #[allow(clippy::module_inception, reason = "the flow itself")]
 mod checkpoint;
-pub(crate) mod durable_state;
+pub(crate) mod table_slots;

@@ -1,10 +1,10 @@
-//! The end of the use of a cache device that has failed ([`crate::device::barrier`]).
+//! The end of the use of a cache device that has failed ([`crate::device::flush_barrier`]).
 
 use base::{Result, SliceList, StorageError};
 use queue::Class;
 
 use crate::Cache;
-use crate::device::barrier::Durable;
+use crate::device::flush_barrier::Durable;
 
 impl Cache {
     /// Makes all writes that completed before durable.

@@ -20,7 +20,7 @@
 //! again. Buckets that became empty may hold nodes by then that no checkpoint knows of; they
 //! are never read as data.
 //!
-//! **What no word can replace** are the intents of staged blocks ([`crate::io::past`]). If one is
+//! **What no word can replace** are the intents of staged blocks ([`crate::io::bypass`]). If one is
 //! not durable when the cache fails, no commit of the pool may have its blocks, and none ends well
 //! any more.
 
@@ -120,7 +120,7 @@ mod tests {
     use pool::Pool;
 
     use super::*;
-    use crate::io::past::staged_extents;
+    use crate::io::bypass::staged_extents;
     use crate::testkit::{Lab, settings};
 
     fn broken() -> StorageError {

@@ -10,10 +10,10 @@
 //! - a pass of write-back does, many at once ([`crate::writeback::pass`]).
 //!
 //! **Over staged blocks.** What is newer than the image may be in the pool already, in a staging
-//! volume ([`crate::io::past`]). It is not read either: the part says in which epoch the block was
-//! staged, and its checksum, and is laid over that until the epoch is published. Replay takes such
-//! a part only if the pool has that block: else the write that it was laid over is lost, and with
-//! it this one, which was not flushed.
+//! volume ([`crate::io::bypass`]). It is not read either: the part says in which epoch the block
+//! was staged, and its checksum, and is laid over that until the epoch is published. Replay takes
+//! such a part only if the pool has that block: else the write that it was laid over is lost, and
+//! with it this one, which was not flushed.
 //!
 //! **Published.** A part of a published epoch counts as absent: the pool has the whole block. To
 //! lay it over the image once more changes nothing, so it does not matter whether it was

@@ -10,7 +10,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::io::past::STEP_BLOCKS;
+use crate::io::bypass::STEP_BLOCKS;
 use crate::space::admission::Held;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, nodes_for};

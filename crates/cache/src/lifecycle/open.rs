@@ -17,9 +17,9 @@ use rt::sync::Semaphore;
 
 use crate::Cache;
 use crate::cache::Inner;
-use crate::checkpoint::durable_state::DurableState;
-use crate::device::barrier::{Barrier, Health};
+use crate::checkpoint::table_slots::DurableState;
 use crate::device::file::CacheFile;
+use crate::device::flush_barrier::{Barrier, Health};
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::latch::Latch;

@@ -3,7 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod collected;
 mod gc;
-mod hope;
+mod give_up;
 mod node_room;
 mod reclaim;
 pub(crate) mod take;

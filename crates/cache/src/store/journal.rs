@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use base::{BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
-use crate::device::barrier::Durable;
+use crate::device::flush_barrier::Durable;
 use crate::device::layout::Ring;
 use crate::store::ring_room::{RingRoom, Room};
 

@@ -1,13 +1,13 @@
 //! The state of a cache in memory: the index, the journal, and what goes with them.
 
 pub(crate) mod audit;
-pub(crate) mod commits;
 pub(crate) mod dirt;
 pub(crate) mod index;
 pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod limbo;
 pub(crate) mod load;
+pub(crate) mod pool_commits;
 pub(crate) mod promotions;
 pub(crate) mod ring_read;
 pub(crate) mod ring_room;

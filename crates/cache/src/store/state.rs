@@ -6,14 +6,14 @@ use format::cache::journal::Record;
 use pool::{Reservation, Step};
 
 use crate::buckets::Buckets;
-use crate::device::barrier::Health;
+use crate::device::flush_barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
-use crate::store::commits::Commits;
 use crate::store::dirt::Dirt;
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::Journal;
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
+use crate::store::pool_commits::Commits;
 use crate::store::promotions::Promotions;
 use crate::store::ring_room::Room;
 

@@ -22,9 +22,9 @@
 //! oldest while much of the cache is dirty, because it is published soonest.
 //!
 //! **Staged blocks.** A cut waits for the writes past the cache that are under way
-//! ([`crate::io::past`]), which may take as long as the pool likes. A pass does not wait for that:
-//! [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other time, so
-//! there is no new one while somebody holds the pass's lock without a pass.
+//! ([`crate::io::bypass`]), which may take as long as the pool likes. A pass does not wait for
+//! that: [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other
+//! time, so there is no new one while somebody holds the pass's lock without a pass.
 
 use base::Result;
 use format::cache::journal::Record;

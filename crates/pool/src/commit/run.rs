@@ -24,9 +24,9 @@ use btree::NodePtr;
 use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
 
+use super::committer::Committer;
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
-use super::task::Committer;
 use crate::pool::Pool;
 use crate::space::{Planned, Run, push_run};
 use crate::transfer::{NodeWriter, Writes};

@@ -132,5 +132,5 @@ impl DurableState {
 }
 
 #[cfg(test)]
-#[path = "durable_state_tests.rs"]
+#[path = "table_slots_tests.rs"]
 mod tests;
