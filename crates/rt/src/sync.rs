@@ -68,7 +68,54 @@ pub struct Event(Rc<EventState>);
 #[derive(Default)]
 struct EventState {
     rings: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    /// Those that wait, by number, in the order of arrival.
+    waiting: RefCell<Vec<(u64, Waker)>>,
+    /// Numbers that were given out.
+    numbers: Cell<u64>,
+}
+
+/// A wait for an event. Where it is dropped before that comes, the event forgets it: a task may
+/// wait for a time or an event as often as it likes, though the event never comes.
+struct Wait {
+    event: Rc<EventState>,
+    seen: u64,
+    number: Option<u64>,
+}
+
+impl Future for Wait {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.event.rings.get() != self.seen {
+            return Poll::Ready(());
+        }
+        let event = self.event.clone();
+        let mut waiting = event.waiting.borrow_mut();
+        // Numbers rise from place to place.
+        let place = |n: u64| waiting.binary_search_by_key(&n, |(of, _)| *of).ok();
+        match self.number.and_then(place) {
+            Some(place) => waiting[place].1.clone_from(cx.waker()),
+            None => {
+                let number = event.numbers.get();
+                event.numbers.set(number + 1);
+                self.number = Some(number);
+                waiting.push((number, cx.waker().clone()));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let Some(number) = self.number.filter(|_| self.event.rings.get() == self.seen) else {
+            return;
+        };
+        let mut waiting = self.event.waiting.borrow_mut();
+        if let Ok(place) = waiting.binary_search_by_key(&number, |(of, _)| *of) {
+            waiting.remove(place);
+        }
+    }
 }
 
 impl Event {
@@ -81,21 +128,13 @@ impl Event {
     pub fn notify(&self) {
         self.0.rings.set(self.0.rings.get() + 1);
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Waits for the next [`Event::notify`] after this call. Calls count from here, not from the
     /// first poll.
     pub fn wait(&self) -> impl Future<Output = ()> + use<> {
-        let state = self.0.clone();
-        let seen = state.rings.get();
-        std::future::poll_fn(move |cx| {
-            if state.rings.get() != seen {
-                return Poll::Ready(());
-            }
-            state.waiting.borrow_mut().push(cx.waker().clone());
-            Poll::Pending
-        })
+        Wait { event: self.0.clone(), seen: self.0.rings.get(), number: None }
     }
 }
 
@@ -361,5 +400,29 @@ impl<T> Channel<T> {
     pub fn close(&self) {
         self.0.closed.set(true);
         self.0.event.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_forgets_those_that_do_not_wait_any_more() {
+        let event = Event::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        let waiting = || event.0.waiting.borrow().len();
+        let mut stays = std::pin::pin!(event.wait());
+        for _ in 0..3 {
+            assert!(stays.as_mut().poll(&mut cx).is_pending());
+            let mut leaves = Box::pin(event.wait());
+            assert!(leaves.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(waiting(), 2);
+            drop(leaves);
+            assert_eq!(waiting(), 1);
+        }
+        event.notify();
+        assert_eq!(waiting(), 0);
+        assert!(stays.as_mut().poll(&mut cx).is_ready());
     }
 }
