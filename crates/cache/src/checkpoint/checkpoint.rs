@@ -289,6 +289,9 @@ impl Cache {
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
     async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
+        if self.0.durable_state.borrow().lacks_twin() {
+            self.write_next_superblock().await?;
+        }
         self.0.durable_state.borrow_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await

@@ -2,7 +2,7 @@
 //! with the slot in which each stands.
 //!
 //! A page goes to the slot that the checkpoint before does not need, and a superblock to the next
-//! one in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
+//! pair in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
 
 use base::{BLOCK, Buf, BufPool, Epoch, Generation};
 use format::cache::bucket::BucketRecord;
@@ -39,15 +39,18 @@ struct TablePage {
 
 /// The durable state.
 pub(crate) struct DurableState {
+    /// As it was written last; as it was found, until the first checkpoint.
     superblock: CacheSuperblock,
+    /// Of this life.
+    incarnation: u32,
     pages: Vec<TablePage>,
     checkpoints: u64,
 }
 
 impl DurableState {
-    /// As it was found.
-    pub fn new(superblock: CacheSuperblock) -> DurableState {
-        DurableState { superblock, pages: Vec::new(), checkpoints: 0 }
+    /// As it was found; and the incarnation of checkpoints from now on.
+    pub fn new(found: CacheSuperblock, incarnation: u32) -> DurableState {
+        DurableState { superblock: found, incarnation, pages: Vec::new(), checkpoints: 0 }
     }
 
     /// The next page, as it was found.
@@ -89,7 +92,13 @@ impl DurableState {
         (1 - slot, encode_page((self.uuid(), page, 1 - slot), records, *generation, bufs))
     }
 
-    /// What the next superblocks say: a checkpoint that has written these pages.
+    /// Of the pair of superblocks only the first is there: the second is to be written before
+    /// another pair ([`crate::device::slots`]).
+    pub fn lacks_twin(&self) -> bool {
+        self.superblock.sequence % 2 == 0
+    }
+
+    /// What the next pair of superblocks says: a checkpoint that has written these pages.
     pub fn name(&mut self, named: &Named, written: &[NewPage]) {
         let generation_of =
             |page: usize| match written.binary_search_by_key(&(page as u32), |(page, _)| *page) {
@@ -100,6 +109,7 @@ impl DurableState {
             (0..self.pages.len()).map(|page| page_digest(page as u32, generation_of(page)));
         let digest = digests.fold(0, u64::wrapping_add);
         let sb = &mut self.superblock;
+        sb.incarnation = self.incarnation;
         sb.table_digest = digest;
         sb.generation = named.generation;
         sb.root = named.root;

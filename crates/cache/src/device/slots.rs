@@ -1,9 +1,11 @@
 //! The slots of superblocks: which one counts.
 //!
 //! A checkpoint writes two superblocks of its generation, the second when the first is durable, and
-//! only then overwrites what the checkpoint before needed. So a crash spoils one slot at most, one
-//! bad sector loses nothing, and two bad slots in a row where the next checkpoint's pair would
-//! stand may hide one that has ended: then the older one is not believed.
+//! only then overwrites what the checkpoint before needed. So a crash spoils one slot at most, and
+//! one bad sector loses nothing. The first of a pair has an even number. Where an open finds only
+//! that, the next checkpoint writes its twin before a pair of its own. So it is known where the
+//! pair after any superblock stands, and no crash spoils both of its slots: where both are bad they
+//! may hide a checkpoint that has ended, and the older one is not believed.
 
 use base::{ErrorKind, Result, StorageError};
 use format::FormatError;
@@ -59,18 +61,8 @@ pub(crate) fn newest(slots: &[Slot]) -> Option<&CacheSuperblock> {
 
 /// True if a whole pair that is newer than `best` may have stood where slots are bad.
 pub fn newer_may_be_lost(slots: &[Slot], best: &CacheSuperblock) -> bool {
-    let at = |n: u64| &slots[((best.sequence + n) % SLOTS) as usize];
-    let bad = |n: u64| matches!(at(n), Slot::Bad(_));
-    // The next pair begins behind that of `best`, which may be the first or the second of it.
-    let (first, second) = match at(SLOTS - 1) {
-        Slot::Whole(before) => {
-            let pair = before.sequence + 1 == best.sequence && before.generation == best.generation;
-            (!pair && best.sequence > 1, pair || best.sequence == 1)
-        }
-        Slot::Empty(_) => (best.sequence > 1, best.sequence == 1),
-        Slot::Bad(_) => (true, true),
-    };
-    second && bad(1) && bad(2) || first && bad(2) && bad(3)
+    let end = best.sequence | 1;
+    [end + 1, end + 2].iter().all(|n| matches!(slots[(n % SLOTS) as usize], Slot::Bad(_)))
 }
 
 /// Reads all slots.

@@ -69,7 +69,7 @@ impl Cache {
             );
             StorageError::new(ErrorKind::Io, text)
         })?;
-        let mut sb = read_superblock(file, device).await?;
+        let sb = read_superblock(file, device).await?;
         if sb.pool_uuid != pool.uuid() {
             let text = format!("{} is the cache of another pool", file.path);
             return Err(StorageError::new(ErrorKind::Foreign, text));
@@ -123,9 +123,9 @@ impl Cache {
         let empty = sb.root.is_none() && replayed.records == 0;
         // There may be discards; and only a pass says that all is written back.
         buckets.add_zeros(u64::from(!empty));
-        sb.incarnation += 1;
+        let incarnation = sb.incarnation + 1;
         // An older entry may stand where the journal begins; it is of another incarnation.
-        let identity = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
+        let identity = Identity { uuid: sb.uuid, incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
         let wakes = Wakes::default();
         let ring_room =
@@ -137,7 +137,7 @@ impl Cache {
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
         let cutoff = settings.sequential_cutoff;
-        let mut durable_state = DurableState::new(sb);
+        let mut durable_state = DurableState::new(sb, incarnation);
         pages.into_iter().for_each(|page| durable_state.add_page(page));
         let cache = Cache(Rc::new(Inner {
             rt: rt.clone(),
