@@ -138,6 +138,10 @@ impl Cache {
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
         self.0.checkpointing.moved.notify();
+        // Before anything is written that the checkpoint before this superblock may need.
+        if self.0.durable_state.borrow().lacks_twin() {
+            self.write_next_superblock().await?;
+        }
         frozen.named.root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
@@ -289,9 +293,6 @@ impl Cache {
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
     async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
-        if self.0.durable_state.borrow().lacks_twin() {
-            self.write_next_superblock().await?;
-        }
         self.0.durable_state.borrow_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await

@@ -159,6 +159,14 @@ fn checkpoint(
         step += 1;
         step <= stop
     };
+    if durable.lacks_twin() {
+        let (offset, block) = durable.next_superblock(bufs);
+        disk.write(offset, &block);
+        if !goes_on() {
+            return End::Nowhere;
+        }
+        disk.flush();
+    }
     let pages: Vec<NewPage> = (0..LAYOUT.pages())
         .map(|page| (page, table[page as usize].clone()))
         .filter(|(page, records)| durable.differs(*page, records))
@@ -174,14 +182,6 @@ fn checkpoint(
         return End::Nowhere;
     }
     disk.flush();
-    if durable.lacks_twin() {
-        let (offset, block) = durable.next_superblock(bufs);
-        disk.write(offset, &block);
-        if !goes_on() {
-            return End::Nowhere;
-        }
-        disk.flush();
-    }
     let named = Named {
         generation,
         root: None,
@@ -209,6 +209,16 @@ fn checkpoint(
         disk.write(LAYOUT.page_offset(page, slot), &block);
     }
     End::Whole
+}
+
+/// A checkpoint that ends well, and whatever flushes the device afterwards.
+fn whole(
+    (disk, durable): (&mut Disk, &mut DurableState),
+    of: (&Table, Generation),
+    bufs: &BufPool,
+) {
+    assert_eq!(checkpoint((disk, durable), of, bufs, u64::MAX), End::Whole);
+    disk.flush();
 }
 
 fn change(table: &mut Table, rng: &mut Prng) {
@@ -271,14 +281,7 @@ fn what_goes_bad_after_a_checkpoint_takes_nothing_with_it() {
         for generation in 2..12 {
             // The first writes every page, and with that both slots of each.
             change(&mut table, &mut rng);
-            let ended = checkpoint(
-                (&mut disk, &mut durable),
-                (&table, Generation(generation)),
-                &bufs,
-                u64::MAX,
-            );
-            assert_eq!(ended, End::Whole);
-            disk.flush();
+            whole((&mut disk, &mut durable), (&table, Generation(generation)), &bufs);
             if rng.one_in(2) {
                 let page = rng.below(u64::from(LAYOUT.pages())) as u32;
                 disk.spoil(LAYOUT.page_offset(page, rng.below(2) as u8));
@@ -304,14 +307,7 @@ fn an_open_that_cannot_read_slots_has_the_newest_or_is_refused() {
         let (mut durable, mut table) = open(&disk, &bufs);
         for generation in 2..20 {
             change(&mut table, &mut rng);
-            let ended = checkpoint(
-                (&mut disk, &mut durable),
-                (&table, Generation(generation)),
-                &bufs,
-                u64::MAX,
-            );
-            assert_eq!(ended, End::Whole);
-            disk.flush();
+            whole((&mut disk, &mut durable), (&table, Generation(generation)), &bufs);
             let unreadable: Vec<u64> = (0..rng.below(4)).map(|_| rng.below(SLOTS)).collect();
             match open_without(&disk, &bufs, &unreadable) {
                 Some((found, says)) => {

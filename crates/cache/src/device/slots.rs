@@ -3,7 +3,7 @@
 //! A checkpoint writes two superblocks of its generation, the second when the first is durable, and
 //! only then overwrites what the checkpoint before needed. So a crash spoils one slot at most, and
 //! one bad sector loses nothing. The first of a pair has an even number. Where an open finds only
-//! that, the next checkpoint writes its twin before a pair of its own. So it is known where the
+//! that, the next checkpoint writes its twin before anything else. So it is known where the
 //! pair after any superblock stands, and no crash spoils both of its slots: where both are bad they
 //! may hide a checkpoint that has ended, and the older one is not believed.
 
