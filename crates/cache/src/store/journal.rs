@@ -91,9 +91,11 @@ pub(crate) struct Journal {
     pub stats: JournalStats,
 }
 
-/// An entry's part of the ring: its blocks, and those that were passed over before it.
+/// An entry's part of the ring: its last record, its blocks, and those that were passed over before
+/// it.
 struct Taken {
     sequence: EntrySeq,
+    last: RecordSeq,
     blocks: u32,
     skipped: u32,
 }
@@ -246,7 +248,7 @@ impl Journal {
             self.full_blocks -= blocks;
             self.head = position + blocks;
             self.used += skipped + blocks;
-            self.taken.push_back(Taken { sequence, blocks, skipped });
+            self.taken.push_back(Taken { sequence, last, blocks, skipped });
             self.placed = last;
             self.stats.entries += 1;
             let offsets = self.ring.places(position);
@@ -266,14 +268,17 @@ impl Journal {
     /// A checkpoint says what entries before this one, with records up to this one, said: the
     /// entries' places are free.
     pub fn forget_before(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
-        self.durable = self.durable.max(record);
-        let mut freed = 0;
+        let (mut freed, mut said) = (0, self.durable);
         while self.taken.front().is_some_and(|t| t.sequence < entry)
             && let Some(t) = self.taken.pop_front()
         {
             self.used -= t.blocks + t.skipped;
             freed += t.blocks;
+            said = said.max(t.last);
         }
+        // What later entries say is replayed, older ones first: nothing may be used anew for it.
+        assert!(record <= said, "a checkpoint frees by a record that it does not stand for");
+        self.durable = said;
         self.durable_entry = self.durable_entry.max(EntrySeq(entry.0 - 1));
         self.room.forgotten(freed);
     }
