@@ -1,7 +1,7 @@
 //! Faults: at rates while the pool is open, some at chosen moments, and what happens to devices
 //! between two boots.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, StorageError};
@@ -23,6 +23,8 @@ pub(crate) struct Devices {
     /// The cache's.
     cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
+    /// The device of the cache was struck, under whichever cache.
+    cache_is_bad: Cell<bool>,
     dead: RefCell<Vec<bool>>,
     /// Those that failed in this boot, or the one before, though they are needed.
     pub failed: RefCell<Vec<FileId>>,
@@ -54,6 +56,7 @@ impl Devices {
             files,
             cache: RefCell::new(cache),
             empty_cache,
+            cache_is_bad: Cell::new(false),
             dead: RefCell::new(vec![false; n]),
             failed: RefCell::default(),
             snapshots: RefCell::new(vec![None; n]),
@@ -304,6 +307,7 @@ impl Devices {
         env.count("cache: places rotten", 1);
         env.world.inject(file.file, fault);
         env.cache_struck.set(true);
+        self.cache_is_bad.set(true);
         env.model.borrow_mut().excuse_lag();
     }
 
@@ -342,7 +346,9 @@ impl Devices {
         if let Some(file) = self.cache() {
             // It may have died and been detached since.
             self.env.world.revive(file.file);
-            if (self.env.cache_struck.get() || !self.env.spoilt.borrow().is_empty())
+            // Also if it was another cache's then: a sector that cannot be read stays so until it
+            // is written, and what was on its way there would be lost with the next cut of power.
+            if (self.cache_is_bad.take() || !self.env.spoilt.borrow().is_empty())
                 && let Some(empty) = &self.empty_cache
             {
                 self.env.world.restore_disk(file.file, empty);
@@ -361,6 +367,7 @@ impl Devices {
         self.env.world.set_rates(file, self.with_flaky_reads(plan.harmless));
         let cache = CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes };
         *self.cache.borrow_mut() = Some(cache.clone());
+        self.cache_is_bad.set(false);
         self.env.was_struck.set(self.env.errors_allowed());
         self.env.cache_struck.set(false);
         Spoilt::follow(&self.env.spoilt, &self.env.world, file);
