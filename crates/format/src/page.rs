@@ -15,14 +15,21 @@
 //! any other page, the newest one that is not above the superblock's generation counts.
 
 use base::prng::mix64;
-use base::{BLOCK, Epoch, Generation, PoolAddr, VolumeId};
+use base::{BLOCK, Generation, PoolAddr};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::FormatError;
 use crate::node::{NodePtr, RootPtr};
 use crate::seal::{check_seal, seal};
-use crate::superblock::{MAX_COPIES, MAX_GROUP_BLOCKS, MAX_NAME, name_from, padded_name};
+use crate::superblock::{MAX_COPIES, MAX_GROUP_BLOCKS};
+
+mod volumes;
+
+pub use volumes::{
+    CacheMode, VOLUMES_PER_PAGE, VolumeLimit, VolumeRecord, VolumeState, decode_volumes,
+    encode_volumes,
+};
 
 /// Bytes of payload in a page.
 pub const PAYLOAD: usize = 4032;
@@ -32,8 +39,6 @@ pub const BITS_PER_PAGE: u32 = PAYLOAD as u32 * 8;
 pub const MAX_BITMAP_PAGES: usize = 9;
 /// Group records in a page.
 pub const GROUPS_PER_PAGE: u32 = (PAYLOAD / size_of::<RawGroup>()) as u32;
-/// Volume records in a page.
-pub const VOLUMES_PER_PAGE: u32 = (PAYLOAD / size_of::<RawVolume>()) as u32;
 
 const MAGIC: [u8; 4] = *b"FBPG";
 const WHAT: &str = "page";
@@ -80,7 +85,6 @@ const _: () = {
     assert!(size_of::<Header>() == 56);
     assert!(56 + PAYLOAD + 8 == BLOCK);
     assert!(size_of::<RawGroup>() == 160 && GROUPS_PER_PAGE == 25);
-    assert!(size_of::<RawVolume>() == 192 && VOLUMES_PER_PAGE == 21);
     assert!(MAX_GROUP_BLOCKS.div_ceil(BITS_PER_PAGE) as usize == MAX_BITMAP_PAGES);
 };
 
@@ -338,225 +342,6 @@ pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
             checksums: raw.checksums.decode(WHAT)?,
             bitmap_generations: raw.bitmap_generations.map(|g| Generation(g.get())),
         });
-    }
-    Ok(out)
-}
-
-/// Whether a volume is in use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VolumeState {
-    /// The volume may be served.
-    Live,
-    /// The volume was deleted; its blocks are being freed.
-    Deleting,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawVolume {
-    id: U32,
-    state: u8,
-    sector_shift: u8,
-    name_len: u8,
-    cache_mode: u8,
-    size_bytes: U64,
-    allocated_blocks: U64,
-    mapping: RawRoot,
-    name: [u8; MAX_NAME],
-    staged_volume: U32,
-    staged_epoch: U32,
-    reserved_b: [u8; 72],
-}
-
-/// How a volume uses the cache. The modes are in order: each uses the cache less than the one
-/// before.
-#[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Debug,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheMode {
-    /// Writes go to the cache, and a flush makes them durable there. Write-back carries them to the
-    /// pool later.
-    #[default]
-    WriteBack,
-    /// Writes go to the pool. The cache keeps a copy of what is written and of what is read.
-    WriteThrough,
-    /// Writes go to the pool. The cache keeps only what is read.
-    WriteAround,
-    /// The volume does not use the cache.
-    None,
-}
-
-impl CacheMode {
-    fn code(self) -> u8 {
-        match self {
-            CacheMode::WriteBack => 0,
-            CacheMode::WriteThrough => 1,
-            CacheMode::WriteAround => 2,
-            CacheMode::None => 3,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<CacheMode> {
-        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
-            .into_iter()
-            .find(|m| m.code() == code)
-    }
-
-    /// The name of the mode: `writeback`, `writethrough`, `writearound` or `none`.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheMode::WriteBack => "writeback",
-            CacheMode::WriteThrough => "writethrough",
-            CacheMode::WriteAround => "writearound",
-            CacheMode::None => "none",
-        }
-    }
-}
-
-impl std::fmt::Display for CacheMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for CacheMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CacheMode, String> {
-        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
-            .into_iter()
-            .find(|m| m.name() == text)
-            .ok_or_else(|| {
-                format!(
-                    "{text:?} is not a cache mode; use writeback, writethrough, writearound or none"
-                )
-            })
-    }
-}
-
-/// The record of a volume.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VolumeRecord {
-    /// Its number.
-    pub id: VolumeId,
-    /// Its state.
-    pub state: VolumeState,
-    /// Bytes in a logical sector: 512 or 4096.
-    pub sector: u32,
-    /// Its size in bytes, a multiple of the sector.
-    pub size_bytes: u64,
-    /// Number of blocks that its mapping tree maps.
-    pub allocated_blocks: u64,
-    /// How it uses the cache, if the pool has one.
-    pub cache_mode: CacheMode,
-    /// Its mapping tree.
-    pub mapping: Option<RootPtr>,
-    /// Its name. A staging volume has none.
-    pub name: String,
-    /// Set for a staging volume: the volume whose writes it holds, and the epoch that they belong
-    /// to.
-    pub staged: Option<(VolumeId, Epoch)>,
-}
-
-impl VolumeRecord {
-    /// The volume that owns the blocks in their checksum records: this one, or for a staging volume
-    /// the one whose writes it holds.
-    pub fn owner(&self) -> VolumeId {
-        self.staged.map_or(self.id, |(volume, _)| volume)
-    }
-}
-
-/// Encodes the records of a volume page into `payload`. `None` is an empty place.
-pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
-    payload.fill(0);
-    for (r, out) in records.iter().zip(payload.chunks_exact_mut(size_of::<RawVolume>())) {
-        let Some(r) = r else { continue };
-        let raw = RawVolume {
-            id: r.id.0.into(),
-            state: match r.state {
-                VolumeState::Live => 1,
-                VolumeState::Deleting => 2,
-            },
-            sector_shift: r.sector.trailing_zeros() as u8,
-            name_len: r.name.len() as u8,
-            cache_mode: r.cache_mode.code(),
-            size_bytes: r.size_bytes.into(),
-            allocated_blocks: r.allocated_blocks.into(),
-            mapping: RawRoot::encode(r.mapping),
-            name: padded_name(&r.name),
-            staged_volume: r.staged.map_or(0, |s| s.0.0).into(),
-            staged_epoch: r.staged.map_or(0, |s| s.1.0).into(),
-            reserved_b: [0; 72],
-        };
-        out.copy_from_slice(raw.as_bytes());
-    }
-}
-
-/// Decodes the [`VOLUMES_PER_PAGE`] places of a volume page.
-pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, FormatError> {
-    const WHAT: &str = "volume record";
-    let value = |field, found: u64| FormatError::Value { what: WHAT, field, found };
-    let mut out = Vec::with_capacity(VOLUMES_PER_PAGE as usize);
-    for bytes in payload.chunks_exact(size_of::<RawVolume>()) {
-        let raw =
-            RawVolume::read_from_bytes(bytes).map_err(|_| value("length", bytes.len() as u64))?;
-        let state = match raw.state {
-            0 => {
-                out.push(None);
-                continue;
-            }
-            1 => VolumeState::Live,
-            2 => VolumeState::Deleting,
-            other => return Err(value("state", other.into())),
-        };
-        if raw.sector_shift != 9 && raw.sector_shift != 12 {
-            return Err(value("sector shift", raw.sector_shift.into()));
-        }
-        let sector = 1u32 << raw.sector_shift;
-        if raw.id.get() == 0 {
-            return Err(value("id", 0));
-        }
-        if raw.size_bytes.get() % u64::from(sector) != 0
-            || raw.size_bytes.get() > crate::MAX_VOLUME_BYTES
-        {
-            return Err(value("size", raw.size_bytes.get()));
-        }
-        let cache_mode = CacheMode::from_code(raw.cache_mode)
-            .ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
-        if raw.reserved_b != [0; 72] {
-            return Err(value("reserved bytes", 1));
-        }
-        let staged = match (raw.staged_volume.get(), raw.staged_epoch.get()) {
-            (0, 0) => None,
-            (0, epoch) => return Err(value("epoch of no volume", epoch.into())),
-            (volume, 0) => return Err(value("staged volume without an epoch", volume.into())),
-            (volume, _) if volume == raw.id.get() => {
-                return Err(value("staged volume", volume.into()));
-            }
-            (volume, epoch) => Some((VolumeId(volume), Epoch(epoch))),
-        };
-        out.push(Some(VolumeRecord {
-            id: VolumeId(raw.id.get()),
-            state,
-            sector,
-            size_bytes: raw.size_bytes.get(),
-            allocated_blocks: raw.allocated_blocks.get(),
-            cache_mode,
-            mapping: raw.mapping.decode(WHAT)?,
-            name: name_from(WHAT, &raw.name, raw.name_len)?,
-            staged,
-        }));
     }
     Ok(out)
 }

@@ -1,7 +1,11 @@
+use std::num::{NonZeroU32, NonZeroU64};
+
 use super::*;
-use base::Bitmap;
+use base::{Bitmap, Epoch, VolumeId};
 use proptest::prelude::*;
 
+/// Bytes of a volume record.
+const VOLUME: usize = 192;
 const ID: PageId = PageId { pool_uuid: [3; 16], kind: PageKind::Groups, page: 77, slot: 1 };
 
 fn root(n: u64) -> Option<RootPtr> {
@@ -32,6 +36,7 @@ fn volume() -> VolumeRecord {
         mapping: root(8),
         name: "vol0".into(),
         staged: None,
+        limit: None,
     }
 }
 
@@ -63,7 +68,7 @@ fn staging_volume_round_trip() {
     records[2] = Some(VolumeRecord { name: String::new(), staged, ..volume() });
     let mut payload = vec![0; PAYLOAD];
     encode_volumes(&records, &mut payload);
-    let at = 2 * size_of::<RawVolume>() + 112;
+    let at = 2 * VOLUME + 112;
     assert_eq!(payload[at..at + 8], [9, 0, 0, 0, 7, 0, 0, 0]);
     assert_eq!(decode_volumes(&payload), Ok(records));
     for (volume, epoch) in [(0, 7), (9, 0), (4, 7)] {
@@ -72,8 +77,32 @@ fn staging_volume_round_trip() {
         assert!(decode_volumes(&payload).is_err(), "{volume} {epoch}");
     }
     payload[at..at + 8].fill(0);
-    payload[at + 8] = 1;
+    payload[at + 24] = 1;
     assert!(decode_volumes(&payload).is_err(), "reserved");
+}
+
+#[test]
+fn limit_round_trip() {
+    let at = VOLUME + 120;
+    for (bytes, iops) in [(7, 0), (0, 9), (7, 9)] {
+        let mut records = vec![None; VOLUMES_PER_PAGE as usize];
+        let limit = Some(VolumeLimit {
+            iops: NonZeroU32::new(iops),
+            bytes_per_second: NonZeroU64::new(bytes),
+            burst_ms: NonZeroU32::MIN,
+        });
+        records[1] = Some(VolumeRecord { limit, ..volume() });
+        let mut payload = vec![0; PAYLOAD];
+        encode_volumes(&records, &mut payload);
+        let want = [bytes as u8, 0, 0, 0, 0, 0, 0, 0, iops as u8, 0, 0, 0, 1, 0, 0, 0];
+        assert_eq!(payload[at..at + 16], want);
+        assert_eq!(decode_volumes(&payload), Ok(records));
+        payload[at + 12] = 0;
+        assert!(decode_volumes(&payload).is_err(), "a limit without a burst");
+        payload[at..at + 16].fill(0);
+        payload[at + 12] = 1;
+        assert!(decode_volumes(&payload).is_err(), "a burst without a limit");
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheMark, Journal, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile};
 pub use error::Step;
-pub use format::page::CacheMode;
+pub use format::page::{CacheMode, VolumeLimit};
 pub use open::{check_create, create};
 pub use pool::Pool;
 pub use settings::{CreateOptions, Settings};

@@ -4,7 +4,7 @@ use base::{
     BLOCK_U64, Duration, ErrorKind, Generation, Lba, Result, Slice, StorageError, VolumeId,
 };
 use format::MAX_VOLUME_BYTES;
-use format::page::{CacheMode, VolumeRecord, VolumeState};
+use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
 
 use crate::forest::{Volume, no_such_volume};
 use crate::io::END_OF_SPACE;
@@ -30,6 +30,8 @@ pub struct VolumeInfo {
     pub sector_bytes: u32,
     /// What a cache does for it, where there is one.
     pub cache_mode: CacheMode,
+    /// How much clients may ask of it, if that is limited.
+    pub limit: Option<VolumeLimit>,
 }
 
 fn info(v: &Volume) -> VolumeInfo {
@@ -41,6 +43,7 @@ fn info(v: &Volume) -> VolumeInfo {
         allocated_bytes: r.allocated_blocks * BLOCK_U64,
         sector_bytes: r.sector,
         cache_mode: r.cache_mode,
+        limit: r.limit,
     }
 }
 
@@ -110,6 +113,7 @@ impl Pool {
                 mapping: None,
                 name: name.to_owned(),
                 staged: None,
+                limit: None,
             };
             st.add_volume(Volume::new(record, place, true))?
         };
@@ -148,6 +152,14 @@ impl Pool {
     pub async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
         self.state_mut().change_volume(id, |record| record.cache_mode = mode)?;
         self.commit().await
+    }
+
+    /// Notes how much clients may ask of a volume; durable with the next commit. Nothing in the
+    /// pool is slowed by it: who serves clients goes by it.
+    pub fn note_limit(&self, id: VolumeId, limit: Option<VolumeLimit>) -> Result<()> {
+        let mut st = self.state_mut();
+        st.standing.permit()?;
+        st.change_volume(id, |record| record.limit = limit)
     }
 
     /// The newest commit that has changed, or will change, what a volume holds. What was read from

@@ -54,6 +54,7 @@ fn record(id: VolumeId, staged: Option<(VolumeId, Epoch)>) -> VolumeRecord {
         mapping: None,
         name: if staged.is_some() { String::new() } else { id.0.to_string() },
         staged,
+        limit: None,
     }
 }
 

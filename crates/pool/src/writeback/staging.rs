@@ -102,6 +102,7 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
         mapping: None,
         name: String::new(),
         staged: Some((volume, epoch)),
+        limit: None,
     };
     st.add_volume(Volume::new(record, place, false))
 }

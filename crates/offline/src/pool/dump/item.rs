@@ -2,7 +2,7 @@
 
 use base::{BLOCK, crc32c};
 use format::node::{NodePtr, NodeRef, decode};
-use format::page::{Chunk, GroupKind, GroupRecord, VolumeRecord, VolumeState};
+use format::page::{Chunk, GroupKind, GroupRecord, VolumeLimit, VolumeRecord, VolumeState};
 use format::superblock::{DeviceState, Superblock};
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ pub enum Item {
         /// Of a staging volume: the volume it is for, and the epoch.
         #[serde(skip_serializing_if = "Option::is_none")]
         staged: Option<(u32, u32)>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<VolumeLimit>,
     },
     /// A block group's record.
     Group {
@@ -143,6 +145,7 @@ impl From<&VolumeRecord> for Item {
             allocated_blocks: v.allocated_blocks,
             mapping: root(v.mapping),
             staged: v.staged.map(|(volume, epoch)| (volume.0, epoch.0)),
+            limit: v.limit,
         }
     }
 }
