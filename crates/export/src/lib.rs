@@ -60,6 +60,10 @@ impl Export for VolumeExport {
         }
     }
 
+    fn line(&self) -> u64 {
+        self.0.number().into()
+    }
+
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
         self.0.read(offset, u64::from(len)).await.map_err(errno)
     }

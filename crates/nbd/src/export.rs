@@ -56,6 +56,9 @@ pub trait Export: Clone + 'static {
     fn info(&self) -> ExportInfo;
     /// The size now: an export can be resized while clients use it. Called for every request.
     fn size_bytes(&self) -> u64;
+    /// Requests of exports with the same number stand in one line for what the server has; those
+    /// of other numbers do not stand in line behind them.
+    fn line(&self) -> u64;
     /// The data of a range: exactly `len` bytes.
     fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;
     /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this

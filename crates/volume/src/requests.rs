@@ -66,6 +66,11 @@ impl Volume {
         Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
     }
 
+    /// Its number, which no other volume ever has.
+    pub fn number(&self) -> u32 {
+        self.id.0
+    }
+
     /// The route of one request.
     async fn route(&self) -> Result<Route<'_>> {
         self.blocks.route(self.id).await

@@ -6,6 +6,7 @@ use base::{Duration, SliceList};
 use rt::sync::{Permit, Semaphore};
 use rt::{Rt, SocketId};
 
+use super::budget::Bytes;
 use crate::codec::reply;
 use crate::link::Link;
 use crate::outbox::{Message, Outbox};
@@ -14,7 +15,7 @@ use crate::outbox::{Message, Outbox};
 /// bytes of its payload.
 pub(super) struct Permits {
     _place: Option<Permit>,
-    _payload: Option<Permit>,
+    _payload: Option<Bytes>,
 }
 
 pub(super) struct Connection {
@@ -66,7 +67,7 @@ impl Connection {
     }
 
     /// Sends a reply, or the rest of it.
-    pub fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Permit>) {
+    pub fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Bytes>) {
         let place = Some(place);
         self.outbox.push(Message {
             head,

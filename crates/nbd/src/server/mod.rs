@@ -9,7 +9,7 @@
 //!   of its reply, and while there is no place the socket is not read;
 //! * bytes of payload, over all connections: taken before memory is, for a write until it is done,
 //!   for a read until its reply is sent. A request that waits for bytes holds none for that
-//!   request, so all who hold some can go on.
+//!   request, so all who hold some can go on. Exports get them in turn ([`budget`]).
 //!
 //! A peer that neither sends the payload it announced nor reads its replies would keep bytes from
 //! others for as long as it likes: where somebody has waited for [`Limits::stall_timeout`],
@@ -18,6 +18,7 @@
 //! At the default that is 70 KiB/s, so the largest request holds its bytes for eight minutes at
 //! most.
 
+mod budget;
 mod connection;
 mod execute;
 mod session;
@@ -110,7 +111,7 @@ impl<E: Exports> Server<E> {
         Status {
             connections: connections.len(),
             requests: connections.values().map(|c| c.in_flight()).sum(),
-            payload_bytes: s.payload_total - s.payload.free(),
+            payload_bytes: s.payload.taken(),
             accepted: s.accepted.get(),
             refused: s.refused.get(),
             stalled: s.stalled.get(),

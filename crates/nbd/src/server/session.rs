@@ -139,7 +139,7 @@ async fn requests<E: Exports>(
         }
         let payload = match payload_cost(&request) {
             0 => None,
-            cost => Some(s.payload_permit(cost).await),
+            cost => Some(s.payload_permit(export.line(), cost).await),
         };
         let mut data = None;
         if request.command == Command::Write {

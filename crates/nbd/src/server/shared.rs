@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use base::{BLOCK_U64, Duration};
-use rt::sync::{Event, Permit, Semaphore};
+use rt::sync::Event;
 use rt::{Rt, SocketId};
 
+use super::budget::{Budget, Bytes};
 use super::connection::Connection;
 use crate::codec::MAX_PAYLOAD;
 use crate::export::Exports;
@@ -47,8 +48,7 @@ pub(super) struct Shared<E> {
     pub rt: Rt,
     pub exports: E,
     pub limits: Limits,
-    pub payload: Semaphore,
-    pub payload_total: u64,
+    pub payload: Budget,
     pub connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     pub listeners: RefCell<Vec<SocketId>>,
     pub stopping: Cell<bool>,
@@ -70,8 +70,7 @@ impl<E: Exports> Shared<E> {
                 max_in_flight_requests: limits.max_in_flight_requests.max(1),
                 ..limits
             },
-            payload: Semaphore::new(payload_total),
-            payload_total,
+            payload: Budget::new(payload_total, u64::from(MAX_PAYLOAD)),
             connections: RefCell::new(BTreeMap::new()),
             listeners: RefCell::new(Vec::new()),
             stopping: Cell::new(false),
@@ -89,14 +88,14 @@ impl<E: Exports> Shared<E> {
         }
     }
 
-    /// Bytes for the payload of one request.
-    pub async fn payload_permit(&self, len: u32) -> Permit {
+    /// Bytes for the payload of one request, of an export of this line.
+    pub async fn payload_permit(&self, line: u64, len: u32) -> Bytes {
         // What a buffer of that size takes.
         let n = u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD));
-        if let Some(p) = self.payload.try_acquire(n) {
+        if let Some(p) = self.payload.try_take(line, n) {
             return p;
         }
-        let mut acquire = pin!(self.payload.acquire(n));
+        let mut acquire = pin!(self.payload.take(line, n));
         loop {
             if let Some(p) = within(&self.rt, self.limits.stall_timeout, acquire.as_mut()).await {
                 return p;

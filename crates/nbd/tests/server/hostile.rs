@@ -123,6 +123,27 @@ fn who_stands_still_is_closed_when_others_wait() {
 }
 
 #[test]
+fn clients_of_one_export_that_read_nothing_leave_bytes_to_another() {
+    run(8, Limits::default(), |bed| async move {
+        smooth(&bed);
+        bed.exports.rw.0.size.set(1 << 30);
+        let good = bed.client("ro").await;
+        let lazy = into_transmission(&bed).await;
+        lazy.send(&header(Command::Read, 0, 1 << 20).repeat(100)).await;
+        bed.sleep(1000).await;
+        let taken = bed.server.status().payload_bytes;
+        assert!((50 << 20..60 << 20).contains(&taken), "{taken}");
+        let start = bed.rt.now();
+        for _ in 0..100 {
+            assert_eq!(good.read(0, 65536, 0).await, Ok(vec![0; 65536]));
+        }
+        let waited = bed.rt.now().since(start);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        lazy.connection.close();
+    });
+}
+
+#[test]
 fn who_is_slow_is_not_closed_though_others_wait() {
     let limits =
         Limits { max_payload_bytes: 0, stall_timeout: Duration::from_secs(5), ..Limits::default() };

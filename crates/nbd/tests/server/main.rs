@@ -95,6 +95,9 @@ impl Export for Memory {
     fn size_bytes(&self) -> u64 {
         self.0.size.get()
     }
+    fn line(&self) -> u64 {
+        u64::from(self.0.read_only)
+    }
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
         self.take_time(offset).await;
         if (offset..offset + u64::from(len)).contains(&BAD) {

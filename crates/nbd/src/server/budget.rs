@@ -1,0 +1,277 @@
+//! Bytes of memory for payloads, which all exports share.
+//!
+//! Requests that wait stand in a line for each export. These are served by start-time fair queueing
+//! (Goyal, Vin, Cheng 1996) by bytes, so that an export whose clients ask for much does not make
+//! another wait for more than the request that is next. An export that holds most of the bytes
+//! leaves the rest to others: where its clients do not take their replies, they have to wait for
+//! themselves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use rt::sync::{OneShotSender, oneshot};
+
+/// One export leaves this part of the bytes to others, where the largest request allows it.
+const LEFT: u64 = 8;
+
+/// Requests of one export that wait.
+struct Line<T> {
+    number: u64,
+    /// The start tag of the next request that arrives, unless the clock is ahead of it.
+    next_start: u64,
+    /// Their start tags, bytes, and what they are told by.
+    waiting: VecDeque<(u64, u64, T)>,
+}
+
+/// The bytes and the lines: a pure state machine.
+struct Stock<T> {
+    free: u64,
+    /// An export that holds so many gets no more.
+    most: u64,
+    held: BTreeMap<u64, u64>,
+    lines: Vec<Line<T>>,
+    /// The start tag of the request that was served last.
+    clock: u64,
+}
+
+impl<T> Stock<T> {
+    fn new(total: u64, largest: u64) -> Stock<T> {
+        let left = (total / LEFT).min(total - largest);
+        Stock {
+            free: total,
+            most: total - left,
+            held: BTreeMap::new(),
+            lines: Vec::new(),
+            clock: 0,
+        }
+    }
+
+    fn may_hold_more(&self, line: u64) -> bool {
+        self.held.get(&line).is_none_or(|held| *held < self.most)
+    }
+
+    /// Takes bytes for a request of this line, if they are there and no request waits.
+    fn take_at_once(&mut self, line: u64, bytes: u64) -> bool {
+        let takes = self.lines.is_empty() && bytes <= self.free && self.may_hold_more(line);
+        if takes {
+            self.take(line, bytes);
+        }
+        takes
+    }
+
+    fn take(&mut self, line: u64, bytes: u64) {
+        self.free -= bytes;
+        *self.held.entry(line).or_default() += bytes;
+    }
+
+    fn give_back(&mut self, line: u64, bytes: u64) {
+        self.free += bytes;
+        if let Some(held) = self.held.get_mut(&line) {
+            *held -= bytes;
+            if *held == 0 {
+                self.held.remove(&line);
+            }
+        }
+    }
+
+    /// Adds a request to its line.
+    fn push(&mut self, line: u64, bytes: u64, to: T) {
+        let place = self.lines.iter().position(|l| l.number == line).unwrap_or_else(|| {
+            let next_start = self.clock;
+            self.lines.push(Line { number: line, next_start, waiting: VecDeque::new() });
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[place];
+        let start = line.next_start.max(self.clock);
+        line.next_start = start + bytes;
+        line.waiting.push_back((start, bytes, to));
+    }
+
+    /// The next request that gets its bytes, if they are there.
+    fn next(&mut self) -> Option<(T, u64, u64)> {
+        let first = |l: &Line<T>| l.waiting.front().map(|w| w.0);
+        let least = self
+            .lines
+            .iter()
+            .enumerate()
+            .filter(|(_, l)| self.may_hold_more(l.number))
+            .filter_map(|(place, l)| Some((first(l)?, place)))
+            .min();
+        let (_, place) = least?;
+        let line = &mut self.lines[place];
+        if line.waiting.front().is_none_or(|w| w.1 > self.free) {
+            return None;
+        }
+        let (start, bytes, to) = line.waiting.pop_front()?;
+        let number = line.number;
+        self.clock = start;
+        // A line that is empty stays until the clock has come to what it had: a client that always
+        // has one request is no new one each time.
+        self.lines.retain(|l| !l.waiting.is_empty() || l.next_start > self.clock);
+        if self.lines.iter().all(|l| l.waiting.is_empty()) {
+            self.lines.clear();
+            self.clock = 0;
+        }
+        self.take(number, bytes);
+        Some((to, number, bytes))
+    }
+}
+
+struct State {
+    stock: RefCell<Stock<OneShotSender<Bytes>>>,
+    total: u64,
+    /// Bytes are being handed out: what changes meanwhile is seen before that ends.
+    handing_out: Cell<bool>,
+}
+
+/// Bytes for payloads; clones are the same.
+#[derive(Clone)]
+pub(super) struct Budget(Rc<State>);
+
+/// Bytes that a payload may take, given back when this is dropped.
+pub(super) struct Bytes {
+    of: Budget,
+    line: u64,
+    bytes: u64,
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.of.0.stock.borrow_mut().give_back(self.line, self.bytes);
+        self.of.hand_out();
+    }
+}
+
+impl Budget {
+    /// So many bytes, of which the largest request may take `largest`.
+    pub fn new(total: u64, largest: u64) -> Budget {
+        let stock = RefCell::new(Stock::new(total, largest));
+        Budget(Rc::new(State { stock, total, handing_out: Cell::new(false) }))
+    }
+
+    /// Bytes that are taken.
+    pub fn taken(&self) -> u64 {
+        self.0.total - self.0.stock.borrow().free
+    }
+
+    /// Takes bytes if a request of this line need not wait for them.
+    pub fn try_take(&self, line: u64, bytes: u64) -> Option<Bytes> {
+        let takes = self.0.stock.borrow_mut().take_at_once(line, bytes);
+        takes.then(|| Bytes { of: self.clone(), line, bytes })
+    }
+
+    /// Takes bytes, and waits for them if need be. The caller bounds them by the largest request.
+    pub async fn take(&self, line: u64, bytes: u64) -> Bytes {
+        let (tx, rx) = oneshot();
+        self.0.stock.borrow_mut().push(line, bytes, tx);
+        self.hand_out();
+        match rx.await {
+            Some(bytes) => bytes,
+            None => unreachable!("a request in line gets its bytes"),
+        }
+    }
+
+    fn hand_out(&self) {
+        // Bytes for a task that is gone come back at once, which leads here again.
+        if self.0.handing_out.replace(true) {
+            return;
+        }
+        loop {
+            let next = self.0.stock.borrow_mut().next();
+            let Some((to, line, bytes)) = next else { break };
+            to.send(Bytes { of: self.clone(), line, bytes });
+        }
+        self.0.handing_out.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Ends the oldest request that holds bytes, again and again; which lines were served.
+    fn serve(stock: &mut Stock<u32>, holding: &mut VecDeque<(u64, u64)>, n: usize) -> Vec<u64> {
+        let mut served = Vec::new();
+        while served.len() < n {
+            while let Some((_, line, bytes)) = stock.next() {
+                served.push(line);
+                holding.push_back((line, bytes));
+            }
+            let Some((line, bytes)) = holding.pop_front() else { break };
+            stock.give_back(line, bytes);
+        }
+        served
+    }
+
+    #[test]
+    fn a_line_is_not_behind_all_of_another() {
+        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        let mut holding = VecDeque::new();
+        while stock.take_at_once(1, MIB) {
+            holding.push_back((1, MIB));
+        }
+        assert_eq!(holding.len(), 32);
+        (0..100).for_each(|i| stock.push(1, MIB, i));
+        assert_eq!(serve(&mut stock, &mut holding, 10), [1; 10]);
+        stock.push(2, 4096, 0);
+        assert_eq!(serve(&mut stock, &mut holding, 2)[..2], [2, 1]);
+    }
+
+    #[test]
+    fn one_line_leaves_some_to_others() {
+        let mut stock = Stock::new(64 * MIB, 32 * MIB);
+        (0..56).for_each(|_| assert!(stock.take_at_once(1, MIB)));
+        assert!(!stock.take_at_once(1, MIB));
+        (0..9).for_each(|i| stock.push(1, MIB, i));
+        assert!(stock.next().is_none());
+        for _ in 0..8 {
+            stock.push(2, MIB, 0);
+            assert_eq!(stock.next(), Some((0, 2, MIB)));
+        }
+        assert!(stock.next().is_none());
+        // Where the largest request is all that there is, none of it is kept back.
+        let mut stock: Stock<u32> = Stock::new(32 * MIB, 32 * MIB);
+        assert!(stock.take_at_once(1, 32 * MIB));
+    }
+
+    #[test]
+    fn lines_get_the_same_bytes() {
+        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        let mut holding = VecDeque::new();
+        for i in 0..4000 {
+            stock.push(1, 64 << 10, i);
+        }
+        (0..400).for_each(|i| stock.push(2, MIB, i));
+        (0..400).for_each(|i| stock.push(3, MIB, i));
+        let served = serve(&mut stock, &mut holding, 1000);
+        let bytes = |line: u64| {
+            let n = served.iter().filter(|l| **l == line).count() as u64;
+            if line == 1 { n * (64 << 10) } else { n * MIB }
+        };
+        let (least, most) = (bytes(1).min(bytes(2)).min(bytes(3)), bytes(1).max(bytes(2)));
+        assert!(most.max(bytes(3)) - least <= 2 * MIB, "{} {} {}", bytes(1), bytes(2), bytes(3));
+    }
+
+    #[test]
+    fn requests_of_a_line_are_served_in_order_and_large_ones_too() {
+        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        assert!(stock.take_at_once(1, MIB));
+        stock.push(1, 32 * MIB, 0);
+        stock.push(1, 4096, 1);
+        stock.push(2, 32 * MIB, 2);
+        assert!(!stock.take_at_once(3, 4096), "it would overtake");
+        assert_eq!(stock.next(), None);
+        stock.give_back(1, MIB);
+        assert_eq!(stock.next(), Some((0, 1, 32 * MIB)));
+        assert_eq!(stock.next(), None);
+        stock.give_back(1, 32 * MIB);
+        assert_eq!(stock.next(), Some((2, 2, 32 * MIB)));
+        stock.give_back(2, 32 * MIB);
+        assert_eq!(stock.next(), Some((1, 1, 4096)));
+        stock.give_back(1, 4096);
+        assert_eq!((stock.free, stock.held.len(), stock.lines.len()), (32 * MIB, 0, 0));
+    }
+}
