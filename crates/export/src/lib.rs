@@ -5,9 +5,11 @@
 #[cfg(test)]
 mod tests;
 
+use std::rc::Rc;
+
 use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError};
 use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, ZeroOpts};
-use volume::{Volume, Volumes};
+use volume::{Ticket, Volume, Volumes};
 
 /// The longest request.
 const MAX_REQUEST: u32 = 32 << 20;
@@ -24,20 +26,37 @@ fn errno(e: StorageError) -> Errno {
     }
 }
 
-async fn durable(v: &Volume, fua: bool) -> Result<(), Errno> {
-    if fua { v.flush().await.map_err(errno) } else { Ok(()) }
-}
-
 /// The volumes of a pool, as the exports of a server.
 pub struct VolumeExports(pub Volumes);
 
 /// A volume, as an open export.
 #[derive(Clone)]
-pub struct VolumeExport(Volume);
+pub struct VolumeExport {
+    volume: Volume,
+    /// Of a request that was admitted.
+    ticket: Option<Rc<Ticket>>,
+}
+
+impl VolumeExport {
+    fn new(volume: Volume) -> VolumeExport {
+        VolumeExport { volume, ticket: None }
+    }
+
+    /// The end of a change. Those that wait to be durable do so together, however many they are.
+    async fn durable(&self, fua: bool) -> Result<(), Errno> {
+        if !fua {
+            return Ok(());
+        }
+        if let Some(ticket) = &self.ticket {
+            ticket.end();
+        }
+        self.flush().await
+    }
+}
 
 impl Export for VolumeExport {
     fn info(&self) -> ExportInfo {
-        let (name, sector) = match self.0.info() {
+        let (name, sector) = match self.volume.info() {
             Some(i) => (i.name, i.sector_bytes),
             None => (String::new(), 512),
         };
@@ -54,32 +73,37 @@ impl Export for VolumeExport {
     fn size_bytes(&self) -> u64 {
         // A deleted volume has no size: its requests are let through, to be answered with
         // ESHUTDOWN.
-        match self.0.size() {
+        match self.volume.size() {
             0 => u64::MAX,
             size => size,
         }
     }
 
     fn line(&self) -> u64 {
-        self.0.number().into()
+        self.volume.number().into()
+    }
+
+    async fn admit(&self, bytes: u64) -> VolumeExport {
+        let ticket = self.volume.admit(bytes).await;
+        VolumeExport { volume: self.volume.clone(), ticket: Some(Rc::new(ticket)) }
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
-        self.0.read(offset, u64::from(len)).await.map_err(errno)
+        self.volume.read(offset, u64::from(len)).await.map_err(errno)
     }
 
     async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Errno> {
-        self.0.write(offset, data).await.map_err(errno)?;
-        durable(&self.0, fua).await
+        self.volume.write(offset, data).await.map_err(errno)?;
+        self.durable(fua).await
     }
 
     async fn flush(&self) -> Result<(), Errno> {
-        self.0.flush().await.map_err(errno)
+        self.volume.flush().await.map_err(errno)
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Errno> {
-        self.0.discard(offset, len).await.map_err(errno)?;
-        durable(&self.0, fua).await
+        self.volume.discard(offset, len).await.map_err(errno)?;
+        self.durable(fua).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, opts: ZeroOpts) -> Result<(), Errno> {
@@ -87,12 +111,12 @@ impl Export for VolumeExport {
         if opts.fast && opts.no_hole {
             return Err(Errno::NotSup);
         }
-        self.0.write_zeroes(offset, len, opts.no_hole).await.map_err(errno)?;
-        durable(&self.0, opts.fua).await
+        self.volume.write_zeroes(offset, len, opts.no_hole).await.map_err(errno)?;
+        self.durable(opts.fua).await
     }
 
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Errno> {
-        self.0.prefetch(offset, len).await.map_err(errno)
+        self.volume.prefetch(offset, len).await.map_err(errno)
     }
 
     async fn block_status(
@@ -101,7 +125,7 @@ impl Export for VolumeExport {
         len: u64,
         max_extents: usize,
     ) -> Result<Vec<BlockStatus>, Errno> {
-        let parts = self.0.extents(offset, len, max_extents).await.map_err(errno)?;
+        let parts = self.volume.extents(offset, len, max_extents).await.map_err(errno)?;
         Ok(parts
             .into_iter()
             .map(|p| BlockStatus { len: p.len, hole: !p.allocated, zero: !p.allocated })
@@ -114,11 +138,11 @@ impl Exports for VolumeExports {
 
     fn open(&self, name: &str) -> Option<VolumeExport> {
         if !name.is_empty() {
-            return self.0.open(name).map(VolumeExport);
+            return self.0.open(name).map(VolumeExport::new);
         }
         // The default export is the only volume, if there is just one.
         match &self.0.list()[..] {
-            [only] => self.0.open(&only.name).map(VolumeExport),
+            [only] => self.0.open(&only.name).map(VolumeExport::new),
             _ => None,
         }
     }

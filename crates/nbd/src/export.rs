@@ -59,6 +59,10 @@ pub trait Export: Clone + 'static {
     /// Requests of exports with the same number stand in one line for what the server has; those
     /// of other numbers do not stand in line behind them.
     fn line(&self) -> u64;
+    /// Waits until a request that moves so many bytes may be carried out; the bytes are not there
+    /// yet. The request is carried out on the handle that this returns, and on its clones, and has
+    /// ended when they are dropped. Called for every request but FLUSH.
+    fn admit(&self, bytes: u64) -> impl Future<Output = Self>;
     /// The data of a range: exactly `len` bytes.
     fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;
     /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this

@@ -4,7 +4,11 @@
 //! open. Requests are in bytes and may begin and end anywhere: a write of part of a block is merged
 //! with what else is in it, under a lock on the block, so that concurrent writes to different
 //! sectors of one block do not lose one another ([`range_locks`], [`edge_locks`]).
+//!
+//! Front ends admit each request before they carry it out, but FLUSH ([`Volume::admit`]): limits of
+//! volumes, and shares of what they use together, are kept there ([`admission`]).
 
+mod admission;
 mod blocks;
 mod edge_locks;
 mod quiesce;
@@ -13,5 +17,6 @@ mod requests;
 mod route;
 mod volumes;
 
+pub use admission::{Ticket, Waits};
 pub use requests::{RangeStatus, RequestStats, Volume};
 pub use volumes::Volumes;

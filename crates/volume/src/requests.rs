@@ -12,6 +12,7 @@ use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageEr
 use pool::{Pool, VolumeInfo};
 use queue::KindStats;
 
+use crate::admission::{Admission, Ticket};
 use crate::blocks::Blocks;
 use crate::edge_locks::{EdgeGuard, Locks};
 use crate::route::Route;
@@ -53,6 +54,7 @@ pub struct Volume {
     blocks: Blocks,
     id: VolumeId,
     locks: Locks,
+    admission: Admission,
     stats: Rc<RefCell<RequestStats>>,
 }
 
@@ -61,9 +63,18 @@ impl Volume {
         blocks: &Blocks,
         id: VolumeId,
         locks: Locks,
+        admission: Admission,
         stats: Rc<RefCell<RequestStats>>,
     ) -> Volume {
-        Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, stats }
+        Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, admission, stats }
+    }
+
+    /// Waits until a client's request that moves so many bytes may be carried out, as limits and
+    /// shares have it. The request has ended when the ticket is dropped. All requests of clients
+    /// are admitted but FLUSH; reads and writes move their length, a write of zeros that takes
+    /// space too, all others nothing.
+    pub async fn admit(&self, bytes: u64) -> Ticket {
+        self.admission.admit(self.id, bytes).await
     }
 
     /// Its number, which no other volume ever has.

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use base::{ErrorKind, Result, StorageError, VolumeId};
 use cache::Cache;
-use pool::{CacheMode, Pool, VolumeInfo};
+use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
 use rustc_hash::FxHashMap;
 
+use crate::admission::{Admission, Waits};
 use crate::blocks::Blocks;
 use crate::edge_locks::Locks;
-
 use crate::requests::{RequestStats, Volume};
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
@@ -20,6 +20,7 @@ pub struct Volumes(Rc<Inner>);
 struct Inner {
     blocks: Blocks,
     locks: RefCell<FxHashMap<VolumeId, Locks>>,
+    admission: Admission,
     stats: Rc<RefCell<RequestStats>>,
 }
 
@@ -34,6 +35,7 @@ impl Volumes {
         Volumes(Rc::new(Inner {
             blocks: Blocks::new(pool, cache),
             locks: RefCell::default(),
+            admission: Admission::new(pool.rt()),
             stats: Rc::default(),
         }))
     }
@@ -64,6 +66,26 @@ impl Volumes {
         self.0.blocks.set_mode(info.id, mode).await
     }
 
+    /// Limits what clients may ask of a volume, or not. It holds at once, also for requests that
+    /// wait, and is durable when this returns.
+    pub async fn set_limit(&self, name: &str, limit: Option<VolumeLimit>) -> Result<()> {
+        let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+        self.pool().note_limit(info.id, limit)?;
+        self.0.admission.set_limit(info.id, limit.as_ref());
+        self.pool().commit().await
+    }
+
+    /// From now on no request waits for a limit or for its share: the end is near, and those that
+    /// are there are to be answered.
+    pub fn admit_all(&self) {
+        self.0.admission.open();
+    }
+
+    /// Requests that had to wait for a limit or for their share.
+    pub fn waits(&self) -> Waits {
+        self.0.admission.waits()
+    }
+
     /// The live volumes, in the order of their creation.
     pub fn list(&self) -> Vec<VolumeInfo> {
         self.pool().volumes()
@@ -76,7 +98,11 @@ impl Volumes {
 
     fn handle(&self, info: &VolumeInfo) -> Volume {
         let locks = self.0.locks.borrow_mut().entry(info.id).or_default().clone();
-        Volume::new(&self.0.blocks, info.id, locks, self.0.stats.clone())
+        let admission = self.0.admission.clone();
+        if let Some(limit) = &info.limit {
+            admission.know(info.id, limit);
+        }
+        Volume::new(&self.0.blocks, info.id, locks, admission, self.0.stats.clone())
     }
 
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
@@ -99,6 +125,8 @@ impl Volumes {
         let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
         self.0.blocks.delete(info.id).await?;
         self.0.locks.borrow_mut().remove(&info.id);
+        // Requests that wait are told of its end.
+        self.0.admission.set_limit(info.id, None);
         Ok(())
     }
 

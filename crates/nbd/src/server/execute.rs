@@ -35,6 +35,15 @@ pub(super) fn payload_cost(r: &Request) -> u32 {
     }
 }
 
+/// Bytes that a request moves, as far as limits and shares go.
+pub(super) fn moved(r: &Request) -> u64 {
+    match r.command {
+        Command::Read | Command::Write => r.len.into(),
+        Command::WriteZeroes if r.has(flag::NO_HOLE) => r.len.into(),
+        _ => 0,
+    }
+}
+
 /// Carries out a request that was admitted. `data` is a WRITE's payload.
 pub(super) async fn answer<X: Export>(
     bufs: &BufPool,

@@ -11,6 +11,9 @@
 //!   for a read until its reply is sent. A request that waits for bytes holds none for that
 //!   request, so all who hold some can go on. Exports get them in turn ([`budget`]).
 //!
+//! Before it takes bytes a request is admitted by its export, which may have it wait; its
+//! connection is not read meanwhile.
+//!
 //! A peer that neither sends the payload it announced nor reads its replies would keep bytes from
 //! others for as long as it likes: where somebody has waited for [`Limits::stall_timeout`],
 //! connections that have stood still for as long are closed. So are those that merely trickle: a

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::SliceList;
 
 use super::connection::Connection;
-use super::execute::{answer, answer_in_pieces, in_pieces, payload_cost, refusal};
+use super::execute::{answer, answer_in_pieces, in_pieces, moved, payload_cost, refusal};
 use super::shared::{Shared, within};
 use crate::codec::MAX_PAYLOAD;
 use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
@@ -137,10 +137,18 @@ async fn requests<E: Exports>(
             c.push(refusal(&request, &terms, e), SliceList::new(), place, None);
             continue;
         }
+        // Before it takes memory: a request may wait for long, and others need that.
+        let export = match request.command {
+            Command::Flush => export.clone(),
+            _ => export.admit(moved(&request)).await,
+        };
         let payload = match payload_cost(&request) {
             0 => None,
             cost => Some(s.payload_permit(export.line(), cost).await),
         };
+        if c.is_closed() {
+            return End::Broken;
+        }
         let mut data = None;
         if request.command == Command::Write {
             let mut buf = s.rt.bufs().take(len);
@@ -155,7 +163,7 @@ async fn requests<E: Exports>(
             }
             data = Some(buf.freeze());
         }
-        let (c, export, rt) = (c.clone(), export.clone(), s.rt.clone());
+        let (c, rt) = (c.clone(), s.rt.clone());
         if in_pieces(&request, &terms) {
             s.rt.detach(async move {
                 let push = |head, data| c.push_part(head, data);

@@ -38,6 +38,8 @@ struct Inner {
     /// Nothing ever completes.
     stuck: Cell<bool>,
     flushes: Cell<u32>,
+    /// Bytes of all requests.
+    admitted: Cell<u64>,
 }
 
 impl Memory {
@@ -52,6 +54,7 @@ impl Memory {
             most: Cell::new(0),
             stuck: Cell::new(false),
             flushes: Cell::new(0),
+            admitted: Cell::new(0),
         }))
     }
 
@@ -97,6 +100,10 @@ impl Export for Memory {
     }
     fn line(&self) -> u64 {
         u64::from(self.0.read_only)
+    }
+    async fn admit(&self, bytes: u64) -> Memory {
+        self.0.admitted.set(self.0.admitted.get() + bytes);
+        self.clone()
     }
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
         self.take_time(offset).await;

@@ -38,6 +38,8 @@ fn every_command_and_flag() {
             Ok(vec![(4096, 0), (12 * 1024, reply::state::HOLE | reply::state::ZERO)])
         );
         assert_eq!(c.block_status(60 * 1024, 16 * 1024, flag::REQ_ONE).await, Ok(vec![(4096, 0)]));
+        // What is read and written, and the zeros that take space.
+        assert_eq!(bed.exports.rw.0.admitted.get(), 8192 + 8192 + 512 + 1536 + 512 + 512);
         for (command, offset, len, flags, error) in [
             (Command::Read, 1, 512, 0, Errno::Inval),
             (Command::Read, 0, 0, 0, Errno::Inval),
