@@ -21,6 +21,7 @@ mod control;
 mod devices;
 mod error;
 mod home;
+mod limits;
 mod logs;
 mod mailbox;
 mod output;

@@ -33,6 +33,7 @@ use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
 use crate::error::{CommandError, Result};
 use crate::home::{Home, Staged};
+use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
 use crate::signals::{self, Ending, Waits};
 use crate::sockets::{UnixSocket, bind_tcp};
@@ -291,6 +292,10 @@ impl Shard {
                 self.volumes.resize(&name, size_bytes).await?;
                 tracing::info!(name, size_bytes, "volume resized");
             }
+            Request::VolumeLimit { name, iops, bytes_per_second, burst_ms } => {
+                let change = limits::Change { iops, bytes_per_second, burst_ms };
+                return limits::change(&self.volumes, &name, &change).await;
+            }
             Request::VolumeDelete { name } => {
                 self.volumes.delete(&name).await?;
                 tracing::info!(name, "volume deleted");
@@ -346,6 +351,12 @@ impl Shard {
         });
         let requests = self.volumes.requests();
         let kind = |k: &KindStats| json!(KindStatus::of(k));
+        let waits = self.volumes.waits();
+        status["admission"] = json!({
+            "waiting": waits.waiting,
+            "waited_for_limit": waits.limited,
+            "waited_for_share": waits.shared,
+        });
         status["requests"] = json!({
             "read": kind(&requests.read),
             "write": kind(&requests.write),
@@ -357,6 +368,8 @@ impl Shard {
     }
 
     async fn stop(self: Rc<Self>) -> Result<()> {
+        // Requests that wait for a limit are carried out now.
+        self.volumes.admit_all();
         if !self.nbd.shutdown(GRACE).await {
             tracing::warn!("some requests did not end in time");
         }

@@ -6,6 +6,7 @@ mod check;
 mod create;
 mod dump;
 mod gc;
+mod limit;
 mod options;
 mod serve;
 mod set;
@@ -110,6 +111,12 @@ mod tests {
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
+            "forebay volume limit",
+            "forebay volume limit a --iops 0",
+            "forebay volume limit a --iops many",
+            "forebay volume limit a --bandwidth fast",
+            "forebay volume limit a --burst soon",
+            "forebay volume limit a --none --iops 5",
             "forebay cache",
             "forebay cache attach",
             "forebay cache attach c --size 0",
@@ -146,6 +153,10 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
+            "forebay volume limit a",
+            "forebay volume limit a --iops 500 --bandwidth 50M --burst 2s --json --socket s",
+            "forebay volume limit a --iops none",
+            "forebay volume limit a --none",
             "forebay up --cache c --cache-size 0 --cache-policy lru --max-lag 5s --index-memory \
              32M --forget-cache",
             "forebay serve --device a --cache c --cache-size 4G",

@@ -62,9 +62,10 @@ fn text(s: &Value) -> String {
         (
             "clients",
             format!(
-                "{} connected, {} requests in flight",
+                "{} connected, {} requests in flight{}",
                 number(&server["connections"]),
                 number(&server["requests_in_flight"]),
+                waits(&s["admission"]),
             ),
         ),
     ];
@@ -81,6 +82,16 @@ fn text(s: &Value) -> String {
     out += &format!("\n{}", table(&volume::rows(volumes)));
     out += &format!("\n{}", table(&traffic(s)));
     out
+}
+
+/// Requests that wait for the limit or the share of their volume, or have done so.
+fn waits(admission: &Value) -> String {
+    let [now, limit, share] =
+        ["waiting", "waited_for_limit", "waited_for_share"].map(|name| number(&admission[name]));
+    if now + limit + share == 0 {
+        return String::new();
+    }
+    format!(", {now} of them waiting; {limit} have waited for a limit, {share} for their share")
 }
 
 fn space(pool: &Value) -> String {

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use crate::cli::limit::{self, Limit};
 use crate::cli::options::{ClientOptions, positive_size, volume_size};
 use crate::control::Request;
 use crate::control::client::ask;
@@ -10,7 +11,7 @@ use crate::error::Result;
 use crate::output::{print, print_json, table};
 use crate::units::human_bytes;
 
-/// Make, list, resize and delete volumes of a running server
+/// Make, list, resize, limit and delete volumes of a running server
 #[derive(Args, Debug)]
 pub struct VolumeCommand {
     #[command(subcommand)]
@@ -50,6 +51,7 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
+    Limit(Limit),
     /// Delete a volume and all that is in it; its space is freed in the background
     Delete {
         /// The volume
@@ -71,6 +73,7 @@ impl VolumeCommand {
     pub fn run(self) -> Result<()> {
         let (client, request) = match self.action {
             Action::List { json, client } => return list(&client, json),
+            Action::Limit(limit) => return limit.run(),
             Action::Create { name, size, sector, client } => {
                 (client, Request::VolumeCreate { name, size_bytes: size, sector_bytes: sector })
             }
@@ -104,8 +107,9 @@ pub fn rows(volumes: &[Value]) -> Vec<Vec<String>> {
             bytes(&v["size_bytes"]),
             bytes(&v["allocated_bytes"]),
             v["sector_bytes"].to_string(),
+            limit::text(&v["limit"]),
         ]
     };
-    let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR"].map(str::to_owned).to_vec();
+    let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR", "LIMIT"].map(str::to_owned).to_vec();
     std::iter::once(head).chain(volumes.iter().map(row)).collect()
 }

@@ -54,6 +54,17 @@ pub enum Request {
         /// Its new size.
         size_bytes: u64,
     },
+    /// How much clients may ask of a volume: what is absent stays as it is.
+    VolumeLimit {
+        /// Its name.
+        name: String,
+        /// Requests a second; 0: as many as they like.
+        iops: Option<u32>,
+        /// Bytes a second; 0: as many as they like.
+        bytes_per_second: Option<u64>,
+        /// Milliseconds of each rate that an idle volume saves up.
+        burst_ms: Option<u32>,
+    },
     /// The end of a volume.
     VolumeDelete {
         /// Its name.
@@ -210,6 +221,12 @@ mod tests {
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
             Request::VolumeResize { name: name(), size_bytes: 0 },
             Request::VolumeDelete { name: name() },
+            Request::VolumeLimit {
+                name: name(),
+                iops: Some(0),
+                bytes_per_second: Some(u64::MAX),
+                burst_ms: None,
+            },
             Request::CacheAttach { path: "/a b".into(), size_bytes: None },
             Request::CacheAttach { path: name().into(), size_bytes: Some(1) },
             Request::CacheDetach {},
