@@ -172,7 +172,7 @@ fn tell(outcome: &Result<(), StorageError>) -> String {
     }
 }
 
-fn judge(env: &Env, what: &str, e: &StorageError) {
+pub(crate) fn judge(env: &Env, what: &str, e: &StorageError) {
     let allowed = match e.kind {
         ErrorKind::NoSpace => {
             env.count("volume operations refused for want of space", 1);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Prng};
 use cache::Cache;
-use pool::Pool;
+use pool::{Pool, VolumeLimit};
 use rt::sync::Event;
 use rt::{Rt, SocketId};
 use sim::World;
@@ -69,6 +69,9 @@ pub(crate) struct Env {
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
+    /// What limits of volumes may be, by their numbers in the pool; the last is what was asked for
+    /// last.
+    pub limits: RefCell<BTreeMap<u32, Vec<Option<VolumeLimit>>>>,
 }
 
 impl Env {
@@ -102,6 +105,7 @@ impl Env {
             cache_worn: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),
+            limits: RefCell::default(),
         }
     }
 

@@ -67,7 +67,10 @@ pub(crate) enum Front {
 impl Front {
     pub async fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, Failure> {
         match self {
-            Front::Direct(v) => Ok(flat(&v.read(offset, len).await?)),
+            Front::Direct(v) => {
+                let _ticket = v.admit(len).await;
+                Ok(flat(&v.read(offset, len).await?))
+            }
             Front::Nbd(c) => Ok(c.read(offset, len as u32, 0).await?),
         }
     }
@@ -75,7 +78,9 @@ impl Front {
     pub async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Failure> {
         match self {
             Front::Direct(v) => {
+                let ticket = v.admit(data.len() as u64).await;
                 v.write(offset, data).await?;
+                drop(ticket);
                 self.durable(fua).await
             }
             Front::Nbd(c) => Ok(c.write(offset, &data, if fua { flag::FUA } else { 0 }).await?),
@@ -96,7 +101,9 @@ impl Front {
     pub async fn discard(&self, offset: u64, len: u64, fua: bool) -> Result<(), Failure> {
         match self {
             Front::Direct(v) => {
+                let ticket = v.admit(0).await;
                 v.discard(offset, len).await?;
+                drop(ticket);
                 self.durable(fua).await
             }
             Front::Nbd(c) => Ok(c
@@ -114,7 +121,9 @@ impl Front {
     ) -> Result<(), Failure> {
         match self {
             Front::Direct(v) => {
+                let ticket = v.admit(if allocate { len } else { 0 }).await;
                 v.write_zeroes(offset, len, allocate).await?;
+                drop(ticket);
                 self.durable(fua).await
             }
             Front::Nbd(c) => {
@@ -129,6 +138,7 @@ impl Front {
     pub async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Failure> {
         match self {
             Front::Direct(v) => {
+                let _ticket = v.admit(0).await;
                 let parts = v.extents(offset, len, 64).await?;
                 Ok(parts.into_iter().map(|e| (e.len, e.allocated)).collect())
             }

@@ -9,7 +9,8 @@
 //! process is killed. In between devices rot, vanish, or come back as they were long before; in
 //! some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be lost
 //! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
-//! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]).
+//! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]). In
+//! two runs of three volumes get limits, which change as often ([`limiter`]).
 //!
 //! # What it checks
 //!
@@ -27,6 +28,7 @@
 //!   an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
 //! * What was written is missing in the pool's image no longer than `max_lag`, and what a pass
 //!   needs that cannot go faster ([`model`]: lag). The rate of write-back is within its bounds.
+//! * The limit of a volume is there after a crash as it was acknowledged.
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
 //!   is deleted all space is back.
 //! * One seed is one history: a run can be repeated and gives the same hash.
@@ -46,6 +48,7 @@ mod env;
 pub mod failures;
 mod faults;
 mod front;
+mod limiter;
 mod model;
 mod run;
 pub mod settings;

@@ -20,6 +20,7 @@ use crate::changer::Changer;
 use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
+use crate::limiter;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::tuner;
@@ -360,6 +361,8 @@ impl Session {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { tuner::work(b).await }));
         }
+        let b = boot.clone();
+        tasks.push(self.rt.spawn(async move { limiter::work(b).await }));
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));
@@ -399,6 +402,7 @@ impl Session {
             end(&env, &self.rt, plan.ending).await;
         }
         env.stopping.set(true);
+        limiter::end(&boot);
         for t in tasks {
             t.await;
         }
@@ -511,6 +515,7 @@ impl Session {
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
             env.fail(text);
         }
+        limiter::check(env, &pool.volumes());
         let cache =
             cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
         let volumes = Volumes::with_cache(&pool, cache);

@@ -151,6 +151,8 @@ pub struct Changes {
     pub cache: u64,
     /// Settings of pool and cache change.
     pub settings: u64,
+    /// How much clients may ask of a volume, with or without a cache.
+    pub limits: u64,
 }
 
 /// A pool device that is slow at times.
@@ -211,7 +213,7 @@ pub struct Settings {
     pub boots: Vec<Boot>,
     /// The cache, if there is one.
     pub cache: Option<CachePlan>,
-    /// What changes in front of the pool, if there may be a cache.
+    /// What changes in front of the pool: most of it only if there may be a cache.
     pub changes: Changes,
     /// A slow device.
     pub slow: Option<Slow>,
