@@ -13,6 +13,7 @@ use std::rc::Rc;
 use base::{BLOCK, PoolAddr, Slice, StorageError};
 use format::node::NodeError;
 use rt::sync::{Shared, Worker};
+use rt::{Reason, Rt};
 use rustc_hash::FxHashMap;
 
 use crate::Fault;
@@ -111,6 +112,12 @@ pub trait Loader {
     /// Taken together with the look at a tree.
     fn pin(state: &Self::State) -> Self::Pin;
 
+    /// Why a request that needs a node waits.
+    const REASON: Reason;
+
+    /// The runtime.
+    fn rt(&self) -> Rt;
+
     /// Reads the block of a node.
     fn read(
         &mut self,
@@ -150,12 +157,14 @@ pub async fn load<L: Loader>(loader: &mut L, fault: &Fault, pin: &L::Pin) -> Res
     let worker = match begun {
         Ok(worker) => worker,
         Err(load) => {
-            let failed = load.wait().await.and_then(Result::err);
+            let loaded = loader.rt().waits(L::REASON, load.wait()).await;
+            let failed = loaded.and_then(Result::err);
             let error = failed.and_then(|e| e.downcast_ref::<L::Error>().cloned());
             return error.map_or(Ok(()), Err);
         }
     };
-    let bytes = loader.read(fault, pin).await;
+    let rt = loader.rt();
+    let bytes = rt.waits(L::REASON, loader.read(fault, pin)).await;
     let mut state = loader.state();
     let store = L::store(&mut state);
     store.loading.remove(fault);

@@ -9,8 +9,8 @@ use base::{CacheAddr, EntrySeq, Epoch, Instant, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
 use pool::{Pool, Step};
 use queue::{Class, Device};
-use rt::Rt;
 use rt::sync::{Semaphore, either};
+use rt::{Reason, Rt};
 
 use crate::checkpoint::table_slots::DurableState;
 use crate::device::flush_barrier::{Barrier, Health};
@@ -209,6 +209,12 @@ impl Loader for Nodes<'_> {
 
     fn pin(st: &State) -> Pin {
         st.limbo.pin()
+    }
+
+    const REASON: Reason = Reason::Index;
+
+    fn rt(&self) -> Rt {
+        self.0.0.rt.clone()
     }
 
     async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {

@@ -33,6 +33,7 @@ mod device;
 mod error;
 mod health;
 mod io;
+mod job;
 mod latch;
 mod lifecycle;
 mod policy;

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::Instant;
+use base::{Duration, Instant};
 use rt::{Backend, Completion, FileId, Op, OpId};
 
 use crate::model::{Emulate, Emulation};
@@ -99,6 +99,10 @@ impl Backend for Slowed {
 
     fn in_memory(&self, file: FileId) -> bool {
         !self.files.0.borrow().contains_key(&file) && self.below.in_memory(file)
+    }
+
+    fn ran(&self) -> Option<Duration> {
+        self.below.ran()
     }
 
     fn now(&self) -> Instant {

@@ -20,6 +20,7 @@ mod config;
 mod control;
 mod devices;
 mod error;
+mod explain;
 mod home;
 mod limits;
 mod logs;

@@ -16,6 +16,7 @@ use base::Instant;
 use cache::Cache;
 use emulate::Emulate;
 use export::VolumeExports;
+use ledger::explain::Question;
 use nbd::Server;
 use pool::status::KindStatus;
 use pool::{CreateOptions, DeviceFile, Pool};
@@ -32,6 +33,7 @@ use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
 use crate::error::{CommandError, Result};
+use crate::explain;
 use crate::home::{Home, Staged};
 use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
@@ -315,6 +317,14 @@ impl Shard {
                 cache.collect().await?;
                 return Ok(json!(cache.status().gc));
             }
+            Request::Explain { volume, class, since_seconds, slower_than_us } => {
+                return self.explain(
+                    volume.as_deref(),
+                    class.as_deref(),
+                    since_seconds,
+                    slower_than_us,
+                );
+            }
             Request::Settings { key } => return self.tuning.show(key.as_deref()),
             Request::Set { key, value, save } => {
                 return self.tuning.set(&self.volumes, &key, &value, save).await;
@@ -325,6 +335,30 @@ impl Shard {
             },
         }
         Ok(Value::Null)
+    }
+
+    fn explain(
+        &self,
+        volume: Option<&str>,
+        class: Option<&str>,
+        since_seconds: u64,
+        slower_than_us: u64,
+    ) -> Answer {
+        let pool = self.volumes.pool();
+        let volume = match volume.map(|name| (name, pool.find_volume(name))) {
+            Some((name, None)) => {
+                let text = format!("there is no volume {name:?}");
+                return Err(RequestError::new("not-found", text));
+            }
+            found => found.and_then(|(_, info)| info).map(|info| info.id),
+        };
+        let kind = class.map(explain::kind_of).transpose().map_err(RequestError::invalid)?;
+        let now = self.rt.now();
+        let since = Instant(now.0.saturating_sub(since_seconds.saturating_mul(1_000_000_000)));
+        let slower_than_ns = slower_than_us.saturating_mul(1_000);
+        let question = Question { volume, kind, since, slower_than_ns };
+        let name = |id| pool.volume(id).map(|v| v.name);
+        Ok(explain::answer((self.rt.ledger(), now), &question, name))
     }
 
     /// The pool's status, with what only the server knows.
@@ -351,6 +385,7 @@ impl Shard {
         });
         let requests = self.volumes.requests();
         let kind = |k: &KindStats| json!(KindStatus::of(k));
+        status["stalls"] = json!(explain::first_cause(self.rt.ledger(), self.rt.now()));
         let waits = self.volumes.waits();
         status["admission"] = json!({
             "waiting": waits.waiting,

@@ -18,6 +18,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
         &[
             "error",
             "latch",
+            "job",
             "policy",
             "settings",
             "device",
@@ -75,7 +76,7 @@ const IN_TESTS: &[&str] = &["offline"];
 /// Crates by layer: each may depend on those before it, and on those in its own layer.
 const LAYERS: &[&[&str]] = &[
     &["base"],
-    &["format"],
+    &["format", "ledger"],
     &["rt"],
     &["uring", "posix", "sim", "conformance", "emulate"],
     &["queue"],

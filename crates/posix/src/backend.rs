@@ -263,6 +263,10 @@ impl Backend for Posix {
         }
     }
 
+    fn ran(&self) -> Option<Duration> {
+        Some(sys::ran())
+    }
+
     fn now(&self) -> Instant {
         sys::now()
     }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use base::{BufList, Instant, IoError, SliceList};
+use base::{BufList, Duration, Instant, IoError, SliceList};
 
 /// The largest number of pieces in a system call. Of a longer list, a transfer uses the first ones.
 pub const MAX_PIECES: usize = 1024;
@@ -28,6 +28,18 @@ pub fn now() -> Instant {
         t.assume_init()
     };
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// The processor time that the calling thread has used.
+pub fn ran() -> Duration {
+    let mut t = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: `t` is valid for writing. The clock exists for every thread, so the call initialises
+    // `t`.
+    let t = unsafe {
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, t.as_mut_ptr());
+        t.assume_init()
+    };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
 /// The pieces for a read into `bufs`. They are valid while the buffers are neither used nor

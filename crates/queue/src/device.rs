@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use base::{Buf, BufList, Instant, IoError, SliceList};
 use rt::sync::{Event, OneShotSender, oneshot};
-use rt::{Completion, FileId, Op, Payload, Rt};
+use rt::{Completion, FileId, Op, Payload, PlaceId, Reason, Rt, Told, What};
 use smallvec::SmallVec;
 
 use crate::limits::Limits;
+use crate::pieces::{scatter, tail};
 use crate::share::Share;
 use crate::stats::{Class, DeviceStats};
 
@@ -40,6 +41,7 @@ struct Request {
     len: usize,
     since: Instant,
     work: Work,
+    told: Told,
     /// It was part of a request that failed: it is asked for by itself.
     alone: bool,
 }
@@ -79,6 +81,8 @@ struct Inner {
     share: Cell<Share>,
     in_flight: Cell<usize>,
     bytes_in_flight: Cell<usize>,
+    by_class: Cell<[usize; 5]>,
+    place: Cell<PlaceId>,
     kick: Event,
     stats: RefCell<DeviceStats>,
     closed: Cell<bool>,
@@ -127,6 +131,8 @@ impl Device {
             share: Cell::new(Share::default()),
             in_flight: Cell::new(0),
             bytes_in_flight: Cell::new(0),
+            by_class: Cell::new([0; 5]),
+            place: Cell::new(PlaceId::NONE),
             kick: Event::new(),
             stats: RefCell::new(DeviceStats::default()),
             closed: Cell::new(false),
@@ -134,6 +140,28 @@ impl Device {
         let d = device.clone();
         rt.detach(async move { d.unplug().await });
         device
+    }
+
+    /// What the device is called where the time of requests is explained.
+    pub fn set_name(&self, name: &str) {
+        self.0.place.set(self.0.rt.ledger().place(name));
+    }
+
+    /// What a request waits for here, and the class that has the most of the device.
+    fn waits_for(&self, reason: Reason) -> What {
+        let by_class = self.0.by_class.get();
+        let most = Class::ALL.into_iter().max_by_key(|c| by_class[*c as usize]);
+        let holder = match most.filter(|c| by_class[*c as usize] > 0) {
+            Some(Class::Foreground) => "other requests",
+            busiest => busiest.map_or("", Class::name),
+        };
+        What { reason, place: self.0.place.get(), holder }
+    }
+
+    fn change_bytes(&self, class: Class, change: impl FnOnce(usize) -> usize) {
+        let mut by_class = self.0.by_class.get();
+        by_class[class as usize] = change(by_class[class as usize]);
+        self.0.by_class.set(by_class);
     }
 
     /// Ends the dispatcher. Requests made afterwards never complete.
@@ -179,7 +207,7 @@ impl Device {
     ) -> (Result<(), IoError>, Buf) {
         let (done, rx) = oneshot();
         let work = Work::Read { buf, done };
-        self.plug(Request { class, offset, len, since: self.0.rt.now(), work, alone: false });
+        self.plug(class, (offset, len), work);
         match rx.await {
             Some(outcome) => outcome,
             None => std::future::pending().await,
@@ -211,7 +239,7 @@ impl Device {
         let (done, rx) = oneshot();
         let len = data.iter().map(|s| s.len()).sum();
         let work = Work::Write { data, fua, done };
-        self.plug(Request { class, offset, len, since: self.0.rt.now(), work, alone: false });
+        self.plug(class, (offset, len), work);
         match rx.await {
             Some(outcome) => outcome,
             None => std::future::pending().await,
@@ -221,7 +249,9 @@ impl Device {
     /// Makes every write that has completed durable.
     pub async fn flush(&self, class: Class) -> Result<(), IoError> {
         let since = self.0.rt.now();
-        let c = self.0.rt.op(Op::Flush { file: self.0.file }).await;
+        let flush = self.0.rt.op(Op::Flush { file: self.0.file });
+        let what = self.waits_for(Reason::DeviceFlush);
+        let c = self.0.rt.waits(what, flush).await;
         let took = self.0.rt.now().since(since);
         self.0.stats.borrow_mut().of(class).flush.record(0, took);
         c.result.map(|_| ())
@@ -233,7 +263,10 @@ impl Device {
         self.0.rt.op(Op::Discard { file: self.0.file, offset, len }).await.result.map(|_| ())
     }
 
-    fn plug(&self, request: Request) {
+    fn plug(&self, class: Class, (offset, len): (u64, usize), work: Work) {
+        let told = self.0.rt.tell(self.waits_for(Reason::DeviceQueue));
+        let since = self.0.rt.now();
+        let request = Request { class, offset, len, since, work, told, alone: false };
         let mut plugged = self.0.plugged.borrow_mut();
         plugged.push(request);
         if plugged.len() == 1 {
@@ -277,6 +310,9 @@ impl Device {
             self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() + bytes);
             let background_waits = !self.0.waiting.borrow().background.is_empty();
             self.change_share(|share| share.begin(run[0].class, background_waits));
+            let what = self.waits_for(Reason::Transfer);
+            run.iter().for_each(|r| r.told.turn(what));
+            self.change_bytes(run[0].class, |n| n + bytes);
             self.start(run);
         }
     }
@@ -358,6 +394,7 @@ impl Device {
                 len: r.len,
                 segments,
                 since: r.since,
+                told: r.told,
                 done,
             });
         }
@@ -479,14 +516,14 @@ impl Device {
         let (mut bufs, mut data) = (bufs.into_iter(), data.into_iter());
         let mut offset = transfer.offset;
         let mut requests: SmallVec<[Request; 8]> = SmallVec::new();
-        for Part { class, len, segments, since, done } in transfer.parts {
+        for Part { class, len, segments, since, told, done } in transfer.parts {
             let work = match done {
                 Done::Read(done) => Work::Read { buf: bufs.next(), done },
                 Done::Write(done) => {
                     Work::Write { data: data.by_ref().take(segments).collect(), fua: false, done }
                 }
             };
-            requests.push(Request { class, offset, len, since, work, alone: true });
+            requests.push(Request { class, offset, len, since, work, told, alone: true });
             offset += len as u64;
         }
         {
@@ -525,6 +562,7 @@ impl Device {
     fn count_ended(&self, transfer: &Transfer) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
         self.0.bytes_in_flight.set(self.0.bytes_in_flight.get() - transfer.len);
+        self.change_bytes(transfer.parts[0].class, |n| n - transfer.len);
         self.change_share(|share| share.end(transfer.parts[0].class));
     }
 }
@@ -540,6 +578,7 @@ struct Part {
     /// Slices of a write.
     segments: usize,
     since: Instant,
+    told: Told,
     done: Done,
 }
 
@@ -559,31 +598,4 @@ impl Transfer {
     fn can_be_split(&self, e: IoError) -> bool {
         self.parts.len() > 1 && !e.is_gone()
     }
-}
-
-/// Copies `bytes` to position `at` of the concatenation of `bufs`.
-fn scatter(bufs: &mut BufList, mut at: usize, mut bytes: &[u8]) {
-    for b in bufs {
-        if at >= b.len() {
-            at -= b.len();
-            continue;
-        }
-        let n = bytes.len().min(b.len() - at);
-        b[at..at + n].copy_from_slice(&bytes[..n]);
-        bytes = &bytes[n..];
-        at = 0;
-    }
-}
-
-/// `data` without its first `skip` bytes.
-fn tail(data: &SliceList, mut skip: usize) -> SliceList {
-    let mut out = SliceList::new();
-    for s in data {
-        let cut = skip.min(s.len());
-        skip -= cut;
-        if cut < s.len() {
-            out.push(s.slice(cut, s.len() - cut));
-        }
-    }
-    out
 }

@@ -15,6 +15,7 @@
 mod blocks;
 mod device;
 mod limits;
+mod pieces;
 mod share;
 mod stats;
 #[cfg(test)]

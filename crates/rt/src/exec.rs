@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use base::{BufPool, Duration, Instant, Prng};
+use ledger::{Ledger, Moment, Story};
 
 use crate::seam::{Backend, Completion, FileId, Op, OpId};
 use crate::sync::{OneShot, oneshot};
+use crate::thread::Thread;
 
 /// The order in which ready tasks run.
 #[derive(Clone, Debug)]
@@ -77,7 +79,7 @@ fn lock(woken: &Woken) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
     woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-type Body = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A place for a task. Its waker outlives the task and is used by the next task in the same place.
 /// A stale waker therefore may wake that task without a reason, which tasks must tolerate.
@@ -88,11 +90,13 @@ struct Task {
     /// The same waker as the task sees it. It is moved out while the task is polled, so that a poll
     /// does not change reference counts.
     waker: Option<Waker>,
+    /// The request, or the job, that it works for.
+    story: Option<Story>,
 }
 
 type Callback = Box<dyn FnOnce(Completion)>;
 
-struct State {
+pub(crate) struct State {
     backend: RefCell<Box<dyn Backend>>,
     bufs: BufPool,
     tasks: RefCell<Vec<Task>>,
@@ -103,6 +107,11 @@ struct State {
     ready: RefCell<VecDeque<usize>>,
     /// The task that is polled is one of the background.
     in_background: Cell<bool>,
+    /// The story of the task that is polled.
+    pub(crate) story: RefCell<Option<Story>>,
+    pub(crate) ledger: Ledger,
+    pub(crate) thread: RefCell<Thread>,
+    pub(crate) moment: Cell<Moment>,
     slots: RefCell<Slots>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
@@ -121,7 +130,7 @@ struct Slots {
 
 /// A handle on the runtime. Clones refer to the same runtime.
 #[derive(Clone)]
-pub struct Rt(Rc<State>);
+pub struct Rt(pub(crate) Rc<State>);
 
 impl Rt {
     /// Creates a runtime on `backend` with at most `slots` operations in flight.
@@ -139,6 +148,10 @@ impl Rt {
             woken: Arc::default(),
             ready: RefCell::new(VecDeque::new()),
             in_background: Cell::new(false),
+            story: RefCell::new(None),
+            ledger: Ledger::default(),
+            thread: RefCell::new(Thread::new(now)),
+            moment: Cell::new(Moment::at(now)),
             slots: RefCell::new(Slots {
                 callbacks: (0..slots).map(|_| None).collect(),
                 free: (0..slots).rev().collect(),
@@ -189,17 +202,23 @@ impl Rt {
     /// Runs `future` as a new task that has no handle. It is one of the background if the task that
     /// calls this is.
     pub fn detach(&self, future: impl Future<Output = ()> + 'static) {
-        self.start(Box::pin(future), self.0.in_background.get());
+        self.start(Box::pin(future), self.0.in_background.get(), self.story());
     }
 
-    /// Runs `future` as a new task of the background, as all tasks are that it starts. Such tasks
-    /// run when no other is ready; a few of them do whenever the runtime looks for completions.
-    /// Under [`Order::Seeded`] they are like all others.
-    pub fn detach_background(&self, future: impl Future<Output = ()> + 'static) {
-        self.start(Box::pin(future), true);
+    /// Runs `future` as a new task of the job of this name. What it waits for, and how long it
+    /// keeps the thread busy, is told of requests that wait for it.
+    pub fn detach_job(&self, job: &'static str, future: impl Future<Output = ()> + 'static) {
+        self.start(Box::pin(future), self.0.in_background.get(), Some(self.job(job)));
     }
 
-    fn start(&self, body: Body, background: bool) {
+    /// Runs `future` as a new task of the background and of a job, as all tasks are that it starts.
+    /// Such tasks run when no other is ready; a few of them do whenever the runtime looks for
+    /// completions. Under [`Order::Seeded`] they are like all others.
+    pub fn detach_background(&self, job: &'static str, future: impl Future<Output = ()> + 'static) {
+        self.start(Box::pin(future), true, Some(self.job(job)));
+    }
+
+    pub(crate) fn start(&self, body: Body, background: bool, story: Option<Story>) {
         if self.0.dead.get() {
             return;
         }
@@ -212,10 +231,12 @@ impl Rt {
                 background: AtomicBool::new(false),
                 woken: self.0.woken.clone(),
             });
-            tasks.push(Task { body: None, waker: Some(Waker::from(wake.clone())), wake });
+            let waker = Some(Waker::from(wake.clone()));
+            tasks.push(Task { body: None, waker, wake, story: None });
             task
         });
         tasks[task].body = Some(body);
+        tasks[task].story = story;
         tasks[task].wake.background.store(background && !self.0.seeded, Ordering::Relaxed);
         tasks[task].wake.wake_by_ref();
     }
@@ -311,16 +332,26 @@ impl Rt {
             let Some(body) = t.body.take() else { return true };
             // Its own class: the place may have had another task when it was woken.
             self.0.in_background.set(t.wake.background.load(Ordering::Relaxed));
+            self.0.story.replace(t.story.take());
             (body, t.waker.take().unwrap_or_else(|| Waker::from(t.wake.clone())))
         };
+        let job = self.0.story.borrow().as_ref().and_then(Story::job_name);
+        let began = job.map(|job| (job, self.precise_now()));
         let poll = body.as_mut().poll(&mut Context::from_waker(&waker));
+        if let Some((job, began)) = began {
+            let took = self.precise_now().since(began);
+            self.0.thread.borrow_mut().job_ran(job, took);
+        }
         self.0.in_background.set(false);
+        let story = self.0.story.take();
         let mut tasks = self.0.tasks.borrow_mut();
         tasks[task].waker = Some(waker);
         if poll.is_pending() && !self.0.dead.get() {
             tasks[task].body = Some(body);
+            tasks[task].story = story;
         } else {
             drop(tasks);
+            drop(story);
             // Drop the body before its place becomes free: destructors may spawn and wake tasks.
             drop(body);
             self.0.free_tasks.borrow_mut().push(task);
@@ -333,8 +364,12 @@ impl Rt {
     fn turn(&self, poll: bool, done: &mut Vec<Completion>) {
         let until =
             if poll { Some(self.now()) } else { self.0.timers.borrow().keys().next().map(|k| k.0) };
+        let until = self.0.thread.borrow().wakes_by(self.now(), until);
+        let asked = self.precise_now();
         let now = self.0.backend.borrow_mut().wait(until, done);
         self.0.now.set(now);
+        let ran = || self.0.backend.borrow().ran();
+        self.0.moment.set(self.0.thread.borrow_mut().turned((asked, until), now, ran));
         for completion in done.drain(..) {
             let callback = {
                 let mut slots = self.0.slots.borrow_mut();

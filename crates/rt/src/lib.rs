@@ -8,13 +8,21 @@
 //!
 //! * [`seam`]: operations, completions, the backend trait
 //! * [`exec`]: tasks, timers, slots
+//! * `stories`: for whom a task works, and what it waits for
+//! * `thread`: how the thread spends its time
 //! * [`sync`]: events, one-shots, semaphores and queues for tasks of one thread
 
 pub mod exec;
 pub mod seam;
+mod stories;
 pub mod sync;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 pub use exec::{JoinHandle, Order, Rt};
 pub use seam::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
+pub use stories::{Request, Told};
+
+/// What stories are made of.
+pub use ledger::{Kind, PlaceId, Reason, What};

@@ -10,7 +10,7 @@
 //! Code outside of the engine opens files and listeners, with methods of the backend. The engine
 //! refers to them by number.
 
-use base::{BufList, Instant, IoError, SliceList};
+use base::{BufList, Duration, Instant, IoError, SliceList};
 
 /// A file or block device that the backend has opened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -150,6 +150,10 @@ pub trait Backend {
     /// True if transfers of this file only copy memory.
     fn in_memory(&self, _file: FileId) -> bool {
         false
+    }
+    /// The processor time that the calling thread has used; `None` if that is not known.
+    fn ran(&self) -> Option<Duration> {
+        None
     }
     /// The precise time, for measurements. In simulation it is the time of the last `wait`.
     fn now(&self) -> Instant;

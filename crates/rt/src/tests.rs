@@ -164,7 +164,7 @@ fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
     let rt = rt(Order::Fifo);
     let polls = Rc::new(Cell::new(0));
     let (r, counted) = (rt.clone(), polls.clone());
-    rt.detach_background(async move {
+    rt.detach_background("test", async move {
         // What it starts is of the background too.
         let (r2, counted2) = (r.clone(), counted.clone());
         r.detach(async move {
@@ -191,4 +191,54 @@ fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
         assert!(counted.get() <= before + 4, "it is told before the background goes on");
     });
     rt.kill();
+}
+
+#[test]
+fn tasks_work_for_the_request_that_started_them_and_jobs_for_themselves() {
+    let rt = rt(Order::Fifo);
+    let r = rt.clone();
+    rt.block_on(async move {
+        assert!(r.story().is_none());
+        let request = r.request(crate::Kind::Write, 0, 4096);
+        let (done, ended) = crate::sync::oneshot();
+        let rt = r.clone();
+        r.detach_for(request, |request| async move {
+            let own = rt.clone();
+            let part = rt.spawn(async move { own.story().is_some_and(|s| s.job_name().is_none()) });
+            assert_eq!(part.await, Some(true));
+            let own = rt.clone();
+            let work = async move {
+                own.yield_now().await;
+                own.story().and_then(|s| s.job_name())
+            };
+            let named = rt.waits_for_job(crate::Reason::Commit, "a job", rt.as_job("a job", work));
+            assert_eq!(named.await, Some("a job"));
+            // Its own again.
+            assert!(rt.story().is_some_and(|s| s.job_name().is_none()));
+            drop(request);
+            done.send(());
+        });
+        ended.await;
+        let rt = r.clone();
+        let (done, ended) = crate::sync::oneshot();
+        r.detach_job("another", async move {
+            let own = rt.clone();
+            let name = rt.spawn(async move { own.story().and_then(|s| s.job_name()) });
+            assert_eq!(name.await, Some(Some("another")));
+            done.send(());
+        });
+        ended.await;
+        assert!(r.story().is_none());
+        let question = ledger::explain::Question {
+            volume: None,
+            kind: None,
+            since: r.now(),
+            slower_than_ns: 0,
+        };
+        let kinds = ledger::explain::explain(r.ledger(), &question).kinds;
+        assert_eq!(
+            kinds.iter().map(|k| (k.kind, k.count)).collect::<Vec<_>>(),
+            [(crate::Kind::Write, 1)]
+        );
+    });
 }

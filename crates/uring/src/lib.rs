@@ -285,6 +285,10 @@ impl Backend for Uring {
         self.handles.file(file).is_ok_and(|f| f.in_memory)
     }
 
+    fn ran(&self) -> Option<Duration> {
+        Some(sys::ran())
+    }
+
     fn now(&self) -> Instant {
         sys::now()
     }

@@ -14,8 +14,8 @@ use std::rc::Rc;
 
 use base::{Instant, VolumeId};
 use pool::VolumeLimit;
-use rt::Rt;
 use rt::sync::{OneShotSender, oneshot};
+use rt::{Reason, Rt};
 
 use shares::{Next, Shares};
 
@@ -81,9 +81,13 @@ impl Admission {
             return self.ticket(volume, bytes);
         }
         let (tx, rx) = oneshot();
-        self.0.shares.borrow_mut().push(now, volume, bytes, tx);
+        let limited = self.0.shares.borrow_mut().push(now, volume, bytes, tx);
         self.let_in();
-        match rx.await {
+        if let Some(story) = self.0.rt.story() {
+            story.set_volume(volume);
+        }
+        let reason = if limited { Reason::Limit } else { Reason::Share };
+        match self.0.rt.waits(reason, rx).await {
             Some(ticket) => ticket,
             None => unreachable!("a request in line is told when it may begin"),
         }

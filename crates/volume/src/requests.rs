@@ -11,6 +11,7 @@ use std::rc::Rc;
 use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
 use pool::{Pool, VolumeInfo};
 use queue::KindStats;
+use rt::Reason;
 
 use crate::admission::{Admission, Ticket};
 use crate::blocks::Blocks;
@@ -84,7 +85,12 @@ impl Volume {
 
     /// The route of one request.
     async fn route(&self) -> Result<Route<'_>> {
-        self.blocks.route(self.id).await
+        self.pool.rt().waits(Reason::ModeChange, self.blocks.route(self.id)).await
+    }
+
+    /// Waits for a lock.
+    async fn granted<T>(&self, lock: impl Future<Output = T>) -> T {
+        self.pool.rt().waits(Reason::RangeLock, lock).await
     }
 
     /// Its name and size; `None` if it was deleted.
@@ -120,6 +126,14 @@ impl Volume {
         }
     }
 
+    /// A request of this volume begins: says so in its story, and returns the time.
+    fn begin(&self) -> base::Instant {
+        if let Some(story) = self.pool.rt().story() {
+            story.set_volume(self.id);
+        }
+        self.pool.now()
+    }
+
     /// Counts one request that took from `since` until now.
     fn count(
         &self,
@@ -137,7 +151,7 @@ impl Volume {
         if len == 0 {
             return Ok(SliceList::new());
         }
-        let since = self.pool.now();
+        let since = self.begin();
         let blocks = blocks_of(offset, len);
         let mut data =
             self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
@@ -153,10 +167,10 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
-        let since = self.pool.now();
+        let since = self.begin();
         if offset % BLOCK_U64 == 0 && len % BLOCK_U64 == 0 {
             let blocks = blocks_of(offset, len);
-            let _lock = self.locks.lock(blocks.clone()).await;
+            let _lock = self.granted(self.locks.lock(blocks.clone())).await;
             // Again: it may have been shrunk while this request waited.
             self.check(offset, len)?;
             self.route().await?.write(Lba(blocks.start), &data).await?;
@@ -194,7 +208,7 @@ impl Volume {
                 let blocks = blocks_of(from, n as u64);
                 let lock = self.locks.queue(blocks.clone());
                 self.pool.rt().spawn(async move {
-                    let _lock = lock.await;
+                    let _lock = volume.granted(lock).await;
                     volume.check(from, piece.len() as u64)?;
                     let mut piece = piece;
                     if misplaced {
@@ -218,7 +232,7 @@ impl Volume {
 
     /// Writes a part of a block.
     async fn write_edge(&self, offset: u64, data: Slice, edge: EdgeGuard) -> Result<()> {
-        let known = edge.granted().await;
+        let known = self.granted(edge.granted()).await;
         self.check(offset, data.len() as u64)?;
         let (lba, at) = (Lba(offset / BLOCK_U64), (offset % BLOCK_U64) as usize);
         edge.leave(self.route().await?.write_part(lba, at, &data, known).await?);
@@ -227,7 +241,7 @@ impl Volume {
 
     /// Makes everything that completed before, on any handle, durable.
     pub async fn flush(&self) -> Result<()> {
-        let since = self.pool.now();
+        let since = self.begin();
         self.route().await?.flush().await?;
         self.count(|s| &mut s.flush, 0, since);
         Ok(())
@@ -237,10 +251,10 @@ impl Volume {
     /// zeros. Parts of blocks at the ends stay as they are.
     pub async fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
-        let since = self.pool.now();
+        let since = self.begin();
         let blocks = offset.div_ceil(BLOCK_U64)..self.whole_end(offset + len);
         if blocks.start < blocks.end {
-            let _lock = self.locks.lock(blocks.clone()).await;
+            let _lock = self.granted(self.locks.lock(blocks.clone())).await;
             self.route().await?.discard(Lba(blocks.start), Lba(blocks.end)).await?;
         }
         self.count(|s| &mut s.discard, len, since);
@@ -264,7 +278,7 @@ impl Volume {
         if len == 0 {
             return Ok(());
         }
-        let since = self.pool.now();
+        let since = self.begin();
         let end = offset + len;
         if allocate {
             self.fill(offset, end).await?;
@@ -274,7 +288,8 @@ impl Volume {
                 self.fill(offset, end).await?;
             } else {
                 self.fill(offset, from).await?;
-                let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64).await;
+                let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64);
+                let lock = self.granted(lock).await;
                 // Again: it may have grown meanwhile, and more have been written to what was its
                 // last block.
                 let to = to.min(self.whole_end(end) * BLOCK_U64);
@@ -299,7 +314,7 @@ impl Volume {
             // Those that are everybody's: what waits for its turn, however much, takes no memory.
             let zeros = self.pool.zero_block((blocks.end - blocks.start) as usize * BLOCK);
             if at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0 {
-                let _lock = self.locks.lock(blocks.clone()).await;
+                let _lock = self.granted(self.locks.lock(blocks.clone())).await;
                 self.check(at, end - at)?;
                 self.route().await?.write(Lba(blocks.start), &zeros).await?;
             } else {

@@ -52,6 +52,12 @@ impl Loader for Shelf {
 
     fn pin(_: &(Tree, Store)) {}
 
+    const REASON: rt::Reason = rt::Reason::Tree;
+
+    fn rt(&self) -> Rt {
+        self.0.rt.clone()
+    }
+
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice, String> {
         self.0.reads.set(self.0.reads.get() + 1);
         self.0.rt.sleep(Duration::from_millis(1)).await;

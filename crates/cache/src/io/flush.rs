@@ -3,8 +3,10 @@
 
 use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError, VolumeId};
 use queue::{Class, Device};
+use rt::Reason;
 
 use crate::Cache;
+use crate::job;
 
 impl Cache {
     /// Makes all writes that completed before durable.
@@ -43,8 +45,16 @@ impl Cache {
             }
             self.check_failed()?;
             match self.0.flushing.take() {
-                Some(_turn) => self.group_commit(class).await?,
-                None => self.0.flushing.moved.wait().await,
+                Some(_turn) => {
+                    // A job's work: all requests that wait for it tell what it waits for.
+                    let rt = &self.0.rt;
+                    let commit = rt.as_job(job::JOURNAL, self.group_commit(class));
+                    rt.waits_for_job(Reason::Journal, job::JOURNAL, commit).await?;
+                }
+                None => {
+                    let moved = self.0.flushing.moved.wait();
+                    self.0.rt.waits_for_job(Reason::Journal, job::JOURNAL, moved).await;
+                }
             }
         }
     }

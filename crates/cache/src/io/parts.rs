@@ -30,6 +30,7 @@ use queue::Class;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::read::Part;
+use crate::job;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, Share, nodes_for};
@@ -190,7 +191,7 @@ impl Cache {
         let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
         self.state_mut().promotions.run();
         let cache = self.clone();
-        self.0.rt.detach(async move {
+        self.0.rt.detach_job(job::PROMOTION, async move {
             if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
                 tracing::debug!("a block that was completed was not kept: {e}");
             }

@@ -12,6 +12,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::job;
 use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
@@ -72,7 +73,7 @@ impl Cache {
         let now = self.state_mut().promotions.keep(key, data, needs, self.0.pool.committed());
         if let Some(data) = now {
             let cache = self.clone();
-            self.0.rt.detach(async move { cache.promote(key, data).await });
+            self.0.rt.detach_job(job::PROMOTION, async move { cache.promote(key, data).await });
         }
     }
 

@@ -7,10 +7,12 @@ use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Reservation;
 use queue::Class;
+use rt::Reason;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::bypass::STEP_BLOCKS;
+use crate::job;
 use crate::space::admission::Held;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, nodes_for};
@@ -158,7 +160,11 @@ impl Cache {
         for _ in 0..2 {
             match self.0.pool.reserve(blocks) {
                 Ok(reserved) => return Ok(reserved),
-                Err(_) => Box::pin(self.publish_all()).await?,
+                Err(_) => {
+                    let publish = Box::pin(self.publish_all());
+                    let rt = &self.0.rt;
+                    rt.waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await?;
+                }
             }
         }
         self.0.pool.reserve(blocks)

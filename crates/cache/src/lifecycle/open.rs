@@ -22,6 +22,7 @@ use crate::device::file::CacheFile;
 use crate::device::flush_barrier::{Barrier, Health};
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
+use crate::job;
 use crate::latch::Latch;
 use crate::lifecycle::replay::{Replay, Replayed, Replayer, layout_of};
 use crate::lifecycle::staged::Committed;
@@ -43,6 +44,7 @@ impl Cache {
     /// without.
     pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
         let device = Device::new(rt, file.file, queue::Limits::default());
+        device.set_name(&format!("cache device {}", file.path));
         let opened = Cache::open_on(rt, file, &device, pool, settings).await;
         if opened.is_err() {
             device.close();
@@ -220,17 +222,17 @@ impl Cache {
         let c = self.clone();
         spawn(Box::pin(async move { c.journal_clock().await }));
         let c = self.clone();
-        spawn(Box::pin(async move { c.reclaimer().await }));
+        self.0.rt.detach_job(job::RECLAIM, async move { c.reclaimer().await });
         let c = self.clone();
-        spawn(Box::pin(async move { c.checkpointer().await }));
+        self.0.rt.detach_job(job::CHECKPOINT, async move { c.checkpointer().await });
         let c = self.clone();
-        self.0.rt.detach_background(async move { c.write_back().await });
+        self.0.rt.detach_background(job::WRITE_BACK, async move { c.write_back().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.sealer().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
-        self.0.rt.detach_background(async move { c.collector().await });
+        self.0.rt.detach_background(job::COLLECTION, async move { c.collector().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.admitter().await }));
         let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;

@@ -29,7 +29,7 @@ use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
 use pool::Step;
 use queue::{Class, Device};
-use rt::Rt;
+use rt::{Reason, Rt};
 
 use crate::buckets::Buckets;
 use crate::device::file::CacheFile;
@@ -411,6 +411,12 @@ impl Loader for Replayer {
     }
 
     fn pin(_: &Replayer) {}
+
+    const REASON: Reason = Reason::Index;
+
+    fn rt(&self) -> Rt {
+        self.rt.clone()
+    }
 
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
         read_node(&self.device, &self.layout, fault, Class::Commit).await

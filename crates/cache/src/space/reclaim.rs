@@ -5,9 +5,11 @@ use std::time::Duration;
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
 use queue::Class;
+use rt::Reason;
 use rt::sync::{either, within};
 
 use crate::Cache;
+use crate::job;
 use crate::policy::delay::PATIENCE;
 use crate::space::admission::Waiting;
 use crate::store::ring_room::{Room, Share};
@@ -121,9 +123,21 @@ impl Cache {
         Some(room.with_nodes(nodes))
     }
 
+    /// What those that wait at the door wait for.
+    fn why_at_the_door(&self, nodes: u64) -> (Reason, &'static str) {
+        if !self.has_nodes_for(nodes) {
+            (Reason::NodeRoom, job::WRITE_BACK)
+        } else if self.state().journal.waiting() > JOURNAL_WAITING {
+            (Reason::JournalEntries, job::JOURNAL)
+        } else {
+            (Reason::Ring, job::CHECKPOINT)
+        }
+    }
+
     async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
         let waiting = self.begin_waiting();
-        let _first = self.0.door.acquire(1).await;
+        let (reason, job) = self.why_at_the_door(nodes);
+        let _first = self.0.rt.waits_for_job(reason, job, self.0.door.acquire(1)).await;
         loop {
             self.uncrowd(Nodes::Held(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
@@ -198,7 +212,8 @@ impl Cache {
             }
             self.check_open()?;
             let line = ring.line_up(share, blocks);
-            if let Some(room) = line.await {
+            let room = self.0.rt.waits_for_job(Reason::Ring, job::CHECKPOINT, line).await;
+            if let Some(room) = room {
                 return room;
             }
             self.check_failed()?;
@@ -236,7 +251,8 @@ impl Cache {
             let wait = self.0.checkpointing.moved.wait();
             if self.state().journal.waiting() > JOURNAL_WAITING {
                 let target = self.state().journal.pushed();
-                self.durable(target, Class::Foreground).await?;
+                let durable = self.durable(target, Class::Foreground);
+                self.0.rt.waits(Reason::JournalEntries, durable).await?;
                 continue;
             }
             if self.lacks(nodes) {
@@ -245,11 +261,12 @@ impl Cache {
                     self.check_hopeful(waiting)?;
                     Box::pin(self.check_worn(waiting)).await?;
                 }
-                self.wait_for_room().await;
+                let room = self.wait_for_room();
+                self.0.rt.waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
                 continue;
             }
             self.0.wakes.checkpoint.notify();
-            wait.await;
+            self.0.rt.waits_for_job(Reason::NodeRoom, job::CHECKPOINT, wait).await;
         }
         Ok(())
     }

@@ -3,10 +3,12 @@
 use std::ops::Deref;
 
 use base::{CacheAddr, Result};
+use rt::Reason;
 use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::job;
 use crate::space::admission::Waiting;
 use crate::store::taken::Taken;
 
@@ -61,7 +63,14 @@ impl Cache {
     /// be written back and its buckets become free.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
         let _turn = match stream {
-            Stream::Writes => Some(self.0.taking.acquire(1).await),
+            Stream::Writes => Some(match self.0.taking.try_acquire(1) {
+                Some(turn) => turn,
+                // They wait for what the first of them waits for.
+                None => {
+                    let turn = self.0.taking.acquire(1);
+                    self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), turn).await
+                }
+            }),
             _ => None,
         };
         let mut taken = self.take_some(stream, blocks);
@@ -75,10 +84,16 @@ impl Cache {
             if stream == Stream::Writes {
                 Box::pin(self.check_worn(waiting)).await?;
             }
-            self.wait_for_room().await;
+            let room = self.wait_for_room();
+            self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), room).await;
             missing -= self.take_more(stream, missing, &mut taken);
         }
         Ok(taken)
+    }
+
+    /// Which job makes buckets free now.
+    fn makes_room(&self) -> &'static str {
+        if self.state().buckets.census().clean > 0 { job::RECLAIM } else { job::WRITE_BACK }
     }
 
     /// Since when no write has found a block. Writes wait for blocks one behind the other: the next

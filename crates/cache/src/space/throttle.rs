@@ -5,10 +5,12 @@
 
 use base::{Instant, Result, VolumeId};
 use format::cache::journal::blocks_for;
+use rt::Reason;
 use rt::sync::{either, oneshot};
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::job;
 use crate::policy::delay::{Load, Next, PATIENCE};
 use crate::settings::LagPolicy;
 use crate::space::admission::Held;
@@ -45,7 +47,8 @@ impl Cache {
         self.0.admission.arrived.notify();
         self.pressed();
         self.share_device();
-        rx.await.ok_or_else(|| self.hopeless())
+        let held = self.0.rt.waits_for_job(Reason::Throttle, job::WRITE_BACK, rx).await;
+        held.ok_or_else(|| self.hopeless())
     }
 
     /// Lets writers in.

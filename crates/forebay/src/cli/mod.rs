@@ -5,6 +5,7 @@ mod cache_status;
 mod check;
 mod create;
 mod dump;
+mod explain;
 mod gc;
 mod limit;
 mod options;
@@ -37,6 +38,7 @@ enum Command {
     Volume(volume::VolumeCommand),
     Cache(cache::CacheCommand),
     Gc(gc::Gc),
+    Explain(explain::Explain),
     Set(set::Set),
     Status(status::Status),
     Check(check::Check),
@@ -53,6 +55,7 @@ impl Cli {
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
             Command::Gc(c) => c.run().map(|()| 0),
+            Command::Explain(c) => c.run().map(|()| 0),
             Command::Set(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
@@ -130,6 +133,8 @@ mod tests {
             "forebay dump",
             "forebay set a b c",
             "forebay set --save",
+            "forebay explain --since long",
+            "forebay explain --class reading",
             "forebay set a --save",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
@@ -170,6 +175,8 @@ mod tests {
             "forebay gc --json --socket s",
             "forebay set",
             "forebay set --json",
+            "forebay explain",
+            "forebay explain --volume vol0 --since 5m --slower-than 5ms --class read --json",
             "forebay set max_lag --socket s",
             "forebay set cache.max_lag 10s --save --json",
             "forebay check",

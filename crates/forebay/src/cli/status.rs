@@ -73,6 +73,9 @@ fn text(s: &Value) -> String {
     if let Some(trouble) = pool["trouble"].as_str() {
         out += &format!("\nthe pool takes no more writes, reads go on: {trouble}\n");
     }
+    if let Some(stalls) = s["stalls"].as_str() {
+        out += &format!("\n{stalls}; see forebay explain\n");
+    }
     out += &format!("\n{}", table(&devices(&pool["devices"])));
     match cache_status::text(s) {
         none if none.is_empty() => {}

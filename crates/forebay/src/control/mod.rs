@@ -90,6 +90,17 @@ pub enum Request {
     CacheFlush {},
     /// A pass of garbage collection over the cache.
     Gc {},
+    /// Why requests were slow.
+    Explain {
+        /// Of this volume only.
+        volume: Option<String>,
+        /// Of this class only.
+        class: Option<String>,
+        /// How far to look back.
+        since_seconds: u64,
+        /// From which length on they are slow.
+        slower_than_us: u64,
+    },
     /// All settings, or one.
     Settings {
         /// Its name.

@@ -4,18 +4,20 @@ use std::rc::Rc;
 
 use base::{Duration, SliceList};
 use rt::sync::{Permit, Semaphore};
-use rt::{Rt, SocketId};
+use rt::{Request, Rt, SocketId};
 
 use super::budget::Bytes;
 use crate::codec::reply;
 use crate::link::Link;
 use crate::outbox::{Message, Outbox};
 
-/// What a reply holds until its last chunk is sent: its place among the requests in flight, and the
-/// bytes of its payload.
+/// What a reply holds until its last chunk is sent: its place among the requests in flight, the
+/// bytes of its payload, and the request, which has ended then.
+#[derive(Default)]
 pub(super) struct Permits {
     _place: Option<Permit>,
     _payload: Option<Bytes>,
+    _request: Option<Request>,
 }
 
 pub(super) struct Connection {
@@ -63,16 +65,18 @@ impl Connection {
 
     /// Sends a part of a reply of which more follows.
     pub fn push_part(&self, head: reply::Head, data: SliceList) {
-        self.outbox.push(Message { head, data, permits: Permits { _place: None, _payload: None } });
+        self.outbox.push(Message { head, data, permits: Permits::default() });
     }
 
     /// Sends a reply, or the rest of it.
-    pub fn push(&self, head: reply::Head, data: SliceList, place: Permit, payload: Option<Bytes>) {
-        let place = Some(place);
-        self.outbox.push(Message {
-            head,
-            data,
-            permits: Permits { _place: place, _payload: payload },
-        });
+    pub fn push(
+        &self,
+        (head, data): (reply::Head, SliceList),
+        (place, payload): (Permit, Option<Bytes>),
+        mut request: Request,
+    ) {
+        request.replies();
+        let permits = Permits { _place: Some(place), _payload: payload, _request: Some(request) };
+        self.outbox.push(Message { head, data, permits });
     }
 }

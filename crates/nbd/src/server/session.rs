@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use base::SliceList;
+use rt::{Kind, Reason};
 
 use super::connection::Connection;
 use super::execute::{answer, answer_in_pieces, in_pieces, moved, payload_cost, refusal};
@@ -125,7 +126,8 @@ async fn requests<E: Exports>(
                 Err(Gone) => return End::Orderly,
             }
         }
-        let place = c.places.acquire(1).await;
+        let story = s.rt.request(kind_of(request.command), request.offset, request.len.into());
+        let place = story.waits(Reason::Depth, c.places.acquire(1)).await;
         if c.is_closed() {
             return End::Broken;
         }
@@ -134,17 +136,20 @@ async fn requests<E: Exports>(
             if request.payload_len() > SKIP_MAX || receiver.skip(len).await.is_err() {
                 return End::Broken;
             }
-            c.push(refusal(&request, &terms, e), SliceList::new(), place, None);
+            c.push((refusal(&request, &terms, e), SliceList::new()), (place, None), story);
             continue;
         }
         // Before it takes memory: a request may wait for long, and others need that.
         let export = match request.command {
             Command::Flush => export.clone(),
-            _ => export.admit(moved(&request)).await,
+            _ => story.works(export.admit(moved(&request))).await,
         };
         let payload = match payload_cost(&request) {
             0 => None,
-            cost => Some(s.payload_permit(export.line(), cost).await),
+            cost => {
+                let bytes = s.payload_permit(export.line(), cost);
+                Some(story.waits(Reason::Payload, bytes).await)
+            }
         };
         if c.is_closed() {
             return End::Broken;
@@ -156,7 +161,7 @@ async fn requests<E: Exports>(
                 buf.copy_from_slice(&receiver.data()[..len]);
                 receiver.consume(len);
             } else {
-                buf = match receiver.payload(buf).await {
+                buf = match story.waits(Reason::Receive, receiver.payload(buf)).await {
                     Ok(buf) => buf,
                     Err(Gone) => return End::Broken,
                 };
@@ -165,18 +170,28 @@ async fn requests<E: Exports>(
         }
         let (c, rt) = (c.clone(), s.rt.clone());
         if in_pieces(&request, &terms) {
-            s.rt.detach(async move {
+            s.rt.detach_for(story, |story| async move {
                 let push = |head, data| c.push_part(head, data);
-                let (head, views) = answer_in_pieces(&rt, &export, &request, &terms, push).await;
-                c.push(head, views, place, payload);
+                let reply = answer_in_pieces(&rt, &export, &request, &terms, push).await;
+                c.push(reply, (place, payload), story);
             });
             continue;
         }
-        s.rt.detach(async move {
-            let (head, views) = answer(rt.bufs(), &export, &request, &terms, data).await;
+        s.rt.detach_for(story, |story| async move {
+            let reply = answer(rt.bufs(), &export, &request, &terms, data).await;
             // A WRITE's payload is gone when it is done, its reply carries none.
             let payload = payload.filter(|_| request.command != Command::Write);
-            c.push(head, views, place, payload);
+            c.push(reply, (place, payload), story);
         });
+    }
+}
+
+fn kind_of(command: Command) -> Kind {
+    match command {
+        Command::Read => Kind::Read,
+        Command::Write => Kind::Write,
+        Command::Flush => Kind::Flush,
+        Command::Trim | Command::WriteZeroes => Kind::Discard,
+        _ => Kind::Other,
     }
 }

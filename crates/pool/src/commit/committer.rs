@@ -2,10 +2,14 @@
 //! runs share the next.
 
 use base::{ErrorKind, Generation, Result, StorageError};
+use rt::Reason;
 use rt::sync::either;
 
 use super::frozen::FrozenTxn;
 use crate::pool::Pool;
+
+/// The job that requests wait for.
+const JOB: &str = "commit";
 
 /// Runs the commits of a pool, one after another.
 pub(crate) struct Committer {
@@ -38,7 +42,7 @@ impl Committer {
     pub fn start(self) {
         let pool = self.pool.clone();
         let rt = pool.rt().clone();
-        drop(rt.spawn(async move { self.serve().await }));
+        rt.detach_job(JOB, async move { self.serve().await });
         drop(rt.spawn(async move { pool.clock().await }));
     }
 
@@ -92,7 +96,7 @@ impl Pool {
                 return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
             }
             self.requests().ask();
-            ended.await;
+            self.rt().waits_for_job(Reason::Commit, JOB, ended).await;
         }
     }
 

@@ -28,7 +28,9 @@ impl DeviceFile {
 
     /// A queue on it, for a device that belongs to no pool yet.
     pub(crate) fn queue(&self, rt: &Rt, limits: Limits) -> Device {
-        Device::new(rt, self.file, limits)
+        let device = Device::new(rt, self.file, limits);
+        device.set_name(&format!("pool device {}", self.path));
+        device
     }
 }
 

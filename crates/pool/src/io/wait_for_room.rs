@@ -1,6 +1,7 @@
 //! Waiting for room: for the nodes that a change will add, and for the blocks that it writes.
 
 use format::page::GroupKind;
+use rt::Reason;
 use smallvec::SmallVec;
 
 use crate::pool::Pool;
@@ -22,7 +23,7 @@ impl Pool {
     pub(super) async fn admit(&self, purpose: Purpose) -> Result<()> {
         match self.admits(purpose)? {
             (true, false) => Ok(()),
-            _ => Box::pin(self.make_room(purpose)).await,
+            _ => self.rt().waits(Reason::PoolRoom, Box::pin(self.make_room(purpose))).await,
         }
     }
 
@@ -101,7 +102,9 @@ impl Pool {
                     self.warm_checksums(id);
                     Ok(())
                 }
-                Ok(Alloc::Full) => self.find_room(kind, &mut tried).await,
+                Ok(Alloc::Full) => {
+                    self.rt().waits(Reason::PoolRoom, self.find_room(kind, &mut tried)).await
+                }
                 Err(e) => Err(e),
             };
             if outcome.is_err() {

@@ -7,6 +7,7 @@ use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind, decode_bitmap, open_page};
 use queue::Class;
 use rt::sync::Shared;
+use rt::{Reason, Rt};
 
 use crate::error::Step;
 use crate::pool::Pool;
@@ -31,6 +32,12 @@ impl Loader for Nodes<'_> {
 
     fn pin(st: &State) -> Pin {
         st.space.pin()
+    }
+
+    const REASON: Reason = Reason::Tree;
+
+    fn rt(&self) -> Rt {
+        self.0.rt().clone()
     }
 
     async fn read(&mut self, fault: &Fault, pin: &Pin) -> Result<Slice> {
@@ -64,7 +71,7 @@ impl Pool {
             let running = self.loading_maps().get(&id).filter(|load| load.is_running()).cloned();
             match running {
                 Some(load) => {
-                    if let Some(outcome) = load.wait().await {
+                    if let Some(outcome) = self.rt().waits(Reason::Tree, load.wait()).await {
                         return outcome;
                     }
                 }
@@ -74,7 +81,7 @@ impl Pool {
         }
         let (load, worker) = Shared::begin();
         self.loading_maps().insert(id, load);
-        let outcome = self.read_maps(id).await;
+        let outcome = self.rt().waits(Reason::Tree, self.read_maps(id)).await;
         let outcome = self.state_mut().space.enter_maps(id, outcome);
         self.loading_maps().remove(&id);
         worker.end(outcome.clone());

@@ -30,7 +30,7 @@ impl Pool {
     /// nearly all of it will be needed.
     pub(crate) fn warm_checksums(&self, id: GroupId) {
         let pool = self.clone();
-        self.rt().detach(async move {
+        self.rt().detach_job("write-back", async move {
             // Bounded, in case they are put out of memory again while others come.
             for _ in 0..WARM_STEPS {
                 let (missing, pin) = {

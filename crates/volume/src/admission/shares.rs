@@ -165,11 +165,12 @@ impl<T> Shares<T> {
         passes || self.open
     }
 
-    /// Adds a request that could not pass at once.
-    pub fn push(&mut self, now: Instant, volume: VolumeId, bytes: u64, to: T) {
+    /// Adds a request that could not pass at once. True if its volume's limit is why.
+    pub fn push(&mut self, now: Instant, volume: VolumeId, bytes: u64, to: T) -> bool {
         self.notice(now, volume);
         let share = self.volumes.entry(volume).or_default();
-        if share.ready(bytes) > now {
+        let limited = share.ready(bytes) > now;
+        if limited {
             self.waits.limited += 1;
         } else {
             self.waits.shared += 1;
@@ -179,6 +180,7 @@ impl<T> Shares<T> {
         if share.waiting.len() == 1 {
             self.lines.push(volume);
         }
+        limited
     }
 
     /// Says what is next, and takes a request that begins out of its line.

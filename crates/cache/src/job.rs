@@ -1,0 +1,14 @@
+//! The cache's jobs, as requests that wait for them name them.
+
+/// Carries dirty data to the pool.
+pub(crate) const WRITE_BACK: &str = "write-back";
+/// Garbage collection.
+pub(crate) const COLLECTION: &str = "collection";
+/// Makes the index durable.
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// Evicts buckets ahead of need.
+pub(crate) const RECLAIM: &str = "reclaim";
+/// Keeps what was read from the pool.
+pub(crate) const PROMOTION: &str = "promotion";
+/// Makes the journal durable.
+pub(crate) const JOURNAL: &str = "journal";

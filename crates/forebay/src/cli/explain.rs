@@ -1,0 +1,173 @@
+//! `forebay explain`: why requests were slow.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::options::ClientOptions;
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::Result;
+use crate::explain::kind_of;
+use crate::output::{print, print_json, table};
+use crate::units::{human_seconds, human_us, parse_duration};
+
+/// Explain why requests of the last minutes were slow
+///
+/// Shows how long requests took, what that time was made of, whose work they waited for, and the
+/// slowest requests with their whole story. A request counts from the arrival of its header until
+/// its reply is sent.
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// Requests of this volume only
+    #[arg(long)]
+    volume: Option<String>,
+    /// Requests of this class only: read, write, flush, discard, other
+    #[arg(long, value_parser = |s: &str| kind_of(s).map(|kind| kind.word().to_owned()))]
+    class: Option<String>,
+    /// How far to look back, at most 1h
+    #[arg(long, default_value = "10m", value_parser = parse_duration)]
+    since: Duration,
+    /// Slow is what took longer
+    #[arg(long, default_value = "20ms", value_parser = parse_duration)]
+    slower_than: Duration,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: ClientOptions,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<()> {
+        let Explain { volume, class, since, slower_than, json, client } = self;
+        let request = Request::Explain {
+            volume,
+            class,
+            since_seconds: since.as_secs().max(1),
+            slower_than_us: slower_than.as_micros() as u64,
+        };
+        let answer = ask(&client.socket, &request)?;
+        if json { print_json(&answer) } else { print(&text(&answer)) }
+    }
+}
+
+fn list(v: &Value) -> &[Value] {
+    v.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn word(v: &Value) -> &str {
+    v.as_str().unwrap_or_default()
+}
+
+fn time(v: &Value) -> String {
+    human_us(v.as_f64().unwrap_or(0.0))
+}
+
+fn text(answer: &Value) -> String {
+    let classes = list(&answer["classes"]);
+    if classes.is_empty() {
+        return "no request has ended in that time\n".to_owned();
+    }
+    let mut out = String::new();
+    for class in classes {
+        out += &format!("{}: {}\n\n", word(&class["class"]), word(&class["verdict"]));
+        out += &indented(&percentiles(class));
+        let holders: Vec<String> = list(&class["holders"])
+            .iter()
+            .map(|h| format!("{} {}", word(&h["name"]), time(&h["us"])))
+            .collect();
+        if !holders.is_empty() {
+            out += &format!("  slow ones waited for the work of: {}\n", holders.join(", "));
+        }
+        out.push('\n');
+    }
+    let slowest = list(&answer["slowest"]);
+    if !slowest.is_empty() {
+        out += "the slowest requests:\n";
+        slowest.iter().for_each(|slow| out += &story(slow));
+    }
+    out
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// The parts that matter: at least a fiftieth of the whole.
+fn parts(of: &Value) -> String {
+    let mut by: Vec<(String, f64)> = Vec::new();
+    for part in list(of) {
+        let (stage, reason) = (word(&part["stage"]), word(&part["reason"]));
+        let what = if stage == reason { stage.to_owned() } else { format!("{stage}/{reason}") };
+        let us = part["us"].as_f64().unwrap_or(0.0);
+        match by.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, sum)) => *sum += us,
+            None => by.push((what, us)),
+        }
+    }
+    by.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: f64 = by.iter().map(|(_, us)| us).sum();
+    let told = by.iter().filter(|(_, us)| us * 50.0 >= all);
+    told.map(|(what, us)| format!("{what} {}", human_us(*us))).collect::<Vec<_>>().join(", ")
+}
+
+fn percentiles(class: &Value) -> String {
+    let head = ["OF ALL", "UP TO", "MADE OF"].map(str::to_owned).to_vec();
+    let rows = list(&class["percentiles"]).iter().map(|p| {
+        let share = p["share"].as_f64().unwrap_or(0.0) * 100.0;
+        vec![format!("{share} %"), time(&p["us"]), parts(&p["mean_parts"])]
+    });
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+fn story(slow: &Value) -> String {
+    let ago = human_seconds(slow["ended_seconds_ago"].as_u64().unwrap_or(0));
+    let volume = slow["volume"].as_str().map_or(String::new(), |v| format!(" of {v}"));
+    let mut out = format!(
+        "  {} {}{volume}, {} bytes at {}, {ago} ago:\n",
+        time(&slow["duration_us"]),
+        word(&slow["class"]),
+        slow["length_bytes"],
+        slow["offset"],
+    );
+    for part in list(&slow["parts"]).iter().take(6) {
+        out += &format!("    {:>10}  {}\n", time(&part["us"]), word(&part["text"]));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn people_read_it() {
+        let part = json!({
+            "stage": "pool_commit", "reason": "device_flush", "us": 30_000.0,
+            "text": "a commit of the pool, which waited for a flush of pool device sda",
+        });
+        let small = json!({ "stage": "engine_turn", "reason": "engine_turn", "us": 12.0 });
+        let answer = json!({
+            "classes": [{
+                "class": "flush", "verdict": "All is said.", "requests": 3,
+                "percentiles": [{ "share": 0.999, "us": 31_000.0, "mean_parts": [part, small] }],
+                "holders": [{ "name": "commit", "us": 5.0 }],
+            }],
+            "slowest": [{
+                "volume": "a", "class": "flush", "offset": 0, "length_bytes": 0,
+                "ended_seconds_ago": 61, "duration_us": 31_000.0, "parts": [part],
+            }],
+        });
+        let text = text(&answer);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "flush: All is said.");
+        assert!(lines[3].contains("99.9 %") && lines[3].contains("pool_commit/device_flush"));
+        assert!(!text.contains("engine_turn"), "{text}");
+        assert!(text.contains("which waited for a flush of pool device sda"), "{text}");
+        assert_eq!(super::text(&json!({ "classes": [] })), "no request has ended in that time\n");
+    }
+}

@@ -1,0 +1,110 @@
+//! The answer to "why was this slow?", as JSON.
+
+use base::{Instant, VolumeId};
+use ledger::explain::{Answer, OfKind, Question, explain};
+use ledger::{Kind, Ledger, Part};
+use serde_json::{Value, json};
+
+/// What `status` says about: slow is what took longer, in the last minutes.
+const STATUS_SLOW_NS: u64 = 20_000_000;
+const STATUS_MINUTES: u64 = 10;
+
+/// All that the ledger says about a question. `name` is that of a volume, if it still exists.
+pub fn answer(
+    (ledger, now): (&Ledger, Instant),
+    question: &Question,
+    name: impl Fn(VolumeId) -> Option<String>,
+) -> Value {
+    let Answer { kinds, slowest } = explain(ledger, question);
+    let slowest = slowest.into_iter().map(|(slow, parts)| {
+        let parts = parts.iter().map(|(part, text)| {
+            let mut shown = part_json(ledger, part, 1);
+            shown["text"] = json!(text);
+            shown
+        });
+        json!({
+            "volume": slow.volume.map(|id| name(id).unwrap_or_else(|| id.to_string())),
+            "class": slow.kind.word(),
+            "offset": slow.range.0,
+            "length_bytes": slow.range.1,
+            "ended_seconds_ago": now.since(slow.ended).as_secs(),
+            "duration_us": us(slow.ns),
+            "parts": parts.collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "slower_than_us": us(question.slower_than_ns),
+        "classes": kinds.iter().map(|k| kind_json(ledger, k)).collect::<Vec<_>>(),
+        "slowest": slowest.collect::<Vec<_>>(),
+    })
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+fn part_json(ledger: &Ledger, part: &Part, of: u64) -> Value {
+    let what = part.cause.what;
+    json!({
+        "stage": part.cause.stage.word(),
+        "reason": what.reason.word(),
+        "layer": what.reason.layer().word(),
+        "device": Some(ledger.name_of(what.place)).filter(|name| !name.is_empty()),
+        "holder": Some(what.holder).filter(|name| !name.is_empty()),
+        "us": us(part.ns) / of.max(1) as f64,
+    })
+}
+
+fn kind_json(ledger: &Ledger, of: &OfKind) -> Value {
+    let percentiles = of.percentiles.iter().map(|p| {
+        let mut parts: Vec<&Part> = p.parts.iter().collect();
+        parts.sort_by_key(|part| (std::cmp::Reverse(part.ns), part.cause));
+        let parts = parts.iter().map(|part| part_json(ledger, part, p.count));
+        json!({ "share": p.share, "us": us(p.ns), "mean_parts": parts.collect::<Vec<_>>() })
+    });
+    let causes = of.causes.iter().map(|c| {
+        let part = Part { cause: c.cause, ns: 0 };
+        let mut shown = part_json(ledger, &part, 1);
+        shown["requests"] = json!(c.count);
+        shown["text"] = json!(c.text);
+        if let Some(fields) = shown.as_object_mut() {
+            fields.remove("us");
+        }
+        shown
+    });
+    let holders = of.holders.iter().map(|(name, ns)| json!({ "name": name, "us": us(*ns) }));
+    json!({
+        "class": of.kind.word(),
+        "requests": of.count,
+        "longest_us": us(of.max_ns),
+        "percentiles": percentiles.collect::<Vec<_>>(),
+        "slow_requests": of.slow,
+        "causes": causes.collect::<Vec<_>>(),
+        "holders": holders.collect::<Vec<_>>(),
+        "verdict": of.verdict,
+    })
+}
+
+/// One line for `status`: what slowed requests down most in the last minutes; `None` if nothing
+/// did.
+pub fn first_cause(ledger: &Ledger, now: Instant) -> Option<String> {
+    let since = Instant(now.0.saturating_sub(STATUS_MINUTES * 60_000_000_000));
+    let question = Question { volume: None, kind: None, since, slower_than_ns: STATUS_SLOW_NS };
+    let kinds = explain(ledger, &question).kinds;
+    let slow: u64 = kinds.iter().map(|k| k.slow).sum();
+    let first = kinds.iter().flat_map(|k| &k.causes).max_by_key(|c| c.count)?;
+    Some(format!(
+        "{slow} requests of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited \
+         mostly for {}",
+        STATUS_SLOW_NS / 1_000_000,
+        first.count,
+        first.text
+    ))
+}
+
+/// The kind of this name. Errors: a text for people.
+pub fn kind_of(word: &str) -> Result<Kind, String> {
+    let words = || Kind::ALL.map(Kind::word).join(", ");
+    Kind::of_word(word)
+        .ok_or_else(|| format!("no class of requests is called {word:?}: it is one of {}", words()))
+}

@@ -1,0 +1,209 @@
+//! The answer to "why was this slow?".
+
+use std::collections::BTreeMap;
+
+use base::{Instant, VolumeId};
+use smallvec::SmallVec;
+
+use crate::reason::{Kind, Layer, Reason};
+use crate::store::Ledger;
+use crate::story::{Cause, Part};
+use crate::summary::{Band, Slow, Summary, band_of};
+
+/// The shares of requests whose length is said.
+const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
+/// Slow requests that are told whole.
+const TOLD: usize = 10;
+
+/// Which requests are asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Of this volume only.
+    pub volume: Option<VolumeId>,
+    /// Of this kind only.
+    pub kind: Option<Kind>,
+    /// Those that ended in the minutes since then.
+    pub since: Instant,
+    /// From which length on they are slow, in nanoseconds; told apart to an eighth.
+    pub slower_than_ns: u64,
+}
+
+/// A length that a share of the requests does not exceed.
+#[derive(Clone, Debug)]
+pub struct Percentile {
+    /// The share, 0 to 1.
+    pub share: f64,
+    /// In nanoseconds, to an eighth.
+    pub ns: u64,
+    /// Where the time of requests of that length went: the sum over `count` of them.
+    pub parts: SmallVec<[Part; 6]>,
+    /// How many these are.
+    pub count: u64,
+}
+
+/// What kept slow requests longest.
+#[derive(Clone, Debug)]
+pub struct Blamed {
+    /// The longest part of each of them.
+    pub cause: Cause,
+    /// How many they are.
+    pub count: u64,
+    /// In words, after "they waited for".
+    pub text: String,
+}
+
+/// The answer for one kind of request.
+#[derive(Clone, Debug)]
+pub struct OfKind {
+    /// The kind.
+    pub kind: Kind,
+    /// Requests.
+    pub count: u64,
+    /// The longest, in nanoseconds.
+    pub max_ns: u64,
+    /// Lengths, with what they are made of.
+    pub percentiles: Vec<Percentile>,
+    /// Slow requests.
+    pub slow: u64,
+    /// Time of slow requests by whose work they waited for, in nanoseconds, the longest first.
+    pub holders: Vec<(&'static str, u64)>,
+    /// Causes of slow requests, the most frequent first.
+    pub causes: Vec<Blamed>,
+    /// All this in plain words.
+    pub verdict: String,
+}
+
+/// The whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// By kind; kinds without a request are left out.
+    pub kinds: Vec<OfKind>,
+    /// The slowest requests, the longest first, with their parts in words.
+    pub slowest: Vec<(Slow, Vec<(Part, String)>)>,
+}
+
+/// Answers a question.
+pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
+    let (of, slowest) = ledger.since(question.since);
+    let asked = |volume: Option<VolumeId>, kind: Kind| {
+        question.volume.is_none_or(|v| volume == Some(v)) && question.kind.is_none_or(|k| k == kind)
+    };
+    let mut by_kind: BTreeMap<Kind, Summary> = BTreeMap::new();
+    for ((volume, kind), summary) in &of {
+        if asked(*volume, *kind) {
+            by_kind.entry(*kind).or_default().merge(summary);
+        }
+    }
+    let kinds = by_kind.iter().map(|(kind, s)| of_kind(ledger, *kind, s, question.slower_than_ns));
+    let told = slowest
+        .into_iter()
+        .filter(|s| asked(s.volume, s.kind) && s.ns > question.slower_than_ns)
+        .take(TOLD);
+    let in_words = |slow: Slow| {
+        let parts = slow.parts.iter().map(|p| (*p, say(ledger, &p.cause))).collect();
+        (slow, parts)
+    };
+    Answer { kinds: kinds.collect(), slowest: told.map(in_words).collect() }
+}
+
+fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, slower_than_ns: u64) -> OfKind {
+    let percentiles = SHARES.map(|share| {
+        let ns = if share < 1.0 { summary.quantile_ns(share) } else { summary.max_ns };
+        let band = summary.bands.get(&band_of(ns));
+        let (parts, count) = band.map_or_else(Default::default, |b| (b.parts.clone(), b.count));
+        Percentile { share, ns, parts, count }
+    });
+    let slow = summary.above(slower_than_ns);
+    let mut causes: Vec<Blamed> = slow
+        .causes
+        .iter()
+        .map(|&(cause, count)| Blamed { cause, count, text: say(ledger, &cause) })
+        .collect();
+    causes.sort_by_key(|c| (std::cmp::Reverse(c.count), c.cause));
+    let mut of = OfKind {
+        kind,
+        count: summary.count(),
+        max_ns: summary.max_ns,
+        percentiles: percentiles.into(),
+        slow: slow.count,
+        holders: holders(&slow),
+        causes,
+        verdict: String::new(),
+    };
+    of.verdict = verdict(&of, slower_than_ns);
+    of
+}
+
+fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
+    let mut by: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for part in slow.parts.iter().filter(|p| !p.cause.what.holder.is_empty()) {
+        *by.entry(part.cause.what.holder).or_default() += part.ns;
+    }
+    let mut by: Vec<_> = by.into_iter().collect();
+    by.sort_by_key(|(name, ns)| (std::cmp::Reverse(*ns), *name));
+    by
+}
+
+/// A cause in words, after "waited for".
+fn say(ledger: &Ledger, cause: &Cause) -> String {
+    let mut text = String::new();
+    let what = cause.what;
+    if cause.stage != what.reason {
+        text.push_str(cause.stage.text());
+        text.push_str(", which waited for ");
+    }
+    text.push_str(what.reason.text());
+    let place = ledger.name_of(what.place);
+    if !place.is_empty() {
+        text.push(' ');
+        text.push_str(&place);
+    }
+    let says_whose = matches!(what.reason, Reason::Engine | Reason::DeviceQueue | Reason::Transfer);
+    if says_whose && !what.holder.is_empty() {
+        let link = if what.reason == Reason::Engine { " with " } else { ", beside " };
+        text.push_str(link);
+        text.push_str(what.holder);
+    }
+    text
+}
+
+/// A length in the unit that fits.
+pub fn length(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..10_000_000 => format!("{:.3} ms", ns as f64 / 1e6),
+        10_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
+    let Some(most) = of.percentiles.get(2) else { return String::new() };
+    let mut text = format!(
+        "99.9 % of {} {} took up to {}, the longest {}.",
+        of.count,
+        of.kind.words(),
+        length(most.ns),
+        length(of.max_ns)
+    );
+    let limit = length(slower_than_ns);
+    let Some(first) = of.causes.first() else {
+        text.push_str(&format!(" None was slower than {limit}."));
+        return text;
+    };
+    text.push_str(&format!(
+        " {} were slower than {limit}; {} of these waited mostly for {}.",
+        of.slow, first.count, first.text
+    ));
+    if let Some(second) = of.causes.get(1).filter(|s| s.count * 10 >= of.slow) {
+        text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));
+    }
+    let reason = first.cause.what.reason;
+    let of_device = reason.layer() == Layer::Device;
+    let by_write_back = first.cause.what.holder == "write-back";
+    // Of a device that is busy with nothing of ours there is nothing to say.
+    if !of_device || by_write_back || reason == Reason::DeviceFlush {
+        text.push_str(&format!(" What helps: {}.", reason.advice()));
+    }
+    text
+}

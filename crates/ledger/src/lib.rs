@@ -1,0 +1,29 @@
+//! The stall ledger: where the time of each request went.
+//!
+//! A request carries a [`Story`]. Whatever makes it wait is entered there with a [`Reason`], and
+//! left when the wait is over. The time between two such moments belongs to one reason: the
+//! innermost that is entered. So the parts of a story add up to its length, exactly, however many
+//! tasks work for the request.
+//!
+//! Where a request waits for work that others share, such as a commit of the pool, that work has a
+//! story too, which never ends: a *job*. The time of the wait is told by what the job waited for
+//! meanwhile. So a flush that waits for a commit, which waits for a device, names the device.
+//!
+//! Ended stories are counted in a [`Ledger`]: by minute, volume, kind and length of the request,
+//! with the parts; the slowest are kept whole. [`explain`] makes an answer of it.
+//!
+//! Pure state: time is passed in, and nothing here waits. All times are nanoseconds.
+
+pub mod explain;
+pub mod reason;
+mod store;
+mod story;
+mod summary;
+
+pub use reason::{Kind, Layer, Reason};
+pub use store::Ledger;
+pub use story::{Cause, Moment, Part, PlaceId, Story, Token, What};
+pub use summary::{Slow, Summary};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! Why a request may wait, and in what words this is said.
+
+/// What a client asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// Data is read.
+    Read,
+    /// Data is written.
+    Write,
+    /// What was written is made durable.
+    Flush,
+    /// Content is given up, or made zeros.
+    Discard,
+    /// Anything else: prefetches, questions about extents.
+    Other,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Discard, Kind::Other];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Discard => "discard",
+            Kind::Other => "other",
+        }
+    }
+
+    /// Many of them.
+    pub fn words(self) -> &'static str {
+        match self {
+            Kind::Read => "reads",
+            Kind::Write => "writes",
+            Kind::Flush => "flushes",
+            Kind::Discard => "discards",
+            Kind::Other => "other requests",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn of_word(word: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|k| k.word() == word)
+    }
+}
+
+/// The part of the system in which a request waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Layer {
+    /// The machine that runs the process.
+    Host,
+    /// The thread that runs the engine.
+    Engine,
+    /// The client and its connection.
+    Client,
+    /// Locks and modes of a volume.
+    Volume,
+    /// The cache.
+    Cache,
+    /// The pool.
+    Pool,
+    /// A device.
+    Device,
+}
+
+impl Layer {
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Layer::Host => "host",
+            Layer::Engine => "engine",
+            Layer::Client => "client",
+            Layer::Volume => "volume",
+            Layer::Cache => "cache",
+            Layer::Pool => "pool",
+            Layer::Device => "device",
+        }
+    }
+}
+
+/// Why a request waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reason {
+    /// The process did not run: it was stopped, or the machine had no processor for it.
+    NotRunning,
+    /// The engine's thread was busy.
+    Engine,
+    /// The request was ready, and its task had not had its turn.
+    Turn,
+    /// The connection has as many requests in flight as it may.
+    Depth,
+    /// The memory for payloads is taken.
+    Payload,
+    /// The client has not sent all of the data yet.
+    Receive,
+    /// The client has not taken the reply yet.
+    Reply,
+    /// The volume has used what its limit allows.
+    Limit,
+    /// Other volumes have their share first.
+    Share,
+    /// An earlier write of the same blocks is under way.
+    RangeLock,
+    /// The mode of the cache is being changed.
+    ModeChange,
+    /// Writers are slowed, as the room for dirty data runs short.
+    Throttle,
+    /// The journal's ring is full until a checkpoint.
+    Ring,
+    /// The nodes of the index would find no room.
+    NodeRoom,
+    /// Too many entries of the journal wait to be written.
+    JournalEntries,
+    /// No bucket is free.
+    Buckets,
+    /// A node of the cache's index is read.
+    Index,
+    /// The journal is made durable.
+    Journal,
+    /// Dirty data has to be published first, as the pool is nearly full.
+    Publish,
+    /// The pool has no room until a commit frees some.
+    PoolRoom,
+    /// A node of the pool's trees, or a page of its tables, is read.
+    Tree,
+    /// The pool commits.
+    Commit,
+    /// A copy was bad, and another one is read.
+    Heal,
+    /// The device has enough to do; the request waits in its queue.
+    DeviceQueue,
+    /// The device carries the request out.
+    Transfer,
+    /// The device makes durable what it was sent.
+    DeviceFlush,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Reason; 26] = [
+        Reason::NotRunning,
+        Reason::Engine,
+        Reason::Turn,
+        Reason::Depth,
+        Reason::Payload,
+        Reason::Receive,
+        Reason::Reply,
+        Reason::Limit,
+        Reason::Share,
+        Reason::RangeLock,
+        Reason::ModeChange,
+        Reason::Throttle,
+        Reason::Ring,
+        Reason::NodeRoom,
+        Reason::JournalEntries,
+        Reason::Buckets,
+        Reason::Index,
+        Reason::Journal,
+        Reason::Publish,
+        Reason::PoolRoom,
+        Reason::Tree,
+        Reason::Commit,
+        Reason::Heal,
+        Reason::DeviceQueue,
+        Reason::Transfer,
+        Reason::DeviceFlush,
+    ];
+
+    /// Its name in JSON and tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Reason::NotRunning => "not_running",
+            Reason::Engine => "engine_busy",
+            Reason::Turn => "engine_turn",
+            Reason::Depth => "connection_depth",
+            Reason::Payload => "payload_memory",
+            Reason::Receive => "client_sends",
+            Reason::Reply => "client_receives",
+            Reason::Limit => "volume_limit",
+            Reason::Share => "volume_share",
+            Reason::RangeLock => "range_lock",
+            Reason::ModeChange => "mode_change",
+            Reason::Throttle => "write_throttle",
+            Reason::Ring => "journal_ring",
+            Reason::NodeRoom => "node_room",
+            Reason::JournalEntries => "journal_entries",
+            Reason::Buckets => "buckets",
+            Reason::Index => "index_load",
+            Reason::Journal => "journal_flush",
+            Reason::Publish => "publish",
+            Reason::PoolRoom => "pool_room",
+            Reason::Tree => "tree_load",
+            Reason::Commit => "pool_commit",
+            Reason::Heal => "heal",
+            Reason::DeviceQueue => "device_queue",
+            Reason::Transfer => "device_transfer",
+            Reason::DeviceFlush => "device_flush",
+        }
+    }
+
+    /// Where this is.
+    pub fn layer(self) -> Layer {
+        match self {
+            Reason::NotRunning => Layer::Host,
+            Reason::Engine | Reason::Turn => Layer::Engine,
+            Reason::Depth | Reason::Payload | Reason::Receive | Reason::Reply => Layer::Client,
+            Reason::Limit | Reason::Share | Reason::RangeLock | Reason::ModeChange => Layer::Volume,
+            Reason::Throttle
+            | Reason::Ring
+            | Reason::NodeRoom
+            | Reason::JournalEntries
+            | Reason::Buckets
+            | Reason::Index
+            | Reason::Journal => Layer::Cache,
+            Reason::Publish | Reason::PoolRoom | Reason::Tree | Reason::Commit | Reason::Heal => {
+                Layer::Pool
+            }
+            Reason::DeviceQueue | Reason::Transfer | Reason::DeviceFlush => Layer::Device,
+        }
+    }
+
+    /// What a request that waits for this waits for, after "waited for".
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::NotRunning => "the process, which did not run",
+            Reason::Engine => "the engine's thread, which was busy",
+            Reason::Turn => "its turn on the engine's thread",
+            Reason::Depth => "earlier requests of the same connection",
+            Reason::Payload => "memory for payloads",
+            Reason::Receive => "the client, to send the data",
+            Reason::Reply => "the client, to take the reply",
+            Reason::Limit => "the limit of its volume",
+            Reason::Share => "its share beside other volumes",
+            Reason::RangeLock => "an earlier write of the same blocks",
+            Reason::ModeChange => "a change of the cache's mode",
+            Reason::Throttle => "write-back, as room for dirty data runs short",
+            Reason::Ring => "a checkpoint, as the journal's ring is full",
+            Reason::NodeRoom => "room for nodes of the cache's index",
+            Reason::JournalEntries => "entries of the journal that wait to be written",
+            Reason::Buckets => "a free bucket of the cache",
+            Reason::Index => "a node of the cache's index",
+            Reason::Journal => "the cache's journal",
+            Reason::Publish => "dirty data to be published, as the pool is nearly full",
+            Reason::PoolRoom => "room in the pool",
+            Reason::Tree => "a node of the pool's trees",
+            Reason::Commit => "a commit of the pool",
+            Reason::Heal => "a good copy of a bad block",
+            Reason::DeviceQueue => "its turn on",
+            Reason::Transfer => "a transfer of",
+            Reason::DeviceFlush => "a flush of",
+        }
+    }
+
+    /// What to do about it; empty if there is nothing to say.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Reason::NotRunning => {
+                "look for what stops the process, or for other load on the processors"
+            }
+            Reason::Engine | Reason::Turn => "the engine needs a faster or less loaded processor",
+            Reason::Depth => "let the client use more connections",
+            Reason::Payload => "raise max_payload",
+            Reason::Receive | Reason::Reply => "look at the client and at the network",
+            Reason::Limit => "raise the limit with forebay volume limit",
+            Reason::Share => "set a limit for the volume that floods, with forebay volume limit",
+            Reason::RangeLock => "the client writes the same blocks again before a reply has come",
+            Reason::ModeChange => "it ends by itself",
+            Reason::Throttle | Reason::Buckets => {
+                "the pool is slower than what is written: use a larger cache, or a faster pool"
+            }
+            Reason::Ring | Reason::JournalEntries => {
+                "the journal is small for this load: create the cache with a larger one"
+            }
+            Reason::NodeRoom => "the cache is small for its index: use a larger one",
+            Reason::Index | Reason::Tree => "raise cached_nodes, so that more stays in memory",
+            Reason::Publish | Reason::PoolRoom => "the pool is nearly full: free some of it",
+            Reason::Journal | Reason::Commit | Reason::DeviceFlush => {
+                "the device takes long to make data durable"
+            }
+            Reason::Heal => "look at the device's errors in forebay status",
+            Reason::DeviceQueue | Reason::Transfer => {
+                "lower writeback_rate_max if write-back is what keeps the device busy"
+            }
+        }
+    }
+}

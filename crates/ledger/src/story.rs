@@ -1,0 +1,286 @@
+//! The story of one request, or of a job that requests wait for.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Duration, Instant, VolumeId};
+use smallvec::SmallVec;
+
+use crate::reason::{Kind, Reason};
+
+/// A device, or another place that has a name; see [`crate::Ledger::place`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct PlaceId(pub(crate) u16);
+
+impl PlaceId {
+    /// No place in particular.
+    pub const NONE: PlaceId = PlaceId(0);
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct What {
+    /// Why.
+    pub reason: Reason,
+    /// On which device, if on one.
+    pub place: PlaceId,
+    /// Whose work keeps it waiting: a class of I/O, or a job; empty if that is not known.
+    pub holder: &'static str,
+}
+
+impl From<Reason> for What {
+    fn from(reason: Reason) -> What {
+        What { reason, place: PlaceId::NONE, holder: "" }
+    }
+}
+
+/// Where a part of a request's time went.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cause {
+    /// What the request itself waited for.
+    pub stage: Reason,
+    /// What that came down to; the same, or what the awaited work waited for.
+    pub what: What,
+}
+
+/// A part of a request's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Where it went.
+    pub cause: Cause,
+    /// How long.
+    pub ns: u64,
+}
+
+/// A point in time as the runtime sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The time.
+    pub now: Instant,
+    /// For so long before it the runtime could not look at what had happened.
+    pub late: Duration,
+    /// Why it could not.
+    pub reason: Reason,
+    /// The job that the thread was busy with.
+    pub holder: &'static str,
+}
+
+impl Moment {
+    /// A time up to which the runtime saw everything as it happened.
+    pub fn at(now: Instant) -> Moment {
+        Moment { now, late: Duration::ZERO, reason: Reason::Engine, holder: "" }
+    }
+}
+
+/// Names a wait that was entered.
+#[derive(Debug)]
+#[must_use = "a wait has to be left"]
+pub struct Token(u32);
+
+/// Adds time to the part of this cause.
+pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
+    if ns == 0 {
+        return;
+    }
+    match parts.iter_mut().find(|p| p.cause == cause) {
+        Some(part) => part.ns += ns,
+        None => parts.push(Part { cause, ns }),
+    }
+}
+
+/// A wait for a job: what of the job's time was seen already.
+struct JobWait {
+    job: Story,
+    seen: SmallVec<[Part; 6]>,
+}
+
+struct Wait {
+    token: u32,
+    what: What,
+    job: Option<Box<JobWait>>,
+}
+
+struct State {
+    began: Instant,
+    /// Up to here time has been told.
+    told: Instant,
+    ended: bool,
+    waits: SmallVec<[Wait; 4]>,
+    parts: SmallVec<[Part; 6]>,
+}
+
+struct Inner {
+    kind: Kind,
+    offset: u64,
+    len: u64,
+    volume: Cell<Option<VolumeId>>,
+    /// Its name, if it is a job.
+    job: Option<&'static str>,
+    tokens: Cell<u32>,
+    state: RefCell<State>,
+}
+
+/// The story of a request, or of a job; clones are the same one.
+#[derive(Clone)]
+pub struct Story(Rc<Inner>);
+
+impl Story {
+    fn new(
+        job: Option<&'static str>,
+        kind: Kind,
+        (offset, len): (u64, u64),
+        now: Instant,
+    ) -> Story {
+        let state = State {
+            began: now,
+            told: now,
+            ended: false,
+            waits: SmallVec::new(),
+            parts: SmallVec::new(),
+        };
+        Story(Rc::new(Inner {
+            kind,
+            offset,
+            len,
+            volume: Cell::new(None),
+            job,
+            tokens: Cell::new(0),
+            state: RefCell::new(state),
+        }))
+    }
+
+    /// The story of a request for `len` bytes from `offset` on, which has just arrived.
+    pub fn of_request(kind: Kind, offset: u64, len: u64, now: Instant) -> Story {
+        Story::new(None, kind, (offset, len), now)
+    }
+
+    /// The story of a job, which has not worked yet.
+    pub fn of_job(name: &'static str, now: Instant) -> Story {
+        Story::new(Some(name), Kind::Other, (0, 0), now)
+    }
+
+    /// What was asked for.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The range of the volume in bytes: offset and length.
+    pub fn range(&self) -> (u64, u64) {
+        (self.0.offset, self.0.len)
+    }
+
+    /// The volume, if it was said.
+    pub fn volume(&self) -> Option<VolumeId> {
+        self.0.volume.get()
+    }
+
+    /// Says which volume it is about.
+    pub fn set_volume(&self, volume: VolumeId) {
+        self.0.volume.set(Some(volume));
+    }
+
+    /// Its name, if it is a job.
+    pub fn job_name(&self) -> Option<&'static str> {
+        self.0.job
+    }
+
+    /// From now on it waits for this, until the token is given back.
+    pub fn enter(&self, what: What, moment: Moment) -> Token {
+        self.push(what, None, moment)
+    }
+
+    /// From now on it waits for what a job does.
+    pub fn enter_job(&self, reason: Reason, job: &Story, moment: Moment) -> Token {
+        let holder = job.job_name().unwrap_or_default();
+        let seen = job.parts_until(moment).unwrap_or_default();
+        let wait = Box::new(JobWait { job: job.clone(), seen });
+        self.push(What { holder, ..What::from(reason) }, Some(wait), moment)
+    }
+
+    fn push(&self, what: What, job: Option<Box<JobWait>>, moment: Moment) -> Token {
+        let token = self.0.tokens.get().wrapping_add(1);
+        self.0.tokens.set(token);
+        if let Ok(mut state) = self.0.state.try_borrow_mut()
+            && !state.ended
+        {
+            self.tell(&mut state, moment);
+            state.waits.push(Wait { token, what, job });
+        }
+        Token(token)
+    }
+
+    /// A wait is over.
+    pub fn leave(&self, token: Token, moment: Moment) {
+        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
+        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0) else { return };
+        self.tell(&mut state, moment);
+        state.waits.remove(place);
+    }
+
+    /// A wait turns into another one, in its place.
+    pub fn turn(&self, token: &Token, what: What, moment: Moment) {
+        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
+        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0) else { return };
+        self.tell(&mut state, moment);
+        state.waits[place].what = what;
+    }
+
+    /// Tells the time that went by since it was told last.
+    fn tell(&self, state: &mut State, moment: Moment) {
+        let passed = moment.now.since(state.told).as_nanos() as u64;
+        if passed == 0 {
+            return;
+        }
+        state.told = moment.now;
+        let State { waits, parts, .. } = state;
+        let outermost = waits.first().map(|w| w.what.reason);
+        let mut rest = passed;
+        if let Some(Wait { what, job: Some(wait), .. }) = waits.last_mut() {
+            let stage = outermost.unwrap_or(what.reason);
+            // The job's own time tells what it waited for; where it waited for nothing, it worked.
+            let now = wait.job.parts_until(moment).unwrap_or_default();
+            for part in &now {
+                let before = wait.seen.iter().find(|p| p.cause == part.cause).map_or(0, |p| p.ns);
+                let ns = (part.ns - before).min(rest);
+                let own = part.cause.what.reason == Reason::Turn;
+                let what = if own { *what } else { part.cause.what };
+                add(parts, Cause { stage, what }, ns);
+                rest -= ns;
+            }
+            wait.seen = now;
+            add(parts, Cause { stage, what: *what }, rest);
+            return;
+        }
+        let late = (moment.late.as_nanos() as u64).min(passed);
+        if late > 0 {
+            let what = What { holder: moment.holder, ..What::from(moment.reason) };
+            add(parts, Cause { stage: moment.reason, what }, late);
+            rest -= late;
+        }
+        let what = waits.last().map_or(What::from(Reason::Turn), |w| w.what);
+        add(parts, Cause { stage: outermost.unwrap_or(what.reason), what }, rest);
+    }
+
+    /// Its parts up to now; `None` while it is being told.
+    fn parts_until(&self, moment: Moment) -> Option<SmallVec<[Part; 6]>> {
+        let mut state = self.0.state.try_borrow_mut().ok()?;
+        if !state.ended {
+            self.tell(&mut state, moment);
+        }
+        Some(state.parts.clone())
+    }
+
+    /// It is over. Returns when it began and its parts, the longest first; they add up to the time
+    /// from then to now. What is entered and left afterwards is not told.
+    pub fn end(&self, moment: Moment) -> (Instant, SmallVec<[Part; 6]>) {
+        let mut state = self.0.state.borrow_mut();
+        if !state.ended {
+            self.tell(&mut state, moment);
+        }
+        state.ended = true;
+        state.waits.clear();
+        let mut parts = std::mem::take(&mut state.parts);
+        parts.sort_by_key(|p| (std::cmp::Reverse(p.ns), p.cause));
+        (state.began, parts)
+    }
+}

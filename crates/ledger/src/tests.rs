@@ -1,0 +1,223 @@
+use base::{Duration, Instant, VolumeId};
+use proptest::prelude::*;
+
+use crate::explain::{Answer, Question, explain};
+use crate::summary::{Summary, band_of, top_of};
+use crate::*;
+
+fn at(us: u64) -> Moment {
+    Moment::at(Instant(us * 1_000))
+}
+
+fn read(us: u64) -> Story {
+    Story::of_request(Kind::Read, 4096, 512, Instant(us * 1_000))
+}
+
+fn told(story: &Story, us: u64) -> Vec<(Reason, Reason, u64)> {
+    let (_, parts) = story.end(at(us));
+    parts.iter().map(|p| (p.cause.stage, p.cause.what.reason, p.ns / 1_000)).collect()
+}
+
+#[test]
+fn time_belongs_to_the_innermost_wait_and_to_the_outermost_stage() {
+    let story = read(0);
+    let lock = story.enter(Reason::RangeLock.into(), at(1));
+    story.leave(lock, at(11));
+    let index = story.enter(Reason::Index.into(), at(12));
+    let queue = story.enter(Reason::DeviceQueue.into(), at(13));
+    story.turn(&queue, Reason::Transfer.into(), at(113));
+    story.leave(queue, at(143));
+    story.leave(index, at(145));
+    assert_eq!(
+        told(&story, 150),
+        [
+            (Reason::Index, Reason::DeviceQueue, 100),
+            (Reason::Index, Reason::Transfer, 30),
+            (Reason::RangeLock, Reason::RangeLock, 10),
+            (Reason::Turn, Reason::Turn, 7),
+            (Reason::Index, Reason::Index, 3),
+        ]
+    );
+}
+
+#[test]
+fn waits_of_several_tasks_end_in_any_order() {
+    let story = read(0);
+    let a = story.enter(Reason::Transfer.into(), at(0));
+    let b = story.enter(Reason::DeviceFlush.into(), at(10));
+    story.leave(a, at(20));
+    story.leave(b, at(30));
+    // From 20 on the flush is the outermost.
+    let (transfer, flush) = (Reason::Transfer, Reason::DeviceFlush);
+    let expected = [(transfer, transfer, 10), (transfer, flush, 10), (flush, flush, 10)];
+    assert_eq!(told(&story, 30), expected);
+    // What comes after the end is not told.
+    let late = story.enter(Reason::Ring.into(), at(31));
+    story.leave(late, at(99));
+    assert!(told(&story, 99).is_empty());
+}
+
+#[test]
+fn a_wait_for_a_job_is_told_by_what_the_job_waits_for() {
+    let ledger = Ledger::default();
+    let commit = ledger.job("commit", Instant(0));
+    let disk = ledger.place("pool device sda");
+    // What it did before does not count.
+    let before = commit.enter(Reason::Transfer.into(), at(0));
+    let story = read(500);
+    let token = story.enter_job(Reason::Commit, &commit, at(500));
+    commit.leave(before, at(600));
+    let flush = What { reason: Reason::DeviceFlush, place: disk, holder: "" };
+    let flush = commit.enter(flush, at(650));
+    commit.leave(flush, at(1_650));
+    story.leave(token, at(1_700));
+    let (_, parts) = story.end(at(1_700));
+    let parts: Vec<_> =
+        parts.iter().map(|p| (p.cause.what.reason, p.ns / 1_000, p.cause.stage)).collect();
+    assert_eq!(
+        parts,
+        [
+            (Reason::DeviceFlush, 1_000, Reason::Commit),
+            // The commit itself was at work, or had not begun.
+            (Reason::Commit, 100, Reason::Commit),
+            (Reason::Transfer, 100, Reason::Commit),
+        ]
+    );
+}
+
+#[test]
+fn jobs_that_wait_for_each_other_are_told_all_the_same() {
+    let ledger = Ledger::default();
+    let (a, b) = (ledger.job("a", Instant(0)), ledger.job("b", Instant(0)));
+    let _of_a = a.enter_job(Reason::Commit, &b, at(0));
+    let _of_b = b.enter_job(Reason::Ring, &a, at(0));
+    let story = read(0);
+    let _token = story.enter_job(Reason::Throttle, &a, at(0));
+    let parts = told(&story, 100);
+    assert_eq!(parts.iter().map(|p| p.2).sum::<u64>(), 100, "{parts:?}");
+}
+
+#[test]
+fn time_in_which_the_thread_was_busy_is_told_apart() {
+    let story = read(0);
+    let wait = story.enter(Reason::Transfer.into(), at(0));
+    let late = Duration::from_micros(30);
+    let moment = Moment { late, holder: "collection", ..at(100) };
+    story.leave(wait, moment);
+    let (_, parts) = story.end(moment);
+    assert_eq!(parts.len(), 2);
+    assert_eq!((parts[0].cause.what.reason, parts[0].ns), (Reason::Transfer, 70_000));
+    let what = parts[1].cause.what;
+    assert_eq!((what.reason, what.holder, parts[1].ns), (Reason::Engine, "collection", 30_000));
+}
+
+fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
+    let slower_than_ns = slower_than_us * 1_000;
+    explain(ledger, &Question { volume: None, kind: None, since: Instant(0), slower_than_ns })
+}
+
+#[test]
+fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
+    let ledger = Ledger::default();
+    let disk = ledger.place("cache device nvme0");
+    for i in 0..1_000u64 {
+        let story = read(i * 100);
+        story.set_volume(VolumeId(1 + (i % 2) as u32));
+        let what = What { reason: Reason::DeviceQueue, place: disk, holder: "write-back" };
+        let wait = story.enter(what, at(i * 100));
+        let took = if i % 100 == 7 { 50_000 } else { 80 };
+        story.leave(wait, at(i * 100 + took));
+        ledger.end(&story, at(i * 100 + took + 1));
+    }
+    let slow = answer(&ledger, 20_000);
+    let reads = &slow.kinds[0];
+    assert_eq!((slow.kinds.len(), reads.count, reads.slow), (1, 1_000, 10));
+    assert_eq!(reads.causes.len(), 1);
+    let text = "its turn on cache device nvme0, beside write-back";
+    assert_eq!((reads.causes[0].text.as_str(), reads.causes[0].count), (text, 10));
+    assert!(reads.verdict.contains("10 were slower than 20.0 ms"), "{}", reads.verdict);
+    assert!(reads.verdict.contains("writeback_rate_max"), "{}", reads.verdict);
+    assert_eq!(reads.holders, [("write-back", 500_000_000)]);
+    assert_eq!((slow.slowest.len(), slow.slowest[0].0.ns), (10, 50_001_000));
+    // The median is made of the same, and is short.
+    assert!((81_000..93_000).contains(&reads.percentiles[0].ns));
+    // Half of them are of each volume; all slow ones are of the second.
+    let of = |volume| {
+        let question = Question {
+            volume: Some(VolumeId(volume)),
+            kind: Some(Kind::Read),
+            since: Instant(0),
+            slower_than_ns: 20_000_000,
+        };
+        let kinds = explain(&ledger, &question).kinds;
+        kinds.first().map(|k| (k.count, k.slow))
+    };
+    assert_eq!((of(1), of(2), of(3)), (Some((500, 0)), Some((500, 10)), None));
+    let well = answer(&ledger, 100_000);
+    assert!(well.kinds[0].causes.is_empty() && well.slowest.is_empty());
+    assert!(well.kinds[0].verdict.ends_with("None was slower than 100.0 ms."));
+}
+
+#[test]
+fn what_is_older_than_an_hour_is_forgotten() {
+    let ledger = Ledger::default();
+    let minute = 60_000_000;
+    for i in 0..100 {
+        ledger.end(&read(i * minute), at(i * minute + 5));
+    }
+    assert_eq!(answer(&ledger, 0).kinds[0].count, 60);
+    let since = Instant(97 * minute * 1_000);
+    let question = Question { volume: None, kind: None, since, slower_than_ns: 0 };
+    assert_eq!(explain(&ledger, &question).kinds[0].count, 3);
+}
+
+#[test]
+fn bands_cover_all_lengths_in_order_to_an_eighth() {
+    let mut last = None;
+    for ns in (0..2_000).chain((11..63).flat_map(|m| [(1 << m) - 1, 1 << m, (1 << m) + (1 << 9)])) {
+        let band = band_of(ns);
+        assert!(last <= Some(band), "{ns}");
+        assert!(top_of(band) >= ns && top_of(band) <= ns + ns / 8, "{ns}: {}", top_of(band));
+        last = Some(band);
+    }
+    let mut summary = Summary::default();
+    (1..=1_000u64).for_each(|us| summary.count_one(us * 1_000, &[]));
+    for (q, want) in [(0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
+        let got = summary.quantile_ns(q);
+        assert!(got >= want && got <= want + want / 8, "{q}: {got}");
+    }
+    assert_eq!(summary.above(499_000).count, summary.above(500_000).count);
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_to_the_length(
+        steps in prop::collection::vec((0u8..5, 0usize..26, 0u64..50, 0u64..20), 0..60),
+    ) {
+        let ledger = Ledger::default();
+        let jobs = [ledger.job("a", Instant(0)), ledger.job("b", Instant(0))];
+        let story = read(0);
+        let (mut now, mut open, mut of_jobs) = (0, Vec::new(), Vec::new());
+        for (what, which, passed, late) in steps {
+            now += passed;
+            let moment = Moment { late: Duration::from_micros(late), ..at(now) };
+            let reason = Reason::ALL[which];
+            let job = &jobs[which % 2];
+            match what {
+                0 => open.push(story.enter(reason.into(), moment)),
+                1 => open.push(story.enter_job(reason, job, moment)),
+                2 if !open.is_empty() => {
+                    let token = open.swap_remove(which % open.len());
+                    story.leave(token, moment);
+                }
+                3 => of_jobs.push((which % 2, job.enter(reason.into(), moment))),
+                _ => if let Some((job, token)) = of_jobs.pop() {
+                    jobs[job].leave(token, moment);
+                }
+            }
+        }
+        let (began, parts) = story.end(at(now + 3));
+        prop_assert_eq!(began, Instant(0));
+        prop_assert_eq!(parts.iter().map(|p| p.ns).sum::<u64>(), (now + 3) * 1_000);
+    }
+}

@@ -1,0 +1,116 @@
+//! How the engine's thread spends its time.
+//!
+//! A time between two looks at the world in which the thread was busy, or did not run, is told
+//! apart: whatever came in that time had to wait for the thread.
+
+use base::{Duration, Instant};
+use ledger::{Moment, Reason};
+use smallvec::SmallVec;
+
+/// A wait for the world that is shorter found something that was there already.
+const SLEPT: Duration = Duration::from_micros(20);
+/// A time between two looks that is longer may be one in which the thread did not run.
+pub(crate) const LONG: Duration = Duration::from_millis(10);
+/// For so long after a request the thread sleeps no longer than this at a time.
+const SERVING: Duration = Duration::from_secs(2);
+const BEAT: Duration = Duration::from_millis(100);
+/// The processor time of the thread is read so often.
+const READ_EVERY: Duration = Duration::from_millis(5);
+
+/// How the thread spends its time.
+pub(crate) struct Thread {
+    /// The last look at the world.
+    looked: Instant,
+    /// What jobs have run since then.
+    jobs: SmallVec<[(&'static str, Duration); 4]>,
+    /// The last request that arrived.
+    requested: Option<Instant>,
+    /// When it ran last before it stood still; `None` if it has slept since.
+    stood: Option<Instant>,
+    /// When the processor time was read, and what it was.
+    read: (Instant, Option<Duration>),
+}
+
+impl Thread {
+    pub fn new(now: Instant) -> Thread {
+        Thread {
+            looked: now,
+            jobs: SmallVec::new(),
+            requested: None,
+            stood: None,
+            read: (now, None),
+        }
+    }
+
+    /// A request has arrived.
+    pub fn requested(&mut self, now: Instant) {
+        self.requested = Some(now);
+    }
+
+    /// How long it may sleep, if there is something to do at `until`: while clients are there it
+    /// looks at the clock now and then, so that a time in which it did not run can be told.
+    pub fn wakes_by(&self, now: Instant, until: Option<Instant>) -> Option<Instant> {
+        let served = self.requested.is_some_and(|at| now.since(at) < SERVING);
+        let beat = served.then(|| now.after(BEAT));
+        until.into_iter().chain(beat).min()
+    }
+
+    /// A job has kept the thread for so long.
+    pub fn job_ran(&mut self, job: &'static str, took: Duration) {
+        match self.jobs.iter_mut().find(|(name, _)| *name == job) {
+            Some((_, sum)) => *sum += took,
+            None => self.jobs.push((job, took)),
+        }
+    }
+
+    /// It looks at the world again: it asked at a time, to be woken at another one, and it is now.
+    /// `ran` reads its processor time.
+    pub fn turned(
+        &mut self,
+        (asked, until): (Instant, Option<Instant>),
+        now: Instant,
+        ran: impl Fn() -> Option<Duration>,
+    ) -> Moment {
+        let busy = now.since(self.looked);
+        let slept = now.since(asked) >= SLEPT;
+        let overslept = until.map_or(Duration::ZERO, |u| now.since(u.max(asked)));
+        let late = if slept { overslept } else { busy };
+        let mut moment = Moment { late, ..Moment::at(now) };
+        if let Some((job, took)) = self.jobs.iter().max_by_key(|(_, took)| *took)
+            && *took * 2 > busy
+        {
+            moment.holder = job;
+        } else {
+            moment.holder = "requests";
+        }
+        if slept && late < LONG {
+            // A timer is never exact.
+            moment.late = Duration::ZERO;
+        }
+        if late >= LONG {
+            let used = ran().zip(self.read.1).map(|(ran, before)| ran.saturating_sub(before));
+            if slept || used.is_some_and(|used| used * 2 < late) {
+                (moment.reason, moment.holder) = (Reason::NotRunning, "");
+            }
+        }
+        if moment.reason == Reason::NotRunning {
+            self.stood = Some(Instant(now.0.saturating_sub(late.as_nanos() as u64)));
+        } else if let Some(since) = self.stood.filter(|_| !slept) {
+            // It is still told of what came meanwhile.
+            moment.late = now.since(since);
+            (moment.reason, moment.holder) = (Reason::NotRunning, "");
+        } else {
+            self.stood = None;
+        }
+        self.looked = now;
+        self.jobs.clear();
+        if now.since(self.read.0) >= READ_EVERY {
+            self.read = (now, ran());
+        }
+        moment
+    }
+}
+
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod tests;

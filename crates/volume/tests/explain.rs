@@ -1,0 +1,348 @@
+//! Stalls that are injected one by one, in simulation: the ledger names what kept slow requests,
+//! and is silent where nothing is wrong.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{BLOCK, BLOCK_U64, BufPool, Instant};
+use cache::{Cache, CreateOptions};
+use ledger::explain::{Question, explain};
+use ledger::{Cause, Kind, Reason};
+use pool::{CacheMode, Pool};
+use rt::sync::oneshot;
+use rt::{Order, Rt};
+use sim::Fault;
+use testkit::{Cached, MIB};
+use volume::{Volume, Volumes};
+
+const VOLUME_BYTES: u64 = 64 * MIB;
+const SLOW: Duration = Duration::from_millis(10);
+/// Of the slow requests so many are named rightly, in a hundred.
+const NAMED: u64 = 99;
+
+struct Bench {
+    rt: Rt,
+    devices: Cached,
+    pool: Pool,
+    cache: Cache,
+    volumes: Volumes,
+    volume: Volume,
+}
+
+/// What clients ask for.
+#[derive(Clone, Copy)]
+enum Ask {
+    Read,
+    Write,
+    /// Of one block only.
+    Same,
+    Flush,
+    WriteAndFlush,
+}
+
+impl Bench {
+    /// Blocks from `from` on, one after another, at most `depth` requests at a time.
+    async fn run(&self, ask: Ask, from: u64, requests: u64, depth: u64) {
+        let next = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        for _ in 0..depth {
+            let (rt, volume, next) = (self.rt.clone(), self.volume.clone(), next.clone());
+            clients.push(self.rt.spawn(async move {
+                while next.get() < requests {
+                    let n = next.replace(next.get() + 1);
+                    let block = if matches!(ask, Ask::Same) { from } else { from + n };
+                    one(&rt, &volume, ask, block % (VOLUME_BYTES / BLOCK_U64)).await;
+                }
+            }));
+        }
+        for client in clients {
+            assert!(client.await.is_some());
+        }
+    }
+
+    /// The next minute of the ledger.
+    async fn next_minute(&self) -> Instant {
+        self.rt.sleep(Duration::from_secs(61)).await;
+        self.rt.now()
+    }
+
+    /// Requests since `since` that were slow, by the longest part of each.
+    fn slow(&self, since: Instant) -> Vec<(Cause, String, u64)> {
+        let slower_than_ns = SLOW.as_nanos() as u64;
+        let question = Question { volume: None, kind: None, since, slower_than_ns };
+        let kinds = explain(self.rt.ledger(), &question).kinds;
+        let causes = kinds.into_iter().flat_map(|k| k.causes);
+        causes.map(|c| (c.cause, c.text, c.count)).collect()
+    }
+
+    /// At least so many were slow since then, and nearly all of them for this reason.
+    fn named(&self, since: Instant, least: u64, is: impl Fn(&Cause) -> bool, says: &str) {
+        let slow = self.slow(since);
+        let all: u64 = slow.iter().map(|s| s.2).sum();
+        let right: u64 = slow.iter().filter(|s| is(&s.0) && s.1.contains(says)).map(|s| s.2).sum();
+        assert!(all >= least, "{all} were slow, not {least}");
+        assert!(right * 100 >= all * NAMED, "{right} of {all} say {says:?}: {slow:#?}");
+    }
+
+    fn set_delay(&self, of_cache: bool, millis: u64) {
+        let file = if of_cache { self.devices.file.file } else { self.devices.disk.file };
+        self.devices.world.set_delay(file, Duration::from_millis(millis));
+    }
+
+    async fn flush_all(&self) {
+        self.cache.publish_all().await.expect("publish");
+        self.pool.commit().await.expect("commit");
+    }
+}
+
+async fn one(rt: &Rt, volume: &Volume, ask: Ask, block: u64) {
+    let kind = match ask {
+        Ask::Read => Kind::Read,
+        Ask::Flush => Kind::Flush,
+        _ => Kind::Write,
+    };
+    let at = block * BLOCK_U64;
+    let request = rt.request(kind, at, BLOCK_U64);
+    let (done, ended) = oneshot();
+    let volume = volume.clone();
+    rt.detach_for(request, |request| async move {
+        let outcome = match ask {
+            Ask::Read => volume.read(at, BLOCK_U64).await.map(drop),
+            Ask::Flush => volume.flush().await,
+            Ask::Write | Ask::Same | Ask::WriteAndFlush => {
+                let mut data = BufPool::new(0).take(BLOCK);
+                data.fill(block as u8);
+                volume.write(at, data.freeze()).await
+            }
+        };
+        if matches!(ask, Ask::WriteAndFlush) {
+            volume.flush().await.expect("flush");
+        }
+        outcome.expect("the request");
+        drop(request);
+        done.send(());
+    });
+    ended.await;
+}
+
+/// A healthy system; then `body`; then again a healthy one, of which nothing is said.
+fn bench<F: Future<Output = ()> + 'static>(
+    cache_bytes: u64,
+    tune: impl FnOnce(&mut pool::Settings, &mut cache::Settings),
+    body: impl FnOnce(Rc<Bench>) -> F + 'static,
+) {
+    let (mut pool, mut cache) = (pool::Settings::default(), cache::Settings::default());
+    cache.congested_read = Duration::ZERO;
+    cache.congested_write = Duration::ZERO;
+    tune(&mut pool, &mut cache);
+    Cached::new(1, 256 * MIB, cache_bytes).run(Order::Seeded(1), |rt, devices| async move {
+        let pool = devices.create_pool(&rt, pool).await;
+        let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
+        cache::create(&rt, &devices.file, &pool, &options, [3; 16]).await.expect("create");
+        let cache = devices.open_cache(&rt, &pool, cache).await;
+        let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+        let volume = volumes.create("a", VOLUME_BYTES, 512).await.expect("create");
+        let bench = Rc::new(Bench { rt, devices, pool, cache, volumes, volume });
+        bench.next_minute().await;
+        body(bench.clone()).await;
+        bench.set_delay(true, 0);
+        bench.set_delay(false, 0);
+        bench.flush_all().await;
+        let since = bench.next_minute().await;
+        bench.run(Ask::Write, 0, 200, 4).await;
+        bench.run(Ask::Read, 0, 200, 4).await;
+        bench.run(Ask::Flush, 0, 10, 1).await;
+        assert_eq!(bench.slow(since), []);
+        bench.cache.close().await.expect("close the cache");
+        bench.pool.close().await.expect("close");
+    });
+}
+
+fn any(_: &mut pool::Settings, _: &mut cache::Settings) {}
+
+#[test]
+fn a_slow_cache_device() {
+    bench(32 * MIB, any, |b| async move {
+        let since = b.rt.now();
+        b.set_delay(true, 20);
+        b.run(Ask::Write, 0, 200, 8).await;
+        b.named(since, 200, |c| c.stage == Reason::Transfer, "cache device cache");
+    });
+}
+
+#[test]
+fn a_slow_pool_device() {
+    bench(32 * MIB, any, |b| async move {
+        b.volumes.set_mode("a", CacheMode::None).await.expect("mode");
+        b.run(Ask::Write, 0, 400, 8).await;
+        let since = b.next_minute().await;
+        b.set_delay(false, 20);
+        b.run(Ask::Read, 0, 400, 8).await;
+        b.named(since, 400, |c| c.stage == Reason::Transfer, "pool device disk");
+    });
+}
+
+#[test]
+fn a_device_that_pauses() {
+    bench(32 * MIB, any, |b| async move {
+        b.volumes.set_mode("a", CacheMode::None).await.expect("mode");
+        b.run(Ask::Write, 0, 400, 8).await;
+        let since = b.next_minute().await;
+        for pause in 0..10 {
+            b.devices.world.inject(b.devices.disk.file, Fault::Stuck(Duration::from_millis(80)));
+            b.run(Ask::Read, pause * 40, 40, 8).await;
+        }
+        b.named(since, 80, |c| c.what.reason == Reason::Transfer, "pool device disk");
+    });
+}
+
+#[test]
+fn a_slow_commit() {
+    bench(32 * MIB, any, |b| async move {
+        b.volumes.set_mode("a", CacheMode::None).await.expect("mode");
+        let since = b.next_minute().await;
+        for i in 0..20 {
+            b.run(Ask::Write, i * 10, 10, 1).await;
+            b.set_delay(false, 20);
+            b.run(Ask::Flush, 0, 4, 4).await;
+            b.set_delay(false, 0);
+        }
+        b.named(since, 80, |c| c.stage == Reason::Commit, "pool device disk");
+    });
+}
+
+#[test]
+fn a_slow_journal() {
+    bench(32 * MIB, any, |b| async move {
+        let since = b.rt.now();
+        for i in 0..20 {
+            b.run(Ask::Write, i * 10, 10, 1).await;
+            b.set_delay(true, 20);
+            b.run(Ask::Flush, 0, 4, 4).await;
+            b.set_delay(true, 0);
+        }
+        b.named(since, 80, |c| c.stage == Reason::Journal, "cache device cache");
+    });
+}
+
+#[test]
+fn a_full_cache() {
+    bench(8 * MIB, any, |b| async move {
+        b.set_delay(false, 50);
+        b.run(Ask::Write, 0, 1_200, 16).await;
+        let since = b.next_minute().await;
+        b.run(Ask::Write, 0, 3_000, 16).await;
+        let full = [Reason::Throttle, Reason::Buckets];
+        b.named(since, 100, |c| full.contains(&c.stage), "");
+    });
+}
+
+#[test]
+fn a_full_journal() {
+    let streams = |_: &mut pool::Settings, c: &mut cache::Settings| {
+        c.sequential_cutoff = 64 << 10;
+        c.dirty_nodes = 1 << 20;
+    };
+    bench(192 * MIB, streams, |b| async move {
+        let other = b.volumes.create("b", VOLUME_BYTES, 512).await.expect("create");
+        // A stream goes past the cache, so checkpoints wait for the pool, which is slow to commit.
+        b.set_delay(false, 300);
+        let (r, ended) = (b.rt.clone(), Rc::new(Cell::new(false)));
+        let until = ended.clone();
+        let stream = b.rt.spawn(async move {
+            let mut at = 0;
+            while !until.get() {
+                let data = BufPool::new(0).zeroed(MIB as usize).freeze();
+                other.write(at % VOLUME_BYTES, data).await.expect("write");
+                at += MIB;
+                r.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let since = b.rt.now();
+        b.run(Ask::WriteAndFlush, 0, 25_000, 64).await;
+        ended.set(true);
+        assert!(stream.await.is_some());
+        let ring = |c: &Cause| c.stage == Reason::Ring;
+        // The cache gets full as well, and group commits under that load take long.
+        let others = [Reason::Throttle, Reason::Journal];
+        b.named(since, 100, |c| ring(c) || others.contains(&c.stage), " device ");
+        let of_ring: u64 = b.slow(since).iter().filter(|s| ring(&s.0)).map(|s| s.2).sum();
+        assert!(of_ring >= 100, "{of_ring}: {:#?}", b.slow(since));
+    });
+}
+
+#[test]
+fn an_index_that_is_not_in_memory() {
+    let small = |_: &mut pool::Settings, c: &mut cache::Settings| {
+        (c.resident_nodes, c.dirty_nodes) = (8, 16);
+    };
+    bench(192 * MIB, small, |b| async move {
+        // In no order, so that each block has a key of its own.
+        for i in 0..16_000 {
+            one(&b.rt, &b.volume, Ask::Write, i * 7919 % 16_000).await;
+        }
+        b.flush_all().await;
+        let since = b.next_minute().await;
+        b.set_delay(true, 20);
+        for i in 0..200 {
+            one(&b.rt, &b.volume, Ask::Read, i * 4391 % 16_000).await;
+        }
+        let index = |c: &Cause| c.stage == Reason::Index;
+        b.named(since, 200, |c| index(c) || c.stage == Reason::Transfer, "cache device cache");
+        let of_index: u64 = b.slow(since).iter().filter(|s| index(&s.0)).map(|s| s.2).sum();
+        assert!(of_index >= 20, "{of_index}: {:#?}", b.slow(since));
+    });
+}
+
+#[test]
+fn trees_that_are_not_in_memory() {
+    let small = |p: &mut pool::Settings, _: &mut cache::Settings| p.cached_nodes = 8;
+    bench(32 * MIB, small, |b| async move {
+        b.volumes.set_mode("a", CacheMode::None).await.expect("mode");
+        for i in 0..2_000 {
+            one(&b.rt, &b.volume, Ask::Write, i * 7919 % 16_000).await;
+        }
+        b.flush_all().await;
+        let since = b.next_minute().await;
+        b.set_delay(false, 20);
+        for i in 0..200 {
+            one(&b.rt, &b.volume, Ask::Read, i * 7919 % 16_000).await;
+        }
+        let tree = |c: &Cause| c.stage == Reason::Tree;
+        b.named(since, 100, |c| tree(c) || c.stage == Reason::Transfer, "pool device disk");
+        let of_trees: u64 = b.slow(since).iter().filter(|s| tree(&s.0)).map(|s| s.2).sum();
+        assert!(of_trees >= 15, "{of_trees}");
+    });
+}
+
+#[test]
+fn writes_of_one_block() {
+    bench(32 * MIB, any, |b| async move {
+        let since = b.rt.now();
+        b.set_delay(true, 15);
+        b.run(Ask::Same, 0, 400, 16).await;
+        b.named(since, 390, |c| c.stage == Reason::RangeLock, "the same blocks");
+    });
+}
+
+#[test]
+fn a_change_of_the_mode() {
+    bench(32 * MIB, any, |b| async move {
+        b.volumes.set_mode("a", CacheMode::WriteThrough).await.expect("mode");
+        let since = b.next_minute().await;
+        // The change waits for a write under way; what comes then waits for the change.
+        b.set_delay(false, 50);
+        let (writer, changer) = (b.clone(), b.clone());
+        let write = b.rt.spawn(async move { writer.run(Ask::Same, 0, 1, 1).await });
+        b.rt.sleep(Duration::from_millis(1)).await;
+        let change = b.rt.spawn(async move {
+            changer.volumes.set_mode("a", CacheMode::WriteBack).await.expect("mode");
+        });
+        b.rt.sleep(Duration::from_millis(1)).await;
+        // Of blocks that were never written: no device is asked.
+        b.run(Ask::Read, 10_000, 200, 200).await;
+        assert!(change.await.is_some() && write.await.is_some());
+        b.named(since, 200, |c| c.stage == Reason::ModeChange, "change of the cache's mode");
+    });
+}

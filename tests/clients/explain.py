@@ -1,0 +1,129 @@
+"""`forebay explain`: stalls made one by one are named, and nothing is said where nothing is wrong."""
+
+import json
+import os
+import signal
+import time
+
+import nbd
+
+from harness.case import limit
+from harness.data import MIB, noise
+
+# Of the slow requests so many are named rightly.
+NAMED = 0.99
+
+
+class Explain:
+    """`forebay explain` of one server."""
+
+    def __init__(self, t, server):
+        self.t = t
+        self.server = server
+
+    def __call__(self, *words):
+        return self.t.forebay("explain", *words, "--socket", self.server.control).stdout
+
+    def named(self, slower_than, kind, is_right, least):
+        """At least so many requests were slower, and nearly all of them for the right reason."""
+        answer = json.loads(self("--slower-than", slower_than, "--class", kind, "--json"))
+        (of,) = answer["classes"]
+        right = sum(cause["requests"] for cause in of["causes"] if is_right(cause))
+        assert of["slow_requests"] >= least, of
+        assert right >= NAMED * of["slow_requests"], of["causes"]
+        text = self("--slower-than", slower_than, "--class", kind)
+        assert of["verdict"] in text and "the slowest requests:" in text, text
+        for slow in answer["slowest"]:
+            parts = sum(part["us"] for part in slow["parts"])
+            assert abs(parts - slow["duration_us"]) <= 1, slow
+        return of
+
+
+def reads(handle, places, meanwhile=lambda: None):
+    """Reads of a block at all of these places at once; does something before it takes the replies."""
+    ended = [0]
+
+    def done(_):
+        ended[0] += 1
+        return 1
+
+    for place in places:
+        handle.aio_pread(nbd.Buffer(4096), place, completion=done)
+    meanwhile()
+    while ended[0] < len(places):
+        handle.poll(-1)
+
+
+def test_nothing_wrong(t):
+    """Of requests that are not slow there are lengths and no causes; bad questions are refused."""
+    server = t.up(size="1G", volume_size="64M")
+    explain = Explain(t, server)
+    assert explain() == "no request has ended in that time\n"
+    handle = server.connect()
+    handle.pwrite(noise("fast", MIB), 0)
+    for i in range(200):
+        handle.pread(4096, i * 4096)
+    handle.flush()
+    handle.trim(MIB, 0)
+    answer = json.loads(explain("--slower-than", "60s", "--json"))
+    counts = {of["class"]: of["requests"] for of in answer["classes"]}
+    assert counts["read"] == 200 and counts["write"] == 1 and counts["discard"] == 1, counts
+    assert counts["flush"] == 1 and answer["slowest"] == [], answer
+    for of in answer["classes"]:
+        assert of["slow_requests"] == 0 and of["causes"] == [] and "None was slower" in of["verdict"], of
+        assert [p["share"] for p in of["percentiles"]] == [0.5, 0.99, 0.999, 1.0]
+    only = json.loads(explain("--volume", "vol0", "--class", "read", "--json"))["classes"]
+    assert [of["class"] for of in only] == ["read"]
+    command = [t.bin, "explain", "--socket", server.control]
+    t.refused(*command, "--volume", "vol7", saying=("no volume", "vol7"))
+    t.refused(*command, "--class", "reading", saying=("reading", "read, write, flush"))
+    t.refused(*command, "--since", "long", saying=("long",))
+
+
+@limit(90)
+def test_slow_disks(t):
+    """Reads of slow disks name the disk; the status has a line of them."""
+    server = t.up("--emulate", "hdd", "--cache-size", "0", size="1G", volume_size="256M")
+    handle = server.connect()
+    for at in range(0, 128 * MIB, MIB):
+        handle.pwrite(noise("slow", MIB), at)
+    handle.flush()
+    reads(handle, [(i * 7919 % 32768) * 4096 for i in range(300)])
+    explain = Explain(t, server)
+    explain.named("30ms", "read", lambda c: c["layer"] == "device" and "pool device" in c["device"], 100)
+    assert "pool device" in server.status()["stalls"]
+    assert "see forebay explain" in t.forebay("status", "--socket", server.control).stdout
+
+
+def test_a_stopped_process(t):
+    """Requests that came while the process was stopped waited for nothing else."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("stopped", MIB), 0)
+
+    def pause():
+        time.sleep(1.2)
+        os.kill(server.pid, signal.SIGCONT)
+
+    os.kill(server.pid, signal.SIGSTOP)
+    reads(handle, [i * 4096 for i in range(64)], pause)
+    Explain(t, server).named("600ms", "read", lambda c: c["reason"] == "not_running", 60)
+
+
+def test_a_slow_client(t):
+    """A client that does not take its replies is named itself."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("client", 16 * MIB), 0)
+    ended = [0]
+
+    def done(_):
+        ended[0] += 1
+        return 1
+
+    for i in range(16):
+        handle.aio_pread(nbd.Buffer(MIB), i * MIB, completion=done)
+    time.sleep(1.5)
+    while ended[0] < 16:
+        handle.poll(-1)
+    Explain(t, server).named("600ms", "read", lambda c: c["layer"] == "client", 8)
