@@ -1,7 +1,9 @@
-//! The structures of a cache device: superblock, bucket table, journal, watermark, index records.
+//! The structures of a cache device: superblock, bucket table, journal, watermark, index records,
+//! summaries of buckets.
 
 pub mod bucket;
 pub mod index;
 pub mod journal;
+pub mod summary;
 pub mod superblock;
 pub mod watermark;
