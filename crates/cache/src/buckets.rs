@@ -5,7 +5,7 @@
 //!
 //! **Generations.** A key names the bucket *and* its generation. Evicting a bucket raises its
 //! generation: whatever pointed into it is stale at once, in O(1), and is dropped from the index
-//! later.
+//! later. Generations are times of a clock ([`eviction`]).
 //!
 //! **Epochs.** A dirty key carries the epoch it was written in. Several epochs may be unpublished:
 //! those that cuts have *sealed*, and the *open* one. Each bucket counts its dirty blocks by epoch,
@@ -22,20 +22,25 @@ use std::collections::VecDeque;
 use base::{BucketGen, BucketId, CacheAddr, Epoch, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use crate::policy::replacement::{Policy, Replacement};
+use crate::policy::replacement::{DropClock, Origin, Policy, Replacement};
 use bucket::{Bucket, Life, OpenBucket, Source};
 use census::{STREAMS, Stream};
 use counts::EpochCounts;
 use epochs::Epochs;
+pub(crate) use eviction::Victim;
 use frozen::FrozenBuckets;
+use summaries::Summaries;
 
 mod bucket;
 pub(crate) mod census;
 mod counts;
 mod epochs;
+mod eviction;
 mod frozen;
 mod numbers;
 mod replayed;
+pub(crate) mod summaries;
+mod summarised;
 
 /// All buckets of one cache.
 pub struct Buckets {
@@ -48,7 +53,15 @@ pub struct Buckets {
     pending: VecDeque<(RecordSeq, BucketId)>,
     open: [Option<OpenBucket>; STREAMS],
     replacement: Replacement,
+    /// Buckets that may be evicted; those whose survivors move are among them.
     candidates: u32,
+    /// Buckets whose survivors move.
+    leaving: u32,
+    /// Blocks that were to be kept, and went.
+    lost_survivors: u64,
+    /// What generations are.
+    drop_clock: DropClock,
+    summaries: Summaries,
     retired: u32,
     nodes: u32,
     node_blocks: u64,
@@ -81,8 +94,12 @@ impl Buckets {
             clock: RecordSeq(0),
             pending: VecDeque::new(),
             open: [None; STREAMS],
-            replacement: Replacement::new(policy, count as usize, seed),
+            replacement: Replacement::new(policy, count as usize, blocks, seed),
             candidates: 0,
+            leaving: 0,
+            lost_survivors: 0,
+            drop_clock: DropClock::new(blocks),
+            summaries: Summaries::new(policy.keeps_blocks(), blocks),
             retired: 0,
             nodes: 0,
             node_blocks: 0,
@@ -117,6 +134,7 @@ impl Buckets {
             let dirty = u32::from(f.dirty_open) + u32::from(f.dirty_cut);
             let it = &mut b.all[i];
             it.generation = f.generation;
+            b.drop_clock.set(f.generation.0);
             it.kind = f.kind;
             it.live = f.live;
             if dirty > 0 {
@@ -142,9 +160,14 @@ impl Buckets {
         self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
         self.epochs.renumber(epoch);
         self.source = Source::Memory;
+        self.replacement.set_clock(self.drop_clock.now());
         for i in 0..self.all.len() {
             let id = BucketId(i as u32);
             if self.all[i].life == Life::Open {
+                if self.all[i].kind == BucketKind::Data {
+                    // Which of its blocks were read is not known; where they came from neither.
+                    self.replacement.begin(id.0, Origin::Write, self.all[i].generation.0);
+                }
                 self.seal(id);
             }
         }
@@ -276,16 +299,22 @@ impl Buckets {
             let b = &mut self.all[id.0 as usize];
             b.life = Life::Open;
             b.kind = stream.kind();
-            if b.kind == BucketKind::Nodes {
-                self.nodes += 1;
+            let generation = b.generation;
+            match stream.origin() {
+                Some(origin) => {
+                    self.replacement.begin(id.0, origin, generation.0);
+                    self.summaries.begin(id, generation);
+                }
+                None => self.nodes += 1,
             }
             self.open[s] = Some(OpenBucket { id, filled: 0 });
         }
+        let capacity = self.capacity(stream);
         let Some(open) = &mut self.open[s] else { unreachable!("it was just opened") };
         let (id, at) = (open.id, open.filled);
-        let len = want.min(self.blocks - at);
+        let len = want.min(capacity - at);
         open.filled += len;
-        let full = open.filled == self.blocks;
+        let full = open.filled == capacity;
         let b = &mut self.all[id.0 as usize];
         b.pins += 1;
         let generation = b.generation;
@@ -315,14 +344,11 @@ impl Buckets {
         b.pins -= 1;
         if b.pins == 0 {
             self.unpins += 1;
+            if b.life == Life::Sealed {
+                self.summaries.complete(id);
+            }
             self.look_at(id, false);
         }
-    }
-
-    /// A read hit.
-    pub fn touch(&mut self, addr: CacheAddr) {
-        let id = self.of(addr);
-        self.replacement.touch(id.0);
     }
 
     fn dirty_of(&self, id: BucketId) -> u32 {
@@ -373,6 +399,7 @@ impl Buckets {
         }
         let class = written.map(|e| self.class_of(e));
         self.keep_frozen(id);
+        self.forget_hits(addr, len);
         let b = &mut self.all[id.0 as usize];
         b.live -= len as u16;
         self.live_blocks -= u64::from(len);
@@ -420,13 +447,18 @@ impl Buckets {
             if b.pins == 0 {
                 self.retire_to(id, self.clock, Life::Pending);
             }
-        } else if b.kind == BucketKind::Data
-            && dirty == 0
-            && !self.replacement.contains(id.0)
-            && (fresh || b.pins == 0)
-        {
-            self.replacement.insert(id.0);
-            self.candidates += 1;
+        } else if b.kind == BucketKind::Data {
+            if dirty == 0
+                && !b.leaving
+                && !self.replacement.contains(id.0)
+                && (fresh || b.pins == 0)
+            {
+                self.replacement.insert(id.0);
+                self.candidates += 1;
+            }
+            if u32::from(self.all[i].live) * 2 <= self.blocks {
+                self.replacement.thin(id.0);
+            }
         }
     }
 
@@ -435,6 +467,8 @@ impl Buckets {
             self.replacement.remove(id.0);
             self.candidates -= 1;
         }
+        self.replacement.end(id.0);
+        self.summaries.forget(id);
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
         if b.kind == BucketKind::Nodes {
@@ -449,44 +483,6 @@ impl Buckets {
         }
         b.life = life;
         self.pending.push_back((told, id));
-    }
-
-    /// Evicts one bucket: raises its generation. It becomes free when the record that will tell of
-    /// it is durable: the next ones are of what [`Buckets::take_raised`] returns, in this order.
-    /// `None`: there is none to be had.
-    pub fn evict(&mut self) -> Option<BucketId> {
-        let told = RecordSeq(self.clock.0 + self.raised.len() as u64 + 1);
-        let (id, generation) = self.raise_victim(told)?;
-        self.raised.push((id, generation));
-        Some(id)
-    }
-
-    /// Evicts one bucket that is free at once, without a record: before anything is served. False:
-    /// there is none to be had.
-    pub fn evict_unlogged(&mut self) -> bool {
-        let evicted = self.raise_victim(self.clock).is_some();
-        self.journal_durable(self.clock);
-        evicted
-    }
-
-    fn raise_victim(&mut self, told: RecordSeq) -> Option<(BucketId, BucketGen)> {
-        let all = &self.all;
-        let id = BucketId(self.replacement.victim(|id| all[id as usize].pins == 0)?);
-        self.candidates -= 1;
-        self.keep_frozen(id);
-        let b = &mut self.all[id.0 as usize];
-        self.live_blocks -= u64::from(b.live);
-        self.stale_blocks += u64::from(b.live);
-        b.live = 0;
-        b.generation = BucketGen(b.generation.0.wrapping_add(1));
-        let generation = b.generation;
-        self.retire_to(id, told, Life::Pending);
-        Some((id, generation))
-    }
-
-    /// Generations that were raised since the last call: to be journaled before anything else.
-    pub fn take_raised(&mut self) -> Vec<(BucketId, BucketGen)> {
-        std::mem::take(&mut self.raised)
     }
 
     /// All records of the journal up to `record` are durable: what waited for them is free. Returns

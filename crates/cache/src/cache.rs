@@ -172,8 +172,11 @@ impl Cache {
         if after.has_more_room(before) {
             wakes.room.notify();
         }
-        if after.may_reclaim(before) && self.is_hungry() {
+        if after.may_reclaim(before) && self.wants_victims() {
             wakes.reclaim.notify();
+        }
+        if after.has_more_summaries(before) {
+            wakes.summary.notify();
         }
         if (after.has_more_records(before) || after.takes_room(before)) && self.wants_checkpoint() {
             wakes.checkpoint.notify();

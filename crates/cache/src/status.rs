@@ -1,9 +1,10 @@
 //! What the cache says of itself.
 
-use base::BLOCK_U64;
+use base::{BLOCK_U64, VolumeId};
 use serde::Serialize;
 
 use crate::Cache;
+use crate::store::hit_ratio::Sums;
 
 /// The state of a cache; sizes in bytes, times in the unit of their name.
 #[derive(Clone, Serialize, Debug)]
@@ -24,8 +25,8 @@ pub struct CacheStatus {
     pub staged_bytes: u64,
     /// In the pool too.
     pub clean_bytes: u64,
-    /// Of the blocks read since it was opened, the share that was found here.
-    pub hit_ratio: f64,
+    /// Of the blocks read, the share that was found here.
+    pub hit_ratio: HitRatioStatus,
     /// Blocks found here.
     pub hits: u64,
     /// Blocks read from the pool.
@@ -46,6 +47,8 @@ pub struct CacheStatus {
     pub lost: u64,
     /// Which those are, the first of them: volume id and block.
     pub bad_blocks: Vec<(u32, u64)>,
+    /// Which blocks are kept.
+    pub replacement: ReplacementStatus,
     /// Buckets by state.
     pub buckets: BucketStatus,
     /// The index.
@@ -58,6 +61,64 @@ pub struct CacheStatus {
     pub gc: GcStatus,
     /// What the last open replayed.
     pub replay: ReplayStatus,
+}
+
+/// Of the blocks read, the share that was found in the cache, 0 to 1; `None` where none was read.
+#[derive(Clone, Serialize, Debug)]
+pub struct HitRatioStatus {
+    /// During the last minute.
+    pub last_minute: Option<f64>,
+    /// During the last hour.
+    pub last_hour: Option<f64>,
+    /// Since the cache was opened.
+    pub total: Option<f64>,
+    /// The same for each volume that was read.
+    pub volumes: Vec<VolumeHitRatio>,
+}
+
+/// The hit ratio of a volume.
+#[derive(Clone, Serialize, Debug)]
+pub struct VolumeHitRatio {
+    /// Its name.
+    pub name: String,
+    /// Blocks found in the cache.
+    pub hits: u64,
+    /// Blocks read from the pool.
+    pub misses: u64,
+    /// During the last minute.
+    pub last_minute: Option<f64>,
+    /// During the last hour.
+    pub last_hour: Option<f64>,
+    /// Since the cache was opened.
+    pub total: Option<f64>,
+}
+
+/// Which blocks are kept.
+#[derive(Clone, Serialize, Debug)]
+pub struct ReplacementStatus {
+    /// The policy.
+    pub policy: &'static str,
+    /// The queues' shares of the cache, of the adaptive policy.
+    pub shares: Option<ShareStatus>,
+    /// Blocks read and missed that were in the cache not long ago, and entered the main queue.
+    pub ghost_hits: u64,
+    /// Blocks of buckets to be evicted that were moved, as they had been hit.
+    pub moved_blocks: u64,
+    /// Such blocks that were dropped, as room was short.
+    pub lost_survivors: u64,
+    /// Such blocks that were bad.
+    pub bad_survivors: u64,
+}
+
+/// Shares of the cache, 0 to 1.
+#[derive(Clone, Serialize, Debug)]
+pub struct ShareStatus {
+    /// Of blocks that were read and missed.
+    pub read: f64,
+    /// Of blocks that were written.
+    pub write: f64,
+    /// Of blocks that were hit again.
+    pub main: f64,
 }
 
 /// Garbage collection.
@@ -127,7 +188,7 @@ pub struct IndexStatus {
     /// Dead keys that the last garbage collection met, and dropped.
     pub stale_keys: u64,
     /// Blocks that stale keys name, of buckets evicted since then, and those of staged keys that
-    /// were published since then.
+    /// were published since then; and ghosts.
     pub stale_blocks: u64,
     /// Checkpoints since it was opened.
     pub checkpoints: u64,
@@ -220,6 +281,45 @@ impl Cache {
         }
     }
 
+    fn hit_ratio(&self) -> HitRatioStatus {
+        let (now, st) = (self.0.rt.now(), self.state());
+        let all = st.ratios().all(now);
+        // A volume may be on its way out.
+        let named = |(volume, sums): (VolumeId, Sums)| {
+            let name = self.0.pool.volume(volume)?.name;
+            Some(VolumeHitRatio {
+                name,
+                hits: sums.total.hits,
+                misses: sums.total.misses,
+                last_minute: sums.minute.ratio(),
+                last_hour: sums.hour.ratio(),
+                total: sums.total.ratio(),
+            })
+        };
+        HitRatioStatus {
+            last_minute: all.minute.ratio(),
+            last_hour: all.hour.ratio(),
+            total: all.total.ratio(),
+            volumes: st.ratios().by_volume(now).filter_map(named).collect(),
+        }
+    }
+
+    fn replacement(&self) -> ReplacementStatus {
+        let st = self.state();
+        let shares = st.buckets.shares().map(|thousandths| {
+            let [read, write, main] = thousandths.map(|n| f64::from(n) / 1e3);
+            ShareStatus { read, write, main }
+        });
+        ReplacementStatus {
+            policy: self.settings().policy.word(),
+            shares,
+            ghost_hits: st.stats().ghost_hits,
+            moved_blocks: st.stats().survivors,
+            lost_survivors: st.buckets.lost_survivors(),
+            bad_survivors: st.stats().bad_survivors,
+        }
+    }
+
     fn mode(&self) -> &'static str {
         let mut modes = self.0.pool.volumes().into_iter().map(|v| v.cache_mode);
         let first = modes.next().unwrap_or_default();
@@ -240,7 +340,6 @@ impl Cache {
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
         let replay = self.0.replay.get();
-        let asked = st.stats().hits + st.stats().misses;
         CacheStatus {
             path: self.0.path.clone(),
             state: match (st.health.has_failed(), self.is_aside()) {
@@ -253,7 +352,7 @@ impl Cache {
             dirty_bytes: dirty + staged,
             staged_bytes: staged,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
-            hit_ratio: if asked == 0 { 0.0 } else { st.stats().hits as f64 / asked as f64 },
+            hit_ratio: self.hit_ratio(),
             hits: st.stats().hits,
             misses: st.stats().misses,
             bypassed: st.stats().bypassed,
@@ -264,6 +363,7 @@ impl Cache {
             refetched: st.stats().refetched,
             lost: st.stats().lost,
             bad_blocks: st.dirt.bad().iter().map(|(v, l)| (v.0, l.0)).collect(),
+            replacement: self.replacement(),
             buckets: BucketStatus {
                 free: census.free,
                 clean: census.clean,

@@ -18,6 +18,8 @@ pub(crate) struct Wakes {
     pub seal: Event,
     /// A pass has to go faster.
     pub pace: Event,
+    /// The summary of a bucket is to be written.
+    pub summary: Event,
     /// The settings have changed.
     pub settings: Event,
 }
@@ -25,8 +27,8 @@ pub(crate) struct Wakes {
 impl Wakes {
     /// The cache has failed, or is closed.
     pub fn all(&self) {
-        let Wakes { room, reclaim, checkpoint, pass, seal, pace, settings } = self;
-        let all = [room, reclaim, checkpoint, pass, seal, pace, settings];
+        let Wakes { room, reclaim, checkpoint, pass, seal, pace, summary, settings } = self;
+        let all = [room, reclaim, checkpoint, pass, seal, pace, summary, settings];
         all.into_iter().for_each(Event::notify);
     }
 
@@ -48,6 +50,7 @@ pub(crate) struct Marks {
     published: Epoch,
     journal_used: u32,
     pushed: RecordSeq,
+    summaries: usize,
 }
 
 impl Marks {
@@ -63,6 +66,7 @@ impl Marks {
             published: st.index.published(),
             journal_used: st.journal.usage().0,
             pushed: st.journal.pushed(),
+            summaries: st.buckets.summaries_waiting(),
         }
     }
 
@@ -90,6 +94,11 @@ impl Marks {
     /// The journal has grown.
     pub fn has_more_records(&self, before: &Marks) -> bool {
         self.journal_used > before.journal_used || self.pushed > before.pushed
+    }
+
+    /// A bucket was filled whose summary is to be written.
+    pub fn has_more_summaries(&self, before: &Marks) -> bool {
+        self.summaries > before.summaries
     }
 
     /// Something was written, or ceased to be dirty.

@@ -121,6 +121,10 @@ impl Coverage {
         self.add("cache: blocks missed", s.misses);
         self.add("cache: blocks promoted", s.promoted);
         self.add("cache: buckets evicted", s.evicted);
+        self.add("cache: survivors moved", s.replacement.moved_blocks);
+        self.add("cache: survivors dropped", s.replacement.lost_survivors);
+        self.add("cache: survivors that were bad", s.replacement.bad_survivors);
+        self.add("cache: ghosts that came back", s.replacement.ghost_hits);
         self.add("cache: bad clean blocks read from the pool", s.refetched);
         self.add("cache: bad dirty blocks met", s.lost);
         self.add("cache: checkpoints", s.index.checkpoints);

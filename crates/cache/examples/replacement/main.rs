@@ -2,25 +2,33 @@
 //! policies reach.
 //!
 //! `cargo run --release -p cache --example replacement` measures the first, `... -- hits
-//! [TRACE.csv]` the second; a trace has the columns time in seconds, R or W, offset and length in
-//! bytes, and one line of headings at most.
+//! [TRACE.csv]` the second, and `... -- shifting` the same for loads whose popular blocks change; a
+//! trace has the columns time in seconds, R or W, offset and length in bytes, and one line of
+//! headings at most.
 #![allow(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::time::{Duration, Instant};
 
 use base::Prng;
-use cache::replacement::{Policy, Replacement};
+use cache::replacement::{Origin, Policy, Replacement};
 
+mod loads;
 mod simulation;
+mod study;
 
 const BUCKETS: u32 = 32_000_000;
+/// Few, for the memory that the counts of their hits would take.
+const BUCKET_BLOCKS: u32 = 16;
 
 fn main() -> Result<(), String> {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         None => victims(),
-        Some("hits") => return simulation::hits(args.next().as_deref()),
-        Some(other) => return Err(format!("{other}: give nothing, or hits [TRACE.csv]")),
+        Some("hits") => study::hits(args.next().as_deref())?,
+        Some("shifting") => study::shifting(),
+        Some(other) => {
+            return Err(format!("{other}: give nothing, hits [TRACE.csv], or shifting"));
+        }
     }
     Ok(())
 }
@@ -41,18 +49,24 @@ fn victims() {
             ("all read, all the time", read),
             ("all distinct", distinct),
         ] {
-            let mut r = Replacement::new(policy, BUCKETS as usize, 1);
+            let mut r = Replacement::new(policy, BUCKETS as usize, BUCKET_BLOCKS, 1);
             prepare(&mut r);
-            let mut last = None;
+            let (mut last, mut clock) = (None, 0);
             measure(&policy.to_string(), name, || {
                 // The one taken before comes back; all are candidates but for that one.
                 if let Some(id) = last {
-                    r.insert(id);
+                    enter(&mut r, id, clock);
                     if name.starts_with("all read") {
-                        (0..3).for_each(|_| r.touch(id));
+                        (0..3).for_each(|_| r.touch(id, 0, BUCKET_BLOCKS));
                     }
                 }
                 last = r.victim(|_| true);
+                if let Some(id) = last {
+                    std::hint::black_box(r.survivors(id));
+                    r.evicted(id, clock, BUCKET_BLOCKS, clock + 1);
+                    r.end(id);
+                    clock += 1;
+                }
             });
         }
     }
@@ -82,15 +96,21 @@ fn measure(policy: &str, recency: &str, mut step: impl FnMut()) {
     );
 }
 
+/// A bucket is filled, and may go. All three queues of the adaptive policy are used.
+fn enter(r: &mut Replacement, id: u32, clock: u32) {
+    r.begin(id, Origin::ALL[id as usize % 3], clock);
+    r.insert(id);
+}
+
 /// Every bucket has all the marks that reads give.
 fn read(r: &mut Replacement) {
     equal(r);
-    (0..BUCKETS).for_each(|id| (0..3).for_each(|_| r.touch(id)));
+    (0..BUCKETS).for_each(|id| (0..3).for_each(|_| r.touch(id, 0, BUCKET_BLOCKS)));
 }
 
 /// Inserted in order, never read: no bucket is better than another.
 fn equal(r: &mut Replacement) {
-    (0..BUCKETS).for_each(|id| r.insert(id));
+    (0..BUCKETS).for_each(|id| enter(r, id, 0));
 }
 
 /// Inserted in random order, then read in another one: the recency of each is its own, and
@@ -101,7 +121,7 @@ fn distinct(r: &mut Replacement) {
     for i in (1..order.len()).rev() {
         order.swap(i, prng.below(i as u64 + 1) as usize);
     }
-    order.iter().for_each(|&id| r.insert(id));
+    order.iter().for_each(|&id| enter(r, id, 0));
     // 7919 is prime and no factor of the number: each comes once.
-    (0..order.len()).for_each(|i| r.touch(order[i * 7919 % order.len()]));
+    (0..order.len()).for_each(|i| r.touch(order[i * 7919 % order.len()], 0, 1));
 }

@@ -35,6 +35,8 @@ pub(super) struct Bucket {
     pub errors: u8,
     pub kind: BucketKind,
     pub life: Life,
+    /// It is a victim, and its survivors move.
+    pub leaving: bool,
 }
 
 impl Bucket {

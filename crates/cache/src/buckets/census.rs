@@ -2,6 +2,8 @@
 
 use format::cache::bucket::BucketKind;
 
+use crate::policy::replacement::Origin;
+
 /// Where appended blocks come from: each stream fills buckets of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
@@ -11,8 +13,9 @@ pub enum Stream {
     Promoted,
     /// Nodes of the index.
     Nodes,
-    /// What was moved out of sparse buckets.
-    Moved,
+    /// What was hit again: survivors, and blocks that came back soon; and what was moved out of
+    /// sparse buckets.
+    Main,
 }
 
 pub(crate) const STREAMS: usize = 4;
@@ -20,6 +23,16 @@ pub(crate) const STREAMS: usize = 4;
 impl Stream {
     pub(crate) fn kind(self) -> BucketKind {
         if self == Stream::Nodes { BucketKind::Nodes } else { BucketKind::Data }
+    }
+
+    /// Whose blocks its buckets have; `None`: nodes of the index.
+    pub(crate) fn origin(self) -> Option<Origin> {
+        match self {
+            Stream::Writes => Some(Origin::Write),
+            Stream::Promoted => Some(Origin::Read),
+            Stream::Main => Some(Origin::Main),
+            Stream::Nodes => None,
+        }
     }
 }
 

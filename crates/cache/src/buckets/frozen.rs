@@ -98,7 +98,7 @@ mod tests {
             match self.dice.below(20) {
                 0..9 => {
                     let stream =
-                        [Stream::Writes, Stream::Promoted, Stream::Moved][self.dice.below(3)];
+                        [Stream::Writes, Stream::Promoted, Stream::Main][self.dice.below(3)];
                     let Some((addr, _, generation)) = b.append(stream, 1) else { return };
                     let dirty = stream == Stream::Writes;
                     b.add(addr, 1, dirty);

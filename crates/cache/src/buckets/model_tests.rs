@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use super::{Buckets, Life, Stream};
+use super::{Buckets, Life, Stream, Victim};
 use crate::policy::replacement::Policy;
 
 const BUCKETS: u32 = 24;
@@ -27,6 +27,8 @@ struct Model {
     published: Epoch,
     sealed: Vec<Epoch>,
     clock: RecordSeq,
+    /// Buckets whose survivors move.
+    leaving: Vec<BucketId>,
     rng: Prng,
 }
 
@@ -43,7 +45,10 @@ impl Model {
     fn step(&mut self) {
         self.clock.0 += 1;
         self.buckets.set_clock(self.clock);
-        match self.rng.below(40) {
+        match self.rng.below(50) {
+            40..46 => self.touch(),
+            46..48 => self.leave(),
+            48.. => self.end_leaving(),
             0..18 => self.append(),
             18..30 => self.remove(),
             30..32 => {
@@ -105,8 +110,42 @@ impl Model {
         }
     }
 
+    /// Blocks are hit.
+    fn touch(&mut self) {
+        let live = self.blocks.iter().filter(|(_, b)| b.live).map(|(addr, _)| *addr);
+        let live: Vec<CacheAddr> = live.collect();
+        if !live.is_empty() {
+            self.buckets.touch(live[self.rng.below(live.len() as u64) as usize], 1);
+        }
+    }
+
+    /// The next victim goes, or its survivors are to move.
+    fn leave(&mut self) {
+        match self.buckets.evict_or_keep() {
+            Some(Victim::Evicted(id)) => self.evicted(id),
+            Some(Victim::Leaving(id, _)) => {
+                assert!(self.dirty(id.0) == 0 && !self.buckets.survivors(id).is_empty());
+                self.leaving.push(id);
+            }
+            None => {}
+        }
+        assert_eq!(self.buckets.leaving() as usize, self.leaving.len());
+    }
+
+    fn end_leaving(&mut self) {
+        if let Some(id) = self.leaving.pop() {
+            self.buckets.end_leaving(id);
+        }
+    }
+
     fn evict(&mut self) {
-        let Some(id) = self.buckets.evict() else { return };
+        if let Some(id) = self.buckets.evict() {
+            self.evicted(id);
+        }
+    }
+
+    fn evicted(&mut self, id: BucketId) {
+        assert!(!self.leaving.contains(&id), "{id:?} is still needed");
         assert_eq!(self.dirty(id.0), 0, "{id:?} had something dirty");
         // Its record.
         self.buckets.take_raised();
@@ -162,8 +201,15 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
             Epoch(1),
         );
         let (blocks, sealed, rng) = (BTreeMap::new(), Vec::new(), Prng::new(seed));
-        let mut m =
-            Model { buckets, blocks, published: Epoch(0), sealed, clock: RecordSeq(0), rng };
+        let mut m = Model {
+            buckets,
+            blocks,
+            published: Epoch(0),
+            sealed,
+            clock: RecordSeq(0),
+            leaving: Vec::new(),
+            rng,
+        };
         for _ in 0..1500 {
             let before = m.blocks.len();
             m.step();
@@ -178,6 +224,9 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
         m.blocks.values_mut().for_each(|b| b.class = None);
         m.buckets.publish(newest);
         while m.buckets.tidy(7) {}
+        while !m.leaving.is_empty() {
+            m.end_leaving();
+        }
         m.compare();
         for _ in 0..BUCKETS {
             m.evict();

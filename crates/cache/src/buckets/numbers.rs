@@ -79,7 +79,20 @@ impl Buckets {
         let open = self.open[stream as usize]
             .as_ref()
             .filter(|open| self.all[open.id.0 as usize].errors == 0);
-        open.map_or(0, |open| self.blocks - open.filled)
+        open.map_or(0, |open| self.capacity(stream) - open.filled)
+    }
+
+    /// Blocks of a bucket that a stream fills: without those that its summary takes.
+    pub fn capacity(&self, stream: Stream) -> u32 {
+        match stream {
+            Stream::Nodes => self.blocks,
+            _ => self.blocks - self.summaries.blocks(),
+        }
+    }
+
+    /// Buckets whose survivors move.
+    pub fn leaving(&self) -> u32 {
+        self.leaving
     }
 
     /// Blocks of staged keys, counted as [`Buckets::dirty_blocks`] are.

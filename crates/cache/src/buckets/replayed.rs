@@ -61,6 +61,7 @@ impl Buckets {
             return self.contradicts(format!("{id:?} has nodes of the index, and was evicted"));
         }
         b.generation = generation;
+        self.drop_clock.set(generation.0);
         self.live_blocks -= u64::from(b.live);
         b.live = 0;
         // All that it had was in the pool by then.

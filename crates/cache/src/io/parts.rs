@@ -32,6 +32,7 @@ use crate::buckets::census::Stream;
 use crate::io::read::Part;
 use crate::job;
 use crate::space::take::Pinned;
+use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, Share, nodes_for};
 use crate::store::state::State;
@@ -108,7 +109,7 @@ impl Cache {
         let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
         let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
         match piece.part {
-            Part::Pool => Ok(none(None)),
+            Part::Pool(_) => Ok(none(None)),
             Part::Zeros => Ok(BlockPart::whole(zeros())),
             Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
             Part::Bucket { addr, crcs, dirty, cover } => {
@@ -148,7 +149,7 @@ impl Cache {
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
         }
-        self.state_mut().count(|s| s.misses += 1);
+        self.count_read(volume, Hits { hits: 0, misses: 1 });
         self.complete_part((volume, lba), part, whole.clone());
         Ok(SliceList::from_iter([whole]))
     }

@@ -23,8 +23,13 @@ use crate::store::taken::{Taken, extents};
 
 impl Cache {
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
-    /// now on.
-    pub(crate) fn begin_promotion(&self, volume: VolumeId, from: Lba, blocks: u64) -> Option<Key> {
+    /// now on. If at least half of them are `ghosts`, which the main queue takes, all go there.
+    pub(crate) fn begin_promotion(
+        &self,
+        volume: VolumeId,
+        (from, blocks): (Lba, u64),
+        ghosts: u64,
+    ) -> Option<Key> {
         if blocks > self.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
@@ -40,12 +45,16 @@ impl Cache {
             Promote::First => true,
             Promote::Second => st.doorkeeper.touch(volume, from),
         };
-        let published = st.index.published();
-        if wanted {
-            st.promotions.begin(volume, (from, from.plus(blocks)), published)
-        } else {
-            None
+        if !wanted {
+            return None;
         }
+        let is_main = ghosts > 0 && ghosts * 2 >= blocks;
+        if is_main {
+            st.count(|s| s.ghost_hits += ghosts);
+        }
+        let stream = if is_main { Stream::Main } else { Stream::Promoted };
+        let published = st.index.published();
+        st.promotions.begin(volume, (from, from.plus(blocks)), published, stream)
     }
 
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
@@ -59,7 +68,7 @@ impl Cache {
         if st.health.has_failed() {
             None
         } else {
-            st.promotions.begin(volume, (from, from.plus(blocks)), published)
+            st.promotions.begin(volume, (from, from.plus(blocks)), published, Stream::Promoted)
         }
     }
 
@@ -106,7 +115,8 @@ impl Cache {
             return None;
         };
         let whole = self.one_piece(data);
-        let taken = self.take_some(Stream::Promoted, blocks as u32);
+        let stream = self.state().promotions.stream(key);
+        let taken = self.take_some(stream, blocks as u32);
         let blocks = taken.blocks() as usize;
         (blocks > 0).then(|| (taken, room, whole.slice(0, blocks * BLOCK)))
     }
@@ -231,7 +241,7 @@ mod tests {
             // it is kept.
             let mut late = Vec::new();
             for lba in [Lba(1), Lba(3600)] {
-                let key = cache.begin_promotion(a, lba, 1).expect("it is not there");
+                let key = cache.begin_promotion(a, (lba, 1), 0).expect("it is not there");
                 late.push((key, pool.read(a, lba, 1).await.unwrap()));
             }
             cache.forget_from(a, Lba(3500)).await.unwrap();

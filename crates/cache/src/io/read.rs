@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::space::take::Pinned;
+use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, Share};
 use crate::store::state::State;
@@ -35,7 +36,14 @@ pub(crate) enum Part {
     /// With the checksum of the first block.
     Staged(Epoch, Crc),
     Zeros,
-    Pool,
+    Pool(Missed),
+}
+
+/// What is known of blocks that the cache does not have.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Missed {
+    /// So many of them were in it not long ago, and are to enter the main queue.
+    pub ghosts: u64,
 }
 
 pub(crate) struct Piece {
@@ -130,10 +138,12 @@ impl Cache {
                 Ok(SliceList::from_iter([zeros]))
             }
             Part::Staged(epoch, _) => {
-                self.state_mut().count(|s| s.misses += blocks);
+                self.count_read(volume, Hits { hits: 0, misses: blocks });
                 Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
             }
-            Part::Pool => Box::pin(self.read_pool(volume, lba, blocks, sequential)).await,
+            Part::Pool(missed) => {
+                Box::pin(self.read_pool(volume, (lba, blocks), missed, sequential)).await
+            }
             Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
                 Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential))
                     .await
@@ -143,7 +153,7 @@ impl Cache {
                 drop(pin);
                 match data {
                     Ok(data) => {
-                        self.state_mut().count(|s| s.hits += blocks);
+                        self.count_read(volume, Hits { hits: blocks, misses: 0 });
                         Ok(SliceList::from_iter([data]))
                     }
                     Err(bad) => {
@@ -152,6 +162,12 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// Counts blocks that were read.
+    pub(crate) fn count_read(&self, volume: VolumeId, read: Hits) {
+        let now = self.0.rt.now();
+        self.state_mut().count_read(volume, read, now);
     }
 
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an
@@ -220,21 +236,18 @@ impl Cache {
     async fn read_pool(
         &self,
         volume: VolumeId,
-        lba: Lba,
-        blocks: u64,
+        (lba, blocks): (Lba, u64),
+        missed: Missed,
         sequential: bool,
     ) -> Result<SliceList> {
-        {
-            let mut st = self.state_mut();
-            st.count(|s| s.misses += blocks);
-            if sequential {
-                st.count(|s| s.bypassed += blocks);
-            }
+        self.count_read(volume, Hits { hits: 0, misses: blocks });
+        if sequential {
+            self.state_mut().count(|s| s.bypassed += blocks);
         }
         let promotion = if sequential || self.is_congested() {
             None
         } else {
-            self.begin_promotion(volume, lba, blocks)
+            self.begin_promotion(volume, (lba, blocks), missed.ghosts)
         };
         let outcome = self.0.pool.read(volume, lba, blocks).await;
         match (promotion, &outcome) {
@@ -347,7 +360,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         let dirty = st.index.unpublished(&e).is_some();
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
-            st.buckets.touch(addr);
+            st.buckets.touch(addr, blocks as u32);
             pieces.push(Piece {
                 lba,
                 blocks,
@@ -358,14 +371,23 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         }
     }
     let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
-    let gap = |pieces: &mut SmallVec<[Piece; 1]>, from: u64, to: u64| {
+    // What is known of the gap that begins at `at`.
+    let mut missed = Missed::default();
+    let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut Missed, from: u64, to: u64| {
+        let part = Part::Pool(std::mem::take(missed));
         if to > from {
-            pieces.push(Piece { lba: Lba(from), blocks: to - from, part: Part::Pool, pin: None });
+            pieces.push(Piece { lba: Lba(from), blocks: to - from, part, pin: None });
         }
     };
     let mut at = lba.0;
     for e in found {
         if e.is_stale(&st.buckets) {
+            let e = e.slice(lba.0, end.0);
+            if let Body::Data { addr, generation, .. } = e.body
+                && st.buckets.missed(addr, generation, e.len())
+            {
+                missed.ghosts += e.len();
+            }
             continue;
         }
         let dirty = st.index.unpublished(&e).is_some();
@@ -373,7 +395,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             continue;
         }
         let e = e.slice(lba.0, end.0);
-        gap(&mut pieces, at, e.lba.0);
+        gap(&mut pieces, &mut missed, at, e.lba.0);
         at = e.end();
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
@@ -384,13 +406,13 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             ),
             Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
-                st.buckets.touch(addr);
+                st.buckets.touch(addr, blocks as u32);
                 Part::Bucket { addr, crcs, dirty, cover }
             }
         };
         pieces.push(Piece { lba: from, blocks, part, pin: None });
     }
-    gap(&mut pieces, at, end.0);
+    gap(&mut pieces, &mut missed, at, end.0);
     debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);
     Ok(pieces)
 }

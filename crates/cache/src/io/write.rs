@@ -72,7 +72,8 @@ impl Cache {
     ) -> Result<()> {
         let mut held = Some(held);
         for attempt in 1.. {
-            let mut taken = self.take(Stream::Writes, (data.len() / BLOCK) as u32).await?;
+            let stream = if attempt == 1 { self.stream_of(volume, lba) } else { Stream::Writes };
+            let mut taken = self.take(stream, (data.len() / BLOCK) as u32).await?;
             held.take();
             let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
                 Ok(()) => Ok(self
@@ -99,6 +100,19 @@ impl Cache {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Whose buckets a write goes to: the main queue's, if its first block is there. Where room is
+    /// short, those of writes.
+    fn stream_of(&self, volume: VolumeId, lba: Lba) -> Stream {
+        if !self.settings().policy.keeps_blocks() || self.is_hungry() {
+            return Stream::Writes;
+        }
+        let st = self.state();
+        match st.index.place_of(&st.buckets, volume, lba) {
+            Some((addr, generation)) if st.buckets.is_in_main(addr, generation) => Stream::Main,
+            _ => Stream::Writes,
+        }
     }
 
     /// Enters what was written into the index.

@@ -23,7 +23,7 @@ impl Cache {
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
         self.state_mut().commits.forget(volume);
         self.forget_from(volume, Lba(0)).await?;
-        self.state_mut().dirt.forget(volume);
+        self.state_mut().forget_volume(volume);
         Ok(())
     }
 

@@ -234,6 +234,8 @@ impl Cache {
         let c = self.clone();
         self.0.rt.detach_background(job::COLLECTION, async move { c.collector().await });
         let c = self.clone();
+        self.0.rt.detach_background(job::SURVIVORS, async move { c.summarizer().await });
+        let c = self.clone();
         spawn(Box::pin(async move { c.admitter().await }));
         let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;
         self.0.pool.link_journal(Link::Live(journal));

@@ -1,33 +1,34 @@
-//! Replacement: which bucket is evicted next.
+//! Replacement: which bucket is evicted next, and which of its blocks are kept.
 //!
-//! Pure state over bucket numbers, allocated once. `insert`, `remove`, `touch` and `victim` each
-//! take a bounded number of steps, whatever the number of buckets and however recency is
-//! distributed: a victim that costs a search is a pause that foreground I/O sees.
+//! Pure state over bucket numbers, allocated once. Every call takes a bounded number of steps,
+//! whatever the number of buckets and however recency is distributed: a victim that costs a search
+//! is a pause that foreground I/O sees.
 //!
-//! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets.
-//! Amortised it is fewer: S3-FIFO passes over a bucket only by taking from it what a touch gave it,
-//! so a read hit has paid for every step but the last. When the steps are used up, the first bucket
-//! of those looked at that may go is taken: its credit is gone by then as it would be after the
-//! full walk.
+//! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets, one of
+//! [`Replacement::survivors`] at the blocks of one bucket.
 //!
 //! **Pins.** A bucket that must not go now is passed over. If `MAX_STEPS` in a row must not,
 //! `victim` answers `None`; the next call goes on behind them.
-//!
-//! **No ghosts.** S3-FIFO remembers what it evicted, and admits it better when it returns. Here the
-//! unit is a bucket of mixed blocks: its blocks come back one by one, each in another bucket with
-//! other neighbours, so that the number of an evicted bucket says nothing. That part is left out.
 
+mod adaptive;
+mod clock;
+mod drops;
+mod hits;
 mod links;
 mod ordered;
+mod origin;
 mod random;
-mod s3fifo;
+mod shares;
 
 use std::fmt;
 use std::str::FromStr;
 
+use adaptive::Adaptive;
+pub use adaptive::Survivors;
+pub use clock::DropClock;
 use ordered::Ordered;
+pub use origin::Origin;
 use random::Random;
-use s3fifo::S3Fifo;
 
 /// How victims are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,14 +39,14 @@ pub enum Policy {
     Fifo,
     /// Any.
     Random,
-    /// S3-FIFO (Yang and others, SOSP 2023), without ghosts: a queue on trial, then a main queue.
+    /// Three queues whose shares follow the load; the blocks of a victim that were hit are kept.
     #[default]
-    S3Fifo,
+    Adaptive,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 4] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::S3Fifo];
+    pub const ALL: [Policy; 4] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::Adaptive];
 
     /// Its name.
     pub fn word(self) -> &'static str {
@@ -53,8 +54,13 @@ impl Policy {
             Policy::Lru => "lru",
             Policy::Fifo => "fifo",
             Policy::Random => "random",
-            Policy::S3Fifo => "s3fifo",
+            Policy::Adaptive => "adaptive",
         }
+    }
+
+    /// True if it keeps blocks of a victim.
+    pub fn keeps_blocks(self) -> bool {
+        self == Policy::Adaptive
     }
 }
 
@@ -80,23 +86,53 @@ impl FromStr for Policy {
 enum Chooser {
     Ordered(Ordered),
     Random(Random),
-    S3Fifo(S3Fifo),
+    Adaptive(Box<Adaptive>),
 }
 
-/// The candidates for eviction among a fixed number of buckets. 8 or 9 bytes a bucket.
+/// The candidates for eviction among a fixed number of buckets. 8 to 10 bytes a bucket; with
+/// [`Policy::Adaptive`] 17 to 21, and 2 bits a block.
 #[derive(Debug)]
 pub struct Replacement(Chooser);
 
 impl Replacement {
-    /// No candidates yet, among buckets `0..buckets`.
-    pub fn new(policy: Policy, buckets: usize, seed: u64) -> Replacement {
+    /// No candidates yet, among buckets `0..buckets` of so many blocks.
+    pub fn new(policy: Policy, buckets: usize, bucket_blocks: u32, seed: u64) -> Replacement {
         assert!(buckets < links::NONE as usize, "bucket numbers are 32 bits");
         Replacement(match policy {
             Policy::Lru => Chooser::Ordered(Ordered::new(buckets, true)),
             Policy::Fifo => Chooser::Ordered(Ordered::new(buckets, false)),
             Policy::Random => Chooser::Random(Random::new(buckets, seed)),
-            Policy::S3Fifo => Chooser::S3Fifo(S3Fifo::new(buckets)),
+            Policy::Adaptive => Chooser::Adaptive(Box::new(Adaptive::new(buckets, bucket_blocks))),
         })
+    }
+
+    fn adaptive(&self) -> Option<&Adaptive> {
+        match &self.0 {
+            Chooser::Adaptive(c) => Some(c),
+            _ => None,
+        }
+    }
+
+    fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
+        match &mut self.0 {
+            Chooser::Adaptive(c) => Some(c),
+            _ => None,
+        }
+    }
+
+    /// The bucket is to be filled, with blocks of this origin; none of them was hit yet. `born`:
+    /// its generation, which is what the clock showed when it was evicted last.
+    pub fn begin(&mut self, id: u32, origin: Origin, born: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.begin(id, origin, born);
+        }
+    }
+
+    /// The bucket, which is no candidate, holds nothing that is needed any more.
+    pub fn end(&mut self, id: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.end(id);
+        }
     }
 
     /// The bucket is a candidate from now on; it must not be one yet.
@@ -105,7 +141,20 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.insert(id),
             Chooser::Random(c) => c.insert(id),
-            Chooser::S3Fifo(c) => c.insert(id),
+            Chooser::Adaptive(c) => c.insert(id),
+        }
+    }
+
+    /// A victim whose survivors have moved is a candidate again, the first of its queue, without
+    /// hits.
+    pub fn insert_first(&mut self, id: u32) {
+        match &mut self.0 {
+            Chooser::Adaptive(c) => {
+                assert!(!c.contains(id), "bucket {id} is a candidate already");
+                c.clear_hits(id);
+                c.insert_first(id);
+            }
+            _ => self.insert(id),
         }
     }
 
@@ -115,7 +164,7 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.remove(id),
             Chooser::Random(c) => c.remove(id),
-            Chooser::S3Fifo(c) => c.remove(id),
+            Chooser::Adaptive(c) => c.remove(id),
         }
     }
 
@@ -124,17 +173,46 @@ impl Replacement {
         match &self.0 {
             Chooser::Ordered(c) => c.contains(id),
             Chooser::Random(c) => c.contains(id),
-            Chooser::S3Fifo(c) => c.contains(id),
+            Chooser::Adaptive(c) => c.contains(id),
         }
     }
 
-    /// A read hit in the bucket, candidate or not.
-    pub fn touch(&mut self, id: u32) {
+    /// At most half of the blocks of a bucket are left.
+    pub fn thin(&mut self, id: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.thin(id);
+        }
+    }
+
+    /// A read hit of so many blocks in the bucket, candidate or not.
+    pub fn touch(&mut self, id: u32, slot: u32, blocks: u32) {
         match &mut self.0 {
             Chooser::Ordered(c) => c.touch(id),
             Chooser::Random(_) => {}
-            Chooser::S3Fifo(c) => c.touch(id),
+            Chooser::Adaptive(c) => c.touch(id, slot, blocks),
         }
+    }
+
+    /// The hits of a block, at most 3; 0 where they are not counted.
+    pub fn hits(&self, id: u32, slot: u32) -> u8 {
+        self.adaptive().map_or(0, |c| c.hits(id, slot))
+    }
+
+    /// A block has so many hits.
+    pub fn set_hits(&mut self, id: u32, slot: u32, hits: u8) {
+        if let Some(c) = self.adaptive_mut() {
+            c.set_hits(id, slot, hits);
+        }
+    }
+
+    /// The hits that a survivor has when it was moved.
+    pub fn hits_after(&self, id: u32, slot: u32) -> u8 {
+        self.adaptive().map_or(0, |c| c.hits_after(id, slot))
+    }
+
+    /// Where the blocks of a bucket in use come from, if that is known.
+    pub fn origin(&self, id: u32) -> Option<Origin> {
+        self.adaptive().and_then(|c| c.origin(id))
     }
 
     /// Takes out the next victim that `may` go. `None`: there is none, or as many as one call looks
@@ -143,8 +221,51 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Ordered(c) => c.victim(may),
             Chooser::Random(c) => c.victim(may),
-            Chooser::S3Fifo(c) => c.victim(may),
+            Chooser::Adaptive(c) => c.victim(may),
         }
+    }
+
+    /// The blocks of a victim that are to be kept, by their places in it, in order.
+    pub fn survivors(&self, id: u32) -> Survivors {
+        self.adaptive().map_or_else(Survivors::new, |c| c.survivors(id))
+    }
+
+    /// A victim of generation `born` goes, with so many blocks; the [`DropClock`] shows `clock`.
+    pub fn evicted(&mut self, id: u32, born: u32, dropped: u32, clock: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.evicted(id, born, dropped, clock);
+        }
+    }
+
+    /// What the clock shows, of an earlier life.
+    pub fn set_clock(&mut self, clock: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.set_clock(clock);
+        }
+    }
+
+    /// True if a key with this generation, which is stale, says something: that its blocks were in
+    /// the cache not long ago.
+    pub fn is_ghost(&self, born: u32) -> bool {
+        self.adaptive().is_some_and(|c| c.is_ghost(born))
+    }
+
+    /// A block that was missed, and was in the cache before, in a bucket of this generation: true
+    /// if it enters the main queue.
+    pub fn admits(&self, born: u32) -> bool {
+        self.adaptive().is_some_and(|c| c.admits(born))
+    }
+
+    /// Blocks were read and missed that had been in a bucket of this generation. The shares follow.
+    pub fn missed(&mut self, id: u32, born: u32, blocks: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.missed(id, born, blocks);
+        }
+    }
+
+    /// The shares of the queues in thousandths of the cache, by [`Origin`], if there are any.
+    pub fn shares(&self) -> Option<[u32; 3]> {
+        self.adaptive().map(Adaptive::shares)
     }
 
     /// How many candidates there are.
@@ -152,7 +273,7 @@ impl Replacement {
         match &self.0 {
             Chooser::Ordered(c) => c.len(),
             Chooser::Random(c) => c.len(),
-            Chooser::S3Fifo(c) => c.len(),
+            Chooser::Adaptive(c) => c.len(),
         }
     }
 

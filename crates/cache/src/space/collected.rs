@@ -16,6 +16,8 @@ pub(crate) struct GcStats {
     pub dropped_keys: u64,
     /// Dead keys that the last pass met.
     pub dead_last: u64,
+    /// Blocks that stale keys named which the last pass left.
+    pub ghosts: u64,
     pub merged_nodes: u64,
     pub moved_nodes: u64,
     /// The fewest buckets that nodes had since the last pass.

@@ -9,6 +9,10 @@
 //! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it
 //! stale must be durable first, though, before a direct write may rely on its absence; so the next
 //! commit of the pool waits for the journal.
+//!
+//! **Ghosts.** A stale key that is young tells the adaptive policy that its blocks were in the
+//! cache not long ago, and where. So it stays, until it is too old to say something; or until a
+//! task asks for a collection, or room for nodes is short.
 
 use std::time::Duration;
 
@@ -16,18 +20,17 @@ use base::{BucketId, CacheAddr, Instant, Lba, Result, VolumeId};
 use btree::Cursor;
 use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
-use pool::Step;
 use queue::Class;
 use rt::Rt;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
+use crate::buckets::Buckets;
 use crate::error::malformed;
+use crate::space::mover::{Moved, is_movable};
 use crate::space::take::Pinned;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::{Room, Share};
-use crate::store::state::State;
-use crate::store::taken::{Taken, extents, most_extents};
+use crate::store::ring_room::Share;
+use crate::store::taken::most_extents;
 
 /// A look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -80,6 +83,8 @@ impl Drop for Awaited<'_> {
 struct Leaf {
     first: Option<(VolumeId, Lba)>,
     dead: Vec<(VolumeId, Lba)>,
+    /// Blocks that stale keys name which stay.
+    ghosts: u64,
     /// In sparse buckets.
     sparse: Vec<IndexKey>,
     bad: bool,
@@ -118,7 +123,8 @@ impl Cache {
             return true;
         }
         let st = self.state();
-        if st.buckets.garbage() * 8 > self.0.layout.data_blocks() {
+        let garbage = st.buckets.garbage().saturating_sub(self.0.gc.borrow().ghosts);
+        if garbage * 8 > self.0.layout.data_blocks() {
             return true;
         }
         // Nodes are written next to each other and go one by one: their buckets are mostly empty in
@@ -181,8 +187,10 @@ impl Cache {
         // And the leaves that were looked at since.
         let mut leaves = 0;
         let mut more = true;
+        let mut ghosts = 0;
         while more && !self.0.health.is_closed() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
+            ghosts += leaf.ghosts;
             if leaf.bad {
                 return Err(malformed());
             }
@@ -220,7 +228,7 @@ impl Cache {
             }
             self.crowd_of_upkeep().await?;
             for e in leaf.sparse {
-                self.move_extent(e).await?;
+                self.move_sparse(e).await?;
             }
             leaves += 1;
             if self.ends_slice(busy, leaves) || !more {
@@ -231,7 +239,13 @@ impl Cache {
                 self.sleep_by(|s| if is_awaited() { Duration::ZERO } else { s.gc_pause }).await;
             }
         }
+        self.0.gc.borrow_mut().ghosts = ghosts;
         Ok(())
+    }
+
+    /// Stale keys may stay, to tell what was dropped.
+    fn has_room_for_ghosts(&self) -> bool {
+        self.0.gc.borrow().awaited == 0 && !self.wants_node_room()
     }
 
     /// True if others are to have a turn now.
@@ -247,6 +261,7 @@ impl Cache {
         more: &mut bool,
         busy: &mut Duration,
     ) -> Result<Leaf> {
+        let ghosts_stay = self.has_room_for_ghosts();
         self.resident(Class::Commit, |st| {
             let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
@@ -266,7 +281,13 @@ impl Cache {
                 if let Some(audit) = st.index.audit_mut() {
                     audit.count(&st.buckets, &e, 1);
                 }
-                if st.index.is_dead(&st.buckets, &e) {
+                let is_ghost = ghosts_stay
+                    && e.is_stale(&st.buckets)
+                    && matches!(&e.body, Body::Data { generation, .. }
+                        if st.buckets.is_ghost(*generation));
+                if is_ghost {
+                    leaf.ghosts += e.len();
+                } else if st.index.is_dead(&st.buckets, &e) {
                     leaf.dead.push((e.volume, e.lba));
                 } else if matches!(&e.body, Body::Data { addr, .. } if st.buckets.is_sparse(*addr))
                 {
@@ -281,10 +302,10 @@ impl Cache {
         .await
     }
 
-    /// Moves an extent to another bucket, unless it counts as dirty and is not of the open epoch,
-    /// is bad, or there is no room: then it stays.
-    async fn move_extent(&self, e: IndexKey) -> Result<()> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(()) };
+    /// Moves an extent out of a sparse bucket, unless it counts as dirty and is not of the open
+    /// epoch, is bad, or there is no room: then it stays.
+    async fn move_sparse(&self, e: IndexKey) -> Result<()> {
+        let Body::Data { addr, .. } = &e.body else { return Ok(()) };
         if e.is_part() && self.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
         }
@@ -292,16 +313,9 @@ impl Cache {
             .ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize))
             .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
-        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else {
-            return Ok(());
-        };
-        let mut taken = self.take_some(Stream::Moved, crcs.len() as u32);
-        if taken.blocks() < crcs.len() as u32 {
-            return Ok(());
+        if self.move_extent(&e, &mut room, Buckets::hits).await? == Moved::Done {
+            self.0.gc.borrow_mut().moved_blocks += e.len();
         }
-        self.write_taken(&mut taken, &data, Class::Collection).await?;
-        self.resident(Class::Commit, |st| settle_move(st, &mut room, &e, &taken)).await?;
-        self.0.gc.borrow_mut().moved_blocks += e.len();
         Ok(())
     }
 
@@ -351,28 +365,6 @@ impl Cache {
         }
         Ok(())
     }
-}
-
-/// True if the extent is clean, or dirty in the open epoch: a sealed one needs it where it is.
-fn is_movable(st: &State, e: &IndexKey) -> bool {
-    st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
-}
-
-/// Enters an extent where it was moved to, if it is still the same.
-fn settle_move(st: &mut State, room: &mut Room, e: &IndexKey, taken: &[Taken]) -> Step<()> {
-    let Body::Data { crcs, cover, .. } = &e.body else { return Ok(()) };
-    let range = (e.lba, Lba(e.end()));
-    let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
-    let written = st.index.unpublished(e);
-    // Its epoch may have been published meanwhile. A part has no clean key: it is dropped by the
-    // next walk.
-    let published_part = e.is_part() && written.is_none();
-    if now[..] == [e.clone()] && is_movable(st, e) && !published_part {
-        let new = extents((e.volume, e.lba), taken, crcs, *cover, written);
-        // In the journal in any case: the old place is overwritten some day.
-        st.change(room, e.volume, range, &new)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use rt::Reason;
 use rt::sync::{either, within};
 
 use crate::Cache;
+use crate::buckets::Victim;
 use crate::job;
 use crate::policy::delay::PATIENCE;
 use crate::space::admission::Waiting;
@@ -16,6 +17,8 @@ use crate::store::ring_room::{Room, Share};
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;
+/// Buckets whose survivors move at once.
+const MOST_LEAVING: u32 = 32;
 /// What has to wait for the journal is tried again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Entries of the journal that may wait in memory before writers do.
@@ -45,12 +48,29 @@ impl Cache {
             || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
     }
 
+    /// Buckets are to be evicted. Where survivors have to move first, that is ahead of need.
+    pub(crate) fn wants_victims(&self) -> bool {
+        let (target, st) = (self.free_target(), self.state());
+        let soon = st.buckets.free() + st.buckets.pending() + st.buckets.leaving();
+        let ahead = self.settings().policy.keeps_blocks() && soon < target + target / 8;
+        drop(st);
+        ahead || self.is_hungry()
+    }
+
+    /// Room is so short that no bucket stays for its survivors: they are dropped.
+    pub(crate) fn must_evict_now(&self) -> bool {
+        self.state().buckets.free() <= self.node_reserve() + self.0.layout.free_band() / 4
+            || self.0.admission.has_line()
+            || self.0.dry_since.get().is_some()
+            || self.wants_node_room()
+    }
+
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was
     /// evicted may be used.
     pub(crate) async fn reclaimer(&self) {
         while !self.0.health.is_closed() {
             let wait = self.0.wakes.reclaim.wait();
-            if !self.is_hungry() {
+            if !self.wants_victims() {
                 wait.await;
                 continue;
             }
@@ -58,21 +78,7 @@ impl Cache {
                 // Failed, or closed.
                 return;
             };
-            let mut evicted = 0;
-            {
-                // Somewhat more than the least, so that it is not short again with the next bucket.
-                let enough = self.free_target() + self.free_target() / 4 + 1;
-                let mut st = self.state_mut();
-                while evicted < SLICE && st.buckets.free() + st.buckets.pending() < enough {
-                    let Some(id) = st.buckets.evict() else { break };
-                    if let Some(audit) = st.index.audit_mut() {
-                        audit.evicted(id);
-                    }
-                    evicted += 1;
-                }
-                st.count(|s| s.evicted += evicted as u64);
-                st.journal_raised(&mut room);
-            }
+            let evicted = self.evict_some(&mut room);
             drop(room);
             if self.state().buckets.pending() > 0 {
                 let target = self.state().journal.pushed();
@@ -87,6 +93,9 @@ impl Cache {
                 let mut st = self.state_mut();
                 let durable = st.journal.durable();
                 st.buckets.journal_durable(durable);
+            } else if evicted == 0 && (self.state().buckets.leaving() > 0 || !self.is_hungry()) {
+                // Moves end by themselves; and what is ahead of need has time.
+                wait.await;
             } else if evicted == 0 && self.state().commits.has_replaced() {
                 // The pool has to commit what has replaced it.
                 let outcome = self.0.pool.commit().await;
@@ -101,6 +110,43 @@ impl Cache {
             }
             self.0.rt.yield_now().await;
         }
+    }
+
+    /// Evicts until enough buckets are free, or soon will be. Returns how many it has evicted.
+    fn evict_some(&self, room: &mut Room) -> usize {
+        // Somewhat more than the least, so that it is not short again with the next bucket.
+        let enough = self.free_target() + self.free_target() / 4 + 1;
+        let forced = self.must_evict_now();
+        let (mut evicted, mut victims) = (0, Vec::new());
+        let mut st = self.state_mut();
+        while evicted < SLICE {
+            let leaving = if forced { 0 } else { st.buckets.leaving() };
+            if st.buckets.free() + st.buckets.pending() + leaving >= enough
+                || leaving >= MOST_LEAVING
+            {
+                break;
+            }
+            let victim = if forced {
+                st.buckets.evict().map(Victim::Evicted)
+            } else {
+                st.buckets.evict_or_keep()
+            };
+            match victim {
+                Some(Victim::Evicted(id)) => {
+                    if let Some(audit) = st.index.audit_mut() {
+                        audit.evicted(id);
+                    }
+                    evicted += 1;
+                }
+                Some(Victim::Leaving(id, generation)) => victims.push((id, generation)),
+                None => break,
+            }
+        }
+        st.count(|s| s.evicted += evicted as u64);
+        st.journal_raised(room);
+        drop(st);
+        victims.into_iter().for_each(|(id, generation)| self.keep_survivors(id, generation));
+        evicted
     }
 
     /// Room for a client's request, which may push records for so many blocks of the ring, and

@@ -62,8 +62,9 @@ impl Cache {
     /// one waits with some in hand: what all others have had comes into the index, so that it can
     /// be written back and its buckets become free.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
-        let _turn = match stream {
-            Stream::Writes => Some(match self.0.taking.try_acquire(1) {
+        let of_clients = stream != Stream::Nodes;
+        let _turn = match of_clients {
+            true => Some(match self.0.taking.try_acquire(1) {
                 Some(turn) => turn,
                 // They wait for what the first of them waits for.
                 None => {
@@ -71,22 +72,27 @@ impl Cache {
                     self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), turn).await
                 }
             }),
-            _ => None,
+            false => None,
         };
         let mut taken = self.take_some(stream, blocks);
+        self.end_drought(of_clients, taken.blocks());
         let mut missing = blocks - taken.blocks();
         let own = self.begin_waiting();
         while missing > 0 {
-            let waiting = if stream == Stream::Writes { self.dry_since() } else { own };
+            let waiting = if of_clients { self.dry_since() } else { own };
             // A write that is refused asks for room too: the next one may find some.
             self.0.wakes.wanted();
             self.check_failed().and_then(|()| self.check_hopeful(waiting))?;
-            if stream == Stream::Writes {
+            if of_clients {
                 Box::pin(self.check_worn(waiting)).await?;
             }
             let room = self.wait_for_room();
             self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), room).await;
-            missing -= self.take_more(stream, missing, &mut taken);
+            // Where room is short, a write takes what is left for writes.
+            let stream = if of_clients { Stream::Writes } else { stream };
+            let got = self.take_more(stream, missing, &mut taken);
+            self.end_drought(of_clients, got);
+            missing -= got;
         }
         Ok(taken)
     }
@@ -94,6 +100,13 @@ impl Cache {
     /// Which job makes buckets free now.
     fn makes_room(&self) -> &'static str {
         if self.state().buckets.census().clean > 0 { job::RECLAIM } else { job::WRITE_BACK }
+    }
+
+    /// A write has found blocks, if any.
+    fn end_drought(&self, of_clients: bool, got: u32) {
+        if of_clients && got > 0 {
+            self.0.dry_since.set(None);
+        }
     }
 
     /// Since when no write has found a block. Writes wait for blocks one behind the other: the next
@@ -124,9 +137,6 @@ impl Cache {
             let Some((addr, len, generation)) = next else { break };
             taken.all.push(Taken { addr, len, generation });
             got += len;
-        }
-        if got > 0 && stream == Stream::Writes {
-            self.0.dry_since.set(None);
         }
         got
     }

@@ -98,11 +98,10 @@ impl Cache {
 
     /// What can be written before anything has to be published, and the age of the pool's image.
     pub(crate) fn load(&self, now: Instant) -> Load {
-        let layout = &self.0.layout;
         let reserve = self.node_reserve();
         let st = self.state();
         let census = st.buckets.census();
-        let bucket = u64::from(layout.bucket_blocks);
+        let bucket = u64::from(st.buckets.capacity(Stream::Writes));
         let usable = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;

@@ -14,7 +14,7 @@
 
 use std::ops::ControlFlow;
 
-use base::{CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
+use base::{BucketGen, CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use btree::{Changes, Editor, NodePtr, Store, Tree};
 use format::cache::index::{Cover, IndexValue, decode_key, index_key};
 use pool::Step;
@@ -170,6 +170,27 @@ impl Index {
         Ok(found.flatten())
     }
 
+    /// Where the index says that a block is, stale or not, if its nodes are in memory.
+    pub fn place_of(
+        &self,
+        buckets: &Buckets,
+        volume: VolumeId,
+        lba: Lba,
+    ) -> Option<(CacheAddr, BucketGen)> {
+        let found = self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| {
+            let (_, first) = decode_key(k).filter(|(v, _)| *v == volume)?;
+            let (addr, generation, blocks) = match IndexValue::decode(v)? {
+                IndexValue::Data { addr, generation, crcs, .. } => (addr, generation, crcs.len()),
+                IndexValue::Part { addr, generation, .. } => (addr, generation, 1),
+                IndexValue::Zeros { .. } | IndexValue::Staged { .. } => return None,
+            };
+            let there = CacheAddr(addr.0 + (lba.0 - first.0));
+            let is_in = lba.0 < first.0 + blocks as u64 && buckets.contains(there, 1);
+            is_in.then_some((there, generation))
+        });
+        found.ok().flatten().flatten()
+    }
+
     /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they
     /// stand, stale ones too.
     pub fn overlapping(
@@ -213,11 +234,17 @@ impl Index {
     ) -> Step<()> {
         let old = self.overlapping(buckets, volume, (lba, end), usize::MAX)?;
         let mut keys = self.edit(&index_key(volume, lba), &index_key(volume, end))?;
+        let mut hits: SmallVec<[(u64, u8); 4]> = SmallVec::new();
         for e in old {
             let gone = e.slice(lba.0, end.0);
             let written = buckets.counted(gone.written);
             match &gone.body {
                 Body::Data { addr, generation, crcs, .. } => {
+                    if buckets.is_current(*addr, *generation) {
+                        let of = |i: u64| buckets.hits_when_replaced(CacheAddr(addr.0 + i));
+                        let all = (0..crcs.len() as u64).map(|i| (gone.lba.0 + i, of(i)));
+                        hits.extend(all.filter(|(_, hits)| *hits > 0));
+                    }
                     buckets.remove(*addr, *generation, crcs.len() as u32, written);
                 }
                 Body::Staged { crcs } => buckets.remove_staged(crcs.len() as u64, written),
@@ -235,7 +262,12 @@ impl Index {
         for e in new {
             match &e.body {
                 Body::Data { addr, crcs, .. } => {
-                    buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some())
+                    buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some());
+                    buckets.name(*addr, (volume, e.lba), crcs.len() as u64);
+                    // What was hit where it was before is as much worth here.
+                    for &(lba, hits) in hits.iter().filter(|h| e.lba.0 <= h.0 && h.0 < e.end()) {
+                        buckets.set_hits(CacheAddr(addr.0 + (lba - e.lba.0)), hits);
+                    }
                 }
                 Body::Staged { crcs } => buckets.add_staged(crcs.len() as u64),
                 Body::Zeros { .. } => {}
@@ -342,12 +374,7 @@ impl Keys<'_> {
             return self.insert(buckets, e);
         };
         let mut longer = b.clone();
-        match (&mut longer.body, &e.body) {
-            (Body::Data { crcs, .. }, Body::Data { crcs: more, .. })
-            | (Body::Staged { crcs }, Body::Staged { crcs: more }) => crcs.extend_from_slice(more),
-            (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
-            _ => unreachable!("an extent is continued by its own kind only"),
-        }
+        longer.extend(e);
         self.change(buckets, &b, &longer);
     }
 

@@ -145,6 +145,16 @@ impl IndexKey {
         IndexKey { volume: self.volume, lba: Lba(from), written: self.written, body }
     }
 
+    /// Takes in `next`, which [continues](IndexKey::continued_by) it.
+    pub(crate) fn extend(&mut self, next: &IndexKey) {
+        match (&mut self.body, &next.body) {
+            (Body::Data { crcs, .. }, Body::Data { crcs: more, .. })
+            | (Body::Staged { crcs }, Body::Staged { crcs: more }) => crcs.extend_from_slice(more),
+            (Body::Zeros { len }, Body::Zeros { len: more }) => *len += more,
+            _ => unreachable!("an extent is continued by its own kind only"),
+        }
+    }
+
     /// True if it points into a bucket that holds something else by now.
     pub(crate) fn is_stale(&self, buckets: &Buckets) -> bool {
         match &self.body {

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod dirt;
+pub(crate) mod hit_ratio;
 pub(crate) mod index;
 pub(crate) mod journal;
 pub(crate) mod key;

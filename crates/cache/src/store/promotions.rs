@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Epoch, Generation, Lba, SliceList, VolumeId};
 
+use crate::buckets::census::Stream;
+
 /// No promotion is of more blocks.
 pub(crate) const MAX_BLOCKS: u64 = 256;
 /// Promotions that are being written into buckets at once.
@@ -19,6 +21,8 @@ struct Promotion {
     spoiled: bool,
     /// The pool's image had everything up to this epoch when it began.
     published: Epoch,
+    /// Whose buckets it fills.
+    stream: Stream,
 }
 
 struct Waiting {
@@ -48,13 +52,14 @@ impl Promotions {
         volume: VolumeId,
         (from, end): (Lba, Lba),
         published: Epoch,
+        stream: Stream,
     ) -> Option<Key> {
         if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
             return None;
         }
         self.next += 1;
         let key = (volume, from, self.next);
-        self.all.insert(key, Promotion { end, spoiled: false, published });
+        self.all.insert(key, Promotion { end, spoiled: false, published, stream });
         Some(key)
     }
 
@@ -85,6 +90,11 @@ impl Promotions {
     /// The range of a promotion that is still good.
     pub fn good(&self, key: &Key) -> Option<(VolumeId, Lba, Lba)> {
         self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
+    }
+
+    /// Whose buckets a promotion fills.
+    pub fn stream(&self, key: &Key) -> Stream {
+        self.all.get(key).map_or(Stream::Promoted, |p| p.stream)
     }
 
     /// What the pool's image had when a promotion began.
@@ -153,9 +163,9 @@ mod tests {
     #[test]
     fn writes_spoil_what_they_overlap() {
         let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
-        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0)).unwrap();
-        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
+        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0), Stream::Promoted).unwrap();
+        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
         p.spoil(V, Lba(19), Lba(20));
         assert!(p.good(&a).is_none() && p.good(&b).is_some() && p.good(&other).is_some());
         p.spoil(V, Lba(0), Lba(21));
@@ -165,14 +175,14 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_what_is_being_changed() {
         let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0)).unwrap();
+        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
         p.begin_direct(V, Lba(15), Lba(16));
         assert!(p.good(&a).is_none());
         assert!(
-            p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_none()
-                && p.begin(V, (Lba(16), Lba(18)), Epoch(0)).is_some()
+            p.begin(V, (Lba(15), Lba(18)), Epoch(0), Stream::Promoted).is_none()
+                && p.begin(V, (Lba(16), Lba(18)), Epoch(0), Stream::Promoted).is_some()
         );
         p.end_direct(V, Lba(15), Lba(16));
-        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0)).is_some());
+        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0), Stream::Promoted).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! The cache's state in memory: plain data, changed between awaits only.
 
-use base::{Epoch, Lba, RecordSeq, VolumeId};
+use base::{Epoch, Instant, Lba, RecordSeq, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::{Reservation, Step};
@@ -9,6 +9,7 @@ use crate::buckets::Buckets;
 use crate::device::flush_barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::dirt::Dirt;
+use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::Journal;
 use crate::store::key::{Body, IndexKey};
@@ -38,6 +39,12 @@ pub struct HitStats {
     pub lost: u64,
     /// Buckets evicted.
     pub evicted: u64,
+    /// Blocks read and missed that were in the cache not long ago, and entered the main queue.
+    pub ghost_hits: u64,
+    /// Blocks of victims that were kept.
+    pub survivors: u64,
+    /// Blocks of victims that were to be kept, but were bad.
+    pub bad_survivors: u64,
 }
 
 pub(crate) struct State {
@@ -54,6 +61,7 @@ pub(crate) struct State {
     /// Whether anything can be made durable.
     pub health: Health,
     stats: HitStats,
+    ratios: HitRatios,
     /// Nodes that the running checkpoint has yet to write.
     nodes_left: u64,
     /// A value that is being encoded.
@@ -81,6 +89,7 @@ impl State {
             dirt: Dirt::new(dirty_at_open),
             health,
             stats: HitStats::default(),
+            ratios: HitRatios::new(),
             nodes_left: 0,
             value: Vec::new(),
             reserved,
@@ -95,6 +104,24 @@ impl State {
     /// Counts what a request met.
     pub fn count(&mut self, count: impl FnOnce(&mut HitStats)) {
         count(&mut self.stats);
+    }
+
+    /// Blocks of a volume were read, so many of them from the cache.
+    pub fn count_read(&mut self, volume: VolumeId, read: Hits, now: Instant) {
+        self.stats.hits += read.hits;
+        self.stats.misses += read.misses;
+        self.ratios.add(volume, read, now);
+    }
+
+    /// The share of blocks read that was found.
+    pub fn ratios(&self) -> &HitRatios {
+        &self.ratios
+    }
+
+    /// A volume was deleted: nothing is said of it any more.
+    pub fn forget_volume(&mut self, volume: VolumeId) {
+        self.dirt.forget(volume);
+        self.ratios.forget(volume);
     }
 
     /// Nodes that the running checkpoint has yet to write.

@@ -39,11 +39,15 @@ pub fn text(status: &Value) -> String {
             ),
         ),
         ("blocks read", reads(c)),
+        ("kept", kept(&c["replacement"])),
         ("buckets", buckets(&c["buckets"])),
         ("index", index(&c["index"])),
         ("journal", journal(&c["journal"])),
         ("write-back", writeback(&c["writeback"])),
     ];
+    if let Some(hits) = by_volume(&c["hit_ratio"]) {
+        rows.push(("hits", hits));
+    }
     if c["gc"].is_object() {
         rows.push(("gc", gc(&c["gc"])));
     }
@@ -80,10 +84,19 @@ fn modes(volumes: &Value) -> String {
     if texts.is_empty() { "no volumes".into() } else { texts.join("; ") }
 }
 
+/// A share, `-` if there is none.
+fn percent(v: &Value) -> String {
+    v.as_f64().map_or("-".into(), |share| format!("{:.1}%", share * 100.0))
+}
+
 fn reads(c: &Value) -> String {
+    let ratio = &c["hit_ratio"];
     let mut text = format!(
-        "{:.1}% found here ({} of {}), {} kept after a miss, {} past the cache",
-        c["hit_ratio"].as_f64().unwrap_or(0.0) * 100.0,
+        "{} found here, {} of the last hour's, {} of the last minute's ({} of {}), {} kept after \
+         a miss, {} past the cache",
+        percent(&ratio["total"]),
+        percent(&ratio["last_hour"]),
+        percent(&ratio["last_minute"]),
         number(&c["hits"]),
         number(&c["hits"]) + number(&c["misses"]),
         number(&c["promoted"]),
@@ -94,6 +107,42 @@ fn reads(c: &Value) -> String {
         n => text += &format!("; {n} BAD HERE, taken from the pool"),
     }
     text
+}
+
+/// What replacement keeps.
+fn kept(r: &Value) -> String {
+    let mut text = format!("by {}", word(&r["policy"]));
+    if r["shares"].is_object() {
+        let shares = ["read", "write", "main"]
+            .map(|queue| format!("{queue} {}", percent(&r["shares"][queue])))
+            .join(", ");
+        text += &format!(
+            " ({shares}); {} blocks kept when their bucket went, {} came back soon",
+            number(&r["moved_blocks"]),
+            number(&r["ghost_hits"]),
+        );
+    }
+    match number(&r["lost_survivors"]) {
+        0 => {}
+        n => text += &format!(", {n} dropped as room was short"),
+    }
+    match number(&r["bad_survivors"]) {
+        0 => {}
+        n => text += &format!(", {n} BAD"),
+    }
+    text
+}
+
+/// The hit ratio of each volume.
+fn by_volume(ratio: &Value) -> Option<String> {
+    let volumes = ratio["volumes"].as_array().filter(|all| !all.is_empty())?;
+    let one = |v: &Value| {
+        let (total, minute) = (percent(&v["total"]), percent(&v["last_minute"]));
+        format!("{} {total} (last minute {minute})", word(&v["name"]))
+    };
+    let more = volumes.len().saturating_sub(LISTED);
+    let listed = volumes.iter().take(LISTED).map(one).collect::<Vec<_>>().join(", ");
+    Some(if more > 0 { format!("{listed} and {more} more") } else { listed })
 }
 
 fn buckets(b: &Value) -> String {
@@ -203,7 +252,11 @@ mod tests {
             "cache": {
                 "path": "/c.img", "state": "failed", "size_bytes": 2u64 << 30,
                 "dirty_bytes": 3u64 << 20, "clean_bytes": 0,
-                "hits": 3, "misses": 1, "hit_ratio": 0.75, "refetched": 2, "bad_blocks": [[1, 77]],
+                "hits": 3, "misses": 1, "refetched": 2, "bad_blocks": [[1, 77]],
+                "hit_ratio": { "total": 0.75, "last_hour": 0.5, "last_minute": null,
+                    "volumes": [{ "name": "a", "total": 0.75, "last_minute": 0.25 }] },
+                "replacement": { "policy": "adaptive", "moved_blocks": 12, "ghost_hits": 5,
+                    "shares": { "read": 0.05, "write": 0.85, "main": 0.1 }, "bad_survivors": 1 },
                 "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096,
                     "size": 1 << 20, "records_per_commit": 2.25 },
                 "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0,
@@ -218,7 +271,10 @@ mod tests {
             "/c.img: FAILED",
             "writeback: a, c; none: b",
             "3 MiB dirty, 0 B clean, of 2 GiB",
-            "75.0% found here (3 of 4)",
+            "75.0% found here, 50.0% of the last hour's, - of the last minute's (3 of 4)",
+            "by adaptive (read 5.0%, write 85.0%, main 10.0%); 12 blocks kept when their bucket \
+             went, 5 came back soon, 1 BAD",
+            "a 75.0% (last minute 25.0%)",
             "2 BAD HERE",
             "5 free, 0 clean, 0 dirty, 0 metadata, 1 RETIRED",
             "4 KiB of 1 MiB used; 0 group commits of 2.2 records",

@@ -98,7 +98,7 @@ pub struct CacheOptions {
     /// attached one holds, detach it, and go on without [default of forebay up: 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<u64>,
-    /// Which bucket is evicted: lru, fifo, random or s3fifo [default: s3fifo]
+    /// Which blocks are kept: lru, fifo, random or adaptive [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     cache_policy: Option<cache::Policy>,
     /// How much older than the volumes the pool's image should be at most: what losing the cache

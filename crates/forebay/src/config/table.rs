@@ -173,9 +173,9 @@ pub static KEYS: &[Key] = &[
     .at_start(),
     key(
         (CACHE, "policy"),
-        Kind::Word(&["lru", "fifo", "random", "s3fifo"]),
+        Kind::Word(&["lru", "fifo", "random", "adaptive"]),
         word!(Policy::ALL, cache.policy),
-        "which bucket is evicted",
+        "which blocks are kept",
     )
     .option("--cache-policy")
     .at_start(),

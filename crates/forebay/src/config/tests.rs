@@ -119,8 +119,8 @@ fn what_is_not_known_is_named() {
         ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
         (
-            "devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"sieve\"",
-            "lru, fifo, random or s3fifo",
+            "devices = [\"a\"]\n[cache]\npath = \"c\"\npolicy = \"s3fifo\"",
+            "lru, fifo, random or adaptive",
         ),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote = \"third\"", "never"),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\nmax_lag = \"1ms\"", "max_lag"),

@@ -28,7 +28,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new() -> Queue {
+    pub const fn new() -> Queue {
         Queue { oldest: NONE, newest: NONE, len: 0 }
     }
 
@@ -50,6 +50,18 @@ impl Queue {
             before => links.newer[before as usize] = id,
         }
         self.newest = id;
+        self.len += 1;
+    }
+
+    /// The same, as the oldest.
+    pub fn push_oldest(&mut self, links: &mut Links, id: u32) {
+        links.newer[id as usize] = self.oldest;
+        links.older[id as usize] = NONE;
+        match self.oldest {
+            NONE => self.newest = id,
+            behind => links.older[behind as usize] = id,
+        }
+        self.oldest = id;
         self.len += 1;
     }
 

@@ -1,0 +1,164 @@
+//! Survivors: blocks of a victim that were hit move to the main queue before it is evicted.
+//!
+//! The victim is pinned meanwhile, and nothing waits for it. Its *summary* says of which volumes
+//! and blocks its blocks are: the index is asked for those that are to be kept, and what it says
+//! counts. A bucket without a summary (it was filled before there were any, or by a life that ended
+//! before it was written) has no survivors, and neither has one that goes while room is short. A
+//! survivor that is bad is dropped with the others.
+
+use base::{BLOCK, BucketGen, BucketId, CacheAddr, Result, SliceList};
+use format::cache::journal::blocks_for;
+use format::cache::summary::{SummaryKey, SummaryOf, decode_summary, encode_summary};
+use queue::Class;
+
+use crate::Cache;
+use crate::buckets::Buckets;
+use crate::buckets::summaries::NextSummary;
+use crate::job;
+use crate::space::mover::Moved;
+use crate::store::key::{Body, IndexKey};
+use crate::store::ring_room::nodes_for;
+use crate::store::taken::most_extents;
+
+/// Blocks looked up before others get a turn.
+const SLICE: usize = 16;
+
+impl Cache {
+    /// Has the survivors of a leaving bucket moved; then it may be evicted.
+    pub(crate) fn keep_survivors(&self, id: BucketId, generation: BucketGen) {
+        let cache = self.clone();
+        self.0.rt.detach_background(job::SURVIVORS, async move {
+            if let Err(e) = cache.move_survivors(id, generation).await {
+                tracing::debug!("survivors of bucket {id} were dropped: {e}");
+            }
+            cache.state_mut().buckets.end_leaving(id);
+        });
+    }
+
+    async fn move_survivors(&self, id: BucketId, generation: BucketGen) -> Result<()> {
+        let Some(keys) = self.keys_of(id, generation).await else { return Ok(()) };
+        let mut left = self.survivors_of(id, generation, &keys).await?;
+        // The last first.
+        left.reverse();
+        while let Some(e) = left.pop() {
+            self.check_failed().and_then(|()| self.check_open())?;
+            let records = blocks_for(most_extents(e.len()), e.len() as usize);
+            let room = if self.must_evict_now() {
+                None
+            } else {
+                self.try_room(records, nodes_for(e.len()))
+            };
+            let Some(mut room) = room else {
+                self.0.wakes.checkpoint.notify();
+                let lost = left.iter().map(IndexKey::len).sum::<u64>() + e.len();
+                self.state_mut().buckets.lose_survivors(lost);
+                break;
+            };
+            match self.move_extent(&e, &mut room, Buckets::hits_after).await? {
+                Moved::Done => self.state_mut().count(|s| s.survivors += e.len()),
+                Moved::Stays => {}
+                // One by one: a bad block takes no other with it.
+                Moved::Bad if e.len() > 1 => {
+                    left.extend((e.lba.0..e.end()).rev().map(|lba| e.slice(lba, lba + 1)));
+                }
+                Moved::Bad => {
+                    let mut st = self.state_mut();
+                    st.count(|s| s.bad_survivors += 1);
+                    st.buckets.condemn(self.first_of(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn first_of(&self, id: BucketId) -> CacheAddr {
+        CacheAddr(u64::from(id.0) * u64::from(self.0.layout.bucket_blocks))
+    }
+
+    /// The blocks of a leaving bucket that are to be kept, neighbours together.
+    async fn survivors_of(
+        &self,
+        id: BucketId,
+        generation: BucketGen,
+        keys: &[SummaryKey],
+    ) -> Result<Vec<IndexKey>> {
+        let mut found: Vec<IndexKey> = Vec::new();
+        let places = self.state().buckets.survivors(id);
+        for (i, place) in places.into_iter().enumerate() {
+            let Some(&Some((volume, lba))) = keys.get(place as usize) else { continue };
+            let there = CacheAddr(self.first_of(id).0 + u64::from(place));
+            let block = self
+                .resident(Class::Collection, |st| {
+                    let all = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
+                    let block = all.into_iter().next().map(|e| e.slice(lba.0, lba.0 + 1));
+                    let is_there = |e: &IndexKey| {
+                        matches!(&e.body, Body::Data { addr, generation: g, .. }
+                            if (*addr, *g) == (there, generation))
+                    };
+                    // A bucket that leaves has nothing dirty. Of a published part, the pool has the
+                    // whole block.
+                    let is_clean = |e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();
+                    Ok(block.filter(|e| is_there(e) && is_clean(e)))
+                })
+                .await?;
+            if let Some(e) = block {
+                let blocks = self.0.layout.bucket_blocks;
+                match found.last_mut().filter(|last| last.continued_by(&e, blocks)) {
+                    Some(last) => last.extend(&e),
+                    None => found.push(e),
+                }
+            }
+            if i % SLICE == SLICE - 1 {
+                self.0.rt.yield_now().await;
+            }
+        }
+        Ok(found)
+    }
+
+    fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
+        SummaryOf { uuid: self.0.durable_state.borrow().uuid(), bucket, generation }
+    }
+
+    /// What the blocks of a bucket were written as, if that is known.
+    async fn keys_of(&self, id: BucketId, generation: BucketGen) -> Option<Vec<SummaryKey>> {
+        let unwritten = self.state().buckets.unwritten_summary(id);
+        if unwritten.is_some() {
+            return unwritten;
+        }
+        let (addr, blocks) = self.state().buckets.summary_place(id);
+        let read = self
+            .0
+            .device
+            .read_blocks(Class::Collection, self.offset_of(addr), blocks as usize)
+            .await;
+        decode_summary(&self.summary_of(id, generation), &read.buf).ok()
+    }
+
+    /// Writes the summaries of buckets that are full.
+    pub(crate) async fn summarizer(&self) {
+        while !self.0.health.is_closed() && self.check_failed().is_ok() {
+            let wait = self.0.wakes.summary.wait();
+            let next = self.state_mut().buckets.next_summary();
+            match next {
+                Some(next) => self.write_summary(next).await,
+                None => wait.await,
+            }
+        }
+    }
+
+    async fn write_summary(&self, next: NextSummary) {
+        let mut buf = self.0.rt.bufs().take(next.blocks as usize * BLOCK);
+        encode_summary(&self.summary_of(next.id, next.generation), &next.keys, &mut buf);
+        let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
+        let outcome = self.0.device.write(Class::Collection, at, data).await;
+        let mut st = self.state_mut();
+        if outcome.is_err() {
+            st.buckets.condemn(next.addr);
+        }
+        st.buckets.unpin(next.addr);
+    }
+}
+
+#[cfg(test)]
+#[path = "survivors_tests.rs"]
+mod tests;
