@@ -56,7 +56,7 @@ impl LagPolicy {
     }
 }
 
-/// Settings of an open cache. All but four may change while it is open ([`crate::Cache::set`]).
+/// Settings of an open cache. All but five may change while it is open ([`crate::Cache::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How victims are chosen. Never changes.
@@ -107,6 +107,10 @@ pub struct Settings {
     pub congested_read: Duration,
     /// And for a client's write.
     pub congested_write: Duration,
+    /// Limits of the device's queue. Never change.
+    pub device: queue::Limits,
+    /// How long the device's foreground requests should take at most.
+    pub targets: queue::Targets,
 }
 
 impl Default for Settings {
@@ -132,6 +136,8 @@ impl Default for Settings {
             sequential_cutoff: 4 << 20,
             congested_read: Duration::from_millis(2),
             congested_write: Duration::from_millis(20),
+            device: queue::Limits::default(),
+            targets: queue::Targets::default(),
         }
     }
 }
@@ -144,6 +150,7 @@ impl Settings {
             ("resident_nodes", self.resident_nodes != new.resident_nodes),
             ("dirty_nodes", self.dirty_nodes != new.dirty_nodes),
             ("journal_entry_blocks", self.journal_entry_blocks != new.journal_entry_blocks),
+            ("device", self.device != new.device),
         ];
         match fixed.iter().find(|(_, differs)| *differs) {
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! What the cache says of itself.
 
 use base::{BLOCK_U64, VolumeId};
+use pool::status::QueueStatus;
 use serde::Serialize;
 
 use crate::Cache;
@@ -61,6 +62,8 @@ pub struct CacheStatus {
     pub gc: GcStatus,
     /// What the last open replayed.
     pub replay: ReplayStatus,
+    /// The queue of its device.
+    pub queue: QueueStatus,
 }
 
 /// Of the blocks read, the share that was found in the cache, 0 to 1; `None` where none was read.
@@ -410,6 +413,7 @@ impl Cache {
                 dropped_blocks: replay.dropped,
                 took_ms: replay.took.as_secs_f64() * 1e3,
             },
+            queue: QueueStatus::of(self.0.device.kind(), &self.0.device.stats()),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Duration, Instant};
-use rt::{Backend, Completion, FileId, Op, OpId};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId};
 
 use crate::model::{Emulate, Emulation};
 use crate::request::{Access, Ticket};
@@ -24,6 +24,7 @@ pub struct Emulations(Rc<RefCell<BTreeMap<FileId, Emulated>>>);
 /// A file that is emulated.
 struct Emulated {
     model: Emulation,
+    kind: DeviceKind,
     /// The operations that the model has not done.
     in_service: BTreeMap<Ticket, (OpId, Op)>,
 }
@@ -32,8 +33,12 @@ impl Emulations {
     /// From now on `file`, which has no operation in flight, is as slow as a device of another kind
     /// with `size_bytes`.
     pub fn add(&self, file: FileId, what: Emulate, size_bytes: u64) {
-        let emulated =
-            Emulated { model: Emulation::new(what, size_bytes), in_service: BTreeMap::new() };
+        let kind = match what {
+            Emulate::Hdd => DeviceKind::Rotating,
+            Emulate::Ssd => DeviceKind::Ssd,
+        };
+        let model = Emulation::new(what, size_bytes);
+        let emulated = Emulated { model, kind, in_service: BTreeMap::new() };
         self.0.borrow_mut().insert(file, emulated);
     }
 
@@ -97,8 +102,11 @@ impl Backend for Slowed {
         }
     }
 
-    fn in_memory(&self, file: FileId) -> bool {
-        !self.files.0.borrow().contains_key(&file) && self.below.in_memory(file)
+    fn kind(&self, file: FileId) -> DeviceKind {
+        match self.files.0.borrow().get(&file) {
+            Some(emulated) => emulated.kind,
+            None => self.below.kind(file),
+        }
     }
 
     fn ran(&self) -> Option<Duration> {

@@ -9,7 +9,7 @@ pub(crate) mod standing;
 use base::IoError;
 use format::page::Chunk;
 use format::superblock::DeviceRecord;
-use queue::DeviceStats;
+use queue::{DeviceStats, Targets};
 use smallvec::SmallVec;
 
 pub use device::DeviceErrors;
@@ -180,6 +180,11 @@ impl Devices {
             sum.merge(&disk.stats());
         }
         sum
+    }
+
+    /// From now on foreground requests to each device should take so long at most.
+    pub fn set_targets(&self, targets: Targets) {
+        self.0.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));
     }
 
     pub fn close(&self) {

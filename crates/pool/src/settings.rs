@@ -3,7 +3,7 @@
 use base::{Duration, ErrorKind, Result, StorageError};
 use format::superblock::MAX_NAME;
 
-/// How a pool behaves while it is open. Three of these may change meanwhile ([`crate::Pool::set`]).
+/// How a pool behaves while it is open. Four of these may change meanwhile ([`crate::Pool::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A commit happens at least this often while there is something to commit. May change.
@@ -19,6 +19,8 @@ pub struct Settings {
     pub unix_time_at_zero: u64,
     /// Limits of each device's queue.
     pub device: queue::Limits,
+    /// How long each device's foreground requests should take at most. May change.
+    pub targets: queue::Targets,
 }
 
 impl Default for Settings {
@@ -30,6 +32,7 @@ impl Default for Settings {
             loaded_groups: 256,
             unix_time_at_zero: 0,
             device: queue::Limits::default(),
+            targets: queue::Targets::default(),
         }
     }
 }

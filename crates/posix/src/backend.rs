@@ -13,7 +13,7 @@ use std::mem::take;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use base::{Duration, Instant, IoError};
-use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, SocketId};
 
 use crate::call::{FileCall, lent};
 use crate::handles::{Closing, Handles};
@@ -261,6 +261,10 @@ impl Backend for Posix {
                 return now;
             }
         }
+    }
+
+    fn kind(&self, file: FileId) -> DeviceKind {
+        self.handles.kind(file)
     }
 
     fn ran(&self) -> Option<Duration> {

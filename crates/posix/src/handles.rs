@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use base::IoError;
-use rt::{FileId, OpId, SocketId};
+use rt::{DeviceKind, FileId, OpId, SocketId};
 
 use crate::open::{FileInfo, OpenFile, Opened, open};
 use crate::sys::{self, NO_SUCH};
@@ -42,7 +42,7 @@ struct Tables {
 
 struct File {
     fd: OwnedFd,
-    in_memory: bool,
+    kind: DeviceKind,
 }
 
 struct Socket {
@@ -93,7 +93,7 @@ impl Handles {
     /// Adds a file that was opened elsewhere.
     pub fn adopt_file(&self, opened: Opened) -> FileId {
         let files = &mut self.0.borrow_mut().files;
-        files.push(File { fd: opened.fd, in_memory: opened.in_memory });
+        files.push(File { fd: opened.fd, kind: opened.info.kind });
         FileId(files.len() as u32 - 1)
     }
 
@@ -159,7 +159,13 @@ impl Handles {
     pub fn file(&self, file: FileId) -> Result<FileHandle, IoError> {
         let t = self.0.borrow();
         let f = t.files.get(file.0 as usize).ok_or(NO_SUCH)?;
-        Ok(FileHandle { fd: f.fd.as_raw_fd(), in_memory: f.in_memory })
+        Ok(FileHandle { fd: f.fd.as_raw_fd(), in_memory: f.kind == DeviceKind::Memory })
+    }
+
+    /// What a file is, or the device below it, for a backend.
+    pub fn kind(&self, file: FileId) -> DeviceKind {
+        let t = self.0.borrow();
+        t.files.get(file.0 as usize).map_or(DeviceKind::Unknown, |f| f.kind)
     }
 
     /// Begins an operation on a socket, for a backend. The descriptor stays open until

@@ -7,12 +7,14 @@
 //! * `poll`: waiting for sockets, and calls on sockets
 //! * [`handles`]: files and sockets by number
 //! * [`open`]: opens and locks files and block devices
+//! * `kind`: what kind of disk is below them
 //! * [`call`]: an operation on a file as a blocking call
 //! * [`sys`]: system calls with the results that the seam wants
 
 pub mod backend;
 pub mod call;
 pub mod handles;
+mod kind;
 pub mod open;
 mod poll;
 pub mod sys;

@@ -15,7 +15,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use base::Duration;
+use rt::DeviceKind;
 
+use crate::kind::disk_kind;
 use crate::sys;
 
 const LOCK_TRIES: u32 = 50;
@@ -43,8 +45,8 @@ pub struct FileInfo {
     pub direct: bool,
     /// It is a block device and not a regular file.
     pub block_device: bool,
-    /// Whether the disk below rotates; `None` if the kernel does not know.
-    pub rotational: Option<bool>,
+    /// What it is, or the disk below it.
+    pub kind: DeviceKind,
     /// The file or device supports discards.
     pub discard: bool,
 }
@@ -54,8 +56,6 @@ pub struct Opened {
     pub(crate) fd: OwnedFd,
     /// Its properties.
     pub info: FileInfo,
-    /// The file is in memory (tmpfs, ramfs): transfers only copy memory.
-    pub(crate) in_memory: bool,
 }
 
 /// Opens and locks a file. Blocks for up to a second if somebody else holds the lock.
@@ -76,19 +76,19 @@ pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
 }
 
 fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
-    let kind = match path.metadata() {
+    let file_type = match path.metadata() {
         Ok(m) => Some(m.file_type()),
         Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(e),
     };
     // Do not open a pipe: that would wait for its other end.
-    if kind.is_some_and(|k| !k.is_file() && !k.is_block_device()) {
+    if file_type.is_some_and(|k| !k.is_file() && !k.is_block_device()) {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,
             "neither a regular file nor a block device",
         ));
     }
-    let block_device = kind.is_some_and(|k| k.is_block_device());
+    let block_device = file_type.is_some_and(|k| k.is_block_device());
     let flags = if block_device && how.write { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
     options
@@ -132,9 +132,9 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     } else {
         how.write && punches_holes(&file, size_bytes)
     };
-    let rotational = queue_limit(disk, "rotational").map(|r| r != 0);
-    let info = FileInfo { size_bytes, direct, block_device, rotational, discard };
-    Ok(Opened { fd: file.into(), info, in_memory })
+    let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
+    let info = FileInfo { size_bytes, direct, block_device, kind, discard };
+    Ok(Opened { fd: file.into(), info })
 }
 
 fn invalid() -> io::Error {
@@ -235,7 +235,7 @@ mod tests {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let opened =
             open(&dir.path().join("disk"), &OpenFile { create_len: Some(8192), ..WRITE }).unwrap();
-        assert!(opened.in_memory && !opened.info.direct && opened.info.discard);
-        assert_eq!(opened.info.rotational, None);
+        assert!(!opened.info.direct && opened.info.discard);
+        assert_eq!(opened.info.kind, DeviceKind::Memory);
     }
 }

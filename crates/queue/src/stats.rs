@@ -70,6 +70,14 @@ pub struct ClassStats {
     pub flush: KindStats,
     /// Requests that were merged into a neighbour.
     pub merged: u64,
+    /// Bytes between requests that were read and thrown away, as they became one.
+    pub gap_bytes: u64,
+    /// Nanoseconds that requests waited in the queue, all together.
+    pub waited_ns: u64,
+    /// Nanoseconds that the device had them, all together.
+    pub in_service_ns: u64,
+    /// Of the foreground, requests to the device that took longer than its latency target.
+    pub late: u64,
 }
 
 /// Counters of one device.
@@ -77,6 +85,8 @@ pub struct ClassStats {
 pub struct DeviceStats {
     /// By class, in the order of [`Class::ALL`].
     pub classes: [ClassStats; 5],
+    /// Requests that the background may have in flight now while the device has nothing else to do.
+    pub background_most: u32,
 }
 
 impl DeviceStats {
@@ -102,6 +112,10 @@ impl DeviceStats {
             a.write.merge(&b.write);
             a.flush.merge(&b.flush);
             a.merged += b.merged;
+            a.gap_bytes += b.gap_bytes;
+            a.waited_ns += b.waited_ns;
+            a.in_service_ns += b.in_service_ns;
+            a.late += b.late;
         }
     }
 }

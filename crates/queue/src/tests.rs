@@ -1,10 +1,12 @@
 //! The queue over simulated disks, and over a backend that only keeps a list.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use base::{BLOCK, BufPool, Duration, Instant, IoError, Prng, SliceList};
-use rt::{Backend, Completion, FileId, Op, OpId, Order, Payload, Rt};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Order, Payload, Rt};
 use sim::{DiskModel, Fault, FaultRates, World};
 
 use crate::{Class, Device, Limits};
@@ -301,4 +303,117 @@ fn the_background_has_a_small_share_while_somebody_waits() {
     let before = is_urgent[..last_urgent].iter().filter(|&&urgent| !urgent).count();
     assert_eq!((asked.len(), *most.borrow()), (128, 8));
     assert!((4..=64 / 8 + 4).contains(&before), "{before} of the background before the last other");
+}
+
+/// A future that counts how often it is polled.
+struct Polled<F> {
+    future: Pin<Box<F>>,
+    polls: Rc<Cell<u32>>,
+}
+
+impl<F: Future> Future for Polled<F> {
+    type Output = F::Output;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.polls.set(self.polls.get() + 1);
+        self.future.as_mut().poll(cx)
+    }
+}
+
+#[test]
+fn a_task_is_woken_once_for_a_request_of_several_pieces() {
+    const TASKS: u64 = 72;
+    const READS: u64 = 20;
+    for kind in [DeviceKind::Rotating, DeviceKind::Nvme] {
+        let (rt, asked, _) = noting();
+        let max_request_bytes = 256 << 10;
+        let limits = Limits { max_request_bytes, kind: Some(kind), ..Limits::default() };
+        let device = Device::new(&rt, FileId(0), limits);
+        let polls = Rc::new(Cell::new(0));
+        let (r, p) = (rt.clone(), polls.clone());
+        rt.block_on(async move {
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|task| {
+                    let (device, polls) = (device.clone(), p.clone());
+                    r.spawn(async move {
+                        for read in 0..READS {
+                            let at = ((task * READS + read) * 3) << 20;
+                            let read = device.read_new(Class::Foreground, at, 1 << 20);
+                            let polled = Polled { future: Box::pin(read), polls: polls.clone() };
+                            assert_eq!(polled.await.0, Ok(()));
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("ran");
+            }
+        });
+        let (grants, polls) = (TASKS * READS, u64::from(polls.get()));
+        // The first poll of a request is when it is asked for.
+        let woken = polls - grants;
+        assert!(woken * 100 <= grants * 105, "{woken} times woken for {grants} reads");
+        let asked = asked.borrow();
+        assert_eq!(asked.len() as u64, 4 * grants);
+        assert!(asked.iter().all(|&(_, _, len)| len == max_request_bytes));
+        for pieces in asked.chunks_exact(4) {
+            let row = pieces.windows(2).all(|p| p[0].1 + max_request_bytes as u64 == p[1].1);
+            assert!(row, "pieces of one request are kept together: {pieces:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_in_pieces_and_across_gaps_move_the_right_bytes() {
+    for seed in 0..20 {
+        let world = World::new(seed);
+        let disk = world.add_disk(DiskModel::nvme(4 << 20));
+        let rates = FaultRates { short_transfer: 6, ..FaultRates::default() };
+        world.set_rates(disk, rates);
+        let rt = Rt::new(world.backend(), Order::Seeded(seed), 64);
+        let kind = if seed % 2 == 0 { DeviceKind::Rotating } else { DeviceKind::Unknown };
+        let max_request_bytes = [4 * BLOCK, 1 << 20][(seed / 2 % 2) as usize];
+        let limits = Limits { max_request_bytes, depth: 4, kind: Some(kind), max_segments: 32 };
+        let device = Device::new(&rt, disk, limits);
+        let (r, d) = (rt.clone(), device.clone());
+        rt.block_on(async move {
+            let mut whole = r.bufs().take(1 << 20);
+            for (i, byte) in whole.iter_mut().enumerate() {
+                *byte = (i / BLOCK * 7 + i % 251) as u8;
+            }
+            let whole = whole.freeze();
+            let mut data = SliceList::new();
+            // In slices of odd lengths.
+            let (mut at, mut rng) = (0, Prng::new(seed));
+            while at < whole.len() {
+                let n = (rng.range(1, 9) as usize * 512).min(whole.len() - at);
+                data.push(whole.slice(at, n));
+                at += n;
+            }
+            assert_eq!(d.write(Class::Foreground, 0, data).await, Ok(()));
+            // Small ones with room between them, and a large one.
+            let mut places: Vec<_> =
+                (0..60).map(|i| (4 * i + rng.below(2), rng.range(1, 3))).collect();
+            places.push((240, 16));
+            let reads: Vec<_> = places
+                .into_iter()
+                .map(|(at, blocks)| {
+                    let (d, whole) = (d.clone(), whole.clone());
+                    let (at, blocks) = (at as usize, blocks as usize);
+                    r.spawn(async move {
+                        let (at, len) = (at * BLOCK, blocks * BLOCK);
+                        let (outcome, buf) = d.read_new(Class::Commit, at as u64, len).await;
+                        assert_eq!(outcome, Ok(()));
+                        assert!(buf[..] == whole[at..at + len], "seed {seed}: {at} {len}");
+                    })
+                })
+                .collect();
+            for read in reads {
+                read.await.expect("ran");
+            }
+        })
+        .expect("alive");
+        let gaps = device.stats().of(Class::Commit).gap_bytes;
+        assert_eq!(gaps > 0, kind == DeviceKind::Rotating, "{gaps} bytes of gaps");
+        rt.kill();
+    }
 }

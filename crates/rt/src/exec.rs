@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use base::{BufPool, Duration, Instant, Prng};
 use ledger::{Ledger, Moment, Story};
 
-use crate::seam::{Backend, Completion, FileId, Op, OpId};
+use crate::seam::{Backend, Completion, DeviceKind, FileId, Op, OpId};
 use crate::sync::{OneShot, oneshot};
 use crate::thread::Thread;
 
@@ -182,9 +182,9 @@ impl Rt {
         self.0.backend.borrow().now()
     }
 
-    /// True if transfers of this file only copy memory.
-    pub fn in_memory(&self, file: FileId) -> bool {
-        self.0.backend.borrow().in_memory(file)
+    /// What the file is, or the device below it.
+    pub fn kind(&self, file: FileId) -> DeviceKind {
+        self.0.backend.borrow().kind(file)
     }
 
     /// Returns 64 random bits, which follow from the seed under [`Order::Seeded`]. Not for secrets.

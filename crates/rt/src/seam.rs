@@ -16,6 +16,43 @@ use base::{BufList, Duration, Instant, IoError, SliceList};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FileId(pub u32);
 
+/// What a file or block device is, as far as that decides how it is used best.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceKind {
+    /// A disk with a head that has to move.
+    Rotating,
+    /// Flash behind a link for disks.
+    Ssd,
+    /// Flash on the bus.
+    Nvme,
+    /// Not known, as of virtual disks. It is used as one that does not rotate.
+    Unknown,
+    /// Memory: transfers only copy bytes.
+    Memory,
+}
+
+impl DeviceKind {
+    /// All kinds.
+    pub const ALL: [DeviceKind; 5] = [
+        DeviceKind::Rotating,
+        DeviceKind::Ssd,
+        DeviceKind::Nvme,
+        DeviceKind::Unknown,
+        DeviceKind::Memory,
+    ];
+
+    /// Its name in settings and in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Rotating => "rotating",
+            DeviceKind::Ssd => "ssd",
+            DeviceKind::Nvme => "nvme",
+            DeviceKind::Unknown => "unknown",
+            DeviceKind::Memory => "memory",
+        }
+    }
+}
+
 /// A connected or listening socket that the backend has opened or accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SocketId(pub u32);
@@ -147,9 +184,9 @@ pub trait Backend {
     /// With `None` it waits without a limit; with a time in the past it does not wait. Returns the
     /// current time.
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant;
-    /// True if transfers of this file only copy memory.
-    fn in_memory(&self, _file: FileId) -> bool {
-        false
+    /// What the file is, or the device below it.
+    fn kind(&self, _file: FileId) -> DeviceKind {
+        DeviceKind::Unknown
     }
     /// The processor time that the calling thread has used; `None` if that is not known.
     fn ran(&self) -> Option<Duration> {

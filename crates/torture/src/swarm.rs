@@ -3,6 +3,7 @@
 //! 2012).
 
 use base::{Duration, Prng};
+use rt::DeviceKind;
 use sim::{DiskModel, FaultRates};
 
 use crate::settings::*;
@@ -42,6 +43,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
             depth: one_of(r, &[1, 2, 8, 32, 128]),
             max_request_bytes: one_of(r, &[4096, 64 << 10, 1 << 20]),
             max_segments: one_of(r, &[1, 8, 256]),
+            kind: kind(seed),
         },
         ..pool::Settings::default()
     };
@@ -103,7 +105,17 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     // Of a generator of its own: what else is drawn is what it was before there could be several
     // cuts.
     let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
-    (!r.one_in(2)).then(|| a_cache(r, cuts))
+    (!r.one_in(2)).then(|| {
+        let mut plan = a_cache(r, cuts);
+        plan.settings.device.kind = kind(!seed);
+        plan
+    })
+}
+
+/// What the queues take the devices for. Of a generator of its own, too.
+fn kind(seed: u64) -> Option<DeviceKind> {
+    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xD15C_0000));
+    r.one_in(3).then_some(DeviceKind::Rotating)
 }
 
 /// Some cache.

@@ -70,7 +70,7 @@ fn set_cache(boot: &Boot) {
 }
 
 fn draw(env: &Env, new: &mut cache::Settings) {
-    match env.below(8) {
+    match env.below(9) {
         0 => {
             let max = one_of(env, &[1 << 20, 16 << 20, 1 << 30]);
             new.writeback = cache::controller::Settings {
@@ -98,6 +98,10 @@ fn draw(env: &Env, new: &mut cache::Settings) {
             new.gc_slice = Duration::from_micros(one_of(env, &[0, 10, 200]));
             new.gc_min_nodes = one_of(env, &[1, 4, 100]);
             new.gc_pause = ms_of(env, &[0, 1, 100]);
+        }
+        7 => {
+            new.targets.read = Duration::from_micros(one_of(env, &[0, 1, 500, 5000]));
+            new.targets.write = Duration::from_micros(one_of(env, &[0, 1, 500, 5000]));
         }
         _ => new.journal_interval = ms_of(env, &[1, 20, 1000]),
     }

@@ -281,8 +281,8 @@ impl Backend for Uring {
         }
     }
 
-    fn in_memory(&self, file: rt::FileId) -> bool {
-        self.handles.file(file).is_ok_and(|f| f.in_memory)
+    fn kind(&self, file: rt::FileId) -> rt::DeviceKind {
+        self.handles.kind(file)
     }
 
     fn ran(&self) -> Option<Duration> {

@@ -43,7 +43,8 @@ impl Cache {
     /// another pool's, of a newer version, too small a device, damage that the structures cannot do
     /// without.
     pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
-        let device = Device::new(rt, file.file, queue::Limits::default());
+        let device = Device::new(rt, file.file, settings.device);
+        device.set_targets(settings.targets);
         device.set_name(&format!("cache device {}", file.path));
         let opened = Cache::open_on(rt, file, &device, pool, settings).await;
         if opened.is_err() {

@@ -18,6 +18,7 @@ impl Cache {
         self.0.admission.set(&new);
         self.0.read.set_cutoff(new.sequential_cutoff);
         self.0.written.set_cutoff(new.sequential_cutoff);
+        self.0.device.set_targets(new.targets);
         self.0.settings.replace(new);
         // A pass may be due now, or a cut; one that carries looks at its rate again.
         let wakes = &self.0.wakes;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::BLOCK_U64;
 use cache::{LagPolicy, Policy, Promote};
+use rt::DeviceKind;
 
 use super::values::{Kind, Value};
 
@@ -89,6 +90,18 @@ macro_rules! time {
     };
 }
 
+/// A field that is the kind of devices; without one, the kernel is asked.
+macro_rules! kind {
+    ($($field:ident).+) => {
+        (
+            |s| Value::Word(s.$($field).+.map_or("auto", DeviceKind::name)),
+            |s, v| {
+                s.$($field).+ = DeviceKind::ALL.into_iter().find(|one| one.name() == v.word());
+            },
+        )
+    };
+}
+
 /// A field that is one of an enumeration; one without a word cannot be met.
 macro_rules! word {
     ($all:expr, $($field:ident).+) => {
@@ -108,6 +121,9 @@ const T: u64 = 1 << 40;
 const MANY: u64 = 1 << 24;
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
+
+const LATE: Duration = Duration::from_secs(10);
+const KINDS: Kind = Kind::Word(&["auto", "rotating", "ssd", "nvme", "unknown"]);
 
 const POOL: &str = "pool";
 const CACHE: &str = "cache";
@@ -171,6 +187,20 @@ pub static KEYS: &[Key] = &[
         "requests in flight on each device",
     )
     .at_start(),
+    key((POOL, "kind"), KINDS, kind!(pool.device.kind), "what kind of disk each device is")
+        .at_start(),
+    key(
+        (POOL, "latency_target_read"),
+        Kind::Time(Duration::ZERO, LATE),
+        time!(pool.targets.read),
+        "how long a client's read of a device should take at most",
+    ),
+    key(
+        (POOL, "latency_target_write"),
+        Kind::Time(Duration::ZERO, LATE),
+        time!(pool.targets.write),
+        "the same for a client's write to a device of the pool",
+    ),
     key(
         (CACHE, "policy"),
         Kind::Word(&["lru", "fifo", "random", "adaptive"]),
@@ -254,6 +284,20 @@ pub static KEYS: &[Key] = &[
         Kind::Time(Duration::ZERO, Duration::from_secs(10)),
         time!(cache.congested_write),
         "the same for a client's write, where it takes longer than this",
+    ),
+    key((CACHE, "kind"), KINDS, kind!(cache.device.kind), "what kind of disk the cache device is")
+        .at_start(),
+    key(
+        (CACHE, "latency_target_read"),
+        Kind::Time(Duration::ZERO, LATE),
+        time!(cache.targets.read),
+        "how long a client's read of the cache device should take at most",
+    ),
+    key(
+        (CACHE, "latency_target_write"),
+        Kind::Time(Duration::ZERO, LATE),
+        time!(cache.targets.write),
+        "the same for a client's write to the cache device",
     ),
     key(
         (CACHE, "index_memory"),

@@ -11,6 +11,7 @@ impl Pool {
     /// cannot change while a pool is open. Nothing is stored: the next open is told anew.
     pub fn set(&self, new: Settings) -> Result<()> {
         self.settings().check_change(&new)?;
+        self.state().devices.set_targets(new.targets);
         self.replace_settings(new);
         self.after_change();
         Ok(())

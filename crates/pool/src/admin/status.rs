@@ -1,7 +1,10 @@
 //! What can be asked of an open pool.
 
+use std::collections::BTreeMap;
+
 use base::{BLOCK_U64, Histogram};
-use queue::{Class, KindStats};
+use queue::{Class, ClassStats, DeviceStats, KindStats};
+use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
 use crate::devices::DeviceErrors;
@@ -20,7 +23,7 @@ pub struct Status {
     /// Its commits.
     pub commit: CommitStatus,
     /// Device I/O by class.
-    pub io: std::collections::BTreeMap<&'static str, ClassStatus>,
+    pub io: BTreeMap<&'static str, ClassStatus>,
     /// Memory.
     pub memory: MemoryStatus,
 }
@@ -62,6 +65,27 @@ pub struct DeviceStatus {
     pub state: &'static str,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
+    /// Its queue; absent if it is missing.
+    pub queue: Option<QueueStatus>,
+}
+
+/// The queue of one device.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct QueueStatus {
+    /// What the device is: `rotating`, `ssd`, `nvme`, `memory` or `unknown`.
+    pub kind: &'static str,
+    /// Requests that the background may have in flight now while the device has nothing else to do.
+    pub background_most: u32,
+    /// Its I/O by class.
+    pub io: BTreeMap<&'static str, ClassStatus>,
+}
+
+impl QueueStatus {
+    /// Of a queue's counters.
+    pub fn of(kind: DeviceKind, stats: &DeviceStats) -> QueueStatus {
+        let io = ClassStatus::by_class(stats);
+        QueueStatus { kind: kind.name(), background_most: stats.background_most, io }
+    }
 }
 
 /// Commits since the pool was opened.
@@ -122,6 +146,35 @@ pub struct ClassStatus {
     pub flush: KindStatus,
     /// Requests that became part of a neighbour's.
     pub merged: u64,
+    /// Bytes between requests that were read and thrown away, as they became one.
+    pub gap_bytes: u64,
+    /// How long requests waited before they went to the device, all together, in milliseconds.
+    pub waited_ms: f64,
+    /// How long the device had them, all together, in milliseconds.
+    pub in_service_ms: f64,
+    /// Requests to the device that took longer than its latency target; of the foreground only.
+    pub late: u64,
+}
+
+impl ClassStatus {
+    fn of(c: &ClassStats) -> ClassStatus {
+        ClassStatus {
+            read: KindStatus::of(&c.read),
+            write: KindStatus::of(&c.write),
+            flush: KindStatus::of(&c.flush),
+            merged: c.merged,
+            gap_bytes: c.gap_bytes,
+            waited_ms: c.waited_ns as f64 / 1e6,
+            in_service_ms: c.in_service_ns as f64 / 1e6,
+            late: c.late,
+        }
+    }
+
+    /// Of all classes, by their names.
+    fn by_class(stats: &DeviceStats) -> BTreeMap<&'static str, ClassStatus> {
+        let each = Class::ALL.into_iter().zip(&stats.classes);
+        each.map(|(class, c)| (class.name(), ClassStatus::of(c))).collect()
+    }
 }
 
 /// I/O of one kind.
@@ -169,6 +222,7 @@ impl Pool {
             id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
             state: d.state(),
             errors: d.errors(),
+            queue: d.disk().map(|disk| QueueStatus::of(disk.kind(), &disk.stats())),
         });
         let pool = PoolStatus {
             name: st.identity.name.clone(),
@@ -194,17 +248,7 @@ impl Pool {
             node_misses: cache.misses,
             buffer_bytes: self.rt().bufs().outstanding(),
         };
-        let mut sum = st.devices.stats();
-        let io = Class::ALL.into_iter().map(|class| {
-            let c = sum.of(class);
-            let status = ClassStatus {
-                read: KindStatus::of(&c.read),
-                write: KindStatus::of(&c.write),
-                flush: KindStatus::of(&c.flush),
-                merged: c.merged,
-            };
-            (class.name(), status)
-        });
+        let io = ClassStatus::by_class(&st.devices.stats());
         let m = self.metrics_mut();
         let commit = CommitStatus {
             count: m.count,
@@ -217,7 +261,6 @@ impl Pool {
                 skipped: m.group_updates_skipped,
             },
         };
-        let io = io.collect();
         drop(m);
         Status { pool, volumes: self.volumes(), commit, io, memory }
     }

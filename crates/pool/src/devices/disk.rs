@@ -4,8 +4,8 @@
 //! there is no other way to a device's medium from here on.
 
 use base::{BLOCK, Buf, IoError, SliceList};
-use queue::{Blocks, Class, Device, DeviceStats, Limits};
-use rt::{FileId, Rt};
+use queue::{Blocks, Class, Device, DeviceStats, Limits, Targets};
+use rt::{DeviceKind, FileId, Rt};
 
 use super::standing::Permit;
 
@@ -122,6 +122,14 @@ impl Disk {
 
     pub(crate) fn stats(&self) -> DeviceStats {
         self.0.stats()
+    }
+
+    pub(crate) fn kind(&self) -> DeviceKind {
+        self.0.kind()
+    }
+
+    pub(crate) fn set_targets(&self, targets: Targets) {
+        self.0.set_targets(targets);
     }
 
     /// No request is taken any more.

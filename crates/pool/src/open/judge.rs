@@ -101,6 +101,7 @@ pub(super) async fn read_all(
     let several = files.len() > 1;
     for file in files {
         let queue = file.disk(rt, settings.device);
+        queue.set_targets(settings.targets);
         let unsure = queue.flush(permit, Class::Commit).await.err();
         let read = Slots::read(rt, &queue, &file.path)
             .await

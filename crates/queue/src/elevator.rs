@@ -1,0 +1,261 @@
+//! The order of requests on a rotating disk: by place, over all that waits.
+//!
+//! Reads and writes are swept apart, each upwards by address and then again from the lowest, in
+//! batches. Reads go ahead: a batch of writes begins when no read waits, and ends when one comes;
+//! or when [`READ_BATCHES`] batches of reads have begun while writes waited. A batch begins at the
+//! oldest request of its kind if that has waited for longer than [`AGE`], so a stream that always
+//! brings a next request cannot keep the sweep at one place.
+//!
+//! Pieces of one larger request stay together: when one of them has gone, the next goes before
+//! everything else. Writes of a common byte reach the device in their order of arrival: a write is
+//! held for as long as an earlier one of the same place waits or is in flight.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::{Duration, Instant};
+
+use crate::request::{Request, Room, Run};
+
+/// Runs of a batch of reads, and of writes.
+const BATCH: (u32, u32) = (16, 8);
+/// So many batches of reads begin while writes wait.
+const READ_BATCHES: u32 = 2;
+/// A request that has waited for longer is where the next batch begins.
+const AGE: Duration = Duration::from_millis(100);
+
+/// The offset of a request, and its number in order of arrival.
+type Place = (u64, u64);
+
+/// What waits, of one direction of transfer.
+struct Sweep<W> {
+    by_place: BTreeMap<Place, Request<W>>,
+    /// The oldest first. Those that have gone are dropped when they are the oldest.
+    by_age: VecDeque<(Instant, Place)>,
+    /// Where the last run ended.
+    at: u64,
+    /// The length of the longest request so far.
+    longest: u64,
+}
+
+impl<W> Sweep<W> {
+    fn new() -> Sweep<W> {
+        Sweep { by_place: BTreeMap::new(), by_age: VecDeque::new(), at: 0, longest: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
+    }
+
+    fn push(&mut self, number: u64, request: Request<W>) {
+        let (since, place) = (request.since, (request.offset, number));
+        self.longest = self.longest.max(request.len as u64);
+        // One that was held is older than others here.
+        let at = self.by_age.partition_point(|(other, _)| *other <= since);
+        self.by_age.insert(at, (since, place));
+        self.by_place.insert(place, request);
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Request<W>> {
+        let request = self.by_place.remove(&place);
+        while let Some((_, oldest)) = self.by_age.front()
+            && !self.by_place.contains_key(oldest)
+        {
+            self.by_age.pop_front();
+        }
+        request
+    }
+
+    /// The next one upwards, or the lowest.
+    fn next(&self) -> Option<Place> {
+        let above = self.by_place.range((self.at, 0)..).next();
+        above.or_else(|| self.by_place.iter().next()).map(|(place, _)| *place)
+    }
+
+    fn after(&self, place: Place) -> Option<(Place, &Request<W>)> {
+        self.by_place.range((place.0, place.1 + 1)..).next().map(|(place, r)| (*place, r))
+    }
+
+    fn oldest(&self) -> Option<&Request<W>> {
+        self.by_age.front().and_then(|(_, place)| self.by_place.get(place))
+    }
+
+    fn overlaps(&self, (start, end): (u64, u64)) -> bool {
+        let from = start.saturating_sub(self.longest);
+        self.by_place.range((from, 0)..(end, 0)).any(|(_, r)| r.overlaps((start, end)))
+    }
+
+    /// Takes a request with those that continue it, and says the place of the last of them.
+    fn take(&mut self, place: Place, room: &Room) -> Option<(Run<W>, Place)> {
+        let mut run = Run::of(self.remove(place)?);
+        let mut last = place;
+        while let Some((next, request)) = self.after(last)
+            && run.takes(request, room)
+            && let Some(request) = self.remove(next)
+        {
+            run.push(request);
+            last = next;
+        }
+        self.at = run.end();
+        Some((run, last))
+    }
+}
+
+/// The batch that is being served.
+#[derive(Default)]
+struct Batch {
+    writes: bool,
+    /// Runs that it may still have.
+    left: u32,
+    /// Reads were waiting when it began.
+    before_reads: bool,
+}
+
+/// What waits for a rotating disk.
+pub(crate) struct Elevator<W> {
+    reads: Sweep<W>,
+    writes: Sweep<W>,
+    /// What was part of a request that failed goes first.
+    again: VecDeque<Request<W>>,
+    /// Writes that wait for earlier ones of the same place, in order of arrival.
+    held: VecDeque<Request<W>>,
+    /// The places of writes in flight.
+    in_flight: Vec<(u64, u64)>,
+    batch: Batch,
+    /// Batches of reads that have begun since writes wait.
+    read_batches: u32,
+    /// The next piece of a request of which one has gone, and whether that is a write.
+    owed: Option<(bool, Place)>,
+    arrived: u64,
+}
+
+impl<W> Elevator<W> {
+    pub fn new() -> Elevator<W> {
+        Elevator {
+            reads: Sweep::new(),
+            writes: Sweep::new(),
+            again: VecDeque::new(),
+            held: VecDeque::new(),
+            in_flight: Vec::new(),
+            batch: Batch::default(),
+            read_batches: 0,
+            owed: None,
+            arrived: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.reads.by_place.len() + self.writes.by_place.len() + self.again.len() + self.held.len()
+    }
+
+    /// True if a request may go now. Those that are held go when one in flight has ended.
+    pub fn is_ready(&self) -> bool {
+        !self.reads.is_empty() || !self.writes.is_empty() || !self.again.is_empty()
+    }
+
+    /// True if a request of several pieces has begun, and is next with the others of them.
+    pub fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// The requests that have waited longest, of each kind.
+    pub fn oldest(&self) -> impl Iterator<Item = &Request<W>> {
+        self.reads.oldest().into_iter().chain(self.writes.oldest())
+    }
+
+    pub fn push(&mut self, request: Request<W>) {
+        let place = (request.offset, request.end());
+        let earlier = |held: &Request<W>| held.overlaps(place);
+        if request.write && (self.conflicts(place) || self.held.iter().any(earlier)) {
+            self.held.push_back(request);
+        } else {
+            self.enter(request);
+        }
+    }
+
+    fn enter(&mut self, request: Request<W>) {
+        self.arrived += 1;
+        let sweep = if request.write { &mut self.writes } else { &mut self.reads };
+        sweep.push(self.arrived, request);
+    }
+
+    /// Puts a request in front that is in flight: it is asked for again.
+    pub fn push_again(&mut self, request: Request<W>) {
+        self.again.push_front(request);
+    }
+
+    /// True if a write of the same place waits in the sweep or is in flight.
+    fn conflicts(&self, place: (u64, u64)) -> bool {
+        self.in_flight.iter().any(|(start, end)| *start < place.1 && place.0 < *end)
+            || self.writes.overlaps(place)
+            || self.again.iter().any(|r| r.write && r.overlaps(place))
+    }
+
+    /// Takes what goes next.
+    pub fn take(&mut self, now: Instant, room: &Room) -> Option<Run<W>> {
+        let run = match self.again.pop_front() {
+            Some(request) => Run::of(request),
+            None => self.sweep_on(now, room)?,
+        };
+        if run.first().write {
+            self.in_flight.push((run.first().offset, run.end()));
+        }
+        Some(run)
+    }
+
+    /// A write of this place has ended: those that it held may go.
+    pub fn write_ended(&mut self, place: (u64, u64)) {
+        if let Some(at) = self.in_flight.iter().position(|one| *one == place) {
+            self.in_flight.swap_remove(at);
+        }
+        while let Some(first) = self.held.front()
+            && !self.conflicts((first.offset, first.end()))
+            && let Some(first) = self.held.pop_front()
+        {
+            self.enter(first);
+        }
+    }
+
+    fn sweep(&mut self, writes: bool) -> &mut Sweep<W> {
+        if writes { &mut self.writes } else { &mut self.reads }
+    }
+
+    fn sweep_on(&mut self, now: Instant, room: &Room) -> Option<Run<W>> {
+        let (writes, place) = match self.owed.take() {
+            Some(owed) => owed,
+            None => self.next_of_batch(now)?,
+        };
+        let sweep = self.sweep(writes);
+        let (run, last) = sweep.take(place, room)?;
+        // The next piece came right after this one.
+        let next = (run.end(), last.1 + 1);
+        if run.more() > 0 && sweep.by_place.contains_key(&next) {
+            self.owed = Some((writes, next));
+        }
+        Some(run)
+    }
+
+    fn next_of_batch(&mut self, now: Instant) -> Option<(bool, Place)> {
+        let writes = self.batch.writes;
+        let reads_came = writes && !self.batch.before_reads && !self.reads.is_empty();
+        if self.batch.left == 0 || self.sweep(writes).is_empty() || reads_came {
+            self.begin_batch(now);
+        }
+        self.batch.left -= 1;
+        let writes = self.batch.writes;
+        self.sweep(writes).next().map(|place| (writes, place))
+    }
+
+    fn begin_batch(&mut self, now: Instant) {
+        let (reads, writes) = (!self.reads.is_empty(), !self.writes.is_empty());
+        let of_writes = writes && (!reads || self.read_batches >= READ_BATCHES);
+        self.read_batches = if of_writes || !writes { 0 } else { self.read_batches + 1 };
+        let left = if of_writes { BATCH.1 } else { BATCH.0 };
+        self.batch = Batch { writes: of_writes, left, before_reads: of_writes && reads };
+        let sweep = self.sweep(of_writes);
+        if let Some(oldest) = sweep.oldest()
+            && now.since(oldest.since) > AGE
+        {
+            sweep.at = oldest.offset;
+        }
+    }
+}

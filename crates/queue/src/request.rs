@@ -1,0 +1,120 @@
+//! Requests as the scheduler sees them, and runs of requests that go to the device as one.
+
+use base::Instant;
+use smallvec::SmallVec;
+
+use crate::stats::Class;
+
+/// A request that waits. What it moves, and for which task, is its work, which the scheduler does
+/// not look at.
+pub(crate) struct Request<W> {
+    pub class: Class,
+    pub write: bool,
+    /// A write that is durable when it completes.
+    pub durable: bool,
+    pub offset: u64,
+    pub len: usize,
+    /// Pieces of memory.
+    pub segments: usize,
+    /// When it came.
+    pub since: Instant,
+    /// It was part of a request that failed: it is asked for by itself.
+    pub alone: bool,
+    /// So many pieces of the same larger request follow it.
+    pub more: u32,
+    pub work: W,
+}
+
+impl<W> Request<W> {
+    pub fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// True if both move a common byte.
+    pub fn overlaps(&self, (start, end): (u64, u64)) -> bool {
+        self.offset < end && start < self.end()
+    }
+}
+
+/// How large a run may get.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub bytes: usize,
+    pub segments: usize,
+    /// Reads with up to so many bytes between them are one run, and these bytes are read too.
+    pub gap: u64,
+}
+
+/// Requests that go to the device as one, in order of place.
+pub(crate) struct Run<W> {
+    parts: SmallVec<[Request<W>; 1]>,
+    bytes: usize,
+    segments: usize,
+}
+
+impl<W> Run<W> {
+    pub fn of(first: Request<W>) -> Run<W> {
+        let (bytes, segments) = (first.len, first.segments);
+        let mut parts = SmallVec::new();
+        parts.push(first);
+        Run { parts, bytes, segments }
+    }
+
+    pub fn first(&self) -> &Request<W> {
+        &self.parts[0]
+    }
+
+    fn last(&self) -> &Request<W> {
+        &self.parts[self.parts.len() - 1]
+    }
+
+    pub fn end(&self) -> u64 {
+        self.last().end()
+    }
+
+    /// Bytes from its start to its end.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn parts(&self) -> &[Request<W>] {
+        &self.parts
+    }
+
+    pub fn into_parts(self) -> SmallVec<[Request<W>; 1]> {
+        self.parts
+    }
+
+    /// Pieces of the request it ends with that are not in it.
+    pub fn more(&self) -> u32 {
+        self.last().more
+    }
+
+    /// The bytes between its end and `next`, if that can be a part of it.
+    fn gap_to(&self, next: &Request<W>, room: &Room) -> Option<usize> {
+        let last = self.last();
+        let gap = next.offset.checked_sub(last.end())?;
+        let near = gap == 0 || gap <= room.gap && !next.write;
+        let like = last.class == next.class
+            && last.write == next.write
+            && last.durable == next.durable
+            && !last.alone
+            && !next.alone;
+        (near && like).then_some(gap as usize)
+    }
+
+    /// True if `next` can be a part of it.
+    pub fn takes(&self, next: &Request<W>, room: &Room) -> bool {
+        let Some(gap) = self.gap_to(next, room) else { return false };
+        self.bytes + gap + next.len <= room.bytes
+            && self.segments + usize::from(gap > 0) + next.segments <= room.segments
+    }
+
+    /// Adds a request that it takes.
+    pub fn push(&mut self, next: Request<W>) {
+        let gap = (next.offset - self.end()) as usize;
+        self.bytes += gap + next.len;
+        self.segments += usize::from(gap > 0) + next.segments;
+        self.parts.push(next);
+    }
+}
