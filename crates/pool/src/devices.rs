@@ -16,6 +16,10 @@ pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use disk::{DeviceFile, Disk};
 
+/// So many more requests may wait for a device that is near than for one that is not: those of a
+/// stream become a few large ones.
+const MORE_LOAD: usize = 1024;
+
 /// How a request to a device ended, by the device's row.
 pub(crate) type Outcomes = Vec<(usize, Result<(), IoError>)>;
 
@@ -180,6 +184,23 @@ impl Devices {
             sum.merge(&disk.stats());
         }
         sum
+    }
+
+    /// Puts a copy (device, offset in bytes) first that continues what its device read last, if
+    /// there is one, and notes that the first is read. Two streams of reads, say of old blocks and
+    /// of those that have replaced some, so stay on two disks, instead of moving the heads of both.
+    pub fn put_near_first(&mut self, copies: &mut [(usize, u64)], bytes: u64) {
+        let load = |row: usize| self.live(row).map_or(usize::MAX, Disk::load);
+        let least = copies.first().map_or(0, |&(row, _)| load(row));
+        let near = copies.iter().position(|&(row, offset)| {
+            self.0[row].is_near(offset) && load(row) <= least.saturating_add(MORE_LOAD)
+        });
+        if let Some(at) = near {
+            copies[..=at].rotate_right(1);
+        }
+        if let Some(&(row, offset)) = copies.first() {
+            self.0[row].read_upto(offset + bytes);
+        }
     }
 
     /// From now on foreground requests to each device should take so long at most.

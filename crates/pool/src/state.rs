@@ -172,6 +172,16 @@ impl State {
         out
     }
 
+    /// As [`State::copies_of`], for a read of `bytes` bytes of the first: on rotating devices one
+    /// whose head will be near is as good as one that is less busy.
+    pub fn copies_to_read(&mut self, addr: PoolAddr, bytes: usize) -> SmallVec<[(usize, u64); 3]> {
+        let mut copies = self.copies_of(addr);
+        if copies.len() > 1 {
+            self.devices.put_near_first(&mut copies, bytes as u64);
+        }
+        copies
+    }
+
     /// The trees of the write-back pass take the place of the live ones, and what it has changed
     /// joins the open transaction, which publishes `cut`.
     pub fn merge_pass(&mut self, _: Permit, cut: Published) -> Result<()> {

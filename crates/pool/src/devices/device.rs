@@ -3,8 +3,12 @@
 
 use base::Bitmap;
 use format::superblock::{DeviceRecord, DeviceState};
+use rt::DeviceKind;
 
 use super::disk::Disk;
+
+/// Bytes between two reads that a head passes about as fast as it moves.
+const NEAR: u64 = 1 << 20;
 
 /// Errors seen on a device since the pool was opened.
 #[derive(Clone, Copy, Default, Debug, serde::Serialize)]
@@ -27,6 +31,8 @@ pub struct PoolDevice {
     /// Absent if the device is missing.
     disk: Option<Disk>,
     errors: DeviceErrors,
+    /// Where the last read ended that was given to it.
+    read_upto: u64,
     /// Why it is not in use, in words.
     trouble: Option<&'static str>,
     /// Chunks in use.
@@ -43,6 +49,7 @@ impl PoolDevice {
             path,
             disk,
             errors: DeviceErrors::default(),
+            read_upto: 0,
             trouble: None,
             chunks,
             free_chunks,
@@ -76,6 +83,17 @@ impl PoolDevice {
     /// The queue, if the device is there and up to date.
     pub fn live(&self) -> Option<&Disk> {
         self.disk.as_ref().filter(|_| self.record.state == DeviceState::Online)
+    }
+
+    /// True if its head has to move, and will be near.
+    pub(crate) fn is_near(&self, offset: u64) -> bool {
+        let rotates = self.live().is_some_and(|disk| disk.kind() == DeviceKind::Rotating);
+        rotates && offset.abs_diff(self.read_upto) <= NEAR
+    }
+
+    /// A read that ends there is given to it.
+    pub(crate) fn read_upto(&mut self, end: u64) {
+        self.read_upto = end;
     }
 
     /// It is not used, because of this.

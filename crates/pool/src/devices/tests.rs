@@ -4,13 +4,39 @@ use proptest::prelude::*;
 use super::*;
 
 pub(crate) fn row(chunks: u64, state: DeviceState) -> PoolDevice {
+    row_of_kind(chunks, state, None)
+}
+
+fn row_of_kind(chunks: u64, state: DeviceState, kind: Option<rt::DeviceKind>) -> PoolDevice {
     let record = DeviceRecord { uuid: [7; 16], chunks, state, failed_at: 0 };
     // A closed world: no request is made to these disks.
     let world = sim::World::new(1);
     let file = world.add_disk(sim::DiskModel::nvme(1 << 20));
     let rt = rt::Rt::new(world.backend(), rt::Order::Seeded(1), 4);
     let file = DeviceFile { path: "disk".into(), file, size_bytes: 1 << 20 };
-    PoolDevice::new(record, "disk".into(), Some(file.disk(&rt, queue::Limits::default())))
+    let limits = queue::Limits { kind, ..queue::Limits::default() };
+    PoolDevice::new(record, "disk".into(), Some(file.disk(&rt, limits)))
+}
+
+#[test]
+fn two_streams_stay_on_two_rotating_disks() {
+    const FAR: u64 = 1 << 30;
+    let row = || row_of_kind(1, DeviceState::Online, Some(rt::DeviceKind::Rotating));
+    let mut devices = Devices::new(vec![row(), row()]);
+    let mut read = |offset: u64, less_busy: usize| {
+        let mut copies = [(0, offset), (1, offset)];
+        copies.rotate_left(less_busy);
+        devices.put_near_first(&mut copies, 4096);
+        copies[0].0
+    };
+    assert_eq!([read(FAR, 0), read(3 * FAR, 1)], [0, 1], "neither is near");
+    for i in 1..100u64 {
+        let other = i as usize % 2;
+        assert_eq!(read(FAR + i * 8192, other), 0);
+        assert_eq!(read(3 * FAR + i * 8192, other), 1);
+    }
+    assert_eq!(read(5 * FAR, 1), 1);
+    assert_eq!(read(3 * FAR + 819_200, 0), 0, "disk 1 is elsewhere now");
 }
 
 /// How many groups can be formed, by forming them.
