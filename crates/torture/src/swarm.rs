@@ -9,6 +9,8 @@ use sim::{DiskModel, FaultRates};
 use crate::settings::*;
 
 const MIB: u64 = 1 << 20;
+/// A disk of which a single request may take so long.
+const VERY_SLOW: Duration = Duration::from_millis(100);
 
 pub(crate) fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
     choices[r.below(choices.len() as u64) as usize]
@@ -34,7 +36,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         Damage::Beyond => (0..count).collect(),
         Damage::Budget => victims(r, count, usize::from(copies) - 1),
     };
-    let pool = pool::Settings {
+    let mut pool = pool::Settings {
         commit_interval: Duration::from_millis(one_of(r, &[2, 20, 200, 1000, 5000])),
         dirty_nodes: one_of(r, &[16, 64, 200]),
         cached_nodes: one_of(r, &[256, 256, 1000]),
@@ -47,6 +49,12 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         },
         ..pool::Settings::default()
     };
+    // Large requests are split. On a device of up to seconds a request, one block at a time, all
+    // the patience of a run would not suffice for one commit.
+    let slowest = |model: &DiskModel| model.read_latency.1.max(model.write_latency.1);
+    if devices.iter().any(|model| slowest(model) >= VERY_SLOW) {
+        pool.device.max_request_bytes = 1 << 20;
+    }
     let direct = r.below(4) as usize;
     let boots = boots(r);
     let cache = cache_plan(seed);
