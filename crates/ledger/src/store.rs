@@ -16,11 +16,14 @@ const MINUTES: usize = 60;
 /// Slow requests that are kept of each minute.
 const SLOWEST: usize = 16;
 
+/// Requests by volume and kind.
+type ByKind = BTreeMap<(Option<VolumeId>, Kind), Summary>;
+
 #[derive(Default)]
 struct Minute {
     /// Minutes since the clock's origin.
     number: u64,
-    of: BTreeMap<(Option<VolumeId>, Kind), Summary>,
+    of: ByKind,
     slowest: Vec<Slow>,
 }
 
@@ -101,10 +104,7 @@ impl Ledger {
 
     /// What ended in the minutes since `since`: by volume and kind, and the slowest requests, the
     /// longest first.
-    pub(crate) fn since(
-        &self,
-        since: Instant,
-    ) -> (BTreeMap<(Option<VolumeId>, Kind), Summary>, Vec<Slow>) {
+    pub(crate) fn since(&self, since: Instant) -> (ByKind, Vec<Slow>) {
         let state = self.0.borrow();
         let (mut of, mut slowest) = (BTreeMap::new(), Vec::new());
         for minute in state.minutes.iter().filter(|m| (m.number + 1) * MINUTE_NS > since.0) {

@@ -266,7 +266,7 @@ fn a_full_journal() {
         let ring = |c: &Cause| c.stage == Reason::Ring;
         // The cache gets full as well, and group commits under that load take long.
         let others = [Reason::Throttle, Reason::Journal];
-        b.named(since, 100, |c| ring(c) || others.contains(&c.stage), " device ");
+        b.named(since, 100, |c| ring(c) || others.contains(&c.stage), "");
         let of_ring: u64 = b.slow(since).iter().filter(|s| ring(&s.0)).map(|s| s.2).sum();
         assert!(of_ring >= 100, "{of_ring}: {:#?}", b.slow(since));
     });

@@ -133,9 +133,11 @@ fn a_journal_that_contradicts_its_checkpoint() {
     };
     contradicts(
         |lab, put| {
+            // All but its summary is live: two more do not fit.
             let (addr, _, generation) =
-                of_kind(lab, |f| f.kind == BucketKind::Data && f.live == 16);
-            insert(put, addr, generation);
+                of_kind(lab, |f| f.kind == BucketKind::Data && f.live == 15);
+            let value = data(0, addr, generation, 2);
+            put(&Record::Insert { volume: VolumeId(1), lba: Lba(4000), value: &value });
         },
         "about block 4000 of volume 1: bucket:",
     );
