@@ -1,8 +1,6 @@
 """`forebay explain`: stalls made one by one are named, and nothing is said where nothing is wrong."""
 
 import json
-import os
-import signal
 import time
 
 import nbd
@@ -39,8 +37,8 @@ class Explain:
         return of
 
 
-def reads(handle, places, meanwhile=lambda: None):
-    """Reads of a block at all of these places at once; does something before it takes the replies."""
+def reads(handle, places):
+    """Reads of a block at all of these places at once."""
     ended = [0]
 
     def done(_):
@@ -49,7 +47,6 @@ def reads(handle, places, meanwhile=lambda: None):
 
     for place in places:
         handle.aio_pread(nbd.Buffer(4096), place, completion=done)
-    meanwhile()
     while ended[0] < len(places):
         handle.poll(-1)
 
@@ -93,21 +90,6 @@ def test_slow_disks(t):
     explain.named("30ms", "read", lambda c: c["layer"] == "device" and "pool device" in c["device"], 100)
     assert "pool device" in server.status()["stalls"]
     assert "see forebay explain" in t.forebay("status", "--socket", server.control).stdout
-
-
-def test_a_stopped_process(t):
-    """Requests that came while the process was stopped waited for nothing else."""
-    server = t.up(size="1G", volume_size="64M")
-    handle = server.connect()
-    handle.pwrite(noise("stopped", MIB), 0)
-
-    def pause():
-        time.sleep(1.2)
-        os.kill(server.pid, signal.SIGCONT)
-
-    os.kill(server.pid, signal.SIGSTOP)
-    reads(handle, [i * 4096 for i in range(64)], pause)
-    Explain(t, server).named("600ms", "read", lambda c: c["reason"] == "not_running", 60)
 
 
 def test_a_slow_client(t):
