@@ -2,7 +2,7 @@
 #![no_main]
 
 use base::{BLOCK, crc32c};
-use format::cache::journal::{EntryBuilder, EntryHeader, decode_entry};
+use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, decode_entry};
 use libfuzzer_sys::fuzz_target;
 
 const HEADER: EntryHeader = EntryHeader { uuid: [7; 16], incarnation: 3, sequence: 9, durable: 8 };
@@ -12,7 +12,7 @@ const CRC: std::ops::Range<usize> = 56..60;
 /// An entry with the bytes of `records`, whatever they are, that claims to have `count` of them.
 fn entry_of(records: &[u8], count: u8) -> Vec<u8> {
     let mut out = vec![0; BLOCK];
-    EntryBuilder::new().seal(&HEADER, &mut out);
+    EntryBuilder::new(MAX_ENTRY_BLOCKS).seal(&HEADER, &mut out);
     out.resize((HEAD + records.len()).next_multiple_of(BLOCK), 0);
     out[HEAD..HEAD + records.len()].copy_from_slice(records);
     out[40..44].copy_from_slice(&(records.len() as u32).to_le_bytes());
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&count, records)) = data.split_first() else { return };
     let bytes = entry_of(records, count);
     let Ok(entry) = decode(&bytes) else { return };
-    let mut builder = EntryBuilder::new();
+    let mut builder = EntryBuilder::new(MAX_ENTRY_BLOCKS);
     for record in entry.records() {
         assert!(builder.push(&record));
     }
