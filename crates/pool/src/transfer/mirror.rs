@@ -8,6 +8,7 @@ use base::{
     BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError, crc32c,
 };
 use queue::Class;
+use rt::Reason;
 
 use crate::devices::standing::Permit;
 use crate::devices::{Disk, Outcomes};
@@ -65,8 +66,8 @@ impl Pool {
             for &(d, start) in copies {
                 let Some(device) = self.disk(d) else { continue };
                 let offset = start + (i * BLOCK) as u64;
-                let (outcome, block) =
-                    device.read(class, offset, self.rt().bufs().take(BLOCK)).await;
+                let read = device.read(class, offset, self.rt().bufs().take(BLOCK));
+                let (outcome, block) = self.rt().waits(Reason::Heal, read).await;
                 match outcome {
                     Ok(()) if crc32c(&block) == crcs[i] => {
                         if good.is_none() {
