@@ -50,7 +50,7 @@ fn part_json(ledger: &Ledger, part: &Part, of: u64) -> Value {
         "reason": what.reason.word(),
         "layer": what.reason.layer().word(),
         "device": Some(ledger.name_of(what.place)).filter(|name| !name.is_empty()),
-        "holder": Some(what.holder).filter(|name| !name.is_empty()),
+        "holder": Some(what.holder.name()).filter(|name| !name.is_empty()),
         "us": us(part.ns) / of.max(1) as f64,
     })
 }

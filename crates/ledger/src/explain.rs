@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
+use crate::holder::Holder;
 use crate::reason::{Kind, Layer, Reason};
 use crate::store::Ledger;
 use crate::story::{Cause, Part};
@@ -136,8 +137,8 @@ fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, slower_than_ns: u64) 
 
 fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
     let mut by: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for part in slow.parts.iter().filter(|p| !p.cause.what.holder.is_empty()) {
-        *by.entry(part.cause.what.holder).or_default() += part.ns;
+    for part in slow.parts.iter().filter(|p| p.cause.what.holder != Holder::NONE) {
+        *by.entry(part.cause.what.holder.name()).or_default() += part.ns;
     }
     let mut by: Vec<_> = by.into_iter().collect();
     by.sort_by_key(|(name, ns)| (std::cmp::Reverse(*ns), *name));
@@ -159,10 +160,10 @@ fn say(ledger: &Ledger, cause: &Cause) -> String {
         text.push_str(&place);
     }
     let says_whose = matches!(what.reason, Reason::Engine | Reason::DeviceQueue | Reason::Transfer);
-    if says_whose && !what.holder.is_empty() {
+    if says_whose && what.holder != Holder::NONE {
         let link = if what.reason == Reason::Engine { " with " } else { ", beside " };
         text.push_str(link);
-        text.push_str(what.holder);
+        text.push_str(what.holder.name());
     }
     text
 }
@@ -200,7 +201,7 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     }
     let reason = first.cause.what.reason;
     let of_device = reason.layer() == Layer::Device;
-    let by_write_back = first.cause.what.holder == "write-back";
+    let by_write_back = first.cause.what.holder.name() == "write-back";
     // Of a device that is busy with nothing of ours there is nothing to say.
     if !of_device || by_write_back || reason == Reason::DeviceFlush {
         text.push_str(&format!(" What helps: {}.", reason.advice()));

@@ -15,11 +15,13 @@
 //! Pure state: time is passed in, and nothing here waits. All times are nanoseconds.
 
 pub mod explain;
+mod holder;
 pub mod reason;
 mod store;
 mod story;
 mod summary;
 
+pub use holder::Holder;
 pub use reason::{Kind, Layer, Reason};
 pub use store::Ledger;
 pub use story::{Cause, Moment, Part, PlaceId, Story, Token, What};

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use base::{Duration, Instant, VolumeId};
 use smallvec::SmallVec;
 
+use crate::holder::Holder;
 use crate::reason::{Kind, Reason};
 
 /// A device, or another place that has a name; see [`crate::Ledger::place`].
@@ -24,13 +25,13 @@ pub struct What {
     pub reason: Reason,
     /// On which device, if on one.
     pub place: PlaceId,
-    /// Whose work keeps it waiting: a class of I/O, or a job; empty if that is not known.
-    pub holder: &'static str,
+    /// Whose work keeps it waiting, if that is known.
+    pub holder: Holder,
 }
 
 impl From<Reason> for What {
     fn from(reason: Reason) -> What {
-        What { reason, place: PlaceId::NONE, holder: "" }
+        What { reason, place: PlaceId::NONE, holder: Holder::NONE }
     }
 }
 
@@ -62,13 +63,13 @@ pub struct Moment {
     /// Why it could not.
     pub reason: Reason,
     /// The job that the thread was busy with.
-    pub holder: &'static str,
+    pub holder: Holder,
 }
 
 impl Moment {
     /// A time up to which the runtime saw everything as it happened.
     pub fn at(now: Instant) -> Moment {
-        Moment { now, late: Duration::ZERO, reason: Reason::Engine, holder: "" }
+        Moment { now, late: Duration::ZERO, reason: Reason::Engine, holder: Holder::NONE }
     }
 }
 
@@ -76,6 +77,8 @@ impl Moment {
 #[derive(Debug)]
 #[must_use = "a wait has to be left"]
 pub struct Token(u32);
+
+const _: () = assert!(size_of::<What>() == 4 && size_of::<Part>() == 16);
 
 /// Adds time to the part of this cause.
 pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
@@ -115,7 +118,7 @@ struct Inner {
     len: u64,
     volume: Cell<Option<VolumeId>>,
     /// Its name, if it is a job.
-    job: Option<&'static str>,
+    job: Option<Holder>,
     tokens: Cell<u32>,
     state: RefCell<State>,
 }
@@ -125,12 +128,7 @@ struct Inner {
 pub struct Story(Rc<Inner>);
 
 impl Story {
-    fn new(
-        job: Option<&'static str>,
-        kind: Kind,
-        (offset, len): (u64, u64),
-        now: Instant,
-    ) -> Story {
+    fn new(job: Option<Holder>, kind: Kind, (offset, len): (u64, u64), now: Instant) -> Story {
         let state = State {
             began: now,
             told: now,
@@ -156,7 +154,7 @@ impl Story {
 
     /// The story of a job, which has not worked yet.
     pub fn of_job(name: &'static str, now: Instant) -> Story {
-        Story::new(Some(name), Kind::Other, (0, 0), now)
+        Story::new(Some(Holder::of(name)), Kind::Other, (0, 0), now)
     }
 
     /// What was asked for.
@@ -179,32 +177,59 @@ impl Story {
         self.0.volume.set(Some(volume));
     }
 
+    /// What it is as a holder, if it is a job.
+    pub fn job(&self) -> Option<Holder> {
+        self.0.job
+    }
+
     /// Its name, if it is a job.
     pub fn job_name(&self) -> Option<&'static str> {
-        self.0.job
+        self.0.job.map(Holder::name)
+    }
+
+    /// How many waits are entered.
+    pub fn depth(&self) -> usize {
+        self.0.state.try_borrow().map_or(0, |state| state.waits.len())
     }
 
     /// From now on it waits for this, until the token is given back.
     pub fn enter(&self, what: What, moment: Moment) -> Token {
-        self.push(what, None, moment)
+        self.insert(usize::MAX, (what, None), moment)
+    }
+
+    /// As [`Story::enter`], inside of the first `depth` waits only, and outside of the others: these
+    /// were entered since, on the way of this one, at the same moment.
+    pub fn enter_at(&self, depth: usize, what: What, moment: Moment) -> Token {
+        self.insert(depth, (what, None), moment)
     }
 
     /// From now on it waits for what a job does.
     pub fn enter_job(&self, reason: Reason, job: &Story, moment: Moment) -> Token {
-        let holder = job.job_name().unwrap_or_default();
-        let seen = job.parts_until(moment).unwrap_or_default();
-        let wait = Box::new(JobWait { job: job.clone(), seen });
-        self.push(What { holder, ..What::from(reason) }, Some(wait), moment)
+        self.enter_job_at(usize::MAX, reason, job, moment)
     }
 
-    fn push(&self, what: What, job: Option<Box<JobWait>>, moment: Moment) -> Token {
+    /// As [`Story::enter_job`], where [`Story::enter_at`] says.
+    pub fn enter_job_at(&self, depth: usize, reason: Reason, job: &Story, moment: Moment) -> Token {
+        let holder = job.job().unwrap_or_default();
+        let seen = job.parts_until(moment).unwrap_or_default();
+        let wait = Box::new(JobWait { job: job.clone(), seen });
+        self.insert(depth, (What { holder, ..What::from(reason) }, Some(wait)), moment)
+    }
+
+    fn insert(
+        &self,
+        depth: usize,
+        (what, job): (What, Option<Box<JobWait>>),
+        moment: Moment,
+    ) -> Token {
         let token = self.0.tokens.get().wrapping_add(1);
         self.0.tokens.set(token);
         if let Ok(mut state) = self.0.state.try_borrow_mut()
             && !state.ended
         {
             self.tell(&mut state, moment);
-            state.waits.push(Wait { token, what, job });
+            let depth = depth.min(state.waits.len());
+            state.waits.insert(depth, Wait { token, what, job });
         }
         Token(token)
     }
@@ -280,7 +305,9 @@ impl Story {
         state.ended = true;
         state.waits.clear();
         let mut parts = std::mem::take(&mut state.parts);
-        parts.sort_by_key(|p| (std::cmp::Reverse(p.ns), p.cause));
+        if parts.len() > 1 {
+            parts.sort_unstable_by_key(|p| (std::cmp::Reverse(p.ns), p.cause));
+        }
         (state.began, parts)
     }
 }

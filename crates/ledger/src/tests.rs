@@ -67,7 +67,7 @@ fn a_wait_for_a_job_is_told_by_what_the_job_waits_for() {
     let story = read(500);
     let token = story.enter_job(Reason::Commit, &commit, at(500));
     commit.leave(before, at(600));
-    let flush = What { reason: Reason::DeviceFlush, place: disk, holder: "" };
+    let flush = What { reason: Reason::DeviceFlush, place: disk, holder: Holder::NONE };
     let flush = commit.enter(flush, at(650));
     commit.leave(flush, at(1_650));
     story.leave(token, at(1_700));
@@ -102,13 +102,16 @@ fn time_in_which_the_thread_was_busy_is_told_apart() {
     let story = read(0);
     let wait = story.enter(Reason::Transfer.into(), at(0));
     let late = Duration::from_micros(30);
-    let moment = Moment { late, holder: "collection", ..at(100) };
+    let moment = Moment { late, holder: Holder::of("collection"), ..at(100) };
     story.leave(wait, moment);
     let (_, parts) = story.end(moment);
     assert_eq!(parts.len(), 2);
     assert_eq!((parts[0].cause.what.reason, parts[0].ns), (Reason::Transfer, 70_000));
     let what = parts[1].cause.what;
-    assert_eq!((what.reason, what.holder, parts[1].ns), (Reason::Engine, "collection", 30_000));
+    assert_eq!(
+        (what.reason, what.holder.name(), parts[1].ns),
+        (Reason::Engine, "collection", 30_000)
+    );
 }
 
 fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
@@ -123,7 +126,8 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     for i in 0..1_000u64 {
         let story = read(i * 100);
         story.set_volume(VolumeId(1 + (i % 2) as u32));
-        let what = What { reason: Reason::DeviceQueue, place: disk, holder: "write-back" };
+        let what =
+            What { reason: Reason::DeviceQueue, place: disk, holder: Holder::of("write-back") };
         let wait = story.enter(what, at(i * 100));
         let took = if i % 100 == 7 { 50_000 } else { 80 };
         story.leave(wait, at(i * 100 + took));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::{BLOCK, Buf, IoError, SliceList};
 use rt::sync::{Event, oneshot};
-use rt::{DeviceKind, FileId, Op, PlaceId, Reason, Rt, What};
+use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, What};
 
 use crate::limits::{Limits, Targets};
 use crate::request::Request;
@@ -18,6 +18,8 @@ struct Inner {
     medium: Medium,
     /// What it is called in the stories of requests.
     place: Cell<PlaceId>,
+    /// Whom requests wait for, by the class that has most of the device.
+    holders: [Holder; Class::ALL.len()],
     kind: DeviceKind,
     /// Larger requests are split.
     largest: usize,
@@ -44,6 +46,10 @@ impl Device {
         let device = Device(Rc::new(Inner {
             medium,
             place: Cell::new(PlaceId::NONE),
+            holders: Class::ALL.map(|class| match class {
+                Class::Foreground => Holder::of("other requests"),
+                _ => Holder::of(class.name()),
+            }),
             kind,
             largest,
             plugged: RefCell::new(Vec::new()),
@@ -63,10 +69,8 @@ impl Device {
 
     /// What a request waits for here, and the class that has most of the device.
     fn waits_for(&self, reason: Reason) -> What {
-        let holder = match self.0.scheduler.borrow().busiest() {
-            Some(Class::Foreground) => "other requests",
-            busiest => busiest.map_or("", Class::name),
-        };
+        let busiest = self.0.scheduler.borrow().busiest();
+        let holder = busiest.map_or(Holder::NONE, |class| self.0.holders[class as usize]);
         What { reason, place: self.0.place.get(), holder }
     }
 

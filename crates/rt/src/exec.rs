@@ -19,9 +19,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use base::{BufPool, Duration, Instant, Prng};
 use ledger::{Ledger, Moment, Story};
+use pin_project_lite::pin_project;
 
 use crate::seam::{Backend, Completion, DeviceKind, FileId, Op, OpId};
-use crate::sync::{OneShot, oneshot};
+use crate::sync::{OneShot, OneShotSender, oneshot};
 use crate::thread::Thread;
 
 /// The order in which ready tasks run.
@@ -92,6 +93,29 @@ struct Task {
     waker: Option<Waker>,
     /// The request, or the job, that it works for.
     story: Option<Story>,
+}
+
+pin_project! {
+    // A task that sends what its future is to a handle. An `async` block would have the future
+    // twice: as what it captures, and as what it waits for.
+    struct Sends<F: Future> {
+        #[pin]
+        future: F,
+        to: Option<OneShotSender<F::Output>>,
+    }
+}
+
+impl<F: Future> Future for Sends<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        this.future.poll(cx).map(|value| {
+            if let Some(to) = this.to.take() {
+                to.send(value);
+            }
+        })
+    }
 }
 
 type Callback = Box<dyn FnOnce(Completion)>;
@@ -195,7 +219,7 @@ impl Rt {
     /// Runs `future` as a new task. Dropping the handle leaves the task running.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (tx, rx) = oneshot();
-        self.detach(async move { tx.send(future.await) });
+        self.detach(Sends { future, to: Some(tx) });
         JoinHandle(rx)
     }
 
@@ -335,7 +359,7 @@ impl Rt {
             self.0.story.replace(t.story.take());
             (body, t.waker.take().unwrap_or_else(|| Waker::from(t.wake.clone())))
         };
-        let job = self.0.story.borrow().as_ref().and_then(Story::job_name);
+        let job = self.0.story.borrow().as_ref().and_then(Story::job);
         let began = job.map(|job| (job, self.precise_now()));
         let poll = body.as_mut().poll(&mut Context::from_waker(&waker));
         if let Some((job, began)) = began {

@@ -25,4 +25,4 @@ pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Socke
 pub use stories::{Request, Told};
 
 /// What stories are made of.
-pub use ledger::{Kind, PlaceId, Reason, What};
+pub use ledger::{Holder, Kind, PlaceId, Reason, What};

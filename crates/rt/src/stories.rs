@@ -4,11 +4,12 @@
 //! work for the same. What it waits for is entered in its story ([`Rt::waits`]).
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use base::{Duration, Instant};
 use ledger::{Kind, Ledger, Moment, Reason, Story, Token, What};
+use pin_project_lite::pin_project;
 
 use crate::exec::Rt;
 use crate::thread::LONG;
@@ -67,47 +68,104 @@ impl Rt {
         }))
     }
 
-    /// Waits for `future`; told as a wait for `what`.
-    pub async fn waits<T>(&self, what: impl Into<What>, future: impl Future<Output = T>) -> T {
-        let _told = self.tell(what);
-        future.await
+    /// Waits for `future`; told as a wait for `what`, if it has to wait at all.
+    pub fn waits<F: Future>(&self, what: impl Into<What>, future: F) -> Waiting<'_, F> {
+        Waiting { rt: self, story: None, on: On::What(what.into()), inner: future, told: None }
     }
 
     /// Does work of a job on the way of a task that works for something else.
-    pub async fn as_job<F: Future>(&self, job: &'static str, work: F) -> F::Output {
-        let work = pin!(work);
-        AsStory { rt: self, story: self.job(job), work }.await
+    pub fn as_job<F: Future>(&self, job: &'static str, work: F) -> AsStory<'_, F> {
+        AsStory { rt: self, story: self.job(job), work }
     }
 
-    /// The same, for what a job does.
-    pub async fn waits_for_job<T>(
+    /// As [`Rt::waits`], for what a job does.
+    pub fn waits_for_job<F: Future>(
         &self,
         reason: Reason,
         job: &'static str,
-        future: impl Future<Output = T>,
-    ) -> T {
-        let _told = Told(self.story().map(|story| {
-            let token = story.enter_job(reason, &self.job(job), self.moment());
-            (self.clone(), story, token)
-        }));
-        future.await
+        future: F,
+    ) -> Waiting<'_, F> {
+        Waiting { rt: self, story: None, on: On::Job(reason, job), inner: future, told: None }
     }
 }
 
-/// Work for a request or a job, on the way of a task that works for something else.
-struct AsStory<'a, F> {
-    rt: &'a Rt,
-    story: Story,
-    work: Pin<&'a mut F>,
+/// What a wait is for.
+#[derive(Clone, Copy)]
+enum On {
+    What(What),
+    /// What the job of this name does.
+    Job(Reason, &'static str),
+}
+
+// The futures here are no `async fn`s: these keep their arguments twice, and what wraps a future
+// that wraps another would be as large as all of them together, again and again.
+pin_project! {
+    /// A wait of a story: of the one given, or of the request or job that the present task works
+    /// for. Most waits are over at once, and nothing is told of them.
+    #[must_use = "futures do nothing unless they are awaited"]
+    pub struct Waiting<'a, F> {
+        rt: &'a Rt,
+        story: Option<&'a Story>,
+        on: On,
+        #[pin]
+        inner: F,
+        // It has had to wait: what tells so, if there is a story.
+        told: Option<Told>,
+    }
+}
+
+impl<F: Future> Future for Waiting<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        if this.told.is_some() {
+            let poll = this.inner.poll(cx);
+            if poll.is_ready() {
+                *this.told = None;
+            }
+            return poll;
+        }
+        let story = match *this.story {
+            Some(story) => Some(story.clone()),
+            None => this.rt.story(),
+        };
+        // What is entered on the way stands inside of it.
+        let depth = story.as_ref().map_or(0, Story::depth);
+        let poll = this.inner.poll(cx);
+        if poll.is_pending() {
+            let (rt, moment) = (*this.rt, this.rt.moment());
+            *this.told = Some(Told(story.map(|story| {
+                let token = match *this.on {
+                    On::What(what) => story.enter_at(depth, what, moment),
+                    On::Job(reason, job) => story.enter_job_at(depth, reason, &rt.job(job), moment),
+                };
+                (rt.clone(), story, token)
+            })));
+        }
+        poll
+    }
+}
+
+pin_project! {
+    /// Work for a request or a job, on the way of a task that works for something else.
+    #[must_use = "futures do nothing unless they are awaited"]
+    pub struct AsStory<'a, F> {
+        rt: &'a Rt,
+        story: Story,
+        #[pin]
+        work: F,
+    }
 }
 
 impl<F: Future> Future for AsStory<'_, F> {
     type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let own = self.rt.0.story.replace(Some(self.story.clone()));
-        let poll = self.work.as_mut().poll(cx);
-        self.rt.0.story.replace(own);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let own = this.rt.0.story.replace(Some(this.story.clone()));
+        let poll = this.work.poll(cx);
+        this.rt.0.story.replace(own);
         poll
     }
 }
@@ -142,16 +200,14 @@ pub struct Request {
 
 impl Request {
     /// Waits for `future` before the request has a task of its own.
-    pub async fn waits<T>(&self, what: impl Into<What>, future: impl Future<Output = T>) -> T {
-        let token = self.story.enter(what.into(), self.rt.moment());
-        let _told = Told(Some((self.rt.clone(), self.story.clone(), token)));
-        future.await
+    pub fn waits<F: Future>(&self, what: impl Into<What>, future: F) -> Waiting<'_, F> {
+        let (rt, story) = (&self.rt, Some(&self.story));
+        Waiting { rt, story, on: On::What(what.into()), inner: future, told: None }
     }
 
     /// Does a part of its work in a task that works for something else.
-    pub async fn works<F: Future>(&self, work: F) -> F::Output {
-        let work = pin!(work);
-        AsStory { rt: &self.rt, story: self.story.clone(), work }.await
+    pub fn works<F: Future>(&self, work: F) -> AsStory<'_, F> {
+        AsStory { rt: &self.rt, story: self.story.clone(), work }
     }
 
     /// All is done, but for the client to take the reply.

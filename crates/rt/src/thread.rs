@@ -4,7 +4,7 @@
 //! apart: whatever came in that time had to wait for the thread.
 
 use base::{Duration, Instant};
-use ledger::{Moment, Reason};
+use ledger::{Holder, Moment, Reason};
 use smallvec::SmallVec;
 
 /// A wait for the world that is shorter found something that was there already.
@@ -22,13 +22,15 @@ pub(crate) struct Thread {
     /// The last look at the world.
     looked: Instant,
     /// What jobs have run since then.
-    jobs: SmallVec<[(&'static str, Duration); 4]>,
+    jobs: SmallVec<[(Holder, Duration); 4]>,
     /// The last request that arrived.
     requested: Option<Instant>,
     /// When it ran last before it stood still; `None` if it has slept since.
     stood: Option<Instant>,
     /// When the processor time was read, and what it was.
     read: (Instant, Option<Duration>),
+    /// The work of requests themselves.
+    requests: Holder,
 }
 
 impl Thread {
@@ -39,6 +41,7 @@ impl Thread {
             requested: None,
             stood: None,
             read: (now, None),
+            requests: Holder::of("requests"),
         }
     }
 
@@ -56,7 +59,7 @@ impl Thread {
     }
 
     /// A job has kept the thread for so long.
-    pub fn job_ran(&mut self, job: &'static str, took: Duration) {
+    pub fn job_ran(&mut self, job: Holder, took: Duration) {
         match self.jobs.iter_mut().find(|(name, _)| *name == job) {
             Some((_, sum)) => *sum += took,
             None => self.jobs.push((job, took)),
@@ -79,9 +82,9 @@ impl Thread {
         if let Some((job, took)) = self.jobs.iter().max_by_key(|(_, took)| *took)
             && *took * 2 > busy
         {
-            moment.holder = job;
+            moment.holder = *job;
         } else {
-            moment.holder = "requests";
+            moment.holder = self.requests;
         }
         if slept && late < LONG {
             // A timer is never exact.
@@ -90,7 +93,7 @@ impl Thread {
         if late >= LONG {
             let used = ran().zip(self.read.1).map(|(ran, before)| ran.saturating_sub(before));
             if slept || used.is_some_and(|used| used * 2 < late) {
-                (moment.reason, moment.holder) = (Reason::NotRunning, "");
+                (moment.reason, moment.holder) = (Reason::NotRunning, Holder::NONE);
             }
         }
         if moment.reason == Reason::NotRunning {
@@ -98,7 +101,7 @@ impl Thread {
         } else if let Some(since) = self.stood.filter(|_| !slept) {
             // It is still told of what came meanwhile.
             moment.late = now.since(since);
-            (moment.reason, moment.holder) = (Reason::NotRunning, "");
+            (moment.reason, moment.holder) = (Reason::NotRunning, Holder::NONE);
         } else {
             self.stood = None;
         }

@@ -15,19 +15,19 @@ fn never() -> Option<Duration> {
 #[test]
 fn what_came_while_the_thread_was_busy_is_late() {
     let mut thread = Thread::new(at(0));
-    thread.job_ran("collection", Duration::from_micros(200));
-    thread.job_ran("write-back", Duration::from_micros(30));
-    thread.job_ran("collection", Duration::from_micros(100));
+    thread.job_ran(Holder::of("collection"), Duration::from_micros(200));
+    thread.job_ran(Holder::of("write-back"), Duration::from_micros(30));
+    thread.job_ran(Holder::of("collection"), Duration::from_micros(100));
     // It asked after 400 us, and something was there already.
     let moment = thread.turned((at(400), None), at(401), never);
-    assert_eq!((moment.late, moment.holder), (Duration::from_micros(401), "collection"));
+    assert_eq!((moment.late, moment.holder.name()), (Duration::from_micros(401), "collection"));
     // It slept: what came then was seen at once.
     let moment = thread.turned((at(500), None), at(9_000), never);
     assert_eq!(moment.late, Duration::ZERO);
     // Jobs have had little of it.
-    thread.job_ran("collection", Duration::from_micros(100));
+    thread.job_ran(Holder::of("collection"), Duration::from_micros(100));
     let moment = thread.turned((at(9_500), None), at(9_501), never);
-    assert_eq!((moment.reason, moment.holder), (Reason::Engine, "requests"));
+    assert_eq!((moment.reason, moment.holder.name()), (Reason::Engine, "requests"));
 }
 
 #[test]
