@@ -20,6 +20,11 @@ impl Latch {
     pub fn take(&self) -> Option<Latched<'_>> {
         (!self.taken.replace(true)).then(|| Latched(self))
     }
+
+    /// True while a flow has it.
+    pub fn is_taken(&self) -> bool {
+        self.taken.get()
+    }
 }
 
 impl Drop for Latched<'_> {
@@ -38,7 +43,9 @@ mod tests {
         let latch = Latch::default();
         let first = latch.take();
         assert!(first.is_some() && latch.take().is_none() && latch.take().is_none());
+        assert!(latch.is_taken());
         drop(first);
+        assert!(!latch.is_taken());
         assert!(latch.take().is_some());
     }
 }

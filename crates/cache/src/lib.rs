@@ -52,6 +52,6 @@ pub use device::file::CacheFile;
 pub use io::parts::BlockPart;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use policy::replacement::Policy;
-pub use policy::{controller, delay, replacement};
+pub use policy::{controller, delay, gc_pace, replacement};
 pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
 
+use crate::policy::gc_pace::Limits;
 use crate::policy::replacement::Policy;
 
 /// Which reads are kept after a miss.
@@ -94,7 +95,7 @@ pub struct Settings {
     pub gc_slice: Duration,
     /// and not before it has looked at so many leaves of the index,
     pub gc_min_nodes: u64,
-    /// and rests for so long then, unless a task waits for it.
+    /// and rests for so long then, or shorter where need be ([`crate::gc_pace`]).
     pub gc_pause: Duration,
     /// Which reads are kept after a miss.
     pub promote: Promote,
@@ -143,6 +144,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Those of garbage collection.
+    pub(crate) fn gc(&self) -> Limits {
+        Limits { slice: self.gc_slice, min_nodes: self.gc_min_nodes, pause: self.gc_pause }
+    }
+
     /// Fails, naming the setting, if `new` changes one that never changes while a cache is open.
     pub(crate) fn check_change(&self, new: &Settings) -> Result<()> {
         let fixed = [

@@ -5,6 +5,7 @@ use pool::status::QueueStatus;
 use serde::Serialize;
 
 use crate::Cache;
+use crate::job;
 use crate::store::hit_ratio::Sums;
 
 /// The state of a cache; sizes in bytes, times in the unit of their name.
@@ -15,6 +16,8 @@ pub struct CacheStatus {
     /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, or a detach is not
     /// durable yet, and the pool goes on without it.
     pub state: &'static str,
+    /// The jobs that are under way: of `write-back`, `checkpoint` and `collection`.
+    pub working: Vec<&'static str>,
     /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed`
     /// where they differ.
     pub mode: &'static str,
@@ -129,9 +132,10 @@ pub struct ShareStatus {
 pub struct GcStatus {
     /// Passes since the cache was opened.
     pub passes: u64,
-    /// How long a pass took, on average.
-    pub average_duration_ms: f64,
-    /// Seconds from one pass to the next, on average; `None` before the second.
+    /// How long a pass took, on average; each new one counts an eighth. `None` before the first.
+    pub average_duration_ms: Option<f64>,
+    /// Seconds from the beginning of a pass to that of the next, in the same way, of passes that
+    /// were not asked for; `None` before the second.
     pub average_frequency_sec: Option<f64>,
     /// Seconds since the last pass ended; `None` before the first.
     pub last_sec: Option<f64>,
@@ -180,12 +184,15 @@ pub struct BucketStatus {
 /// The index.
 #[derive(Clone, Serialize, Debug)]
 pub struct IndexStatus {
-    /// Nodes on the device.
+    /// Nodes on the device. Those of the last checkpoint that have changed since are among them
+    /// until the next.
     pub nodes: u64,
+    /// Bytes of all keys and their values; `None` until garbage collection has met all of them.
+    pub key_bytes: Option<u64>,
     /// Bytes of nodes in memory.
     pub resident_bytes: u64,
-    /// Nodes that the next checkpoint will write.
-    pub changed_nodes: u64,
+    /// Nodes in memory that the next checkpoint will write.
+    pub unwritten_nodes: u64,
     /// Keys in it; `None` until garbage collection has counted them once.
     pub keys: Option<i64>,
     /// Dead keys that the last garbage collection met, and dropped.
@@ -260,17 +267,25 @@ pub struct ReplayStatus {
 }
 
 impl Cache {
+    fn working(&self) -> Vec<&'static str> {
+        let jobs = [
+            (job::WRITE_BACK, self.0.passes.borrow().carried() > 0),
+            (job::CHECKPOINT, self.0.checkpointing.is_taken()),
+            (job::COLLECTION, self.0.gc_lock.free() == 0),
+        ];
+        jobs.into_iter().filter(|(_, works)| *works).map(|(name, _)| name).collect()
+    }
+
     fn gc_status(&self) -> GcStatus {
         let gc = self.0.gc.borrow();
         let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
-        let between = gc.ended_last.zip(gc.began_first).filter(|_| gc.passes > 1);
+        let now = self.0.rt.precise_now();
         GcStatus {
-            passes: gc.passes,
-            average_duration_ms: ms(gc.total) / gc.passes.max(1) as f64,
-            average_frequency_sec: between
-                .map(|(last, first)| last.since(first).as_secs_f64() / (gc.passes - 1) as f64),
-            last_sec: gc.ended_last.map(|last| self.0.rt.precise_now().since(last).as_secs_f64()),
-            max_duration_ms: ms(gc.longest),
+            passes: gc.runs.count(),
+            average_duration_ms: gc.runs.duration().map(ms),
+            average_frequency_sec: gc.runs.interval().map(|d| d.as_secs_f64()),
+            last_sec: gc.runs.ended().map(|last| now.since(last).as_secs_f64()),
+            max_duration_ms: ms(gc.runs.longest()),
             slices: gc.slices.count(),
             slice_us: SliceStatus {
                 p99: gc.slices.quantile_ns(0.99) as f64 / 1e3,
@@ -350,6 +365,7 @@ impl Cache {
                 (true, false) => "failed",
                 (false, false) => "serving",
             },
+            working: self.working(),
             mode: self.mode(),
             size_bytes: self.0.layout.data_blocks() * BLOCK_U64,
             dirty_bytes: dirty + staged,
@@ -376,8 +392,9 @@ impl Cache {
             },
             index: IndexStatus {
                 nodes: st.buckets.node_blocks(),
+                key_bytes: self.0.gc.borrow().key_bytes,
                 resident_bytes: st.index.store().resident_bytes() as u64,
-                changed_nodes: st.index.dirty_nodes(),
+                unwritten_nodes: st.index.dirty_nodes(),
                 keys: st.index.keys(),
                 stale_keys: self.0.gc.borrow().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),

@@ -216,7 +216,7 @@ mod tests {
             let now = cache.status();
             assert!(now.promoted > 50, "{}", now.promoted);
             assert!(now.index.checkpoints > before + 1, "{} checkpoints", now.index.checkpoints);
-            assert!(now.index.changed_nodes < 10, "{} changed nodes", now.index.changed_nodes);
+            assert!(now.index.unwritten_nodes < 10, "{} changed nodes", now.index.unwritten_nodes);
             cache.close().await.unwrap();
             pool.close().await.unwrap();
         });

@@ -57,6 +57,7 @@ pub(crate) struct Piece {
 impl Cache {
     /// Reads whole blocks of `volume`; the slices are in order.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.0.last_request.set(self.0.rt.now());
         let sequential = self.0.read.follow(volume, lba, blocks);
         if blocks <= STEP_BLOCKS {
             return self.read_step(volume, lba, blocks, sequential).await;

@@ -194,6 +194,15 @@ fn streams_and_promotion_go_by_the_new_settings() {
     });
 }
 
+/// A client at work for so long.
+async fn busy_for(cache: &Cache, volume: VolumeId, time: Duration) {
+    let until = cache.0.rt.now().after(time);
+    while cache.0.rt.now() < until {
+        cache.read(volume, Lba(0), 1).await.expect("read");
+        cache.0.rt.sleep(50 * MS).await;
+    }
+}
+
 #[test]
 fn a_collection_that_rests_does_not_hold_up_one_that_is_asked_for() {
     let before = Settings { gc_slice: Duration::ZERO, gc_pause: HOUR / 4, ..settings() };
@@ -203,12 +212,26 @@ fn a_collection_that_rests_does_not_hold_up_one_that_is_asked_for() {
         }
         let gc = || cache.status().gc;
         // The first pass comes after a minute, and rests after its first leaf.
-        cache.0.rt.sleep(100_000 * MS).await;
+        busy_for(&cache, a, 100_000 * MS).await;
         assert_eq!((gc().passes, gc().slices), (0, 1));
         // Both passes: the one that rests, and the one that is asked for.
         let began = cache.0.rt.now();
         cache.collect().await.expect("collect");
         assert!(gc().passes == 2 && cache.0.rt.now().since(began) < LOOK);
+    });
+}
+
+#[test]
+fn a_collection_without_clients_does_not_rest() {
+    let before = Settings { gc_slice: Duration::ZERO, gc_pause: HOUR / 4, ..settings() };
+    Lab::new().within_an_hour(before, |cache, a| async move {
+        for i in 0..600 {
+            fill(&cache, a, i * 2, 1, 1).await;
+        }
+        cache.0.rt.sleep(100_000 * MS).await;
+        let gc = cache.status().gc;
+        assert!(gc.passes == 1 && gc.slices > 3, "{} passes, {} slices", gc.passes, gc.slices);
+        assert!(cache.status().index.key_bytes > Some(600 * 16));
     });
 }
 
@@ -220,7 +243,7 @@ fn a_collection_goes_by_the_new_settings_at_once() {
             fill(&cache, a, i * 2, 1, 1).await;
         }
         let gc = || cache.status().gc;
-        cache.0.rt.sleep(100_000 * MS).await;
+        busy_for(&cache, a, 100_000 * MS).await;
         set(&cache, |s| s.gc_pause = Duration::ZERO);
         cache.0.rt.sleep(LOOK).await;
         let slices = gc().slices;

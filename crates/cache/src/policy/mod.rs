@@ -3,6 +3,7 @@
 pub mod controller;
 pub mod delay;
 pub(crate) mod doorkeeper;
+pub mod gc_pace;
 pub mod replacement;
 pub(crate) mod seal;
 pub(crate) mod streams;

@@ -1,21 +1,19 @@
 //! What garbage collection did.
 
-use std::time::Duration;
+use base::Histogram;
 
-use base::{Histogram, Instant};
+use crate::policy::gc_pace::Runs;
 
 /// What its walks over the index did.
 #[derive(Clone, Default)]
 pub(crate) struct GcStats {
-    pub passes: u64,
-    pub total: Duration,
-    pub longest: Duration,
-    pub began_first: Option<Instant>,
-    pub ended_last: Option<Instant>,
+    pub runs: Runs,
     pub slices: Histogram,
     pub dropped_keys: u64,
     /// Dead keys that the last pass met.
     pub dead_last: u64,
+    /// Bytes of all keys and their values, as the last pass that came to its end found them.
+    pub key_bytes: Option<u64>,
     /// Blocks that stale keys named which the last pass left.
     pub ghosts: u64,
     pub merged_nodes: u64,

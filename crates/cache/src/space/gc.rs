@@ -26,6 +26,7 @@ use rt::Rt;
 use crate::Cache;
 use crate::buckets::Buckets;
 use crate::error::malformed;
+use crate::policy::gc_pace::{Beside, Pace};
 use crate::space::mover::{Moved, is_movable};
 use crate::space::take::Pinned;
 use crate::store::key::{Body, IndexKey};
@@ -36,6 +37,8 @@ use crate::store::taken::most_extents;
 const EVERY: Duration = Duration::from_secs(1);
 /// The first pass after an open comes then: what an earlier life left is not known before.
 const FIRST: Duration = Duration::from_secs(60);
+/// So long after the last request no client is at work.
+const QUIET: Duration = Duration::from_millis(100);
 /// Nodes are moved together when their buckets have so many times their blocks.
 const SPARSE: u64 = 3;
 /// Buckets compared in one go.
@@ -87,6 +90,8 @@ struct Leaf {
     ghosts: u64,
     /// In sparse buckets.
     sparse: Vec<IndexKey>,
+    /// Of its keys and their values.
+    bytes: u64,
     bad: bool,
 }
 
@@ -117,9 +122,7 @@ impl Cache {
 
     /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
-        if self.0.gc.borrow().ended_last.is_none()
-            && self.0.rt.now().since(self.0.opened_at) > FIRST
-        {
+        if self.0.gc.borrow().runs.count() == 0 && self.0.rt.now().since(self.0.opened_at) > FIRST {
             return true;
         }
         let st = self.state();
@@ -171,26 +174,26 @@ impl Cache {
         let held = self.state().buckets.census().metadata;
         let mut gc = self.0.gc.borrow_mut();
         gc.least_held = Some(held);
-        let took = ended.since(began);
-        gc.passes += 1;
-        gc.total += took;
-        gc.longest = gc.longest.max(took);
-        gc.began_first.get_or_insert(began);
-        gc.ended_last = Some(ended);
+        let was_asked = gc.awaited > 0;
+        gc.runs.note(began, ended, was_asked);
         outcome
     }
 
     async fn walk(&self) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
+        let mut slice_began = self.0.rt.precise_now();
+        let nodes = self.state().buckets.node_blocks();
+        let mut pace = Pace::begin(slice_began, nodes, &self.0.gc.borrow().runs);
         // Time in which no other task had a turn, since the last pause.
         let mut busy = Duration::ZERO;
         // And the leaves that were looked at since.
         let mut leaves = 0;
         let mut more = true;
-        let mut ghosts = 0;
+        let (mut ghosts, mut bytes) = (0, 0);
         while more && !self.0.health.is_closed() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
             ghosts += leaf.ghosts;
+            bytes += leaf.bytes;
             if leaf.bad {
                 return Err(malformed());
             }
@@ -231,27 +234,39 @@ impl Cache {
                 self.move_sparse(e).await?;
             }
             leaves += 1;
-            if self.ends_slice(busy, leaves) || !more {
+            if self.settings().gc().ends_slice(busy, leaves) || !more {
+                let ended = self.0.rt.precise_now();
+                pace.worked(leaves, ended.since(slice_began));
                 self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
                 leaves = 0;
                 self.0.rt.yield_now().await;
-                let is_awaited = || self.0.gc.borrow().awaited > 0;
-                self.sleep_by(|s| if is_awaited() { Duration::ZERO } else { s.gc_pause }).await;
+                if more {
+                    self.sleep_by(|s| pace.pause(ended, &s.gc(), self.beside_gc())).await;
+                }
+                slice_began = self.0.rt.precise_now();
             }
         }
-        self.0.gc.borrow_mut().ghosts = ghosts;
+        let mut gc = self.0.gc.borrow_mut();
+        gc.ghosts = ghosts;
+        gc.key_bytes = Some(bytes).filter(|_| !more);
         Ok(())
+    }
+
+    /// What a pass makes way for, or is in a hurry for.
+    fn beside_gc(&self) -> Beside {
+        let quiet = self.0.rt.now().since(self.0.last_request.get());
+        if self.0.gc.borrow().awaited > 0 || self.wants_node_room() || self.is_dry() {
+            Beside::Need
+        } else if quiet > QUIET {
+            Beside::Nothing
+        } else {
+            Beside::Foreground
+        }
     }
 
     /// Stale keys may stay, to tell what was dropped.
     fn has_room_for_ghosts(&self) -> bool {
         self.0.gc.borrow().awaited == 0 && !self.wants_node_room()
-    }
-
-    /// True if others are to have a turn now.
-    fn ends_slice(&self, busy: Duration, leaves: u64) -> bool {
-        let s = self.settings();
-        busy >= s.gc_slice && leaves >= s.gc_min_nodes
     }
 
     /// Counts the next leaf's keys.
@@ -266,15 +281,13 @@ impl Cache {
             let _timer = Timer::new(&self.0.rt, busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<IndexKey> = Vec::new();
-            *more =
-                cursor.next_leaf(
-                    st.index.tree(),
-                    st.index.store(),
-                    |k, v| match IndexKey::decode(&st.buckets, k, v) {
-                        Some(e) => all.push(e),
-                        None => leaf.bad = true,
-                    },
-                )?;
+            *more = cursor.next_leaf(st.index.tree(), st.index.store(), |k, v| {
+                leaf.bytes += (k.len() + v.len()) as u64;
+                match IndexKey::decode(&st.buckets, k, v) {
+                    Some(e) => all.push(e),
+                    None => leaf.bad = true,
+                }
+            })?;
             let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
             leaf.first = all.first().map(|e| (e.volume, e.lba));
             for e in all {

@@ -61,7 +61,7 @@ impl Cache {
     pub(crate) fn must_evict_now(&self) -> bool {
         self.state().buckets.free() <= self.node_reserve() + self.0.layout.free_band() / 4
             || self.0.admission.has_line()
-            || self.0.dry_since.get().is_some()
+            || self.is_dry()
             || self.wants_node_room()
     }
 

@@ -109,6 +109,11 @@ impl Cache {
         }
     }
 
+    /// True while no write finds a block.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.0.dry_since.get().is_some()
+    }
+
     /// Since when no write has found a block. Writes wait for blocks one behind the other: the next
     /// one that finds none does not begin to hope anew.
     fn dry_since(&self) -> Waiting {

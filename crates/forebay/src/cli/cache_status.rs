@@ -158,10 +158,10 @@ fn buckets(b: &Value) -> String {
 
 fn index(i: &Value) -> String {
     format!(
-        "{} nodes, {} in memory, {} changed; {} checkpoints",
+        "{} nodes, {} in memory, {} unwritten; {} checkpoints",
         number(&i["nodes"]),
         bytes(&i["resident_bytes"]),
-        number(&i["changed_nodes"]),
+        number(&i["unwritten_nodes"]),
         number(&i["checkpoints"]),
     )
 }

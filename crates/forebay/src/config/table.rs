@@ -339,7 +339,7 @@ pub static KEYS: &[Key] = &[
         (CACHE, "gc_pause"),
         Kind::Time(Duration::ZERO, Duration::from_secs(1)),
         time!(cache.gc_pause),
-        "garbage collection rests for so long after a slice, unless forebay gc waits for it",
+        "garbage collection rests for so long after a slice at most, while clients are at work",
     ),
 ];
 
