@@ -92,7 +92,22 @@ def of_cache(table, results):
             bars.most(f"{at}: resident memory, peak, MiB", row["peak_bytes"] / (1 << 20), 256)
             bars.most(f"{at}: wrong blocks of {row['right'] + row['wrong']:,}", row["wrong"], 0)
     of_traces(bars, results["traces"])
+    of_jobs(bars, results["beside"])
     return bars
+
+
+# Fewer requests say nothing of P99.9.
+LEAST_REQUESTS = 1000
+
+
+def of_jobs(bars, rows):
+    """Latencies beside jobs of the background, against those outside of them."""
+    for row in rows:
+        inside, outside = row["beside"], row["outside"]
+        if min(inside["requests"], outside["requests"]) >= LEAST_REQUESTS:
+            at = f"{row['load']}, depth {row['depth']}, {row['backing']}, beside the {row['job']}"
+            bars.most(f"{at}: P99.9 to that outside of it", inside["P99.9"] / outside["P99.9"], 1.2)
+            bars.most(f"{at}: longest request, ms above that outside of it", inside["longest"] - outside["longest"], 10)
 
 
 # Size of the cache: longest write and P99.9 of writes that are allowed, in ms.

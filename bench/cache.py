@@ -4,7 +4,8 @@
 The pool is emulated as a rotating disk (`emulate=hdd`), the cache is a file on the disk or on /dev/shm. Beside it: nbdkit with its cache filter in
 writeback mode, nbdkit and qemu-nbd on a file of the fast device itself, and fio's io_uring with O_DIRECT on a file as large as the cache, the
 limit. Rounds are interleaved; a server is stopped while another one has its turn. Then steady random writes over four times the cache, drawn as
-a picture, restarts after `kill -9` with a full cache, and block traces (`--trace FILE`) and synthetic loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
+a picture, restarts after `kill -9` with a full cache, latencies beside each job of the background, and block traces (`--trace FILE`) and synthetic
+loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
 """
 
 import argparse
@@ -22,6 +23,7 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import beside  # noqa: E402
 import blocktrace  # noqa: E402
 import cache_report  # noqa: E402
 import cached  # noqa: E402
@@ -45,7 +47,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     results = {
         "machine": report.machine(), "options": {key: str(value) for key, value in vars(options).items()}, "runs": [], "memory": {}, "steady": [],
-        "restart": [], "traces": [],
+        "restart": [], "traces": [], "beside": [],
     }
     for part in options.parts:
         for backing in options.backing:
@@ -81,6 +83,7 @@ def arguments():
     parser.add_argument("--only", type=words, default=[], help="workloads whose name contains one of these")
     parser.add_argument("--steady", type=int, default=600, help="seconds of steady random writes")
     parser.add_argument("--steady-cache", type=float, default=1, help="GiB of cache for them; the volume is four times as large")
+    parser.add_argument("--beside", type=int, default=120, help="seconds of each load beside the jobs of the background")
     parser.add_argument("--svg", type=pathlib.Path, help="where the picture of it goes, the backing's name appended to the stem [OUT/steady.svg]")
     parser.add_argument("--restart-size", type=float, default=16, help="GiB of cache to restart with, less if there is no room")
     parser.add_argument("--restart-shm", type=float, default=2, help="the same on /dev/shm")
@@ -227,6 +230,11 @@ def write_steadily(options, backing, work, results):
     say(f"{backing}: median {result['median_iops']:,.0f}, lowest second {result['lowest_iops']:,.0f} IOPS, longest {result['max_ms']:,.0f} ms; {path}")
 
 
+def watch_jobs(options, backing, work, results):
+    rows = beside.measure(options, work, options.beside)
+    results["beside"] += [row | {"backing": backing} for row in rows]
+
+
 def start_again(options, backing, work, results):
     size = options.restart_size if backing == "disk" else options.restart_shm
     if size:
@@ -252,7 +260,7 @@ def say(text):
 
 
 PARTS = {
-    "compare": compare, "steady": write_steadily, "restart": start_again, "trace": replay_traces,
+    "compare": compare, "steady": write_steadily, "restart": start_again, "trace": replay_traces, "beside": watch_jobs,
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The tables of bench/cache.py."""
 
 import bars
+import beside
 import report
 import restart
 import trace_report
@@ -25,7 +26,7 @@ def markdown(results):
         lines += report.grid(table, backing, "Server CPU, seconds per 100,000 requests", lambda run, _: f"{run['cpu_s_per_100k']:.2f}", skip=("raw",))
         lines += report.memory(results["memory"].get(backing, {}))
     lines += steady(results["steady"]) + restarts(results["restart"])
-    lines += trace_report.markdown(results["traces"])
+    lines += trace_report.markdown(results["traces"]) + beside.markdown(results["beside"])
     found = bars.of_cache(table, results)
     results["bars"] = found.rows
     return "\n".join(lines + found.markdown()) + "\n"

@@ -1,0 +1,133 @@
+"""The part `beside` of bench/cache.py: what clients see of each job of the background.
+
+4 KiB random writes, and reads and writes 70 to 30, at a low and at a high depth, over four times the
+cache. Every request is logged with its latency; the server is asked again and again which jobs are
+under way. A request counts to a job if it overlaps a time in which the job was seen, and to the
+time outside of the job if it does not. So each job is compared with the same load without it, in
+the same run.
+"""
+
+import bisect
+import pathlib
+import tempfile
+import threading
+import time
+
+import cached
+import control
+import fio
+
+LOADS = (("randwrite", 10), ("randwrite", 128), ("randrw", 10), ("randrw", 128))
+JOBS = ("collection", "checkpoint", "write-back")
+EVERY_S = 0.02
+SET = ("P50", 0.5), ("P99", 0.99), ("P99.9", 0.999), ("longest", 1.0)
+
+
+def measure(options, work, seconds):
+    """A row for each load and job."""
+    rows = []
+    size = options.steady_cache
+    server = cached.start("forebay", work, options, cache_gib=size, volume_gib=size * 4, set_gib=size)
+    try:
+        for rw, depth in LOADS:
+            requests, times = run(server, rw, depth, seconds)
+            for job in JOBS:
+                rows.append({"load": rw, "depth": depth, "job": job, "seconds": seconds, **compare(requests, times[job])})
+    finally:
+        server.stop()
+    return rows
+
+
+def run(server, rw, depth, seconds):
+    """The requests, as (end, latency) in ms, and the times of each job, on the same clock."""
+    words, size = server.fio_target()
+    with tempfile.TemporaryDirectory(prefix="forebay-beside-") as logs, Watch(server) as watch:
+        mix = ["--rwmixread=70"] if rw == "randrw" else []
+        fio.call([
+            "fio", "--name=beside", *words, f"--rw={rw}", *mix, "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
+            "--time_based", f"--runtime={seconds}", "--output-format=json", f"--write_lat_log={logs}/log", "--log_unix_epoch=1",
+        ])
+        requests = []
+        with pathlib.Path(logs, "log_lat.1.log").open() as lines:
+            for line in lines:
+                ended, took, _ = line.split(",", 2)
+                requests.append((int(ended), int(took) / 1e6))
+    return requests, watch.times()
+
+
+class Watch:
+    """Which jobs are under way, again and again."""
+
+    def __init__(self, server):
+        self.control = control.Control(server.control)
+        self.seen = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.sample, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self.control.socket.close()
+
+    def sample(self):
+        while not self.over.wait(EVERY_S):
+            asked = time.time() * 1000
+            status = self.control.cache_status()
+            passes = {"collection": status["gc"]["passes"], "checkpoint": status["index"]["checkpoints"], "write-back": status["writeback"]["passes"]}
+            self.seen.append((asked, time.time() * 1000, set(status["working"]), passes))
+
+    def times(self):
+        """Of each job, the times in which it may have been under way, in order: from the look before it was seen to the one after. One that began and
+        ended between two looks is seen by its counter."""
+        found = {}
+        for job in JOBS:
+            times = found.setdefault(job, [])
+            for (began, _, before, count), (_, ended, after, counted) in zip(self.seen, self.seen[1:]):
+                if job in before or job in after or count[job] != counted[job]:
+                    if times and times[-1][1] >= began:
+                        times[-1][1] = ended
+                    else:
+                        times.append([began, ended])
+        return found
+
+
+def compare(requests, times):
+    """Latencies of the requests beside a job, and of the others."""
+    begins = [begin for begin, _ in times]
+    beside, outside = [], []
+    for ended, took in requests:
+        # The log's times are in whole ms.
+        at = bisect.bisect_right(begins, ended + 1) - 1
+        meets = at >= 0 and times[at][1] >= ended - took
+        (beside if meets else outside).append(took)
+    return {
+        "times": len(times), "job_seconds": sum(end - begin for begin, end in times) / 1000,
+        "beside": summary(beside), "outside": summary(outside),
+    }
+
+
+def summary(took):
+    took.sort()
+    count = len(took)
+    return {"requests": count} | {name: took[min(count - 1, int(count * share))] if took else None for name, share in SET}
+
+
+def markdown(rows):
+    if not rows:
+        return []
+    lines = ["## Latency beside the background, ms", "", "| load | depth | job | times | s | requests beside it | P50 | P99 | P99.9 | longest |"]
+    lines += ["| --- | ---: | --- | ---: | ---: | ---: | --- | --- | --- | --- |"]
+    for row in rows:
+        cells = [row["load"], str(row["depth"]), row["job"], str(row["times"]), f"{row['job_seconds']:.1f} of {row['seconds']}"]
+        cells += [f"{row['beside']['requests']:,} of {row['beside']['requests'] + row['outside']['requests']:,}"]
+        cells += [f"{value(row['beside'][name])} / {value(row['outside'][name])}" for name, _ in SET]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", "Each pair: beside the job / outside of it.", ""]
+
+
+def value(ms):
+    return "-" if ms is None else f"{ms:.1f}"
