@@ -32,6 +32,12 @@ def of_pool(table, results):
             bars.most(f"resident memory, {backing}, MiB", peaks["forebay"] / (1 << 20), 200)
     for row in results["start"]:
         bars.most(f"start with {row['gib']} GiB {row['how']}, s (worst)", row["max_s"], 1)
+    for row in results["scrub"]:
+        ours, at = row["forebay"], f"scrub of two copies, {row['backing']}"
+        bars.least(f"{at}: rate to fio's sequential read", ours["mb_per_s"] / row["fio"]["mb_per_s"], 0.95)
+        if "btrfs" in row:
+            bars.least(f"{at}: rate to kernel btrfs", ours["mb_per_s"] / row["btrfs"]["mb_per_s"], 1.1)
+            bars.most(f"{at}: CPU a GiB to that of btrfs", ours["cpu_s_per_gib"] / max(row["btrfs"]["cpu_s_per_gib"], 1e-9), 1)
     return bars
 
 

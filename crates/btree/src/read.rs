@@ -155,6 +155,71 @@ impl Tree {
         }
     }
 
+    /// The nodes that are durable on the device, from the one on that begins with `from`, parents before
+    /// children, and about `max` of them; and where to go on, if there are more. Only inner nodes
+    /// need to be resident. The tree may change between two calls: what both have then comes once.
+    pub fn pointers(
+        &self,
+        store: &Store,
+        from: &Key,
+        max: usize,
+    ) -> Result<(Vec<NodePtr>, Option<Key>), Fault> {
+        let mut out = Vec::new();
+        let leaf_only = matches!(self.root, Some(Link::Disk(_))) && self.height <= 1;
+        if let (Some(Link::Disk(ptr)), true) = (&self.root, *from == Key::EMPTY) {
+            out.push(*ptr);
+        }
+        if leaf_only {
+            return Ok((out, None));
+        }
+        let Some(root) = self.root_node(store)? else { return Ok((out, None)) };
+        if let (Some(Link::Mem(node)), true) = (&self.root, *from == Key::EMPTY) {
+            out.extend(self.written(node));
+        }
+        let next = self.pointers_below(store, root, from, max, &mut out)?;
+        Ok((out, next))
+    }
+
+    /// Where a node in memory stands on the device, if it is durable there.
+    fn written(&self, node: &Node) -> Option<NodePtr> {
+        node.ptr().filter(|_| node.generation <= self.settled)
+    }
+
+    fn pointers_below(
+        &self,
+        store: &Store,
+        node: &Node,
+        from: &Key,
+        max: usize,
+        out: &mut Vec<NodePtr>,
+    ) -> Result<Option<Key>, Fault> {
+        if node.page.level() == 0 {
+            return Ok(None);
+        }
+        let first = node.page.child_of(from);
+        for i in first..node.page.count() {
+            if i > first && out.len() >= max {
+                return Ok(Some(node.page.key(i)));
+            }
+            // The first child was met by an earlier call, unless that one ended before it.
+            let is_new = i > first || *from == Key::EMPTY || node.page.key(i) == *from;
+            let child = node.child(i);
+            if is_new {
+                match child {
+                    Some(child) => out.extend(self.written(child)),
+                    None => out.push(node.page.pointer(i)),
+                }
+            }
+            if node.page.level() > 1 {
+                let child = self.child_node(store, node, i)?;
+                if let Some(next) = self.pointers_below(store, child, from, max, out)? {
+                    return Ok(Some(next));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// The leaf that holds `key`, and the first key that belongs to the next leaf.
     pub(crate) fn leaf_of<'a>(
         &'a self,

@@ -20,6 +20,7 @@ use crate::io::window::Bypass;
 use crate::latch::Latch;
 use crate::lifecycle::replay::Replay;
 use crate::policy::streams::Streams;
+use crate::scrub::CacheScrub;
 use crate::settings::Settings;
 use crate::space::admission::{Admission, Waiting};
 use crate::space::collected::GcStats;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     pub replay: Cell<Replay>,
     pub gc: RefCell<GcStats>,
     pub gc_lock: Semaphore,
+    pub scrub: Cell<CacheScrub>,
     pub opened_at: Instant,
     pub bypass: Rc<Bypass>,
     pub admission: Rc<Admission>,

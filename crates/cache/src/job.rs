@@ -14,3 +14,5 @@ pub(crate) const RECLAIM: &str = "reclaim";
 pub(crate) const PROMOTION: &str = "promotion";
 /// Makes the journal durable.
 pub(crate) const JOURNAL: &str = "journal";
+/// Verifies what is in it.
+pub(crate) const SCRUB: &str = "scrub";

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Cache;
 use crate::job;
+use crate::scrub::CacheScrub;
 use crate::store::hit_ratio::Sums;
 
 /// The state of a cache; sizes in bytes, times in the unit of their name.
@@ -63,6 +64,8 @@ pub struct CacheStatus {
     pub writeback: WritebackStatus,
     /// Garbage collection.
     pub gc: GcStatus,
+    /// What scrubs found.
+    pub scrub: CacheScrub,
     /// What the last open replayed.
     pub replay: ReplayStatus,
     /// The queue of its device.
@@ -424,6 +427,7 @@ impl Cache {
                 error: passes.failing().map(|(_, e)| e.to_string()),
             },
             gc: self.gc_status(),
+            scrub: self.scrub_found(),
             replay: ReplayStatus {
                 entries: replay.entries,
                 records: replay.records,

@@ -317,6 +317,26 @@ impl Shard {
                 cache.collect().await?;
                 return Ok(json!(cache.status().gc));
             }
+            Request::ScrubStatus {} => return self.scrub_status().await,
+            Request::ScrubStart { device, rate } => {
+                let options = pool::ScrubOptions { device, rate };
+                self.volumes.pool().start_scrub(options).await?;
+                tracing::info!("scrub started");
+                return self.scrub_status().await;
+            }
+            Request::ScrubPause {} => {
+                self.volumes.pool().pause_scrub().await?;
+                return self.scrub_status().await;
+            }
+            Request::ScrubResume { rate } => {
+                self.volumes.pool().resume_scrub(rate).await?;
+                return self.scrub_status().await;
+            }
+            Request::ScrubCancel {} => {
+                self.volumes.pool().cancel_scrub().await?;
+                tracing::info!("scrub cancelled");
+                return self.scrub_status().await;
+            }
             Request::Explain { volume, class, since_seconds, slower_than_us } => {
                 return self.explain(
                     volume.as_deref(),
@@ -335,6 +355,10 @@ impl Shard {
             },
         }
         Ok(Value::Null)
+    }
+
+    async fn scrub_status(&self) -> Answer {
+        Ok(json!(self.volumes.pool().scrub_status().await))
     }
 
     fn explain(

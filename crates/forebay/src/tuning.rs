@@ -152,7 +152,7 @@ fn or_option(key: &Key) -> String {
 /// Tells pool or cache.
 fn apply(volumes: &Volumes, key: &Key, new: &Chosen) -> Result<(), RequestError> {
     let settings = new.settings();
-    if key.section == "pool" {
+    if matches!(key.section, "pool" | "scrub") {
         let pool = volumes.pool();
         let unix_time_at_zero = pool.current_settings().unix_time_at_zero;
         pool.set(pool::Settings { unix_time_at_zero, ..settings.pool.clone() })?;

@@ -47,7 +47,7 @@ fn parse_unit(unit: &str) -> Option<u32> {
 
 /// Reads a time: `5s`, `500ms`, `2m`, `0.5s`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time; a time is like 500ms, 5s, 2m");
+    let wrong = || format!("{text:?} is not a time; a time is like 500ms, 5s, 2m, 30d");
     let trimmed = text.trim();
     let number_len =
         trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
@@ -58,6 +58,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
@@ -76,8 +77,13 @@ pub fn exact_size(bytes: u64) -> String {
 /// A time as [`parse_duration`] reads it: `200us`, `90s`, `1h`. A fraction of a microsecond is
 /// left out.
 pub fn exact_duration(time: Duration) -> String {
-    const TIMES: [(&str, u128); 4] =
-        [("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000)];
+    const TIMES: [(&str, u128); 5] = [
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("m", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1000),
+    ];
     let us = time.as_micros();
     match TIMES.iter().find(|(_, unit_us)| us > 0 && us % unit_us == 0) {
         Some((unit, unit_us)) => format!("{}{unit}", us / unit_us),

@@ -18,12 +18,15 @@
 //!  136  cache uuid             152  entry of the cache's journal, flags of the cache (u32)
 //!  164  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
-//! 3328  reserved (zero)       4092  crc32c of all bytes before it
+//! 3328  scrubs: see [`scrub`]  4088  reserved (zero)
+//! 4092  crc32c of all bytes before it
 //! ```
 //!
 //! A superblock may be torn, lost or old. The crc32c detects a torn one, and the highest sequence
 //! number marks the newest. No field can be wrong alone. The device table is the same on all
 //! devices; `device` is the row of the device that holds this superblock.
+
+pub mod scrub;
 
 use base::{BLOCK, Epoch};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -31,6 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::FormatError;
 use crate::seal::{check_seal, seal};
+use scrub::ScrubRecord;
 
 /// Superblock slots on a device.
 pub const SLOTS: u64 = 4;
@@ -99,7 +103,8 @@ struct Raw {
     reserved_c: [u8; 28],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
-    reserved_b: [u8; 764],
+    scrub: [u8; scrub::BYTES],
+    reserved_b: [u8; 4],
     crc: U32,
 }
 
@@ -120,6 +125,7 @@ const _: () = {
     );
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
+    assert!(std::mem::offset_of!(Raw, scrub) == 3328);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -192,6 +198,8 @@ pub struct Superblock {
     pub name: String,
     /// All devices of the pool.
     pub devices: Vec<DeviceRecord>,
+    /// What is known of scrubs.
+    pub scrub: ScrubRecord,
 }
 
 impl Superblock {
@@ -244,7 +252,8 @@ impl Superblock {
                 state: 0,
                 reserved: [0; 15],
             }; MAX_DEVICES],
-            reserved_b: [0; 764],
+            scrub: self.scrub.encode(),
+            reserved_b: [0; 4],
             crc: 0.into(),
         };
         for (row, d) in raw.devices.iter_mut().zip(&self.devices) {
@@ -361,6 +370,7 @@ impl Superblock {
             shards: raw.shards.get(),
             name: name_from(WHAT, &raw.name, raw.name_len)?,
             devices,
+            scrub: ScrubRecord::decode(&raw.scrub)?,
         })
     }
 }
@@ -418,6 +428,11 @@ mod tests {
                 device(1),
                 DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) },
             ],
+            scrub: ScrubRecord {
+                state: scrub::ScrubState::Done,
+                ended_at: 5,
+                ..Default::default()
+            },
         }
     }
 

@@ -39,6 +39,11 @@ impl Devices {
         self.0.iter()
     }
 
+    /// What the user calls a device.
+    pub fn path(&self, row: usize) -> &str {
+        self.0[row].path()
+    }
+
     /// The rows as superblocks say them.
     pub fn records(&self) -> Vec<DeviceRecord> {
         self.0.iter().map(|d| d.record().clone()).collect()

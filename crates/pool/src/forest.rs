@@ -109,6 +109,11 @@ impl Forest {
         self.volumes.get(&id)
     }
 
+    /// The first volume with this number or a higher one, of any kind.
+    pub fn volume_from(&self, id: VolumeId) -> Option<VolumeId> {
+        self.volumes.range(id..).next().map(|(&id, _)| id)
+    }
+
     /// A volume that its users see.
     pub fn served(&self, id: VolumeId) -> Option<&Volume> {
         self.volumes.get(&id).filter(|v| v.is_served())
@@ -251,6 +256,11 @@ impl Forest {
         out: &mut impl Extend<Crc>,
     ) -> std::result::Result<bool, Fault> {
         checksums::lookup(self.sums[group.0 as usize].tree(), &self.store, blocks, owner, lba, out)
+    }
+
+    /// The live checksum tree of a group.
+    pub fn sums_tree(&self, group: GroupId) -> &Tree {
+        self.sums[group.0 as usize].tree()
     }
 
     /// The newest transaction that has changed, or will change, what a volume holds.

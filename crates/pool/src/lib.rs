@@ -8,6 +8,7 @@
 //! | [`devices`] | the rows of the device table, their queues, errors and chunks; whether the pool may be written |
 //! | [`space`] | block groups, bitmaps, allocation, freed blocks that reads are about, reservations |
 //! | [`attached`] | the contract with the cache in front |
+//! | [`findings`] | how far a scrub is, and what it has found |
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!
@@ -22,6 +23,7 @@
 //! | [`io`] | the way of a read, a write, a discard |
 //! | [`writeback`] | passes, staging volumes, what a cache asks |
 //! | [`commit`] | makes a transaction durable |
+//! | [`scrub`] | every copy is read, verified and healed |
 //! | [`admin`] | volumes, status |
 //! | [`open`] | finds and judges the devices, reads the tables, makes new pools |
 //!
@@ -36,11 +38,13 @@ mod attached;
 mod commit;
 mod devices;
 pub mod error;
+mod findings;
 mod forest;
 mod io;
 mod open;
 mod pool;
 pub mod raw;
+mod scrub;
 pub mod settings;
 mod space;
 mod state;
@@ -53,9 +57,12 @@ pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheMark, Journal, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile};
 pub use error::Step;
+pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, ScrubOptions, ScrubStatus};
 pub use format::page::{CacheMode, VolumeLimit};
+pub use format::superblock::scrub::ScrubState;
 pub use open::{check_create, create};
 pub use pool::Pool;
+
 pub use settings::{CreateOptions, Settings};
 pub use space::Reservation;
 pub use writeback::{Pass, Staging};

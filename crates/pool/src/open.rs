@@ -15,6 +15,7 @@ use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
 use crate::devices::standing::Standing;
 use crate::devices::{DeviceFile, Devices, PoolDevice};
+use crate::findings::Scrub;
 use crate::forest::Forest;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -49,6 +50,7 @@ impl Pool {
         committer.run().await?;
         committer.start();
         pool.reap_all();
+        pool.begin_scrubbing();
         Ok((pool, warnings))
     }
 }
@@ -119,6 +121,7 @@ fn assemble(
         txns: Progress::new(Generation(best.generation), known, open, best.sequence),
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),
         attached: Attached::new(mark, published),
+        scrub: Scrub::new(best.scrub.clone()),
         standing,
     })
 }

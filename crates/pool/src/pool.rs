@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::{BLOCK, GroupId, Result, Slice};
 use rt::Rt;
-use rt::sync::{Event, Shared};
+use rt::sync::{Event, Semaphore, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
@@ -31,6 +31,10 @@ struct Inner {
     requests: Requests,
     /// A write-back pass was published, or given up.
     pass_ended: Event,
+    /// Held by the commit that runs, and by what must not run beside one.
+    commits: Semaphore,
+    /// A scrub has begun, or is to rest, go on or end.
+    scrub_changed: Event,
     closed: Cell<bool>,
 }
 
@@ -50,6 +54,8 @@ impl Pool {
             zeros: rt.bufs().zeroed(ZEROS).freeze(),
             requests: Requests::new(),
             pass_ended: Event::new(),
+            commits: Semaphore::new(1),
+            scrub_changed: Event::new(),
             closed: Cell::new(false),
         }))
     }
@@ -120,6 +126,16 @@ impl Pool {
         &self.0.pass_ended
     }
 
+    /// One permit, which the commit that runs has.
+    pub(crate) fn commits(&self) -> &Semaphore {
+        &self.0.commits
+    }
+
+    /// Rung when a scrub has begun, or is to rest, go on or end.
+    pub(crate) fn scrub_changed(&self) -> &Event {
+        &self.0.scrub_changed
+    }
+
     /// The door of every step that writes.
     pub(crate) fn permit(&self) -> Result<Permit> {
         self.state().standing.permit()
@@ -140,6 +156,7 @@ impl Pool {
         self.0.closed.set(true);
         self.0.requests.wake_all();
         self.0.pass_ended.notify();
+        self.0.scrub_changed.notify();
         self.state().devices.close();
     }
 

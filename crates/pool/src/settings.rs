@@ -3,7 +3,7 @@
 use base::{Duration, ErrorKind, Result, StorageError};
 use format::superblock::MAX_NAME;
 
-/// How a pool behaves while it is open. Four of these may change meanwhile ([`crate::Pool::set`]).
+/// How a pool behaves while it is open. Most of these may change meanwhile ([`crate::Pool::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A commit happens at least this often while there is something to commit. May change.
@@ -19,6 +19,13 @@ pub struct Settings {
     pub unix_time_at_zero: u64,
     /// Limits of each device's queue.
     pub device: queue::Limits,
+    /// A scrub begins by itself so long after the last one; zero: none does. May change.
+    pub scrub_every: Duration,
+    /// Bytes a second that a scrub reads of each copy at most, if it was not started with a rate of
+    /// its own; 0: as fast as the devices let it. May change.
+    pub scrub_rate: u64,
+    /// A scrub reads through gaps of up to so many bytes between blocks. May change.
+    pub scrub_gap: u64,
     /// How long each device's foreground requests should take at most. May change.
     pub targets: queue::Targets,
 }
@@ -32,6 +39,9 @@ impl Default for Settings {
             loaded_groups: 256,
             unix_time_at_zero: 0,
             device: queue::Limits::default(),
+            scrub_every: Duration::from_secs(30 * 86_400),
+            scrub_rate: 0,
+            scrub_gap: 128 << 10,
             targets: queue::Targets::default(),
         }
     }

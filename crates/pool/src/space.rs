@@ -180,6 +180,20 @@ impl Space {
         self.groups.iter().skip(first).take(count).map(|g| g.record.clone()).collect()
     }
 
+    /// What a group holds.
+    pub fn group_kind(&self, id: GroupId) -> GroupKind {
+        self.group(id).record.kind
+    }
+
+    /// Bytes in use of all copies that are on these devices, as of the last commit.
+    pub fn used_bytes(&self, counts: impl Fn(usize) -> bool) -> u64 {
+        let copies = |g: &Group| {
+            g.record.chunks.iter().filter(|c| counts(usize::from(c.device))).count() as u64
+        };
+        let each = self.groups.iter().map(|g| u64::from(g.record.used) * copies(g));
+        each.sum::<u64>() * base::BLOCK_U64
+    }
+
     /// A commit has written a group's checksum tree.
     pub fn set_checksums(&mut self, id: GroupId, root: Option<RootPtr>) {
         self.group_mut(id).record.checksums = root;

@@ -14,6 +14,7 @@ use crate::attached::{Attached, Published};
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::{Devices, Disk};
 use crate::error::Step;
+use crate::findings::Scrub;
 use crate::forest::{Change, Edited, Forest, Volume};
 use crate::space::{Alloc, Demand, Purpose, Reservation, Run, Space};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
@@ -34,6 +35,7 @@ pub(crate) struct State {
     pub txns: Progress,
     pub tables: Tables,
     pub attached: Attached,
+    pub scrub: Scrub,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
 }

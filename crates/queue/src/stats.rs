@@ -15,16 +15,24 @@ pub enum Class {
     Promotion,
     /// Garbage collection.
     Collection,
+    /// A scrub.
+    Scrub,
 }
 
 impl Class {
     /// All classes, in the order of [`DeviceStats::classes`].
-    pub const ALL: [Class; 5] =
-        [Class::Foreground, Class::Commit, Class::WriteBack, Class::Promotion, Class::Collection];
+    pub const ALL: [Class; 6] = [
+        Class::Foreground,
+        Class::Commit,
+        Class::WriteBack,
+        Class::Promotion,
+        Class::Collection,
+        Class::Scrub,
+    ];
 
     /// No client waits for it: it gives way to the other classes ([`crate::Device`]).
     pub fn is_background(self) -> bool {
-        matches!(self, Class::WriteBack | Class::Promotion | Class::Collection)
+        !matches!(self, Class::Foreground | Class::Commit)
     }
 
     /// Its name in statistics.
@@ -35,6 +43,7 @@ impl Class {
             Class::WriteBack => "write-back",
             Class::Promotion => "promotion",
             Class::Collection => "collection",
+            Class::Scrub => "scrub",
         }
     }
 }
@@ -84,7 +93,7 @@ pub struct ClassStats {
 #[derive(Clone, Default)]
 pub struct DeviceStats {
     /// By class, in the order of [`Class::ALL`].
-    pub classes: [ClassStats; 5],
+    pub classes: [ClassStats; Class::ALL.len()],
     /// Requests that the background may have in flight now while the device has nothing else to do.
     pub background_most: u32,
 }

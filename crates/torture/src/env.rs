@@ -8,7 +8,7 @@ use base::{BLOCK_U64, Prng};
 use cache::Cache;
 use pool::{Pool, VolumeLimit};
 use rt::sync::Event;
-use rt::{Rt, SocketId};
+use rt::{FileId, Rt, SocketId};
 use sim::World;
 use volume::Volumes;
 
@@ -69,6 +69,8 @@ pub(crate) struct Env {
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
+    /// The devices of the pool.
+    pub pool_files: RefCell<Vec<FileId>>,
     /// What limits of volumes may be, by their numbers in the pool; the last is what was asked for
     /// last.
     pub limits: RefCell<BTreeMap<u32, Vec<Option<VolumeLimit>>>>,
@@ -91,6 +93,7 @@ impl Env {
             full_at: Cell::new(None),
             pool: RefCell::new(None),
             cache: RefCell::new(None),
+            pool_files: RefCell::default(),
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
             was_struck: Cell::new(false),
@@ -213,6 +216,18 @@ impl Env {
     /// The same, but for data of the cache that cannot be read.
     pub fn failures_allowed(&self) -> bool {
         self.beyond() || self.cache_struck.get() || self.was_struck.get() || self.failing.get()
+    }
+
+    /// True if no device of the pool has ever lost, changed or refused anything.
+    pub fn never_struck(&self) -> bool {
+        let well = |&file: &FileId| {
+            let c = self.world.fault_counts(file);
+            let lost = c.bit_rot + c.unreadable_sectors + c.misdirected_writes + c.lost_writes;
+            let refused = c.transient_errors + c.failed_flushes + c.failed_but_done;
+            let away = c.dead + c.unreachable + c.transient_reads + c.no_space + c.lost_sectors;
+            lost + refused + away == 0
+        };
+        self.settings.victims.is_empty() && self.pool_files.borrow().iter().all(well)
     }
 
     /// The same, of a read of these bytes of a volume: where only data of the cache cannot be read,

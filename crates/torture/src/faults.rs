@@ -44,7 +44,9 @@ impl Devices {
             })
             .collect();
         let n = files.len();
-        env.world.watch_idle(&files.iter().map(|f| f.file).collect::<Vec<_>>());
+        let all: Vec<_> = files.iter().map(|f| f.file).collect();
+        env.world.watch_idle(&all);
+        env.pool_files.replace(all);
         let cache = env.settings.cache.as_ref().map(|plan| {
             let file = env.world.add_disk(plan.disk.clone());
             Spoilt::follow(&env.spoilt, &env.world, file);

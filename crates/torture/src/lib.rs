@@ -10,7 +10,8 @@
 //! some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be lost
 //! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
 //! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]). In
-//! two runs of three volumes get limits, which change as often ([`limiter`]).
+//! two runs of three volumes get limits, which change as often ([`limiter`]), and in as many the pool
+//! is scrubbed ([`scrubber`]).
 //!
 //! # What it checks
 //!
@@ -28,6 +29,7 @@
 //!   an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
 //! * What was written is missing in the pool's image no longer than `max_lag`, and what a pass
 //!   needs that cannot go faster ([`model`]: lag). The rate of write-back is within its bounds.
+//! * A scrub calls nothing lost that the budget has left, and nothing bad where nothing was struck.
 //! * The limit of a volume is there after a crash as it was acknowledged.
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
 //!   is deleted all space is back.
@@ -51,6 +53,7 @@ mod front;
 mod limiter;
 mod model;
 mod run;
+mod scrubber;
 pub mod settings;
 mod spoilt;
 mod start;

@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
+use crate::scrubber;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::tuner;
@@ -363,6 +364,8 @@ impl Session {
         }
         let b = boot.clone();
         tasks.push(self.rt.spawn(async move { limiter::work(b).await }));
+        let b = boot.clone();
+        tasks.push(self.rt.spawn(async move { scrubber::work(b).await }));
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));

@@ -153,6 +153,8 @@ pub struct Changes {
     pub settings: u64,
     /// How much clients may ask of a volume, with or without a cache.
     pub limits: u64,
+    /// A scrub begins, rests, goes on or ends.
+    pub scrubs: u64,
 }
 
 /// A pool device that is slow at times.

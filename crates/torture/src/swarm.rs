@@ -199,14 +199,17 @@ fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
     // And of one more: what it was before volumes could have limits.
     let l = &mut Prng::new(base::prng::mix64(seed ^ 0x0011_4175));
     let limits = if l.one_in(3) { 0 } else { l.range(4, 60) };
-    let changes = Changes { mode: every(r), cache: every(r), settings, limits };
+    // And one more: what it was before there were scrubs.
+    let u = &mut Prng::new(base::prng::mix64(seed ^ 0x5C20_B5C2));
+    let scrubs = if u.one_in(3) { 0 } else { u.range(4, 80) };
+    let changes = Changes { mode: every(r), cache: every(r), settings, limits, scrubs };
     let slow = Slow {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
         time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
     };
     let slow = r.one_in(4).then_some(slow);
-    (if cached { changes } else { Changes { limits, ..Changes::default() } }, slow)
+    (if cached { changes } else { Changes { limits, scrubs, ..Changes::default() } }, slow)
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

@@ -160,6 +160,7 @@ impl Cache {
             replay: Cell::new(Replay::default()),
             gc: RefCell::default(),
             gc_lock: Semaphore::new(1),
+            scrub: Cell::default(),
             opened_at: rt.now(),
             bypass: Default::default(),
             admission: Rc::new(Admission::new(&settings)),
@@ -234,6 +235,8 @@ impl Cache {
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
         self.0.rt.detach_background(job::COLLECTION, async move { c.collector().await });
+        let c = self.clone();
+        self.0.rt.detach_background(job::SCRUB, async move { c.scrubber().await });
         let c = self.clone();
         self.0.rt.detach_background(job::SURVIVORS, async move { c.summarizer().await });
         let c = self.clone();

@@ -9,6 +9,7 @@ mod explain;
 mod gc;
 mod limit;
 mod options;
+mod scrub;
 mod serve;
 mod set;
 mod status;
@@ -38,6 +39,7 @@ enum Command {
     Volume(volume::VolumeCommand),
     Cache(cache::CacheCommand),
     Gc(gc::Gc),
+    Scrub(scrub::ScrubCommand),
     Explain(explain::Explain),
     Set(set::Set),
     Status(status::Status),
@@ -55,6 +57,7 @@ impl Cli {
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
             Command::Gc(c) => c.run().map(|()| 0),
+            Command::Scrub(c) => c.run(),
             Command::Explain(c) => c.run().map(|()| 0),
             Command::Set(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
@@ -136,6 +139,9 @@ mod tests {
             "forebay explain --since long",
             "forebay explain --class reading",
             "forebay set a --save",
+            "forebay scrub",
+            "forebay scrub start --rate fast",
+            "forebay scrub status --wait",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
             assert_eq!(e.exit_code(), 2, "{line}");
@@ -179,6 +185,12 @@ mod tests {
             "forebay explain --volume vol0 --since 5m --slower-than 5ms --class read --json",
             "forebay set max_lag --socket s",
             "forebay set cache.max_lag 10s --save --json",
+            "forebay scrub start --device a --rate 100M --wait --socket s",
+            "forebay scrub start",
+            "forebay scrub pause",
+            "forebay scrub resume --rate 5M --wait",
+            "forebay scrub cancel --socket s",
+            "forebay scrub status --json",
             "forebay check",
             "forebay check data --data --json",
             "forebay check --data --device a --device b",

@@ -53,6 +53,8 @@ struct Sections {
     #[serde(default)]
     pool: Keys,
     #[serde(default)]
+    scrub: Keys,
+    #[serde(default)]
     cache: Keys,
     #[serde(default)]
     io: IoSection,
@@ -119,7 +121,7 @@ impl ConfigFile {
     }
 
     fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
-        let Sections { devices, mut nbd, control, pool, mut cache, io, log } = sections;
+        let Sections { devices, mut nbd, control, pool, scrub, mut cache, io, log } = sections;
         let mut file = ConfigFile {
             devices,
             nbd_socket: take(&mut nbd, "socket", path)?,
@@ -134,7 +136,7 @@ impl ConfigFile {
             path: None,
             settings: Vec::new(),
         };
-        for (section, keys) in [("nbd", nbd), ("pool", pool), ("cache", cache)] {
+        for (section, keys) in [("nbd", nbd), ("pool", pool), ("scrub", scrub), ("cache", cache)] {
             for (name, value) in keys {
                 let at = value.span().start;
                 let key = find_in(section, &name).map_err(|e| (at, e))?;

@@ -128,6 +128,7 @@ const KINDS: Kind = Kind::Word(&["auto", "rotating", "ssd", "nvme", "unknown"]);
 const POOL: &str = "pool";
 const CACHE: &str = "cache";
 const NBD: &str = "nbd";
+const SCRUB: &str = "scrub";
 
 /// All settings.
 pub static KEYS: &[Key] = &[
@@ -200,6 +201,24 @@ pub static KEYS: &[Key] = &[
         Kind::Time(Duration::ZERO, LATE),
         time!(pool.targets.write),
         "the same for a client's write to a device of the pool",
+    ),
+    key(
+        (SCRUB, "every"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(3650 * 86_400)),
+        time!(pool.scrub_every),
+        "a scrub begins by itself so long after the last one; 0: none does",
+    ),
+    key(
+        (SCRUB, "rate"),
+        Kind::Size(0, T),
+        number!(Size: pool.scrub_rate),
+        "bytes a second that a scrub reads of each copy at most; 0: as fast as devices let it",
+    ),
+    key(
+        (SCRUB, "gap"),
+        Kind::Size(0, M),
+        number!(Size: pool.scrub_gap),
+        "a scrub reads through gaps of so many bytes between blocks",
     ),
     key(
         (CACHE, "policy"),

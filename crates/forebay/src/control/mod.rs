@@ -90,6 +90,24 @@ pub enum Request {
     CacheFlush {},
     /// A pass of garbage collection over the cache.
     Gc {},
+    /// The scrub that runs, or the last one.
+    ScrubStatus {},
+    /// A new scrub.
+    ScrubStart {
+        /// The path of the only device to read.
+        device: Option<String>,
+        /// Bytes a second that it may read of each copy.
+        rate: Option<u64>,
+    },
+    /// The scrub that runs rests.
+    ScrubPause {},
+    /// The one that rests goes on.
+    ScrubResume {
+        /// Bytes a second that it may read of each copy.
+        rate: Option<u64>,
+    },
+    /// The end of the scrub that runs or rests.
+    ScrubCancel {},
     /// Why requests were slow.
     Explain {
         /// Of this volume only.
@@ -244,6 +262,11 @@ mod tests {
             Request::CacheMode { volume: name(), mode: pool::CacheMode::WriteAround },
             Request::CacheFlush {},
             Request::Gc {},
+            Request::ScrubStatus {},
+            Request::ScrubStart { device: Some(name()), rate: Some(1) },
+            Request::ScrubPause {},
+            Request::ScrubResume { rate: None },
+            Request::ScrubCancel {},
             Request::Settings { key: None },
             Request::Settings { key: Some(name()) },
             Request::Set { key: name(), value: "7s".into(), save: true },

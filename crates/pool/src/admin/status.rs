@@ -8,6 +8,7 @@ use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
 use crate::devices::DeviceErrors;
+use crate::findings::ScrubStatus;
 use crate::pool::Pool;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
@@ -52,6 +53,8 @@ pub struct PoolStatus {
     pub generation: u64,
     /// Its devices.
     pub devices: Vec<DeviceStatus>,
+    /// The scrub that runs, or the last one.
+    pub scrub: ScrubStatus,
 }
 
 /// A device.
@@ -215,6 +218,7 @@ impl Pool {
     pub fn status(&self) -> Status {
         // What no read is about any more is free, though nothing needed it yet.
         self.state_mut().space.drain(STATUS_DRAINS);
+        let scrub = self.known_scrub_status();
         let st = self.state();
         let degraded = st.devices.degraded();
         let devices = st.devices.iter().map(|d| DeviceStatus {
@@ -239,6 +243,7 @@ impl Pool {
             reserved_bytes: st.space.reserved() * BLOCK_U64,
             generation: st.txns.committed().0,
             devices: devices.collect(),
+            scrub,
         };
         let cache = st.forest.store().stats();
         let memory = MemoryStatus {

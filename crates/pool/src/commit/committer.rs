@@ -62,7 +62,10 @@ impl Committer {
                 requests.tell_ended();
                 continue;
             }
-            if let Err(e) = self.run().await {
+            let alone = pool.commits().acquire(1).await;
+            let outcome = self.run().await;
+            drop(alone);
+            if let Err(e) = outcome {
                 if pool.permit().is_ok() {
                     tracing::error!("a commit failed, it is tried again with the next: {e}");
                 }

@@ -81,6 +81,7 @@ impl State {
             shards: 1,
             name: self.identity.name.clone(),
             devices: self.devices.records(),
+            scrub: self.scrub.record().clone(),
         }
     }
 }

@@ -101,6 +101,7 @@ pub async fn create(
             shards: 1,
             name: options.name.clone(),
             devices: devices.clone(),
+            scrub: Default::default(),
         };
         let outcome = format_device(rt, &queue, &geometry, &sb).await;
         queue.close();

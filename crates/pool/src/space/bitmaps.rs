@@ -53,6 +53,17 @@ impl Space {
         self.loaded.len()
     }
 
+    /// True if a block of a group is in use as of the last commit, or the one that runs. The bitmaps
+    /// of the group must be in memory; what is not known is not in use.
+    pub fn is_durable(&self, id: GroupId, block: u32) -> bool {
+        self.group(id).maps.as_ref().is_some_and(|maps| maps.durable.get(block as usize))
+    }
+
+    /// The slots that hold the committed versions of a group's bitmap pages, if they are known.
+    pub fn bitmap_slots(&self, id: GroupId) -> Option<[u8; format::page::MAX_BITMAP_PAGES]> {
+        self.group(id).maps.as_ref().map(|maps| maps.slots)
+    }
+
     /// A group's bitmaps were read. If they could not be, nothing is allocated from the group.
     pub fn enter_maps(&mut self, id: GroupId, maps: Result<Maps>) -> Result<()> {
         let want = self.group(id).record.used;

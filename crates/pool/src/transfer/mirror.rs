@@ -103,7 +103,9 @@ impl Pool {
             let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
             drop(self.rt().spawn(async move {
                 for (d, offset, i) in heals {
-                    pool.heal(d, offset, data.slice(i * BLOCK, BLOCK)).await;
+                    let good = data.slice(i * BLOCK, BLOCK);
+                    // It is told there.
+                    let _ = pool.heal(d, offset, good, Class::Foreground).await;
                 }
                 drop(pin);
             }));
@@ -111,14 +113,25 @@ impl Pool {
         Ok(whole)
     }
 
-    async fn heal(&self, d: usize, offset: u64, good: Slice) {
-        let (Some(device), Ok(permit)) = (self.disk(d), self.permit()) else { return };
+    /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
+    /// do without it.
+    pub(crate) async fn heal(
+        &self,
+        d: usize,
+        offset: u64,
+        good: Slice,
+        class: Class,
+    ) -> Result<()> {
+        let permit = self.permit()?;
+        let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
+        let device = self.disk(d).ok_or_else(gone)?;
         let data = SliceList::from_iter([good]);
-        match self.write_one(permit, (d, &device), offset, &data, Class::Foreground).await {
-            Ok(()) => self.state_mut().devices.errors_mut(d).healed += 1,
+        let outcome = self.write_one(permit, (d, &device), offset, &data, class).await;
+        let mut st = self.state_mut();
+        match outcome {
+            Ok(()) => st.devices.errors_mut(d).healed += 1,
             Err(e) => {
                 tracing::error!(offset, "a bad block could not be rewritten: {e}");
-                let mut st = self.state_mut();
                 st.devices.errors_mut(d).write += 1;
                 // Space may come back.
                 if !e.is_no_space() {
@@ -126,6 +139,7 @@ impl Pool {
                 }
             }
         }
+        outcome.map_err(|e| StorageError::from_io(e, "write of a bad block"))
     }
 
     /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool

@@ -45,6 +45,17 @@ impl Tables {
         std::mem::take(&mut self.forced)
     }
 
+    /// The next commit is to write this page, whatever it says.
+    pub fn force(&mut self, page: u32) {
+        self.forced.insert(page);
+    }
+
+    /// The slot that holds the committed version of a page, and its generation.
+    pub fn committed(&self, page: u32) -> (u8, Generation) {
+        let p = &self.pages[page as usize];
+        (p.slot, p.generation)
+    }
+
     /// The slot that the next version of a page goes to.
     pub fn next_slot(&self, page: u32) -> u8 {
         1 - self.pages[page as usize].slot

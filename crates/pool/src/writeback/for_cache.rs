@@ -74,7 +74,7 @@ impl Pool {
     }
 
     /// In seconds of Unix time; 0: not known.
-    pub(super) fn unix_time(&self, at: Instant) -> u32 {
+    pub(crate) fn unix_time(&self, at: Instant) -> u32 {
         match self.settings().unix_time_at_zero {
             0 => 0,
             zero => u32::try_from(zero + at.since(Instant(0)).as_secs()).unwrap_or(0),

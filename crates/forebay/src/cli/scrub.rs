@@ -1,0 +1,244 @@
+//! `forebay scrub`: every copy of every block is read and verified, and what is bad is healed.
+
+use std::thread::sleep;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::cli::options::{ClientOptions, positive_size};
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::Result;
+use crate::output::{Meter, print, print_json, table};
+use crate::units::{human_bytes, human_seconds, utc};
+
+/// How often `--wait` looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// The exit status of `--wait` where blocks are lost.
+const LOST: u8 = 3;
+
+/// Verify every copy of everything in the pool, and heal what is bad
+#[derive(Args, Debug)]
+pub struct ScrubCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Start a scrub; it runs in the background and goes on after a restart
+    Start {
+        /// Read this device only
+        #[arg(long)]
+        device: Option<String>,
+        /// Bytes a second to read of each copy at most, such as 100M
+        #[arg(long, value_parser = positive_size)]
+        rate: Option<u64>,
+        /// Show how far it is until it has ended; exit with 3 if blocks are lost
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Have the scrub rest until it is resumed
+    Pause {
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Let a paused scrub go on
+    Resume {
+        /// Bytes a second to read of each copy at most, such as 100M
+        #[arg(long, value_parser = positive_size)]
+        rate: Option<u64>,
+        /// Show how far it is until it has ended; exit with 3 if blocks are lost
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// End the scrub; what it has healed stays healed
+    Cancel {
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Show how far the scrub is, or how the last one ended
+    Status {
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+}
+
+impl ScrubCommand {
+    pub fn run(self) -> Result<u8> {
+        let (client, request, wait) = match self.action {
+            Action::Start { device, rate, wait, client } => {
+                (client, Request::ScrubStart { device, rate }, wait)
+            }
+            Action::Pause { client } => (client, Request::ScrubPause {}, false),
+            Action::Resume { rate, wait, client } => (client, Request::ScrubResume { rate }, wait),
+            Action::Cancel { client } => (client, Request::ScrubCancel {}, false),
+            Action::Status { json, client } => {
+                let status = ask(&client.socket, &Request::ScrubStatus {})?;
+                if json {
+                    print_json(&status)?
+                } else {
+                    print(&text(&status))?
+                }
+                return Ok(0);
+            }
+        };
+        let mut status = ask(&client.socket, &request)?;
+        if wait {
+            let mut meter = Meter::new();
+            while status["state"] == "running" {
+                meter.show(&progress(&status));
+                sleep(LOOK);
+                status = ask(&client.socket, &Request::ScrubStatus {})?;
+            }
+            meter.clear();
+        }
+        print(&text(&status))?;
+        let lost = wait && !list(&status["lost_blocks"]).is_empty();
+        Ok(if lost { LOST } else { 0 })
+    }
+}
+
+fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+fn list(v: &Value) -> &[Value] {
+    v.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// How far it is, in a line.
+pub fn progress(s: &Value) -> String {
+    let (done, all) = (number(&s["verified_bytes"]), number(&s["all_bytes"]));
+    let percent = (done as f64 * 100.0 / all.max(1) as f64).min(100.0);
+    let mut text = format!("{percent:.1}%, {} of {}", human_bytes(done), human_bytes(all));
+    if number(&s["rate"]) > 0 {
+        text += &format!(", {}/s", human_bytes(number(&s["rate"])));
+    }
+    if let Some(left) = s["left_s"].as_u64() {
+        text += &format!(", {} left", human_seconds(left));
+    }
+    text + &errors(s)
+}
+
+/// What was bad, behind a comma or a semicolon.
+fn errors(s: &Value) -> String {
+    let [bad, healed, lost] = ["bad", "healed", "lost"].map(|name| number(&s[name]));
+    match (bad, lost) {
+        (0, 0) => ", no errors".into(),
+        (_, 0) => format!("; {bad} bad copies of blocks, {healed} healed"),
+        (..) => format!("; {bad} bad copies of blocks, {healed} healed, {lost} blocks LOST"),
+    }
+}
+
+/// What `forebay status` says of it; `None`: nothing.
+pub fn line(s: &Value) -> Option<String> {
+    let lost = list(&s["lost_blocks"]).len();
+    let lost = match lost {
+        0 => String::new(),
+        _ => "; BLOCKS ARE LOST, see forebay scrub status".to_owned(),
+    };
+    match s["state"].as_str()? {
+        "never" if lost.is_empty() => None,
+        "running" => Some(format!("{}{lost}", progress(s))),
+        "paused" => Some(format!("paused at {}{lost}", progress(s))),
+        state => Some(format!("{state} {}{}{lost}", at(&s["ended_at"]), errors(s))),
+    }
+}
+
+fn at(v: &Value) -> String {
+    match number(v) {
+        0 => "at a time that is not known".into(),
+        seconds => utc(UNIX_EPOCH + Duration::from_secs(seconds)),
+    }
+}
+
+fn text(s: &Value) -> String {
+    let state = s["state"].as_str().unwrap_or("?");
+    let mut rows = vec![("scrub", state.to_owned())];
+    if let Some(device) = s["device"].as_str() {
+        rows.push(("device", format!("{device} alone")));
+    }
+    if state != "never" {
+        rows.push(("started", at(&s["started_at"])));
+        if number(&s["ended_at"]) > 0 {
+            rows.push(("ended", at(&s["ended_at"])));
+        }
+        rows.push(("verified", progress(s)));
+    }
+    if number(&s["completed_at"]) > 0 {
+        rows.push(("last complete", at(&s["completed_at"])));
+    }
+    if let Some(rate) = s["rate_limit"].as_u64().filter(|rate| *rate > 0) {
+        rows.push(("limit", format!("{}/s of each copy", human_bytes(rate))));
+    }
+    let rows: Vec<_> = rows.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect();
+    let mut out = table(&rows);
+    let found = list(&s["found"]);
+    if !found.is_empty() {
+        let mut rows = vec![["DEVICE", "WHAT", "BAD", "HEALED"].map(str::to_owned).to_vec()];
+        rows.extend(found.iter().map(|f| {
+            let word = |name: &str| f[name].as_str().unwrap_or("?").to_owned();
+            let count = |name: &str| number(&f[name]).to_string();
+            vec![word("device"), word("kind"), count("bad"), count("healed")]
+        }));
+        out += &format!("\n{}", table(&rows));
+    }
+    let lost = list(&s["lost_blocks"]);
+    if !lost.is_empty() {
+        out += "\nno copy of these is good; reads of them fail until they are written again:\n";
+        let mut rows = vec![["VOLUME", "OFFSET", "BYTES"].map(str::to_owned).to_vec()];
+        rows.extend(lost.iter().map(|l| {
+            let count = |name: &str| number(&l[name]).to_string();
+            vec![l["volume"].as_str().unwrap_or("?").to_owned(), count("offset"), count("length")]
+        }));
+        out += &table(&rows);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reads_as_a_person_would_expect() {
+        let running = serde_json::json!({
+            "state": "running", "device": "/a", "started_at": 86_400, "ended_at": 0,
+            "verified_bytes": 1u64 << 30, "all_bytes": 4u64 << 30, "rate": 256 << 20, "left_s": 12,
+            "rate_limit": 1 << 20, "bad": 3, "healed": 2, "lost": 1, "completed_at": 60,
+            "found": [{ "device": "/a", "kind": "data", "bad": 3, "healed": 2 }],
+            "lost_blocks": [{ "volume": "v", "offset": 8192, "length": 4096 }],
+        });
+        let shown = text(&running);
+        for part in [
+            "running",
+            "/a alone",
+            "1970-01-02",
+            "25.0%, 1 GiB of 4 GiB, 256 MiB/s",
+            "12 s left",
+            "3 bad copies of blocks, 2 healed, 1 blocks LOST",
+            "1 MiB/s of each copy",
+            "data",
+            "v       8192    4096",
+            "no copy of these is good",
+        ] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+        assert!(line(&running).is_some_and(|l| l.contains("LOST")));
+        let done = serde_json::json!({ "state": "done", "ended_at": 86_400 });
+        assert!(
+            line(&done).is_some_and(|l| l.contains("done 1970-01-02") && l.contains("no errors"))
+        );
+        assert_eq!(line(&serde_json::json!({ "state": "never" })), None);
+        assert!(text(&Value::Null).contains("scrub") && line(&Value::Null).is_none());
+    }
+}

@@ -1,0 +1,311 @@
+//! What a superblock says of scrubs: how far the one that runs has come, how the last one ended,
+//! and blocks of which no good copy is left.
+//!
+//! Layout (little-endian; offsets in bytes from the start of the part):
+//!
+//! ```text
+//!  0  state, stage, row of the one device that it reads, plus 1 (0: all of them), number of lost
+//!     extents (u8)
+//!  4  time of the start, of the end, of the end of the last complete one (u32, Unix time)
+//! 16  place: number of the volume or block group (u32), block in it (u32)
+//! 24  bytes verified, bad blocks, healed blocks, lost blocks (u64)
+//! 56  bytes to verify, about (u64)
+//! 64  lost extents: 29 records of 24 bytes: address, block of the volume (u64), volume, blocks
+//!     (u32)
+//! ```
+//!
+//! All zeros: no scrub ever ran, and nothing is lost.
+
+use base::{Lba, PoolAddr, VolumeId};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::FormatError;
+
+/// Bytes of the part.
+pub(super) const BYTES: usize = 760;
+/// The largest number of lost extents that a superblock names.
+pub const MAX_LOST: usize = 29;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawLost {
+    addr: U64,
+    lba: U64,
+    volume: U32,
+    blocks: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    state: u8,
+    stage: u8,
+    device: u8,
+    lost_count: u8,
+    started_at: U32,
+    ended_at: U32,
+    completed_at: U32,
+    index: U32,
+    block: U32,
+    verified: U64,
+    bad: U64,
+    healed: U64,
+    lost: U64,
+    all: U64,
+    extents: [RawLost; MAX_LOST],
+}
+
+const _: () = {
+    assert!(size_of::<RawLost>() == 24);
+    assert!(size_of::<Raw>() == BYTES);
+    assert!(std::mem::offset_of!(Raw, index) == 16 && std::mem::offset_of!(Raw, verified) == 24);
+    assert!(std::mem::offset_of!(Raw, extents) == 64);
+};
+
+/// What the newest scrub is doing, or how it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScrubState {
+    /// None was ever started.
+    #[default]
+    Never,
+    /// It runs.
+    Running,
+    /// It rests until it is resumed.
+    Paused,
+    /// It went over everything.
+    Done,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl ScrubState {
+    const ALL: [ScrubState; 5] = [
+        ScrubState::Never,
+        ScrubState::Running,
+        ScrubState::Paused,
+        ScrubState::Done,
+        ScrubState::Cancelled,
+    ];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            ScrubState::Never => "never",
+            ScrubState::Running => "running",
+            ScrubState::Paused => "paused",
+            ScrubState::Done => "done",
+            ScrubState::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What a scrub goes over, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum ScrubStage {
+    /// Pages of the volume and group tables.
+    #[default]
+    Tables,
+    /// Mapping trees, by the number of the volume.
+    Volumes,
+    /// Block groups: bitmaps, checksum tree and data of each.
+    Groups,
+}
+
+impl ScrubStage {
+    const ALL: [ScrubStage; 3] = [ScrubStage::Tables, ScrubStage::Volumes, ScrubStage::Groups];
+}
+
+/// Where a scrub goes on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct ScrubPlace {
+    /// What it goes over.
+    pub stage: ScrubStage,
+    /// The number of the volume or the block group.
+    pub index: u32,
+    /// The block in the group.
+    pub block: u32,
+}
+
+/// Blocks of which no good copy is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostExtent {
+    /// The first of them in the pool.
+    pub addr: PoolAddr,
+    /// The volume that they belong to.
+    pub volume: VolumeId,
+    /// The first of them in the volume.
+    pub lba: Lba,
+    /// How many.
+    pub blocks: u32,
+}
+
+/// What a superblock says of scrubs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScrubRecord {
+    /// What the newest one does.
+    pub state: ScrubState,
+    /// Where it goes on.
+    pub place: ScrubPlace,
+    /// The row of the only device that it reads; `None`: it reads all of them.
+    pub device: Option<u8>,
+    /// When it was started, in seconds of Unix time; 0: not known.
+    pub started_at: u32,
+    /// When it ended; 0: it has not, or it is not known.
+    pub ended_at: u32,
+    /// When the last complete one ended.
+    pub completed_at: u32,
+    /// Bytes it has verified, all copies counted.
+    pub verified: u64,
+    /// Bytes that it will have verified in the end, about.
+    pub all: u64,
+    /// Blocks that were bad in a copy, that were healed, and of which no copy was good.
+    pub bad: u64,
+    /// See `bad`.
+    pub healed: u64,
+    /// See `bad`.
+    pub lost: u64,
+    /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`].
+    pub extents: Vec<LostExtent>,
+}
+
+impl ScrubRecord {
+    pub(super) fn encode(&self) -> [u8; BYTES] {
+        let position = |found: Option<usize>| found.unwrap_or_default() as u8;
+        let none = RawLost { addr: 0.into(), lba: 0.into(), volume: 0.into(), blocks: 0.into() };
+        let mut raw = Raw {
+            state: position(ScrubState::ALL.iter().position(|s| *s == self.state)),
+            stage: position(ScrubStage::ALL.iter().position(|s| *s == self.place.stage)),
+            device: self.device.map_or(0, |row| row + 1),
+            lost_count: self.extents.len().min(MAX_LOST) as u8,
+            started_at: self.started_at.into(),
+            ended_at: self.ended_at.into(),
+            completed_at: self.completed_at.into(),
+            index: self.place.index.into(),
+            block: self.place.block.into(),
+            verified: self.verified.into(),
+            bad: self.bad.into(),
+            healed: self.healed.into(),
+            lost: self.lost.into(),
+            all: self.all.into(),
+            extents: [none; MAX_LOST],
+        };
+        for (row, e) in raw.extents.iter_mut().zip(&self.extents) {
+            *row = RawLost {
+                addr: e.addr.0.into(),
+                lba: e.lba.0.into(),
+                volume: e.volume.0.into(),
+                blocks: e.blocks.into(),
+            };
+        }
+        let mut out = [0; BYTES];
+        out.copy_from_slice(raw.as_bytes());
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<ScrubRecord, FormatError> {
+        let bad = |field, found: u64| FormatError::Value { what: super::WHAT, field, found };
+        let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("scrub", 0))?;
+        let state = ScrubState::ALL.get(usize::from(raw.state)).copied();
+        let stage = ScrubStage::ALL.get(usize::from(raw.stage)).copied();
+        let count = usize::from(raw.lost_count);
+        let (named, rest) =
+            raw.extents.split_at_checked(count).ok_or_else(|| bad("lost extents", count as u64))?;
+        let is_zero = |e: &RawLost| e.as_bytes().iter().all(|&b| b == 0);
+        if !rest.iter().all(is_zero) {
+            return Err(bad("reserved bytes of the scrub", 1));
+        }
+        if usize::from(raw.device) > super::MAX_DEVICES {
+            return Err(bad("device of the scrub", raw.device.into()));
+        }
+        let extent = |e: &RawLost| LostExtent {
+            addr: PoolAddr(e.addr.get()),
+            volume: VolumeId(e.volume.get()),
+            lba: Lba(e.lba.get()),
+            blocks: e.blocks.get(),
+        };
+        Ok(ScrubRecord {
+            state: state.ok_or_else(|| bad("state of the scrub", raw.state.into()))?,
+            place: ScrubPlace {
+                stage: stage.ok_or_else(|| bad("stage of the scrub", raw.stage.into()))?,
+                index: raw.index.get(),
+                block: raw.block.get(),
+            },
+            device: raw.device.checked_sub(1),
+            started_at: raw.started_at.get(),
+            ended_at: raw.ended_at.get(),
+            completed_at: raw.completed_at.get(),
+            verified: raw.verified.get(),
+            all: raw.all.get(),
+            bad: raw.bad.get(),
+            healed: raw.healed.get(),
+            lost: raw.lost.get(),
+            extents: named.iter().map(extent).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn extent() -> impl Strategy<Value = LostExtent> {
+        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+            |(addr, lba, v, blocks)| LostExtent {
+                addr: PoolAddr(addr),
+                volume: VolumeId(v),
+                lba: Lba(lba),
+                blocks,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            (state, stage, index, block) in (0..5usize, 0..3usize, any::<u32>(), any::<u32>()),
+            device in prop::option::of(0..64u8),
+            times in any::<[u32; 3]>(),
+            numbers in any::<[u64; 5]>(),
+            extents in prop::collection::vec(extent(), 0..=MAX_LOST),
+        ) {
+            let record = ScrubRecord {
+                state: ScrubState::ALL[state],
+                place: ScrubPlace { stage: ScrubStage::ALL[stage], index, block },
+                device,
+                started_at: times[0],
+                ended_at: times[1],
+                completed_at: times[2],
+                verified: numbers[0],
+                all: numbers[1],
+                bad: numbers[2],
+                healed: numbers[3],
+                lost: numbers[4],
+                extents,
+            };
+            prop_assert_eq!(ScrubRecord::decode(&record.encode()), Ok(record));
+        }
+
+        #[test]
+        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), BYTES)) {
+            let bytes: [u8; BYTES] = bytes.try_into().expect("so many");
+            if let Ok(record) = ScrubRecord::decode(&bytes) {
+                prop_assert_eq!(record.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_are_no_scrub() {
+        assert_eq!(ScrubRecord::decode(&[0; BYTES]), Ok(ScrubRecord::default()));
+        let mut bytes = [0; BYTES];
+        bytes[0] = 9;
+        assert!(ScrubRecord::decode(&bytes).is_err());
+        bytes = [0; BYTES];
+        bytes[3] = 30;
+        assert!(ScrubRecord::decode(&bytes).is_err());
+    }
+}

@@ -1,0 +1,428 @@
+//! What a scrub does, how far it has come, and what it has found. Plain data.
+
+use std::collections::BTreeMap;
+
+use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
+use format::superblock::scrub::{
+    LostExtent, MAX_LOST, ScrubPlace, ScrubRecord, ScrubStage, ScrubState,
+};
+
+/// How a scrub goes.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubOptions {
+    /// The path of the only device that is to be read; `None`: all of them.
+    pub device: Option<String>,
+    /// Bytes a second, of each copy; `None`: as fast as the devices' schedulers let it.
+    pub rate: Option<u64>,
+}
+
+/// What a block is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A volume's.
+    Data,
+    /// A node of a tree.
+    Node,
+    /// A page of a table or bitmap.
+    Page,
+    /// A superblock.
+    Superblock,
+}
+
+/// What was found on one device, of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Found {
+    /// Blocks that were not what they should be, or could not be read.
+    pub bad: u64,
+    /// Of these, those that were written again and are good now.
+    pub healed: u64,
+}
+
+/// Blocks of which no good copy is left.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct LostBlocks {
+    /// The name of the volume that they belong to, or its number if it has none any more.
+    pub volume: String,
+    /// The first byte in the volume.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+}
+
+/// What found is, by device and kind.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct FoundOn {
+    /// The device's path.
+    pub device: String,
+    /// What the blocks are.
+    pub kind: Kind,
+    /// How many.
+    #[serde(flatten)]
+    pub found: Found,
+}
+
+/// The scrub that runs, or the last one.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ScrubStatus {
+    /// `never`, `running`, `paused`, `done` or `cancelled`.
+    pub state: &'static str,
+    /// The only device that it reads.
+    pub device: Option<String>,
+    /// When it was started and ended, in seconds of Unix time; 0: not known, or not yet.
+    pub started_at: u32,
+    /// See `started_at`.
+    pub ended_at: u32,
+    /// When the last complete scrub ended.
+    pub completed_at: u32,
+    /// Bytes verified, all copies counted.
+    pub verified_bytes: u64,
+    /// Bytes that it will have verified in the end, about.
+    pub all_bytes: u64,
+    /// Bytes a second over the last seconds, while it runs.
+    pub rate: u64,
+    /// The most that it may read of each copy, bytes a second.
+    pub rate_limit: Option<u64>,
+    /// Seconds that are left at this rate, while it runs.
+    pub left_s: Option<u64>,
+    /// Blocks that were bad in some copy, all kinds and devices.
+    pub bad: u64,
+    /// Blocks that were healed.
+    pub healed: u64,
+    /// Blocks of which it found no good copy.
+    pub lost: u64,
+    /// Leaves of checksum trees that it has read, since the pool was opened.
+    pub leaves: u64,
+    /// The same by device and kind, since the pool was opened.
+    pub found: Vec<FoundOn>,
+    /// Blocks without a good copy, of any scrub, until they are written again or found good; at
+    /// most 29 extents.
+    pub lost_blocks: Vec<LostBlocks>,
+}
+
+/// Over so long a time the rate is measured.
+const MEASURED_S: u64 = 5;
+
+/// The scrub of a pool.
+pub(crate) struct Scrub {
+    record: ScrubRecord,
+    found: BTreeMap<(usize, Kind), Found>,
+    rate: Option<u64>,
+    /// When so many bytes were verified, some seconds ago, and now.
+    marks: [(Instant, u64); 2],
+    speed: u64,
+    leaves: u64,
+    /// Which start this is: what belongs to an older one does not count.
+    turn: u64,
+}
+
+impl Scrub {
+    /// As a superblock says.
+    pub fn new(record: ScrubRecord) -> Scrub {
+        let mark = (Instant::default(), record.verified);
+        Scrub {
+            record,
+            found: BTreeMap::new(),
+            rate: None,
+            marks: [mark; 2],
+            speed: 0,
+            leaves: 0,
+            turn: 0,
+        }
+    }
+
+    /// What a superblock is to say.
+    pub fn record(&self) -> &ScrubRecord {
+        &self.record
+    }
+
+    pub fn start(&mut self, device: Option<u8>, all: u64, now: u32) -> Result<()> {
+        match self.record.state {
+            ScrubState::Running => {
+                return Err(wrong("a scrub runs already; see forebay scrub status"));
+            }
+            ScrubState::Paused => {
+                return Err(wrong("a scrub is paused; resume it or cancel it first"));
+            }
+            ScrubState::Never | ScrubState::Done | ScrubState::Cancelled => {}
+        }
+        let old = std::mem::take(&mut self.record);
+        self.record = ScrubRecord {
+            state: ScrubState::Running,
+            device,
+            all,
+            started_at: now,
+            completed_at: old.completed_at,
+            extents: old.extents,
+            ..ScrubRecord::default()
+        };
+        self.found.clear();
+        self.marks = [(Instant::default(), 0); 2];
+        (self.speed, self.turn) = (0, self.turn + 1);
+        Ok(())
+    }
+
+    pub fn pause(&mut self) -> Result<()> {
+        self.turn_to(ScrubState::Running, ScrubState::Paused, "no scrub runs")
+    }
+
+    pub fn resume(&mut self) -> Result<()> {
+        self.turn_to(ScrubState::Paused, ScrubState::Running, "no scrub is paused")
+    }
+
+    fn turn_to(&mut self, from: ScrubState, to: ScrubState, otherwise: &str) -> Result<()> {
+        if self.record.state != from {
+            return Err(wrong(otherwise));
+        }
+        (self.record.state, self.speed) = (to, 0);
+        self.marks = [(Instant::default(), self.record.verified); 2];
+        Ok(())
+    }
+
+    pub fn cancel(&mut self, now: u32) -> Result<()> {
+        if !matches!(self.record.state, ScrubState::Running | ScrubState::Paused) {
+            return Err(wrong("no scrub runs"));
+        }
+        (self.record.state, self.record.ended_at) = (ScrubState::Cancelled, now);
+        Ok(())
+    }
+
+    /// It has gone over everything.
+    pub fn complete(&mut self, now: u32) {
+        self.record.state = ScrubState::Done;
+        (self.record.ended_at, self.record.completed_at) = (now, now);
+    }
+
+    pub fn set_rate(&mut self, rate: Option<u64>) {
+        self.rate = rate;
+    }
+
+    pub fn rate(&self) -> Option<u64> {
+        self.rate
+    }
+
+    /// From then on, in Unix time, the time to the next scrub counts; 0: not known.
+    pub fn since(&self) -> u32 {
+        self.record.completed_at.max(self.record.ended_at)
+    }
+
+    /// No scrub ever ended: the time to the first one counts from here.
+    pub fn begin_counting(&mut self, from: u32) {
+        self.record.ended_at = from;
+    }
+
+    /// How many were started since the pool was opened, and what the newest does.
+    pub fn newest(&self) -> (u64, ScrubState) {
+        (self.turn, self.record.state)
+    }
+
+    /// The number of the start that runs now; `None`: none does.
+    pub fn turn(&self) -> Option<u64> {
+        (self.record.state == ScrubState::Running).then_some(self.turn)
+    }
+
+    /// The row of the only device that is read.
+    pub fn device(&self) -> Option<usize> {
+        self.record.device.map(usize::from)
+    }
+
+    pub fn place(&self) -> ScrubPlace {
+        self.record.place
+    }
+
+    /// Everything before this place is verified.
+    pub fn go_to(&mut self, stage: ScrubStage, index: u32, block: u32) {
+        self.record.place = ScrubPlace { stage, index, block };
+    }
+
+    /// A leaf of a checksum tree was looked at.
+    pub fn count_leaf(&mut self) {
+        self.leaves += 1;
+    }
+
+    /// So many bytes were verified, all copies counted.
+    pub fn verified(&mut self, now: Instant, bytes: u64) {
+        self.record.verified += bytes;
+        // The first mark of all.
+        if self.marks[0].0 == Instant::default() {
+            self.marks = [(now, self.record.verified); 2];
+        }
+        if now.since(self.marks[1].0).as_secs() >= MEASURED_S {
+            self.marks = [self.marks[1], (now, self.record.verified)];
+        }
+        let (since, before) = self.marks[0];
+        let time = now.since(since).as_secs_f64();
+        if time > 0.1 {
+            self.speed = ((self.record.verified - before) as f64 / time) as u64;
+        }
+    }
+
+    /// A bad block was found on a device, and healed or not.
+    pub fn found(&mut self, row: usize, kind: Kind, healed: bool) {
+        let found = self.found.entry((row, kind)).or_default();
+        found.bad += 1;
+        self.record.bad += 1;
+        if healed {
+            found.healed += 1;
+            self.record.healed += 1;
+        }
+    }
+
+    /// A block has no good copy. `extent`: of a volume.
+    pub fn lost(&mut self, extent: Option<LostExtent>) {
+        self.record.lost += 1;
+        let Some(e) = extent else { return };
+        let all = &mut self.record.extents;
+        let has =
+            |l: &LostExtent| l.addr.0 <= e.addr.0 && e.addr.0 < l.addr.0 + u64::from(l.blocks);
+        if all.iter().any(|l| has(l) && l.volume == e.volume) {
+            return;
+        }
+        let follows = |l: &LostExtent| {
+            l.volume == e.volume
+                && l.addr.0 + u64::from(l.blocks) == e.addr.0
+                && l.lba.0 + u64::from(l.blocks) == e.lba.0
+        };
+        if let Some(l) = all.iter_mut().find(|l| follows(l)) {
+            l.blocks += 1;
+        } else if all.len() < MAX_LOST {
+            all.push(e);
+        }
+    }
+
+    /// Extents that are lost.
+    pub fn extents(&self) -> &[LostExtent] {
+        &self.record.extents
+    }
+
+    /// Of a lost extent only the blocks for which `keep` is true still are. True if some are not.
+    pub fn retain(&mut self, which: &LostExtent, keep: &[bool]) -> bool {
+        let Some(at) = self.record.extents.iter().position(|l| l == which) else { return false };
+        if keep.iter().all(|k| *k) {
+            return false;
+        }
+        self.record.extents.remove(at);
+        let mut from = 0;
+        for part in keep.chunk_by(|a, b| a == b) {
+            if part[0] && self.record.extents.len() < MAX_LOST {
+                self.record.extents.push(LostExtent {
+                    addr: which.addr.plus(from as u64),
+                    lba: which.lba.plus(from as u64),
+                    blocks: part.len() as u32,
+                    volume: which.volume,
+                });
+            }
+            from += part.len();
+        }
+        true
+    }
+
+    pub fn status(
+        &self,
+        now: Instant,
+        name: impl Fn(usize) -> String,
+        volume: impl Fn(VolumeId) -> String,
+    ) -> ScrubStatus {
+        let r = &self.record;
+        let runs = r.state == ScrubState::Running;
+        let left = r.all.saturating_sub(r.verified);
+        let stale = now.since(self.marks[1].0).as_secs() > 4 * MEASURED_S;
+        let rate = if runs && !stale { self.speed } else { 0 };
+        let lost = |e: &LostExtent| LostBlocks {
+            volume: volume(e.volume),
+            offset: e.lba.0 * BLOCK_U64,
+            length: u64::from(e.blocks) * BLOCK_U64,
+        };
+        let found = |(&(row, kind), &found): (&(usize, Kind), &Found)| FoundOn {
+            device: name(row),
+            kind,
+            found,
+        };
+        ScrubStatus {
+            state: r.state.word(),
+            device: self.device().map(&name),
+            started_at: r.started_at,
+            ended_at: r.ended_at,
+            completed_at: r.completed_at,
+            verified_bytes: r.verified,
+            all_bytes: r.all.max(r.verified),
+            rate,
+            rate_limit: self.rate,
+            left_s: (rate > 0).then(|| left / rate),
+            bad: r.bad,
+            healed: r.healed,
+            lost: r.lost,
+            leaves: self.leaves,
+            found: self.found.iter().map(found).collect(),
+            lost_blocks: r.extents.iter().map(lost).collect(),
+        }
+    }
+}
+
+fn wrong(text: &str) -> StorageError {
+    StorageError::new(ErrorKind::Invalid, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Lba, PoolAddr};
+
+    use super::*;
+
+    fn lost(addr: u64, lba: u64) -> LostExtent {
+        LostExtent { addr: PoolAddr(addr), volume: VolumeId(1), lba: Lba(lba), blocks: 1 }
+    }
+
+    #[test]
+    fn it_is_started_paused_resumed_cancelled_and_completed() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        assert!(s.pause().is_err() && s.resume().is_err() && s.cancel(1).is_err());
+        s.start(None, 100, 5).expect("start");
+        let first = s.turn();
+        assert!(first.is_some() && s.start(None, 100, 6).is_err() && s.resume().is_err());
+        s.pause().expect("pause");
+        assert!(s.turn().is_none() && s.start(None, 100, 7).is_err() && s.pause().is_err());
+        s.resume().expect("resume");
+        assert_eq!(s.turn(), first);
+        s.cancel(9).expect("cancel");
+        assert_eq!((s.record().state, s.record().ended_at), (ScrubState::Cancelled, 9));
+        s.start(None, 100, 10).expect("start");
+        assert_ne!(s.turn(), first);
+        s.complete(20);
+        assert_eq!((s.record().completed_at, s.turn()), (20, None));
+        s.start(None, 100, 30).expect("start");
+        assert_eq!((s.record().completed_at, s.record().ended_at), (20, 0));
+    }
+
+    #[test]
+    fn lost_blocks_are_joined_bounded_and_forgotten_one_by_one() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        for i in [0, 1, 2, 3, 1] {
+            s.lost(Some(lost(10 + i, 100 + i)));
+        }
+        assert_eq!(s.extents(), [LostExtent { blocks: 4, ..lost(10, 100) }]);
+        let all = s.extents()[0];
+        assert!(!s.retain(&all, &[true; 4]));
+        assert!(s.retain(&all, &[true, false, true, true]));
+        assert_eq!(s.extents(), [lost(10, 100), LostExtent { blocks: 2, ..lost(12, 102) }]);
+        for i in 0..100 {
+            s.lost(Some(lost(1_000 + 2 * i, i)));
+        }
+        assert_eq!((s.extents().len(), s.record().lost), (MAX_LOST, 105));
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        s.start(None, 1_000_000, 0).expect("start");
+        let mut now = Instant::default().after(base::Duration::from_secs(100));
+        for i in 0..200 {
+            s.verified(now, if i < 100 { 10 } else { 1_000 });
+            now = now.after(base::Duration::from_millis(100));
+        }
+        let rate = s.status(now, |_| String::new(), |_| String::new()).rate;
+        assert!((9_000..=10_500).contains(&rate), "{rate}");
+        s.pause().expect("pause");
+        assert_eq!(s.status(now, |_| String::new(), |_| String::new()).rate, 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! Scrub: every copy of every block is read and verified, and what is bad is healed.
+//!
+//! It goes over table pages, then the mapping tree of each volume, then each block group: its bitmap
+//! pages, the nodes of its checksum tree, and its data in physical order; then superblocks. One
+//! walk of a group's checksum tree serves all copies: a leaf is read once, and says what the next
+//! few hundred blocks must be ([`walk`]). Runs of neighbours are read from all copies at once, a
+//! bounded number of bytes in flight for each ([`verify`]).
+//!
+//! **What others change meanwhile** is neither missed nor reported. A block is verified if the
+//! bitmap of the last commit has it, by the live record of its checksum. Both are looked up in one
+//! step, with a [pin](crate::space::Pin), so it is not given to another use before its copies were
+//! read and, if need be, written again. A block that is written meanwhile has no bit yet. It was
+//! written just now, with its checksum, and the next scrub has it. A page or a superblock that is
+//! bad is healed while no commit runs ([`tables`]).
+//!
+//! **Progress is durable.** The place, the counters and the blocks that are lost stand in each
+//! superblock ([`crate::findings`]), so a scrub goes on after a restart or a kill where the last
+//! commit saw it.
+
+mod run;
+mod tables;
+mod trees;
+mod verify;
+mod walk;
+
+use base::{ErrorKind, Result, StorageError};
+use format::superblock::scrub::ScrubState;
+
+use crate::findings::{ScrubOptions, ScrubStatus};
+use crate::pool::Pool;
+
+impl Pool {
+    /// Starts a scrub; it is durable that it was. Fails if one runs or is paused, or if the device
+    /// is not there.
+    pub async fn start_scrub(&self, options: ScrubOptions) -> Result<()> {
+        let device = match &options.device {
+            None => None,
+            Some(name) => Some(self.row_of(name)?),
+        };
+        let (all, now) = (self.bytes_to_verify(device), self.unix_time(self.now()));
+        self.state_mut().scrub.start(device, all, now)?;
+        self.state_mut().scrub.set_rate(options.rate);
+        self.note_scrub().await
+    }
+
+    /// The scrub that runs rests until it is resumed.
+    pub async fn pause_scrub(&self) -> Result<()> {
+        self.state_mut().scrub.pause()?;
+        self.note_scrub().await
+    }
+
+    /// The scrub that rests goes on, at `rate` bytes a second if it is given.
+    pub async fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
+        self.state_mut().scrub.resume()?;
+        if rate.is_some() {
+            self.state_mut().scrub.set_rate(rate);
+        }
+        self.note_scrub().await
+    }
+
+    /// Ends the scrub that runs or rests; the next one begins anew.
+    pub async fn cancel_scrub(&self) -> Result<()> {
+        let now = self.unix_time(self.now());
+        self.state_mut().scrub.cancel(now)?;
+        self.note_scrub().await
+    }
+
+    /// The scrub that runs, or the last one, and what is lost; looks whether that still is.
+    pub async fn scrub_status(&self) -> ScrubStatus {
+        self.drop_found_again().await;
+        self.known_scrub_status()
+    }
+
+    /// The same, without that look.
+    pub(crate) fn known_scrub_status(&self) -> ScrubStatus {
+        let st = self.state();
+        let device = |row: usize| st.devices.path(row).to_owned();
+        let volume = |id: base::VolumeId| {
+            let v = st.forest.volume(id);
+            v.map_or_else(|| format!("volume {id}"), |v| v.record().name.clone())
+        };
+        st.scrub.status(self.now(), device, volume)
+    }
+
+    /// It has begun, or is to rest, go on or end: the flow looks again, and the superblocks say it.
+    async fn note_scrub(&self) -> Result<()> {
+        self.state_mut().txns.open_mut().need_superblock();
+        self.scrub_changed().notify();
+        self.commit().await
+    }
+
+    /// The row of a device that is in use, by its path.
+    fn row_of(&self, path: &str) -> Result<u8> {
+        let st = self.state();
+        let found = st.devices.iter().position(|d| d.live().is_some() && d.path() == path);
+        found.map(|row| row as u8).ok_or_else(|| {
+            let known: Vec<&str> =
+                st.devices.iter().filter(|d| d.live().is_some()).map(|d| d.path()).collect();
+            let text =
+                format!("{path} is no device of this pool in use; these are: {}", known.join(", "));
+            StorageError::new(ErrorKind::NotFound, text)
+        })
+    }
+
+    /// About how many bytes a scrub of this device, or of all, will read.
+    fn bytes_to_verify(&self, device: Option<u8>) -> u64 {
+        let st = self.state();
+        st.space.used_bytes(|row| {
+            device.is_none_or(|d| usize::from(d) == row) && st.devices.is_live(row)
+        })
+    }
+
+    /// How many scrubs were started since the pool was opened, and what the newest one does.
+    pub fn newest_scrub(&self) -> (u64, ScrubState) {
+        self.state().scrub.newest()
+    }
+}

@@ -1,0 +1,347 @@
+//! The flow of a scrub: over everything in order, a bounded number of bytes in flight, at a rate.
+
+use std::collections::VecDeque;
+
+use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, StorageError};
+use format::page::GroupKind;
+use format::superblock::scrub::{ScrubStage, ScrubState};
+use queue::Class;
+use rt::JoinHandle;
+use rt::sync::either;
+
+use super::walk::{Leaf, Run, Walk, runs};
+use crate::findings::ScrubOptions;
+use crate::pool::Pool;
+use crate::space::Pin;
+use crate::transfer::Nodes;
+
+/// The job's name.
+const JOB: &str = "scrub";
+/// Bytes in flight of each copy: 4 MiB are too few for a fast device, 16 MiB add little.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// Leaves of a checksum tree that are read ahead at once.
+const AHEAD: usize = 16;
+/// The place is made durable this often.
+const NOTED: Duration = Duration::from_secs(30);
+/// The place moves at least this often.
+const MOVED: Duration = Duration::from_secs(5);
+/// A look whether the next one is due.
+const LOOK: Duration = Duration::from_secs(60);
+/// After an error of the pool it goes on then.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Why a scrub stops before its end.
+pub(super) enum Stop {
+    /// It was paused or cancelled, or the pool was closed.
+    Ended,
+    /// It cannot go on now.
+    Failed(StorageError),
+}
+
+impl From<StorageError> for Stop {
+    fn from(e: StorageError) -> Stop {
+        Stop::Failed(e)
+    }
+}
+
+/// How a part of it went.
+pub(super) type Went = Result<(), Stop>;
+
+/// Runs that are being verified, in order.
+pub(super) struct Window {
+    pool: Pool,
+    turn: u64,
+    flights: VecDeque<(JoinHandle<()>, u64)>,
+    bytes: u64,
+    /// Until then nothing more is read, for the rate's sake.
+    due: Option<Instant>,
+    /// When the place was made durable last, and when it moved.
+    noted: Instant,
+    reached: Instant,
+}
+
+impl Window {
+    fn new(pool: &Pool, turn: u64) -> Window {
+        Window {
+            pool: pool.clone(),
+            turn,
+            flights: VecDeque::new(),
+            bytes: 0,
+            due: None,
+            noted: pool.now(),
+            reached: pool.now(),
+        }
+    }
+
+    /// True if the place is to move, though that takes a moment in which nothing is in flight.
+    fn lags(&self) -> bool {
+        self.pool.now().since(self.reached) > MOVED
+    }
+
+    /// Verifies runs as soon as there is room and the rate lets it.
+    pub async fn verify(&mut self, runs: Vec<Run>, pin: &Pin) -> Went {
+        for run in runs {
+            let bytes = u64::from(run.len()) * BLOCK_U64;
+            self.goes_on(bytes).await?;
+            while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
+                self.end_first().await;
+            }
+            let (pool, pin) = (self.pool.clone(), pin.clone());
+            let flight = self.pool.rt().spawn(async move { pool.verify_run(run, pin).await });
+            self.flights.push_back((flight, bytes));
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything in flight, and says that all before this place is verified.
+    pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> Went {
+        while !self.flights.is_empty() {
+            self.end_first().await;
+        }
+        self.check()?;
+        self.pool.state_mut().scrub.go_to(stage, index, block);
+        self.reached = self.pool.now();
+        if self.pool.now().since(self.noted) > NOTED {
+            self.noted = self.pool.now();
+            self.pool.state_mut().txns.open_mut().need_superblock();
+            self.pool.requests().tell_dirtied();
+        }
+        Ok(())
+    }
+
+    async fn end_first(&mut self) {
+        if let Some((flight, bytes)) = self.flights.pop_front() {
+            let _ = flight.await;
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Fails if the scrub does not run any more.
+    fn check(&self) -> Went {
+        let runs = self.pool.state().scrub.turn() == Some(self.turn) && !self.pool.is_closed();
+        if runs { Ok(()) } else { Err(Stop::Ended) }
+    }
+
+    /// Waits for the turn of so many bytes of each copy.
+    pub async fn goes_on(&mut self, bytes: u64) -> Went {
+        loop {
+            self.check()?;
+            let now = self.pool.now();
+            let own = self.pool.state().scrub.rate();
+            let rate = own.unwrap_or_else(|| self.pool.settings().scrub_rate);
+            if rate == 0 {
+                return Ok(());
+            }
+            let due = self.due.unwrap_or(now).max(now);
+            if due <= now {
+                let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
+                self.due = Some(self.due.unwrap_or(now).max(now).after(takes));
+                return Ok(());
+            }
+            let changed = self.pool.scrub_changed().wait();
+            either(self.pool.rt().sleep_until(due), changed).await;
+        }
+    }
+}
+
+impl Pool {
+    /// Begins to scrub in the background whenever a scrub runs; one that ran when the pool was
+    /// closed or killed goes on.
+    pub(crate) fn begin_scrubbing(&self) {
+        let pool = self.clone();
+        self.rt().detach_background(JOB, async move {
+            while !pool.is_closed() {
+                let changed = pool.scrub_changed().wait();
+                let turn = pool.state().scrub.turn();
+                let Some(turn) = turn else {
+                    pool.start_when_due().await;
+                    either(changed, pool.rt().sleep(LOOK)).await;
+                    continue;
+                };
+                match pool.scrub(turn).await {
+                    Ok(()) | Err(Stop::Ended) => {}
+                    Err(Stop::Failed(e)) => {
+                        tracing::error!("scrub: {e}; it goes on");
+                        pool.rt().sleep(AGAIN).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Starts a scrub if none ran for the time that is set. Without a clock none is ever due. The
+    /// first one comes after a part of that time, by the uuid of the pool, so that pools that were
+    /// made together are not scrubbed together.
+    async fn start_when_due(&self) {
+        let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
+        if every == 0 || now == 0 || self.permit().is_err() {
+            return;
+        }
+        let paused = self.state().scrub.record().state == ScrubState::Paused;
+        let since = self.state().scrub.since();
+        if since == 0 {
+            let part = u64::from(self.uuid()[0]) * every / 512;
+            let mut st = self.state_mut();
+            st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
+            st.txns.open_mut().need_superblock();
+            drop(st);
+            self.requests().tell_dirtied();
+        } else if !paused && u64::from(now) >= u64::from(since) + every {
+            match self.start_scrub(ScrubOptions::default()).await {
+                Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
+                Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),
+            }
+        }
+    }
+
+    /// Goes on from where the scrub is.
+    async fn scrub(&self, turn: u64) -> Went {
+        let mut window = Window::new(self, turn);
+        let place = self.state().scrub.place();
+        if place.stage == ScrubStage::Tables {
+            self.scrub_tables(&mut window).await?;
+            window.reach(ScrubStage::Volumes, 0, 0).await?;
+        }
+        if place.stage <= ScrubStage::Volumes {
+            self.scrub_volumes(&mut window, place.index).await?;
+            window.reach(ScrubStage::Groups, 0, 0).await?;
+        }
+        let (mut at, mut block) = match place.stage {
+            ScrubStage::Groups => (place.index, place.block),
+            _ => (0, 0),
+        };
+        while at < self.state().space.geometry().group_capacity {
+            self.scrub_group(&mut window, GroupId(at), block).await?;
+            (at, block) = (at + 1, 0);
+            window.reach(ScrubStage::Groups, at, 0).await?;
+        }
+        self.scrub_superblocks().await?;
+        let now = self.unix_time(self.now());
+        self.state_mut().scrub.complete(now);
+        self.state_mut().txns.open_mut().need_superblock();
+        let status = self.scrub_status().await;
+        tracing::info!(
+            bytes = status.verified_bytes,
+            bad = status.bad,
+            healed = status.healed,
+            lost = status.lost,
+            "a scrub has ended"
+        );
+        self.commit().await?;
+        Ok(())
+    }
+
+    /// Bitmap pages, checksum tree and data of a group.
+    async fn scrub_group(&self, window: &mut Window, id: GroupId, from: u32) -> Went {
+        let kind = self.state().space.group_kind(id);
+        if kind == GroupKind::Free {
+            return Ok(());
+        }
+        window.check()?;
+        if let Err(e) = self.load_maps(id).await {
+            tracing::error!(group = id.0, "scrub: a block group is passed over: {e}");
+            return Ok(());
+        }
+        if from == 0 {
+            self.scrub_bitmaps(id).await;
+            if kind == GroupKind::Data {
+                self.scrub_sums(window, id).await?;
+            }
+        }
+        if kind != GroupKind::Data {
+            return Ok(());
+        }
+        let group_blocks = self.state().space.geometry().group_blocks;
+        let gap = (self.settings().scrub_gap / BLOCK_U64) as u32;
+        let (mut walk, mut at) = (Walk::new(id, from, group_blocks), from);
+        loop {
+            self.read_leaves(&walk).await;
+            let step = |st: &mut crate::state::State| {
+                let pin = st.space.pin();
+                Ok((walk.next_leaf(st, at)?, pin))
+            };
+            let (leaf, pin) = match self.resident(Class::Scrub, step).await {
+                Ok(found) => found,
+                Err(e) => {
+                    tracing::error!(
+                        group = id.0,
+                        block = at,
+                        "scrub: the rest of a block group is passed over, its checksums cannot be \
+                         read: {e}"
+                    );
+                    return Ok(());
+                }
+            };
+            match leaf {
+                Leaf::End => return Ok(()),
+                Leaf::NoMaps => {
+                    if self.load_maps(id).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Leaf::Blocks(blocks, upto) => {
+                    window.verify(runs(blocks, group_blocks, gap), &pin).await?;
+                    at = upto;
+                    drop(pin);
+                    if window.lags() {
+                        window.reach(ScrubStage::Groups, id.0, at).await?;
+                    }
+                    self.rt().yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Brings the next leaves into memory, several at once. What cannot be read is met again by the
+    /// step that needs it.
+    async fn read_leaves(&self, walk: &Walk) {
+        let (missing, pin) = {
+            let st = self.state();
+            (walk.ahead(&st, AHEAD), st.space.pin())
+        };
+        let mut loads = Vec::with_capacity(missing.len());
+        for fault in missing {
+            let (pool, pin) = (self.clone(), pin.clone());
+            loads.push(self.rt().spawn(async move {
+                let _ = btree::load(&mut Nodes(&pool, Class::Scrub), &fault, &pin).await;
+            }));
+        }
+        for load in loads {
+            let _ = load.await;
+        }
+    }
+
+    /// Takes lost blocks from the list that are not lost any more: they were written again, or
+    /// discarded, or can be read.
+    pub(super) async fn drop_found_again(&self) {
+        let extents = self.state().scrub.extents().to_vec();
+        for e in extents {
+            let end = e.lba.plus(u64::from(e.blocks));
+            let found = self
+                .resident(Class::Scrub, |st| st.forest.extents(e.volume, (e.lba, end), usize::MAX))
+                .await;
+            // A volume that is gone has lost nothing; one whose tree cannot be read is not known.
+            let keep: Vec<bool> = match &found {
+                Ok(now) => (0..u64::from(e.blocks))
+                    .map(|i| {
+                        let (lba, addr) = (e.lba.0 + i, e.addr.0 + i);
+                        now.iter().any(|m| {
+                            m.lba.0 <= lba && lba < m.end() && m.addr.0 + (lba - m.lba.0) == addr
+                        })
+                    })
+                    .collect(),
+                Err(err) => {
+                    let gone = err.kind == ErrorKind::NotFound;
+                    vec![!gone; e.blocks as usize]
+                }
+            };
+            let mut st = self.state_mut();
+            if st.scrub.retain(&e, &keep) {
+                st.txns.open_mut().need_superblock();
+                drop(st);
+                self.requests().tell_dirtied();
+            }
+        }
+    }
+}

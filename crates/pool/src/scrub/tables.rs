@@ -1,0 +1,154 @@
+//! Superblocks and pages. They are written in place, in turn, by commits. So a scrub looks at them
+//! as it goes, and where one seems to be bad it looks again, and heals it, while no commit runs. A
+//! commit waits for that only where something is bad.
+
+use base::{BLOCK_U64, Generation, GroupId, Result};
+use format::page::{PageId, PageKind, open_page};
+use format::superblock::{SLOT_COPIES, Superblock};
+use queue::Class;
+
+use super::run::{Went, Window};
+use super::verify::{Copy, Mended};
+use crate::findings::Kind;
+use crate::pool::Pool;
+use crate::state::State;
+
+/// A page, and the generation that it must have.
+type Page = (PageId, Generation);
+
+impl Pool {
+    /// Superblocks of all devices. The start of a scrub has written new ones: they come last.
+    pub(super) async fn scrub_superblocks(&self) -> Result<()> {
+        let rows = self.state().devices.live_rows();
+        for row in self.scrubbed(rows) {
+            self.scrub_superblock(row).await?;
+        }
+        Ok(())
+    }
+
+    /// The pages of the volume and the group table.
+    pub(super) async fn scrub_tables(&self, window: &mut Window) -> Went {
+        let pages = self.state().space.geometry().table_pages();
+        for page in 0..pages {
+            window.goes_on(BLOCK_U64).await?;
+            if self.scrub_page(|st| table_page(st, page)).await == Mended::Lost {
+                // It stands in memory: the next commit writes it.
+                let mut st = self.state_mut();
+                st.tables.force(page);
+                st.txns.open_mut().need_superblock();
+            }
+        }
+        Ok(())
+    }
+
+    /// A device has the newest superblock twice. Where one of them is bad it is written again from
+    /// the other; where both are, the next commit writes them all.
+    async fn scrub_superblock(&self, row: usize) -> Result<()> {
+        let copies = |sequence: u64| -> [Copy; SLOT_COPIES] {
+            let at = Superblock::offset_of(sequence);
+            std::array::from_fn(|i| (row, at + i as u64 * BLOCK_U64))
+        };
+        let is_good = |sequence: u64| {
+            move |block: &[u8]| {
+                Superblock::decode(block)
+                    .is_ok_and(|sb| sb.sequence == sequence && usize::from(sb.device) == row)
+            }
+        };
+        let sequence = self.state().txns.sequence();
+        let now = self.now();
+        self.state_mut().scrub.verified(now, SLOT_COPIES as u64 * BLOCK_U64);
+        if self.are_good(&copies(sequence), is_good(sequence)).await {
+            return Ok(());
+        }
+        let outcome = {
+            let Some(_alone) = self.without_commits().await else { return Ok(()) };
+            let sequence = self.state().txns.sequence();
+            self.mend((&copies(sequence), Class::Commit), Kind::Superblock, is_good(sequence)).await
+        };
+        if outcome == Mended::Lost {
+            tracing::error!(
+                device = %self.state().devices.path(row),
+                "scrub: both copies of the newest superblock are bad here; a commit writes the next"
+            );
+            self.state_mut().txns.open_mut().need_superblock();
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// The bitmap pages of a group, whose bitmaps are in memory.
+    pub(super) async fn scrub_bitmaps(&self, group: GroupId) {
+        let pages = self.state().space.geometry().pages_per_group();
+        for i in 0..pages {
+            self.scrub_page(|st| bitmap_page(st, group, i)).await;
+        }
+    }
+
+    /// Every device has each page. `which` is the page as of the last commit.
+    async fn scrub_page(&self, which: impl Fn(&State) -> Option<Page>) -> Mended {
+        let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
+            let offset = st.space.geometry().page_offset(id.page, id.slot);
+            rows.into_iter().map(|row| (row, offset)).collect()
+        };
+        let is_good = |(id, want): Page| {
+            move |block: &[u8]| open_page(&id, block).is_ok_and(|(found, _)| found == want)
+        };
+        let (page, scrubbed) = {
+            let st = self.state();
+            let Some(page) = which(&st) else { return Mended::Good };
+            let rows = st.devices.live_rows();
+            drop(st);
+            let rows = self.scrubbed(rows);
+            let scrubbed = copies(&self.state(), &page.0, rows);
+            (page, scrubbed)
+        };
+        let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
+        self.state_mut().scrub.verified(now, bytes);
+        if self.are_good(&scrubbed, is_good(page)).await {
+            return Mended::Good;
+        }
+        let Some(_alone) = self.without_commits().await else { return Mended::Good };
+        let (page, all) = {
+            let st = self.state();
+            let Some(page) = which(&st) else { return Mended::Good };
+            (page, copies(&st, &page.0, st.devices.live_rows()))
+        };
+        let outcome = self.mend((&all, Class::Commit), Kind::Page, is_good(page)).await;
+        if outcome == Mended::Lost {
+            self.state_mut().scrub.lost(None);
+            tracing::error!(page = page.0.page, "scrub: no copy of a page of the tables is good");
+        }
+        outcome
+    }
+
+    /// While this is held no commit runs. `None`: one has failed and will be tried again, or the pool
+    /// takes no writes any more: what is in memory is not what the last good one wrote.
+    async fn without_commits(&self) -> Option<rt::sync::Permit> {
+        let alone = self.commits().acquire(1).await;
+        (!self.requests().retry() && self.permit().is_ok()).then_some(alone)
+    }
+
+    /// Of these devices those that are scrubbed.
+    fn scrubbed(&self, rows: Vec<usize>) -> Vec<usize> {
+        let only = self.state().scrub.device();
+        rows.into_iter().filter(|row| only.is_none_or(|only| only == *row)).collect()
+    }
+}
+
+/// A page of the volume or group table, as of the last commit.
+fn table_page(st: &State, page: u32) -> Option<Page> {
+    let kind = st.space.geometry().kind_of_table_page(page);
+    let (slot, generation) = st.tables.committed(page);
+    let id = PageId { pool_uuid: st.identity.uuid, kind, page: u64::from(page), slot };
+    Some((id, generation))
+}
+
+/// A bitmap page, as of the last commit; `None`: it says nothing, or is not in memory.
+fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
+    let slots = st.space.bitmap_slots(group)?;
+    let generation = st.space.bitmap_generations(group)[i as usize];
+    let page = st.space.geometry().bitmap_page(group, i);
+    let (kind, slot) = (PageKind::Bitmap, slots[i as usize]);
+    let id = PageId { pool_uuid: st.identity.uuid, kind, page, slot };
+    (generation != Generation(0)).then_some((id, generation))
+}

@@ -1,0 +1,176 @@
+//! Reading and verifying the copies of runs, and mending blocks that are bad.
+
+use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
+use queue::Class;
+
+use super::walk::{Expected, Owner, Run};
+use crate::findings::Kind;
+use crate::pool::Pool;
+use crate::space::Pin;
+
+/// A copy of a block: the row of its device, and the offset in bytes.
+pub(super) type Copy = (usize, u64);
+
+/// What became of a block that seemed to be bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mended {
+    /// All copies are good when they are read again.
+    Good,
+    /// Every bad copy was written again, or could not be.
+    Healed,
+    /// No copy is good.
+    Lost,
+}
+
+impl Pool {
+    /// Reads all copies of a run, of the devices that are scrubbed, and mends what is bad. `pin`
+    /// was taken when its checksums were looked up.
+    pub(super) async fn verify_run(&self, run: Run, pin: Pin) {
+        let only = self.state().scrub.device();
+        let copies = self.state().copies_of(run.first());
+        let mut reads = Vec::with_capacity(copies.len());
+        for (row, offset) in copies {
+            if only.is_some_and(|only| only != row) {
+                continue;
+            }
+            let Some(disk) = self.disk(row) else { continue };
+            let len = run.len() as usize * BLOCK;
+            reads.push(
+                self.rt().spawn(async move { disk.read_new(Class::Scrub, offset, len).await }),
+            );
+        }
+        let mut suspects: Vec<Expected> = Vec::new();
+        for read in reads {
+            let Some((outcome, buf)) = read.await else { continue };
+            // An unreadable block in it is none of the others' fault: each is looked at.
+            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, e);
+            suspects.extend(run.blocks.iter().filter(bad));
+            let bytes = (run.blocks.len() * BLOCK) as u64;
+            let now = self.now();
+            self.state_mut().scrub.verified(now, bytes);
+        }
+        suspects.sort_unstable_by_key(|e| e.addr);
+        suspects.dedup_by_key(|e| e.addr);
+        for e in suspects {
+            self.mend_block(&e).await;
+        }
+        drop(pin);
+    }
+
+    async fn mend_block(&self, e: &Expected) {
+        let kind = if matches!(e.owner, Owner::Data(..)) { Kind::Data } else { Kind::Node };
+        let copies = self.state().copies_of(e.addr);
+        let crc: Crc = e.crc;
+        let is_good = |block: &[u8]| crc32c(block) == crc;
+        if self.mend((&copies, Class::Scrub), kind, is_good).await == Mended::Lost {
+            self.state_mut().scrub.lost(e.extent());
+            match e.owner {
+                Owner::Data(volume, lba) => tracing::error!(
+                    volume = volume.0,
+                    block = lba.0,
+                    "scrub: no copy of a block of a volume is good: reads of it fail until it is \
+                     written again"
+                ),
+                Owner::Node(tree) => tracing::error!(
+                    tree = %format!("{tree:#x}"), block = e.addr.0,
+                    "scrub: no copy of a node is good: what it refers to cannot be read; run \
+                     forebay check"
+                ),
+            }
+        }
+    }
+
+    /// Reads each copy of a block, and writes those again that are not good, from one that is. The
+    /// caller sees to it that nothing else writes to this place meanwhile.
+    pub(super) async fn mend(
+        &self,
+        (copies, class): (&[Copy], Class),
+        kind: Kind,
+        is_good: impl Fn(&[u8]) -> bool,
+    ) -> Mended {
+        let (mut good, mut bad): (Option<Slice>, Vec<Copy>) = (None, Vec::new());
+        for &(row, offset) in copies {
+            match self.read_copy((row, offset), class).await {
+                None => {}
+                Some(Ok(block)) if is_good(&block) => {
+                    good.get_or_insert_with(|| block.freeze());
+                }
+                Some(outcome) => {
+                    let mut st = self.state_mut();
+                    match outcome {
+                        Ok(_) => st.devices.note_bad_block(row, offset),
+                        Err(e) => st.devices.note_read_error(row, offset, e),
+                    }
+                    bad.push((row, offset));
+                }
+            }
+        }
+        let Some(good) = good else {
+            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, false));
+            return if bad.is_empty() { Mended::Good } else { Mended::Lost };
+        };
+        if bad.is_empty() {
+            return Mended::Good;
+        }
+        for copy in bad {
+            let healed = self.rewrite((copy, class), &good, &is_good).await.is_ok();
+            self.state_mut().scrub.found(copy.0, kind, healed);
+        }
+        Mended::Healed
+    }
+
+    /// True if these copies are good, as far as their devices are in use.
+    pub(super) async fn are_good(&self, copies: &[Copy], is_good: impl Fn(&[u8]) -> bool) -> bool {
+        for &copy in copies {
+            match self.read_copy(copy, Class::Scrub).await {
+                None => {}
+                Some(Ok(block)) if is_good(&block) => {}
+                Some(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// A copy; `None` if its device is out of use.
+    async fn read_copy(
+        &self,
+        (row, offset): Copy,
+        class: Class,
+    ) -> Option<std::result::Result<Buf, base::IoError>> {
+        let disk = self.disk(row)?;
+        let (outcome, buf) = disk.read_new(class, offset, BLOCK).await;
+        match outcome {
+            Err(e) if e.is_gone() => None,
+            outcome => Some(outcome.map(|()| buf)),
+        }
+    }
+
+    /// Writes a copy and reads it again.
+    async fn rewrite(
+        &self,
+        (copy, class): (Copy, Class),
+        good: &Slice,
+        is_good: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let (row, offset) = copy;
+        self.heal(row, offset, good.clone(), class).await?;
+        match self.read_copy(copy, class).await {
+            Some(Ok(block)) if is_good(&block) => Ok(()),
+            _ => {
+                let path = self.state().devices.path(row).to_owned();
+                let text = format!(
+                    "a block at byte {offset} of {path} is bad again after it was \
+                    written; replace the device"
+                );
+                tracing::error!("scrub: {text}");
+                Err(base::StorageError::new(base::ErrorKind::Io, text))
+            }
+        }
+    }
+}
+
+/// A block of what was read of a run is what it should be.
+fn is_right(buf: &[u8], run: &Run, e: &Expected) -> bool {
+    let at = (e.addr.0 - run.first().0) as usize * BLOCK;
+    buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)
+}

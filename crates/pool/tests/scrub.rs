@@ -1,0 +1,329 @@
+//! Scrubs in simulation: what rots is found, healed, or named; what changes meanwhile is not
+//! reported.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use pool::{Pool, ScrubOptions, ScrubStatus};
+use rt::Rt;
+use sim::Fault;
+use testkit::{MIB, Mirror, only_byte, open};
+
+const BLOCKS: u64 = 2048;
+
+fn mirror(seed: u64, disks: usize, copies: u8) -> Mirror {
+    Mirror::new(seed, (disks, copies), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+        // In no order, so that trees have leaves.
+        for i in 0..BLOCKS {
+            fill_one(&pool, id, i * 911 % BLOCKS, 1).await;
+        }
+        id
+    })
+}
+
+async fn fill_one(pool: &Pool, id: VolumeId, block: u64, value: u8) {
+    let mut buf = pool.bufs().take(BLOCK);
+    buf.fill(value);
+    pool.write(id, Lba(block), &buf.freeze()).await.expect("write");
+}
+
+/// Damages a sector of everything that a disk has from `from` on up to `to`, that is not zeros.
+fn rot(bench: &Mirror, disk: usize, (from, to): (u64, u64)) -> u64 {
+    let mut hit = 0;
+    for offset in (from..to).step_by(BLOCK) {
+        let file = bench.files[disk].file;
+        if bench.world.contents(file, offset, BLOCK).iter().any(|&b| b != 0) {
+            hit += u64::from(bench.world.inject(file, Fault::BitRot { offset, len: BLOCK_U64 }));
+        }
+    }
+    hit
+}
+
+/// Starts a scrub and waits until it has ended.
+async fn scrub(rt: &Rt, pool: &Pool) -> ScrubStatus {
+    pool.start_scrub(ScrubOptions::default()).await.expect("start");
+    ended(rt, pool).await
+}
+
+async fn ended(rt: &Rt, pool: &Pool) -> ScrubStatus {
+    loop {
+        let status = pool.scrub_status().await;
+        if status.state != "running" {
+            return status;
+        }
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn found(status: &ScrubStatus, device: &str, kind: pool::ScrubKind) -> (u64, u64) {
+    let one = status.found.iter().find(|f| f.device == device && f.kind == kind);
+    one.map_or((0, 0), |f| (f.found.bad, f.found.healed))
+}
+
+#[test]
+fn a_pool_that_is_well_is_verified_whole_and_each_leaf_is_read_once() {
+    let bench = mirror(1, 2, 2);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = pool.status().pool;
+        let status = scrub(&rt, &pool).await;
+        assert_eq!((status.state, status.bad, status.lost), ("done", 0, 0), "{status:?}");
+        // All data, nodes and pages of both copies.
+        assert!(status.verified_bytes >= 2 * BLOCKS * BLOCK_U64, "{status:?}");
+        assert!(status.verified_bytes <= before.used_bytes * 2 + 16 * MIB, "{status:?}");
+        // A leaf has 60 records of a block and more.
+        assert!(status.leaves <= BLOCKS / 60 + 4, "{} leaves", status.leaves);
+        assert_eq!(pool.status().pool.devices[0].errors.checksum, 0);
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn rot_of_any_kind_in_one_copy_is_found_healed_and_counted() {
+    let bench = mirror(2, 2, 2);
+    // Behind the superblock slots: tables, then data and nodes.
+    let hit = rot(&bench, 1, (MIB, 32 * MIB));
+    assert!(hit > BLOCKS);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let status = scrub(&rt, &pool).await;
+        assert_eq!((status.state, status.lost), ("done", 0), "{status:?}");
+        assert!(status.bad >= BLOCKS && status.healed == status.bad, "{status:?}");
+        for kind in [pool::ScrubKind::Data, pool::ScrubKind::Node] {
+            let (bad, healed) = found(&status, "disk1", kind);
+            assert!(bad > 0 && bad == healed, "{kind:?}: {status:?}");
+            assert_eq!(found(&status, "disk0", kind), (0, 0));
+        }
+        let again = scrub(&rt, &pool).await;
+        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        pool.close().await.expect("close");
+    });
+    // The other device may go now.
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[1].clone()]).await;
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(1));
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
+    let bench = mirror(3, 2, 2);
+    let (world, disks) = (bench.world.clone(), bench.files.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // Under the running pool: everything before the data.
+        let file = disks[1].file;
+        for offset in (64 << 10..2 * MIB).step_by(BLOCK) {
+            if world.contents(file, offset, BLOCK).iter().any(|&b| b != 0) {
+                world.inject(file, Fault::BitRot { offset, len: BLOCK_U64 });
+            }
+        }
+        let status = scrub(&rt, &pool).await;
+        assert_eq!(status.state, "done");
+        let (bad, healed) = found(&status, "disk1", pool::ScrubKind::Page);
+        assert!(bad > 0 && bad == healed, "{status:?}");
+        // Superblocks, while it runs: its start has written new ones.
+        let slow = ScrubOptions { rate: Some(4 * MIB), ..ScrubOptions::default() };
+        pool.start_scrub(slow).await.expect("start");
+        rt.sleep(Duration::from_millis(500)).await;
+        for slot in 1..=4 {
+            let fault = Fault::BitRot { offset: slot * (64 << 10), len: BLOCK_U64 };
+            assert!(world.inject(file, fault));
+        }
+        let status = ended(&rt, &pool).await;
+        assert_eq!(found(&status, "disk1", pool::ScrubKind::Superblock), (1, 1), "{status:?}");
+        let again = scrub(&rt, &pool).await;
+        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[1].clone()]).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
+    let bench = mirror(4, 2, 2);
+    let (id, world, disks) = (bench.volume, bench.world.clone(), bench.files.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // All that holds data of the volume in both copies, a few of it.
+        let mut hit = 0;
+        for offset in (2 * MIB..32 * MIB).step_by(BLOCK) {
+            let of = |d: usize| world.contents(disks[d].file, offset, BLOCK);
+            if hit < 5 && of(0).iter().all(|&b| b == 1) && of(1).iter().all(|&b| b == 1) {
+                for disk in &disks {
+                    world.inject(disk.file, Fault::BitRot { offset, len: BLOCK_U64 });
+                }
+                hit += 1;
+            }
+        }
+        assert_eq!(hit, 5);
+        let status = scrub(&rt, &pool).await;
+        assert_eq!((status.state, status.lost, status.healed), ("done", 5, 0), "{status:?}");
+        let blocks = |s: &ScrubStatus| s.lost_blocks.iter().map(|l| l.length).sum::<u64>();
+        assert_eq!(blocks(&status), 5 * BLOCK_U64);
+        assert!(status.lost_blocks.iter().all(|l| l.volume == "v"), "{status:?}");
+        let at = status.lost_blocks[0].offset / BLOCK_U64;
+        let e = pool.read(id, Lba(at), 1).await.expect_err("it is lost");
+        assert_eq!(e.kind, ErrorKind::Io);
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let status = pool.scrub_status().await;
+        assert_eq!(status.lost_blocks.iter().map(|l| l.length).sum::<u64>(), 5 * BLOCK_U64);
+        for l in &status.lost_blocks[1..] {
+            let lba = Lba(l.offset / BLOCK_U64);
+            pool.discard(id, lba, lba.plus(l.length / BLOCK_U64)).await.expect("discard");
+        }
+        let first = &status.lost_blocks[0];
+        for i in 0..first.length / BLOCK_U64 {
+            fill_one(&pool, id, first.offset / BLOCK_U64 + i, 7).await;
+        }
+        pool.commit().await.expect("commit");
+        assert_eq!(pool.scrub_status().await.lost_blocks, []);
+        let again = scrub(&rt, &pool).await;
+        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn what_clients_write_and_discard_meanwhile_is_not_reported() {
+    for seed in 0..8 {
+        let bench = mirror(100 + seed, 2, 2);
+        let id = bench.volume;
+        bench.run(move |rt, files| async move {
+            let pool = open(&rt, files).await;
+            let over = Rc::new(Cell::new(false));
+            let mut clients = Vec::new();
+            for client in 0..4u64 {
+                let (pool, rt, over) = (pool.clone(), rt.clone(), over.clone());
+                clients.push(rt.clone().spawn(async move {
+                    let mut i = client;
+                    while !over.get() {
+                        let block = i * 7919 % BLOCKS;
+                        match i % 7 {
+                            0 => {
+                                pool.discard(id, Lba(block), Lba(block + 1)).await.expect("discard")
+                            }
+                            1 => pool.commit().await.expect("commit"),
+                            _ => fill_one(&pool, id, block, 1).await,
+                        }
+                        i += 4;
+                        rt.sleep(Duration::from_micros(100)).await;
+                    }
+                }));
+            }
+            for _ in 0..3 {
+                let status = scrub(&rt, &pool).await;
+                assert_eq!((status.state, status.bad, status.lost), ("done", 0, 0), "{status:?}");
+            }
+            over.set(true);
+            for client in clients {
+                client.await.expect("it ended");
+            }
+            pool.close().await.expect("close");
+        });
+        assert!(bench.check().is_clean());
+    }
+}
+
+#[test]
+fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
+    let bench = mirror(5, 2, 2);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let slow = ScrubOptions { rate: Some(MIB), ..ScrubOptions::default() };
+        pool.start_scrub(slow).await.expect("start");
+        let e = pool.start_scrub(ScrubOptions::default()).await.expect_err("one runs");
+        assert_eq!(e.kind, ErrorKind::Invalid);
+        rt.sleep(Duration::from_secs(3)).await;
+        pool.pause_scrub().await.expect("pause");
+        rt.sleep(Duration::from_secs(1)).await;
+        let paused = pool.scrub_status().await;
+        // Of 8 MiB in each copy.
+        let (done, all) = (paused.verified_bytes, paused.all_bytes);
+        assert!(done > all / 10 && done < all * 9 / 10, "{paused:?}");
+        rt.sleep(Duration::from_secs(10)).await;
+        assert_eq!(pool.scrub_status().await.verified_bytes, done);
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let paused = pool.scrub_status().await;
+        assert_eq!(paused.state, "paused");
+        assert!(paused.verified_bytes > 0);
+        pool.resume_scrub(Some(MIB)).await.expect("resume");
+        rt.sleep(Duration::from_secs(1)).await;
+        // Without a word it goes on at the next start.
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let status = ended(&rt, &pool).await;
+        assert_eq!((status.state, status.bad), ("done", 0));
+        // What was verified before the restart was not verified again.
+        assert!(status.verified_bytes < status.all_bytes * 5 / 4 + 8 * MIB, "{status:?}");
+        let slow = ScrubOptions { rate: Some(64 << 10), ..ScrubOptions::default() };
+        pool.start_scrub(slow).await.expect("start");
+        pool.cancel_scrub().await.expect("cancel");
+        let status = pool.scrub_status().await;
+        assert_eq!(status.state, "cancelled");
+        assert!(pool.resume_scrub(None).await.is_err());
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn one_device_alone_is_read_and_healed_from_the_other() {
+    let bench = mirror(6, 2, 2);
+    rot(&bench, 1, (2 * MIB, 32 * MIB));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let of = |device: &str| ScrubOptions { device: Some(device.into()), rate: None };
+        let e = pool.start_scrub(of("disk7")).await.expect_err("there is none");
+        assert!(e.kind == ErrorKind::NotFound && e.context.contains("disk0"), "{e}");
+        pool.start_scrub(of("disk0")).await.expect("start");
+        let status = ended(&rt, &pool).await;
+        assert_eq!((status.state, status.bad), ("done", 0), "{status:?}");
+        pool.start_scrub(of("disk1")).await.expect("start");
+        let status = ended(&rt, &pool).await;
+        assert!(status.bad > BLOCKS && status.bad == status.healed, "{status:?}");
+        assert_eq!(status.device.as_deref(), Some("disk1"));
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn one_begins_by_itself_when_it_is_due() {
+    let bench = mirror(7, 1, 1);
+    bench.run(|rt, files| async move {
+        let settings = pool::Settings {
+            unix_time_at_zero: 1_790_000_000,
+            scrub_every: Duration::from_secs(86_400),
+            ..pool::Settings::default()
+        };
+        let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
+        rt.sleep(Duration::from_secs(600)).await;
+        assert_eq!(pool.scrub_status().await.state, "never");
+        rt.sleep(Duration::from_secs(86_400)).await;
+        let first = pool.scrub_status().await;
+        assert_eq!(first.state, "done");
+        rt.sleep(Duration::from_secs(86_400)).await;
+        assert!(pool.scrub_status().await.completed_at > first.completed_at);
+        let never = pool::Settings { scrub_every: Duration::ZERO, ..pool.current_settings() };
+        pool.set(never).expect("set");
+        let last = pool.scrub_status().await.completed_at;
+        rt.sleep(Duration::from_secs(10 * 86_400)).await;
+        assert_eq!(pool.scrub_status().await.completed_at, last);
+        pool.close().await.expect("close");
+    });
+}

@@ -1,0 +1,155 @@
+"""`forebay scrub`: what rots is healed before it is needed, what is lost is named, and a scrub survives restarts and kills."""
+
+import errno
+import json
+import random
+import time
+
+from harness.case import limit, pool_only
+from harness.data import BLOCK, MIB, data_ranges, find_blocks, flip, noise
+from harness.server import expect_error
+
+
+BLOCKS = 4096  # 16 MiB
+
+
+def fill(server):
+    """Writes blocks that can be found again in the device files; returns them."""
+    handle = server.connect()
+    written = {number: noise(("scrub", number), BLOCK) for number in range(BLOCKS)}
+    for first in range(0, BLOCKS, 64):
+        handle.pwrite(b"".join(written[number] for number in range(first, first + 64)), first * BLOCK)
+    handle.flush()
+    return written
+
+
+def verify(server, written):
+    handle = server.connect()
+    for first in range(0, BLOCKS, 64):
+        assert handle.pread(64 * BLOCK, first * BLOCK) == b"".join(written[number] for number in range(first, first + 64)), first
+
+
+class Scrub:
+    """`forebay scrub` of one server."""
+
+    def __init__(self, t, server):
+        self.t = t
+        self.server = server
+
+    def __call__(self, *words, ok=(0,)):
+        return self.t.forebay("scrub", *words, "--socket", self.server.control, ok=ok).stdout
+
+    def status(self):
+        return json.loads(self("status", "--json"))
+
+    def ended(self, seconds=60):
+        deadline = time.monotonic() + seconds
+        while (status := self.status())["state"] == "running":
+            assert time.monotonic() < deadline, status
+            time.sleep(0.05)
+        return status
+
+
+@pool_only
+@limit(90)
+def test_rot_is_healed_and_the_other_copy_may_go(t):
+    """Data, nodes and pages of one device; found without a client's read."""
+    server = t.up(volume_size="64M", size="1G")
+    scrub = Scrub(t, server)
+    assert "never" in scrub("status")
+    assert "scrub " not in t.forebay("status", "--socket", server.control).stdout
+    written = fill(server)
+    text = scrub("start", "--wait")
+    assert "done" in text and "no errors" in text, text
+    server.stop()
+    rng = random.Random(1)
+    for start, end in data_ranges(server.devices[0]):
+        for offset in range(max(start, MIB), end, 2 * BLOCK):
+            flip(server.devices[0], offset + rng.randrange(BLOCK), 1 << rng.randrange(8))
+    server.start()
+    text = scrub("start", "--wait")
+    assert "done" in text and "data" in text and "node" in text, text
+    status = scrub.status()
+    assert status["bad"] == status["healed"] > BLOCKS // 4 and status["lost"] == 0, status
+    assert server.device_errors()["healed"] >= status["healed"]
+    assert f"{status['healed']} healed" in t.forebay("status", "--socket", server.control).stdout
+    scrub("start", "--wait")
+    assert scrub.status()["bad"] == 0
+    server.stop()
+    server.check()
+    server.devices[1].unlink()
+    server.start()
+    verify(server, written)
+
+
+@pool_only
+@limit(90)
+def test_lost_blocks_are_named_until_they_are_written(t):
+    """In the status, by volume and offset, with an exit status of its own; over a restart."""
+    server = t.up(volume_size="64M", size="1G")
+    scrub = Scrub(t, server)
+    written = fill(server)
+    server.stop()
+    bad = [100, 101, 102, 3000]
+    for device in server.devices:
+        where = find_blocks(device, {number: written[number] for number in bad})
+        for number in bad:
+            flip(device, where[number] + 7)
+    server.start()
+    text = scrub("start", "--wait", ok=(3,))
+    assert "no copy of these is good" in text and "vol0" in text, text
+    server.restart()
+    status = scrub.status()
+    named = sorted((lost["volume"], lost["offset"], lost["length"]) for lost in status["lost_blocks"])
+    assert named == [("vol0", 100 * BLOCK, 3 * BLOCK), ("vol0", 3000 * BLOCK, BLOCK)], status
+    assert "BLOCKS ARE LOST" in t.forebay("status", "--socket", server.control).stdout
+    handle = server.connect()
+    expect_error(errno.EIO, lambda: handle.pread(BLOCK, 101 * BLOCK))
+    handle.pwrite(written[101], 101 * BLOCK)
+    handle.trim(BLOCK, 3000 * BLOCK)
+    handle.flush()
+    lost = scrub.status()["lost_blocks"]
+    assert sorted((one["offset"] // BLOCK, one["length"]) for one in lost) == [(100, BLOCK), (102, BLOCK)], lost
+    for number in (100, 102):
+        handle.pwrite(written[number], number * BLOCK)
+    handle.flush()
+    scrub("start", "--wait")
+    assert scrub.status()["lost_blocks"] == [] and scrub.status()["bad"] == 0
+
+
+@limit(90)
+def test_pause_resume_cancel_and_kill(t):
+    """At a rate, under writes; it goes on where it was after kill -9."""
+    server = t.up("--commit-interval", "200ms", volume_size="256M", size="1G")
+    scrub = Scrub(t, server)
+    handle = server.connect()
+    for at in range(0, 128 * MIB, MIB):
+        handle.pwrite(noise(("scrub", at), MIB), at)
+    handle.flush()
+    if t.cached:
+        t.forebay("cache", "flush", "--socket", server.control)
+    scrub("start", "--rate", "16M")
+    t.refused(t.bin, "scrub", "start", "--socket", server.control, saying=("runs already",))
+    time.sleep(2)
+    scrub("pause")
+    paused = scrub.status()
+    assert paused["state"] == "paused" and 0 < paused["verified_bytes"] < paused["all_bytes"], paused
+    assert "paused at" in t.forebay("status", "--socket", server.control).stdout
+    scrub("resume", "--rate", "24M")
+    for i in range(200):
+        handle.pwrite(noise(("more", i), BLOCK), i * 7919 % 32768 * BLOCK)
+    handle.flush()
+    time.sleep(1)
+    server.kill()
+    server.start()
+    status = scrub.status()
+    assert status["state"] in ("running", "done") and status["started_at"] == paused["started_at"], status
+    status = scrub.ended()
+    assert status["state"] == "done" and status["bad"] == 0, status
+    scrub("start", "--rate", "1M")
+    scrub("cancel")
+    assert scrub.status()["state"] == "cancelled"
+    t.refused(t.bin, "scrub", "resume", "--socket", server.control, saying=("no scrub is paused",))
+    t.refused(t.bin, "scrub", "start", "--device", "nothing", "--socket", server.control, saying=("no device of this pool", "pool0.img"))
+    scrub("start", "--device", server.devices[0], "--wait")
+    assert "pool0.img" in str(scrub.status()["device"])
