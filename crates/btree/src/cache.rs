@@ -2,7 +2,8 @@
 //!
 //! Replacement is CLOCK with credits: a leaf that is used gains one round of the hand, an inner
 //! node three, since it leads to many. The hand moves at most [`SWEEP`] places for one eviction, so
-//! admission costs O(1) always.
+//! admission costs O(1) always. Nodes that are about to be edited stand beside the clock
+//! ([`crate::held`]).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,6 +13,7 @@ use format::node::{NodeError, NodePtr, NodeRef, decode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Fault;
+use crate::held::Held;
 use crate::node::Node;
 
 /// The farthest the hand moves for one eviction.
@@ -39,6 +41,10 @@ pub struct CacheStats {
     pub misses: u64,
     /// Nodes that had to go for others.
     pub evicted: u64,
+    /// Nodes that were read.
+    pub loaded: u64,
+    /// Steps that had to wait for a node.
+    pub waited: u64,
 }
 
 /// The clean resident nodes of any number of trees.
@@ -51,10 +57,14 @@ pub(crate) struct NodeCache {
     vacant: Vec<u32>,
     /// Whole by themselves, but not where they are referred to: not to be admitted again.
     condemned: FxHashSet<NodePtr>,
+    /// Beside the clock, and not in `index`.
+    held: Held,
     hand: usize,
     hits: Cell<u64>,
     misses: Cell<u64>,
     evicted: u64,
+    loaded: u64,
+    waited: u64,
 }
 
 impl NodeCache {
@@ -67,10 +77,13 @@ impl NodeCache {
             slots: Vec::new(),
             vacant: Vec::new(),
             condemned: FxHashSet::default(),
+            held: Held::default(),
             hand: 0,
             hits: Cell::new(0),
             misses: Cell::new(0),
             evicted: 0,
+            loaded: 0,
+            waited: 0,
         }
     }
 
@@ -78,6 +91,7 @@ impl NodeCache {
     pub(crate) fn admit(&mut self, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
         let expected = NodeRef { ptr: fault.ptr, level: fault.level, tree: fault.tree };
         let page = decode(bytes, &expected)?;
+        self.loaded += 1;
         if self.condemned.contains(&fault.ptr) {
             return Err(NodeError::Malformed("its keys are not those that its parent says"));
         }
@@ -87,6 +101,7 @@ impl NodeCache {
 
     /// The block was freed: what it held is of no use.
     pub(crate) fn forget(&mut self, addr: PoolAddr) {
+        self.held.forget(addr);
         if let Some(at) = self.index.remove(&addr) {
             self.slots[at as usize].node = None;
             self.vacant.push(at);
@@ -95,12 +110,23 @@ impl NodeCache {
 
     /// How many nodes are resident.
     pub(crate) fn resident(&self) -> usize {
-        self.index.len()
+        self.index.len() + self.held.len()
+    }
+
+    /// A step has to wait for a node.
+    pub(crate) fn note_wait(&mut self) {
+        self.waited += 1;
     }
 
     /// What it did so far.
     pub(crate) fn stats(&self) -> CacheStats {
-        CacheStats { hits: self.hits.get(), misses: self.misses.get(), evicted: self.evicted }
+        CacheStats {
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            evicted: self.evicted,
+            loaded: self.loaded,
+            waited: self.waited,
+        }
     }
 
     /// The node, counted as used.
@@ -108,21 +134,55 @@ impl NodeCache {
         let slot = self.slot_of(&fault.ptr).map(|at| &self.slots[at]);
         let found = slot.and_then(|slot| Some((slot, slot.node.as_ref()?)));
         // A damaged tree may refer to a node that has another place in it, or in another tree.
-        let Some((slot, node)) =
-            found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree)
-        else {
-            self.misses.set(self.misses.get() + 1);
-            return None;
+        let right = found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree);
+        let node = match right {
+            Some((slot, node)) => {
+                slot.credit.set(if node.page.level() == 0 { 1 } else { 3 });
+                Some(node)
+            }
+            None => self.held.get(fault),
         };
-        self.hits.set(self.hits.get() + 1);
-        slot.credit.set(if node.page.level() == 0 { 1 } else { 3 });
-        Some(node)
+        let count = if node.is_some() { &self.hits } else { &self.misses };
+        count.set(count.get() + 1);
+        node
     }
 
     /// The node, if it happens to be resident.
     pub(crate) fn peek(&self, fault: &Fault) -> Option<&Rc<Node>> {
-        let slot = &self.slots[self.slot_of(&fault.ptr)?];
-        slot.node.as_ref().filter(|n| n.page.level() == fault.level && slot.tree == fault.tree)
+        let slot = self.slot_of(&fault.ptr).map(|at| &self.slots[at]);
+        let node = slot.filter(|s| s.tree == fault.tree).and_then(|s| s.node.as_ref());
+        node.filter(|n| n.page.level() == fault.level).or_else(|| self.held.get(fault))
+    }
+
+    /// Keeps a node that is about to be edited from eviction, until it is edited or three more
+    /// turns have begun. False if it is not resident. Where too many are held already, it is not.
+    pub(crate) fn hold(&mut self, fault: &Fault) -> bool {
+        if self.held.renew(fault) {
+            return true;
+        }
+        if self.peek(fault).is_none() {
+            return false;
+        }
+        if !self.held.is_full()
+            && let Some(node) = self.take(&fault.ptr)
+        {
+            self.held.insert(fault.ptr, fault.tree, node);
+        }
+        true
+    }
+
+    /// A turn begins: what was held for long goes back to the clock.
+    pub(crate) fn next_turn(&mut self) {
+        for node in self.held.next_turn() {
+            self.keep(node.ptr, node.tree, node.node);
+        }
+    }
+
+    /// Everything that is held goes back to the clock.
+    pub(crate) fn let_go(&mut self) {
+        for node in self.held.take_all() {
+            self.keep(node.ptr, node.tree, node.node);
+        }
     }
 
     /// The node's keys are not where its parent says: it is not the right one, though its bytes are
@@ -137,7 +197,7 @@ impl NodeCache {
 
     /// The node, which leaves the cache.
     pub(crate) fn take(&mut self, ptr: &NodePtr) -> Option<Rc<Node>> {
-        let at = self.slot_of(ptr)?;
+        let Some(at) = self.slot_of(ptr) else { return self.held.take(ptr) };
         self.index.remove(&ptr.addr);
         self.vacant.push(at as u32);
         self.slots[at].node.take()
@@ -151,6 +211,9 @@ impl NodeCache {
 
     /// Keeps a node, clean or just written out, under its pointer.
     pub(crate) fn keep(&mut self, ptr: NodePtr, tree: u64, node: Rc<Node>) {
+        if self.held.has(&ptr) {
+            return;
+        }
         let slot = Slot { node: Some(node), tree, credit: Cell::new(0) };
         if let Some(&at) = self.index.get(&ptr.addr) {
             self.slots[at as usize] = slot;
@@ -159,7 +222,7 @@ impl NodeCache {
         let limit = self.limit.max(self.stretch.get());
         // Two for one, so that a limit that was stretched comes back.
         for _ in 0..2 {
-            if self.resident() >= limit {
+            if self.index.len() >= limit {
                 self.evict();
             }
         }

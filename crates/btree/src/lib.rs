@@ -28,6 +28,7 @@ mod cache;
 mod changes;
 mod cursor;
 mod edit;
+mod held;
 mod node;
 mod reach;
 mod read;

@@ -68,6 +68,27 @@ impl Store {
         self.nodes.forget(addr);
     }
 
+    /// Keeps a node that is about to be edited from eviction, beside the limit, until it is edited
+    /// or three more turns have begun. At most 4096 are kept so. False if it is not resident.
+    pub fn hold(&mut self, fault: &Fault) -> bool {
+        self.nodes.hold(fault)
+    }
+
+    /// True if a node is resident.
+    pub fn has(&self, fault: &Fault) -> bool {
+        self.nodes.peek(fault).is_some()
+    }
+
+    /// Another batch of nodes will be held: those that were held for long are let go.
+    pub fn next_turn(&mut self) {
+        self.nodes.next_turn();
+    }
+
+    /// No edit that nodes were held for will come.
+    pub fn let_go(&mut self) {
+        self.nodes.let_go();
+    }
+
     /// How many nodes are resident.
     pub fn resident(&self) -> usize {
         self.nodes.resident()
@@ -140,7 +161,10 @@ pub async fn resident<L: Loader, T>(
             match step(&mut state) {
                 Ok(t) => return Ok(t),
                 Err(Stop::Error(e)) => return Err(e),
-                Err(Stop::Fault(fault)) => (fault, L::pin(&state)),
+                Err(Stop::Fault(fault)) => {
+                    L::store(&mut state).nodes.note_wait();
+                    (fault, L::pin(&state))
+                }
             }
         };
         // Boxed, as all that is rare on the way of a request: what a task carries about should be

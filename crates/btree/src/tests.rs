@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use crate::*;
 
 mod edits;
+mod held;
 mod loads;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -281,6 +282,7 @@ enum Op {
     Remove { start: u16, n: u16, step: u16 },
     Ranges { start: u16, n: u16, size: u16, gap: u16, seed: u64 },
     Move { start: u16, n: u16, of: u64 },
+    Hold(u16, u16, u8),
     Look(u16),
     Scan(u16, u16),
     Snapshot,
@@ -320,6 +322,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(start, n, size, gap, seed)| Op::Ranges { start, n, size, gap, seed }),
         2 => (start.clone(), 1u16..400,
             1u64..4).prop_map(|(start, n, of)| Op::Move { start, n, of }),
+        3 => (start.clone(), start.clone(), 0u8..5).prop_map(|(a, b, t)| Op::Hold(a, b, t)),
         4 => start.clone().prop_map(Op::Look),
         2 => (start.clone(), start).prop_map(|(a, b)| Op::Scan(a, b)),
         1 => Just(Op::Snapshot),
@@ -361,6 +364,7 @@ fn run(ops: Vec<Op>, limit: usize) {
                     w.rewrite(&key_of(start + i), |addr| addr.0 % of == 0);
                 }
             }
+            Op::Hold(a, b, turns) => w.hold((&key_of(a), &key_of(b)), turns),
             Op::Look(k) => w.look(&key_of(k)),
             Op::Scan(a, b) => w.scan(&key_of(a), &key_of(b)),
             // Kept, and held against its model, while the tree goes on in the same generation.
