@@ -4,6 +4,7 @@
 mod checksums;
 mod edit;
 mod mapping;
+mod missing;
 mod tree;
 mod volume;
 
@@ -22,6 +23,7 @@ use crate::space::Geometry;
 use crate::txn::{Generations, Kind, Txn};
 
 pub(crate) use edit::{Change, Edited};
+pub(crate) use missing::Missing;
 pub(crate) use tree::LiveTree;
 pub(crate) use volume::{FrozenVolume, Held, Volume};
 
@@ -292,12 +294,12 @@ impl Forest {
         Ok(())
     }
 
-    /// Nodes of the pass's checksums of a group that are not resident, at most `max`; `None`: the
-    /// pass does not have the group.
-    pub fn missing_sums(&self, id: GroupId, max: usize) -> Option<Vec<Fault>> {
-        let tree = self.sums[id.0 as usize].of(Kind::Pass)?;
-        let (from, to) = (checksum_key(0), checksum_key(self.geometry.group_blocks));
-        Some(tree.missing(&self.store, &from, &to, max))
+    /// Nodes of the pass's checksums of the blocks `[from, to)` of a group that are not resident,
+    /// at most `max`; none if the pass does not have the group.
+    pub fn missing_sums(&self, id: GroupId, (from, to): (u32, u32), max: usize) -> Vec<Fault> {
+        let tree = self.sums[id.0 as usize].of(Kind::Pass);
+        let (from, to) = (checksum_key(from.saturating_sub(1)), checksum_key(to));
+        tree.map_or_else(Vec::new, |tree| tree.missing(&self.store, &from, &to, max))
     }
 
     /// A transaction's version of a volume's mapping.

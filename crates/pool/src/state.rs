@@ -205,6 +205,7 @@ impl State {
         let pass = self.txns.take_pass()?;
         pass.groups().iter().for_each(|&(id, _)| self.space.leave_pass(id));
         self.space.end_pass();
+        self.forest.store_mut().let_go();
         Some(pass)
     }
 

@@ -5,6 +5,5 @@ mod mirror;
 mod node_writer;
 mod writes;
 
-pub(crate) use load::Nodes;
 pub(crate) use node_writer::NodeWriter;
 pub(crate) use writes::{Writes, Written};

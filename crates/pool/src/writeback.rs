@@ -4,8 +4,8 @@
 
 mod for_cache;
 mod pass_txn;
+mod read_ahead;
 mod staging;
-mod warm;
 
 pub use pass_txn::Pass;
 pub use staging::Staging;

@@ -6,3 +6,4 @@ pub(crate) mod cuts;
 mod pass;
 pub(crate) mod passes;
 mod take_cut;
+mod walk;

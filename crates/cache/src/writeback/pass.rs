@@ -7,9 +7,9 @@
 //!    the cache that are under way end first: what is staged for the cut is complete. There may be
 //!    several cuts ([`crate::writeback::cuts`]).
 //! 2. The clone is walked in the order of addresses, but for what is older than the cut that was
-//!    published last; runs of dirty blocks are read, verified, and written into free space of the
-//!    pool, in the pass's own transaction, at the pace that the controller sets. What is staged is
-//!    in the pool: the volume takes it over where it is.
+//!    published last ([`crate::writeback::walk`]); runs of dirty blocks are read, verified, and
+//!    written into free space of the pool, in the pass's own transaction, at the pace that the
+//!    controller sets. What is staged is in the pool: the volume takes it over where it is.
 //! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says:
 //!    were the cache to forget a write that the pool has, an older one in the cache would hide it.
 //! 4. The pool publishes the pass with the cut's epoch in its superblock. From that moment every
@@ -22,22 +22,20 @@
 //! epoch, so that it stays dirty and reading it stays an error: once clean, the pool's old block
 //! would be taken for it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId};
-use btree::Cursor;
 use pool::Pass;
 use queue::Class;
 use rt::sync::either;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::error::malformed;
 use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
+use crate::writeback::walk::{Carried, Content, Walk};
 
-/// Blocks that are carried by one write to the pool.
-const RUN_BLOCKS: u64 = 256;
 /// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring
 /// places of the pool, where the queue merges those that wait together into one request.
 const RUNS: usize = 128;
@@ -49,31 +47,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// While the pool's image is no older than this part of `max_lag`, only the controller and the room
 /// that is gone say how fast a pass goes.
 const BEGINNING: u32 = 6;
-
-/// What the blocks of a run are.
-enum Content {
-    /// Blocks of buckets.
-    Data(Vec<IndexKey>),
-    /// Blocks of the staging volume of this epoch.
-    Staged(Epoch),
-    Zeros,
-}
-
-/// Neighbouring dirty blocks of a volume, all of one kind.
-struct Carried {
-    volume: VolumeId,
-    lba: Lba,
-    blocks: u64,
-    content: Content,
-}
-
-impl Carried {
-    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are
-    /// nothing.
-    fn carried(&self) -> u64 {
-        if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
-    }
-}
 
 impl Cache {
     /// Runs passes: when much is dirty, and before the pool's image is older than it may be.
@@ -211,22 +184,24 @@ impl Cache {
     }
 
     async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
-        let mut cursor = Cursor::new(&[0], None).since(self.state().limbo.published_before());
-        let mut pending: Option<Carried> = None;
-        let mut tasks = std::collections::VecDeque::new();
+        let walk = Walk::over(cut, self.state().limbo.published_before());
+        let mut ahead = Some(self.find_batch(pass, walk));
+        let mut tasks = VecDeque::new();
         let mut in_flight = 0;
         let mut outcome = Ok(());
-        let mut more = true;
-        while more && outcome.is_ok() {
-            let found = self.next_leaf(&mut cursor, cut, &mut more).await;
-            let mut runs: Vec<Carried> = Vec::new();
-            match found {
-                Err(e) => outcome = Err(e),
-                Ok(extents) => extents.into_iter().for_each(|e| join(&mut pending, e, &mut runs)),
-            }
-            if !more {
-                runs.extend(pending.take());
-            }
+        while let Some(batch) = ahead.take() {
+            let runs = match join_task(batch).await {
+                Ok((runs, walk)) => {
+                    if walk.goes_on() && outcome.is_ok() {
+                        ahead = Some(self.find_batch(pass, walk));
+                    }
+                    runs
+                }
+                Err(e) => {
+                    outcome = outcome.and(Err(e));
+                    Vec::new()
+                }
+            };
             for run in runs {
                 // The others take no memory.
                 let n = run.carried();
@@ -236,53 +211,26 @@ impl Cache {
                     in_flight -= done;
                     outcome = outcome.and(join_task(t).await);
                 }
-                if outcome.is_ok() {
-                    // The others write no data, and no rate is to hold them: a cut of many of them
-                    // would get as old as it likes.
-                    if n > 0 {
-                        self.pace(n * BLOCK_U64).await;
-                    }
-                    let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
-                    in_flight += n;
-                    tasks.push_back((
-                        n,
-                        self.0.rt.spawn(async move { cache.carry_run(&pass, run, &cut).await }),
-                    ));
+                if outcome.is_err() {
+                    break;
                 }
+                // The others write no data, and no rate is to hold them: a cut of many of them
+                // would get as old as it likes.
+                if n > 0 {
+                    self.pace(n * BLOCK_U64).await;
+                }
+                let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
+                in_flight += n;
+                tasks.push_back((
+                    n,
+                    self.0.rt.spawn(async move { cache.carry_run(&pass, run, &cut).await }),
+                ));
             }
         }
         for (_, t) in tasks {
             outcome = outcome.and(join_task(t).await);
         }
         outcome
-    }
-
-    /// The dirty extents of the cut's next leaf.
-    async fn next_leaf(
-        &self,
-        cursor: &mut Cursor,
-        cut: &Cut,
-        more: &mut bool,
-    ) -> Result<Vec<IndexKey>> {
-        self.resident(Class::Commit, |st| {
-            let mut out = Vec::new();
-            let mut bad = false;
-            let buckets = &st.buckets;
-            let published = st.index.published();
-            *more =
-                cursor.next_leaf(&cut.tree, st.index.store(), |k, v| {
-                    match IndexKey::decode(buckets, k, v) {
-                        Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
-                        Some(_) => {}
-                        None => bad = true,
-                    }
-                })?;
-            if bad {
-                return Err(malformed().into());
-            }
-            Ok(out)
-        })
-        .await
     }
 
     /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in
@@ -371,7 +319,6 @@ impl Cache {
                 (data, part)
             }));
         }
-        pass.warm(run.volume, run.lba, end).await;
         let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
         for r in reads {
             let Some((data, part)) = r.await else {
@@ -507,38 +454,8 @@ fn gone_is_fine(outcome: Result<()>) -> Result<()> {
     }
 }
 
-async fn join_task(t: rt::JoinHandle<Result<()>>) -> Result<()> {
+async fn join_task<T>(t: rt::JoinHandle<Result<T>>) -> Result<T> {
     t.await.unwrap_or_else(|| Err(StorageError::new(ErrorKind::Io, "the runtime has ended")))
-}
-
-/// Adds an extent to the run being gathered; runs that are whole go to `out`.
-fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
-    if let Some(run) = pending
-        && run.volume == e.volume
-        && run.lba.0 + run.blocks == e.lba.0
-    {
-        let fits = match (&mut run.content, &e.body) {
-            (Content::Data(parts), Body::Data { .. }) if run.blocks + e.len() <= RUN_BLOCKS => {
-                parts.push(e.clone());
-                true
-            }
-            (Content::Staged(epoch), Body::Staged { .. }) => Some(*epoch) == e.written,
-            (Content::Zeros, Body::Zeros { .. }) => true,
-            _ => false,
-        };
-        if fits {
-            run.blocks += e.len();
-            return;
-        }
-    }
-    out.extend(pending.take());
-    let (volume, lba, blocks) = (e.volume, e.lba, e.len());
-    let content = match e.body {
-        Body::Data { .. } => Content::Data(vec![e]),
-        Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
-        Body::Zeros { .. } => Content::Zeros,
-    };
-    *pending = Some(Carried { volume, lba, blocks, content });
 }
 
 #[cfg(test)]

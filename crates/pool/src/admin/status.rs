@@ -202,6 +202,10 @@ pub struct MemoryStatus {
     pub node_hits: u64,
     /// Look-ups that did not.
     pub node_misses: u64,
+    /// Nodes that were read.
+    pub node_loads: u64,
+    /// Steps of requests, commits and passes that had to wait until a node was read.
+    pub node_waits: u64,
     /// Bytes of buffers in use.
     pub buffer_bytes: usize,
 }
@@ -251,6 +255,8 @@ impl Pool {
             dirty_nodes: st.txns.open().dirty_nodes() as usize,
             node_hits: cache.hits,
             node_misses: cache.misses,
+            node_loads: cache.loaded,
+            node_waits: cache.waited,
             buffer_bytes: self.rt().bufs().outstanding(),
         };
         let io = ClassStatus::by_class(&st.devices.stats());

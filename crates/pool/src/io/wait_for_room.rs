@@ -98,8 +98,8 @@ impl Pool {
                     self.load_maps_to_take(id).await;
                     Ok(())
                 }
-                Ok(Alloc::Joined(id)) => {
-                    self.warm_checksums(id);
+                Ok(Alloc::Joined(_)) => {
+                    self.warm_checksums();
                     Ok(())
                 }
                 Ok(Alloc::Full) => {

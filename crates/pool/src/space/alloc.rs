@@ -83,6 +83,17 @@ impl Space {
         }
     }
 
+    /// A part of the group that the write-back pass takes blocks from next, in which about `blocks`
+    /// free ones should be; `None`: it has not begun with any.
+    pub fn next_of_pass(&self, blocks: u64) -> Option<(GroupId, (u32, u32))> {
+        let (id, at) = self.cursors[PASS]?;
+        let all = u64::from(self.geometry.group_blocks);
+        let span = blocks.saturating_mul(all) / u64::from(self.free_blocks(id)).max(1);
+        // Free blocks are not spread evenly.
+        let end = (u64::from(at) + span + span / 4).min(all);
+        Some((id, (at, end as u32)))
+    }
+
     /// The write-back pass has ended.
     pub fn end_pass(&mut self) {
         self.cursors[PASS] = None;

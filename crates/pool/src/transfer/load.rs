@@ -1,5 +1,6 @@
 //! Loading what is not resident: nodes of trees, bitmaps of groups.
 
+use std::collections::VecDeque;
 use std::ops::DerefMut;
 
 use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, StorageError};
@@ -7,15 +8,19 @@ use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind, decode_bitmap, open_page};
 use queue::Class;
 use rt::sync::Shared;
-use rt::{Reason, Rt};
+use rt::{JoinHandle, Reason, Rt};
 
 use crate::error::Step;
 use crate::pool::Pool;
 use crate::space::{Maps, Pin};
 use crate::state::State;
 
+/// Reads of nodes under way at once, of those that are read ahead: few enough for other requests to
+/// get their turn at the device.
+const AT_ONCE: usize = 256;
+
 /// How the pool's nodes are loaded, by requests of a class.
-pub(crate) struct Nodes<'p>(pub &'p Pool, pub Class);
+struct Nodes<'p>(&'p Pool, Class);
 
 impl Loader for Nodes<'_> {
     type State = State;
@@ -60,6 +65,50 @@ impl Pool {
         step: impl FnMut(&mut State) -> Step<T>,
     ) -> Result<T> {
         btree::resident(&mut Nodes(self, class), step).await
+    }
+
+    /// Brings nodes into memory before steps need them, many at once. They should come in the order
+    /// of their addresses: then a disk reads them in one sweep. Where they are `held`, and a
+    /// write-back pass is open, the store keeps them from eviction. False: one could not be read,
+    /// which the step that needs it will tell.
+    pub(crate) async fn load_nodes(
+        &self,
+        class: Class,
+        faults: impl IntoIterator<Item = Fault>,
+        pin: &Pin,
+        held: bool,
+    ) -> bool {
+        let (mut tasks, mut all) = (VecDeque::new(), true);
+        for fault in faults {
+            if tasks.len() >= AT_ONCE
+                && let Some(oldest) = tasks.pop_front()
+            {
+                all &= loaded(oldest).await;
+            }
+            let (pool, pin) = (self.clone(), pin.clone());
+            tasks.push_back(
+                self.rt().spawn(async move { pool.load_node(class, &fault, &pin, held).await }),
+            );
+        }
+        for task in tasks {
+            all &= loaded(task).await;
+        }
+        all
+    }
+
+    async fn load_node(&self, class: Class, fault: &Fault, pin: &Pin, held: bool) -> bool {
+        let is_there = || {
+            let mut st = self.state_mut();
+            let hold = held && st.txns.pass().is_some();
+            let store = st.forest.store_mut();
+            if hold { store.hold(fault) } else { store.has(fault) }
+        };
+        if is_there() {
+            return true;
+        }
+        let read = btree::load(&mut Nodes(self, class), fault, pin).await.is_ok();
+        is_there();
+        read
     }
 
     /// Brings a group's bitmaps into memory. All who want them while they are read get the outcome
@@ -180,6 +229,10 @@ impl Pool {
         }
         Ok((slot, words))
     }
+}
+
+async fn loaded(task: JoinHandle<bool>) -> bool {
+    task.await == Some(true)
 }
 
 fn damaged(fault: &Fault, why: impl std::fmt::Display) -> StorageError {

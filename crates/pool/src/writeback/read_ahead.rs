@@ -1,56 +1,96 @@
 //! Reading ahead for a pass: the nodes that its writes will need are brought into memory before
 //! they begin, so that a pass stays one sweep over a disk.
+//!
+//! A pass is carried in batches, in the order of addresses. While one is carried, the nodes of the
+//! next are read ([`Pass::read_ahead`]): the leaves of the mappings that it will change, and those
+//! of the checksums of the blocks that it will take. Together they are read in the order of their
+//! places. The store *holds* them until they are edited, so nothing puts them out of memory before,
+//! however few nodes it keeps. That needs no memory that the pass would not need anyway: what it
+//! has changed stays in memory until it is published, and these are about to be changed.
 
-use base::{GroupId, Lba, VolumeId};
+use base::{Lba, VolumeId};
 use queue::Class;
 
 use super::pass_txn::Pass;
+use crate::forest::Missing;
 use crate::pool::Pool;
-use crate::transfer::Nodes;
+use crate::state::State;
 
-/// Nodes that are read ahead at once, few enough for others to get their turn at the device, and
-/// how often.
-const WARM_AT_ONCE: usize = 32;
-const WARM_STEPS: usize = 32;
+/// A node that was read may lead to others. They are looked for in so many rounds at most.
+const ROUNDS: usize = 8;
+/// Ranges that are looked at before other tasks get a turn.
+const SLICE: usize = 64;
+/// Leaves of checksums that are read ahead at once.
+const SUMS: usize = 128;
+/// Blocks whose checksums are read ahead where the pass begins to take blocks of a group.
+const FIRST_BLOCKS: u64 = 2048;
+
+/// A part of a volume that a pass will write to.
+pub type Part = (VolumeId, Lba, Lba);
 
 impl Pass {
-    /// Brings into memory what a write of `[lba, end)` needs of the volume's mapping. Many writers
-    /// that do so before they write have a slow disk read it in few sweeps, and then write in one;
-    /// a writer that faults only after its write sends the head there and back. An error is left to
-    /// the write.
-    pub async fn warm(&self, volume: VolumeId, lba: Lba, end: Lba) {
-        let step =
-            |st: &mut crate::state::State| Ok(st.forest.ready_mapping(volume, (lba, end))?);
-        let _ = self.pool().resident(Class::Commit, step).await;
+    /// Brings into memory what writes of these parts need, and holds it there: of the mappings, and
+    /// of the checksums of `blocks` blocks that the pass will take. So a slow disk reads it in few
+    /// sweeps, and then writes in one; a writer that faults after its write sends the head there
+    /// and back. An error is left to the write.
+    pub async fn read_ahead(&self, mut parts: Vec<Part>, blocks: u64) {
+        let pool = self.pool();
+        pool.state_mut().forest.store_mut().next_turn();
+        for _ in 0..ROUNDS {
+            let pin = pool.state().space.pin();
+            let mut wanted = Missing::default();
+            parts = pool.lacking(parts, &mut wanted).await;
+            missing_sums(&pool.state(), blocks, &mut wanted);
+            if wanted.is_empty()
+                || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
+            {
+                return;
+            }
+        }
     }
 }
 
 impl Pool {
-    /// Brings the checksum tree of a group into memory that the pass has just begun to write to:
-    /// nearly all of it will be needed.
-    pub(crate) fn warm_checksums(&self, id: GroupId) {
+    /// The parts that cannot be written to without a node that is not resident, which is added to
+    /// `wanted`.
+    async fn lacking(&self, parts: Vec<Part>, wanted: &mut Missing) -> Vec<Part> {
+        let mut lacking = Vec::new();
+        for slice in parts.chunks(SLICE) {
+            {
+                let mut st = self.state_mut();
+                for &(volume, lba, end) in slice {
+                    if let Err(fault) = st.forest.ready_mapping(volume, (lba, end)) {
+                        wanted.add([fault]);
+                        lacking.push((volume, lba, end));
+                    }
+                }
+            }
+            self.rt().yield_now().await;
+        }
+        lacking
+    }
+
+    /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
+    pub(crate) fn warm_checksums(&self) {
         let pool = self.clone();
         self.rt().detach_job("write-back", async move {
-            // Bounded, in case they are put out of memory again while others come.
-            for _ in 0..WARM_STEPS {
-                let (missing, pin) = {
-                    let st = pool.state();
-                    (st.forest.missing_sums(id, WARM_AT_ONCE), st.space.pin())
-                };
-                let Some(missing) = missing.filter(|m| !m.is_empty()) else { return };
-                let mut loads = Vec::with_capacity(missing.len());
-                for fault in missing {
-                    let (from, pin) = (pool.clone(), pin.clone());
-                    let load = async move {
-                        btree::load(&mut Nodes(&from, Class::Commit), &fault, &pin).await
-                    };
-                    loads.push(pool.rt().spawn(load));
-                }
-                for load in loads {
-                    // A node that cannot be read is told to the write that needs it.
-                    let Some(Ok(())) = load.await else { return };
+            for _ in 0..ROUNDS {
+                let pin = pool.state().space.pin();
+                let mut wanted = Missing::default();
+                missing_sums(&pool.state(), FIRST_BLOCKS, &mut wanted);
+                if wanted.is_empty()
+                    || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
+                {
+                    return;
                 }
             }
         });
+    }
+}
+
+/// Adds nodes to `wanted` that are not resident, of the checksums of blocks that the pass will take.
+fn missing_sums(st: &State, blocks: u64, wanted: &mut Missing) {
+    if let Some((id, part)) = st.space.next_of_pass(blocks) {
+        wanted.add(st.forest.missing_sums(id, part, SUMS));
     }
 }

@@ -1,0 +1,160 @@
+//! The walk over a cut: what is dirty in it, in the order of addresses, joined to *runs*, and these
+//! in *batches*.
+//!
+//! While one batch is carried, the next is found, and the nodes of the pool's trees that it will
+//! change are read, all together ([`pool::Pass::read_ahead`]). A batch has many runs, as a disk
+//! goes to the place of the nodes and back for each: of blocks in no order, a leaf of a mapping
+//! tree has few, and all leaves of a batch are read in one sweep.
+
+use base::{Epoch, Generation, Lba, Result, VolumeId};
+use btree::Cursor;
+use pool::Pass;
+use queue::Class;
+use rt::JoinHandle;
+
+use crate::Cache;
+use crate::error::malformed;
+use crate::store::key::{Body, IndexKey};
+use crate::writeback::cuts::Cut;
+
+/// Blocks that are carried by one write to the pool.
+const RUN_BLOCKS: u64 = 256;
+/// Runs of a batch, and blocks that it carries.
+const BATCH_RUNS: usize = 2048;
+const BATCH_BLOCKS: u64 = 16_384;
+
+/// What the blocks of a run are.
+pub(super) enum Content {
+    /// Blocks of buckets.
+    Data(Vec<IndexKey>),
+    /// Blocks of the staging volume of this epoch.
+    Staged(Epoch),
+    Zeros,
+}
+
+/// Neighbouring dirty blocks of a volume, all of one kind.
+pub(super) struct Carried {
+    pub volume: VolumeId,
+    pub lba: Lba,
+    pub blocks: u64,
+    pub content: Content,
+}
+
+impl Carried {
+    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are
+    /// nothing.
+    pub fn carried(&self) -> u64 {
+        if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
+    }
+}
+
+/// A place in a cut.
+pub(super) struct Walk {
+    cut: Cut,
+    cursor: Cursor,
+    /// The run that the next extent may continue.
+    pending: Option<Carried>,
+    more: bool,
+}
+
+impl Walk {
+    /// Over what has changed in a cut since the one before was published.
+    pub fn over(cut: &Cut, published_before: Generation) -> Walk {
+        let cursor = Cursor::new(&[0], None).since(published_before);
+        Walk { cut: cut.clone(), cursor, pending: None, more: true }
+    }
+
+    /// True if there may be another batch.
+    pub fn goes_on(&self) -> bool {
+        self.more
+    }
+}
+
+/// A batch, and the walk that goes on behind it.
+pub(super) type Found = JoinHandle<Result<(Vec<Carried>, Walk)>>;
+
+impl Cache {
+    /// Finds the next batch, and reads ahead what it needs.
+    pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Found {
+        let (cache, pass) = (self.clone(), pass.clone());
+        self.0.rt.spawn(async move {
+            let runs = cache.next_batch(&mut walk).await?;
+            // What is larger is one run, or none: it is found when it is carried.
+            let small = runs.iter().filter(|run| run.blocks <= RUN_BLOCKS);
+            let parts = small.map(|run| (run.volume, run.lba, run.lba.plus(run.blocks)));
+            let blocks = runs.iter().map(Carried::carried).sum();
+            pass.read_ahead(parts.collect(), blocks).await;
+            Ok((runs, walk))
+        })
+    }
+
+    async fn next_batch(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
+        let (mut runs, mut blocks, mut counted) = (Vec::new(), 0, 0);
+        while walk.more && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
+            for extent in self.next_leaf(walk).await? {
+                join(&mut walk.pending, extent, &mut runs);
+            }
+            if !walk.more {
+                runs.extend(walk.pending.take());
+            }
+            blocks += runs[counted..].iter().map(Carried::carried).sum::<u64>();
+            counted = runs.len();
+            self.0.rt.yield_now().await;
+        }
+        Ok(runs)
+    }
+
+    /// The dirty extents of the cut's next leaf.
+    async fn next_leaf(&self, walk: &mut Walk) -> Result<Vec<IndexKey>> {
+        let Walk { cut, cursor, more, .. } = walk;
+        self.resident(Class::Commit, |st| {
+            let mut out = Vec::new();
+            let mut bad = false;
+            let buckets = &st.buckets;
+            let published = st.index.published();
+            *more =
+                cursor.next_leaf(&cut.tree, st.index.store(), |k, v| {
+                    match IndexKey::decode(buckets, k, v) {
+                        Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
+                        Some(_) => {}
+                        None => bad = true,
+                    }
+                })?;
+            if bad {
+                return Err(malformed().into());
+            }
+            Ok(out)
+        })
+        .await
+    }
+}
+
+/// Adds an extent to the run being gathered; runs that are whole go to `out`.
+fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
+    if let Some(run) = pending
+        && run.volume == e.volume
+        && run.lba.0 + run.blocks == e.lba.0
+    {
+        let fits = match (&mut run.content, &e.body) {
+            (Content::Data(parts), Body::Data { .. }) if run.blocks + e.len() <= RUN_BLOCKS => {
+                parts.push(e.clone());
+                true
+            }
+            (Content::Staged(epoch), Body::Staged { .. }) => Some(*epoch) == e.written,
+            (Content::Zeros, Body::Zeros { .. }) => true,
+            _ => false,
+        };
+        if fits {
+            run.blocks += e.len();
+            return;
+        }
+    }
+    out.extend(pending.take());
+    let (volume, lba, blocks) = (e.volume, e.lba, e.len());
+    let content = match e.body {
+        Body::Data { .. } => Content::Data(vec![e]),
+        Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
+        Body::Zeros { .. } => Content::Zeros,
+    };
+    *pending = Some(Carried { volume, lba, blocks, content });
+}

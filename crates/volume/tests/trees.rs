@@ -1,0 +1,238 @@
+//! Trees that do not fit in memory, on an emulated rotating disk in virtual time: how many nodes
+//! passes of write-back load, how often they wait for one, and how fast they are beside the same
+//! with all nodes in memory.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use base::{BLOCK_U64, Prng};
+use cache::{Cache, CreateOptions};
+use emulate::{Emulate, Emulations};
+use pool::Pool;
+use rt::{Order, Rt};
+use testkit::{Cached, MIB, block, boot};
+use volume::{Volume, Volumes};
+
+const DISK: u64 = 1024 * MIB;
+const CACHE: u64 = 256 * MIB;
+/// As many nodes as a full tree of this volume never has.
+const ALL: usize = 24_576;
+
+/// What was counted while something ran.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// Nodes that were read.
+    loads: u64,
+    /// Steps that waited for one.
+    waits: u64,
+    took: Duration,
+}
+
+impl Counted {
+    /// A second, of so many.
+    fn rate(&self, of: u64) -> f64 {
+        of as f64 / self.took.as_secs_f64()
+    }
+}
+
+#[derive(Clone)]
+struct Bench {
+    rt: Rt,
+    pool: Pool,
+}
+
+impl Bench {
+    async fn count(&self, work: impl Future<Output = ()>) -> Counted {
+        let (before, since) = (self.pool.status().memory, self.rt.now());
+        work.await;
+        let after = self.pool.status().memory;
+        Counted {
+            loads: after.node_loads - before.node_loads,
+            waits: after.node_waits - before.node_waits,
+            took: self.rt.now().since(since),
+        }
+    }
+
+    /// Does `one` for 0 to `n`, at most `depth` at a time.
+    async fn each<F: Future<Output = ()> + 'static>(
+        &self,
+        (n, depth): (u64, u64),
+        one: impl Fn(u64) -> F + Clone + 'static,
+    ) {
+        let next = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        for _ in 0..depth {
+            let (next, one) = (next.clone(), one.clone());
+            clients.push(self.rt.spawn(async move {
+                while next.get() < n {
+                    one(next.replace(next.get() + 1)).await;
+                }
+            }));
+        }
+        for client in clients {
+            assert!(client.await.is_some());
+        }
+    }
+}
+
+/// A pool on an emulated disk with a volume of `blocks` blocks, and a cache.
+struct Devices {
+    cached: Cached,
+    emulations: Emulations,
+    blocks: u64,
+}
+
+/// The volume, and the cache in front of it.
+#[derive(Clone)]
+struct Open {
+    bench: Bench,
+    cache: Cache,
+    volume: Volume,
+}
+
+impl Open {
+    /// Writes single blocks to the cache.
+    async fn write(&self, blocks: Rc<Vec<u64>>) {
+        let (volume, n) = (self.volume.clone(), blocks.len() as u64);
+        let write = move |i: u64| {
+            let (volume, at) = (volume.clone(), blocks[i as usize] * BLOCK_U64);
+            async move { volume.write(at, block(at as u8)).await.expect("write") }
+        };
+        self.bench.each((n, 32), write).await;
+    }
+
+    /// A pass that carries these blocks.
+    async fn pass(&self, blocks: Vec<u64>) -> Counted {
+        self.write(Rc::new(blocks)).await;
+        let publish = async { self.cache.publish_all().await.expect("published") };
+        self.bench.count(publish).await
+    }
+}
+
+impl Devices {
+    fn new(blocks: u64) -> Devices {
+        let cached = Cached::new(1, DISK, CACHE);
+        let emulations = Emulations::default();
+        emulations.add(cached.disk.file, Emulate::Hdd, DISK);
+        let devices = Devices { cached, emulations, blocks };
+        devices.boot(move |rt, cached| async move {
+            let files = std::slice::from_ref(&cached.disk);
+            let options = pool::CreateOptions {
+                name: "bench".into(),
+                copies: 1,
+                group_bytes: Some(16 * MIB),
+            };
+            pool::create(&rt, files, &options, &[[1; 16], [2; 16]]).await.expect("create");
+            let pool = cached.open_pool(&rt, pool::Settings::default()).await;
+            pool.create_volume("a", blocks * BLOCK_U64, 4096).await.expect("volume");
+            let options = CreateOptions { bucket_bytes: 256 << 10, journal_bytes: Some(8 * MIB) };
+            cache::create(&rt, &cached.file, &pool, &options, [3; 16]).await.expect("create");
+            pool.close().await.expect("close");
+        });
+        devices
+    }
+
+    fn boot<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(Rt, Cached) -> F,
+    ) -> T {
+        let backend = self.emulations.over(self.cached.world.backend());
+        boot(backend, Order::Seeded(1), |rt| body(rt, self.cached.clone())).expect("alive")
+    }
+
+    /// Opens pool and cache, with so many nodes of the pool in memory.
+    fn live<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        cached_nodes: usize,
+        body: impl FnOnce(Open) -> F + 'static,
+    ) -> T {
+        self.boot(move |rt, cached| async move {
+            let hour = Duration::from_secs(3600);
+            let settings = pool::Settings { cached_nodes, ..pool::Settings::default() };
+            let pool = cached.open_pool(&rt, settings).await;
+            let settings = cache::Settings {
+                max_lag: hour,
+                dirty_target_percent: 90,
+                ..cache::Settings::default()
+            };
+            let cache = cached.open_cache(&rt, &pool, settings).await;
+            let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+            let volume = volumes.open("a").expect("there");
+            let bench = Bench { rt, pool: pool.clone() };
+            let out = body(Open { bench, cache: cache.clone(), volume }).await;
+            cache.close().await.expect("close the cache");
+            pool.close().await.expect("close");
+            out
+        })
+    }
+}
+
+fn some(n: usize, of: u64, seed: u64) -> Vec<u64> {
+    let mut r = Prng::new(seed);
+    let mut all: Vec<u64> = (0..of).collect();
+    for i in 0..n {
+        all.swap(i, i + r.below(of - i as u64) as usize);
+    }
+    all.truncate(n);
+    all
+}
+
+/// Passes over a volume of which each block has a record of its own: the last of three.
+fn passes(devices: &Devices, carried: usize, cached_nodes: usize) -> Counted {
+    let all = devices.blocks;
+    devices.live(cached_nodes, move |open| async move {
+        let mut last = None;
+        for seed in 0..3 {
+            last = Some(open.pass(some(carried, all, seed)).await);
+        }
+        last.expect("three")
+    })
+}
+
+/// A volume whose neighbouring blocks were carried by different passes.
+fn scattered(blocks: u64) -> Devices {
+    let devices = Devices::new(blocks);
+    devices.live(ALL, move |open| async move {
+        for odd in 0..2 {
+            open.pass((0..blocks / 2).map(|i| 2 * i + odd).collect()).await;
+        }
+    });
+    devices
+}
+
+/// Each leaf that a pass changes is read once, and none is waited for, with a twentieth of the
+/// nodes in memory.
+#[test]
+fn a_pass_reads_each_node_once_and_ahead() {
+    // The trees of this volume have about 400 nodes.
+    let devices = scattered(24_576);
+    for carried in [600, 6000] {
+        let few = passes(&devices, carried, 20);
+        assert!(few.loads <= 400, "{few:?}");
+        // Where the pass begins to take blocks of another group, all runs under way may wait for
+        // two nodes.
+        assert!(few.waits <= carried as u64 / 16, "{few:?}");
+    }
+}
+
+/// Not a test but a measurement in virtual time, in which the program takes no time: `cargo test
+/// --release -p volume --test trees -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_passes() {
+    for (blocks, carried) in [(65_536, 8_192), (65_536, 24_576), (131_072, 16_384)] {
+        let devices = scattered(blocks);
+        let full = passes(&devices, carried, ALL);
+        let nodes = (blocks / 60) as usize;
+        let few = passes(&devices, carried, nodes / 20);
+        let (fast, slow) = (full.rate(carried as u64), few.rate(carried as u64));
+        eprintln!(
+            "{carried} of {blocks} blocks, all nodes: {fast:.0} a second, {full:?}\n  \
+             {} nodes: {slow:.0} a second, {few:?}: {:.2}",
+            nodes / 20,
+            slow / fast
+        );
+    }
+}
