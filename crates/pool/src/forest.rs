@@ -5,6 +5,7 @@ mod checksums;
 mod edit;
 mod mapping;
 mod missing;
+mod readers;
 mod tree;
 mod volume;
 
@@ -27,6 +28,8 @@ pub(crate) use missing::Missing;
 pub(crate) use tree::LiveTree;
 pub(crate) use volume::{FrozenVolume, Held, Volume};
 
+use readers::Readers;
+
 /// The transaction that a volume is edited in, and the generations of now.
 pub(crate) type Edit<'a> = (&'a mut Txn, Generations);
 
@@ -43,6 +46,8 @@ pub(crate) struct Forest {
     held: Held,
     /// The checksum tree of each group.
     sums: Vec<LiveTree>,
+    /// Those that read volumes in order.
+    readers: Readers,
 }
 
 /// The number of volumes that the table has room for, and a place that is free.
@@ -91,6 +96,7 @@ impl Forest {
             places,
             next_volume,
             sums: groups.iter().enumerate().map(sums).collect(),
+            readers: Readers::new(cached_nodes),
         })
     }
 
@@ -300,6 +306,42 @@ impl Forest {
         let tree = self.sums[id.0 as usize].of(Kind::Pass);
         let (from, to) = (checksum_key(from.saturating_sub(1)), checksum_key(to));
         tree.map_or_else(Vec::new, |tree| tree.missing(&self.store, &from, &to, max))
+    }
+
+    /// Nodes of the mapping of `range` of a volume that are not resident, at most `max`.
+    pub fn missing_mapping(&self, id: VolumeId, range: (Lba, Lba), max: usize) -> Vec<Fault> {
+        let Some(v) = self.volumes.get(&id) else { return Vec::new() };
+        let (tree, from, to) = mapping::range(v.mapping.tree(), range);
+        tree.missing(&self.store, &from, &to, max)
+    }
+
+    /// Adds nodes of checksums to `missing` that a read of `range` of a volume needs, of at most
+    /// `max` extents. Returns how far that is.
+    pub fn missing_checksums(
+        &self,
+        id: VolumeId,
+        range: (Lba, Lba),
+        max: usize,
+        missing: &mut Missing,
+    ) -> Step<Lba> {
+        let extents = self.extents(id, range, max)?;
+        for e in &extents {
+            let (from, to) = (e.lba.0.max(range.0.0), e.end().min(range.1.0));
+            let (group, offset) = self.geometry.split(e.addr.plus(from - e.lba.0));
+            let Some(sums) = self.sums.get(group.0 as usize) else { continue };
+            let last = offset + (to - from) as u32 - 1;
+            if missing.is_new(group, last) {
+                let (from, to) = (checksum_key(offset), checksum_key(last));
+                missing.add(sums.tree().missing(&self.store, &from, &to, usize::MAX));
+            }
+        }
+        let last = extents.last().filter(|_| extents.len() >= max);
+        Ok(last.map_or(range.1, |e| Lba(e.end().min(range.1.0))))
+    }
+
+    /// A client reads; see [`Readers::follow`].
+    pub fn follow(&mut self, id: VolumeId, lba: Lba, blocks: u64) -> Option<(Lba, Lba)> {
+        self.readers.follow(id, lba, blocks)
     }
 
     /// A transaction's version of a volume's mapping.

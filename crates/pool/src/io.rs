@@ -1,6 +1,7 @@
 //! The ways of requests through the pool, in blocks of a volume: a file each.
 
 mod read;
+mod read_ahead;
 mod wait_for_room;
 mod write;
 

@@ -1,18 +1,18 @@
 //! Trees that do not fit in memory, on an emulated rotating disk in virtual time: how many nodes
-//! passes of write-back load, how often they wait for one, and how fast they are beside the same
-//! with all nodes in memory.
+//! passes of write-back and reads in order load, how often they wait for one, and how fast they are
+//! beside the same with all nodes in memory.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use base::{BLOCK_U64, Prng};
+use base::{BLOCK, BLOCK_U64, Lba, Prng, VolumeId};
 use cache::{Cache, CreateOptions};
 use emulate::{Emulate, Emulations};
 use pool::Pool;
 use rt::{Order, Rt};
-use testkit::{Cached, MIB, block, boot};
+use testkit::{Cached, MIB, block, blocks, boot};
 use volume::{Volume, Volumes};
 
 const DISK: u64 = 1024 * MIB;
@@ -41,6 +41,7 @@ impl Counted {
 struct Bench {
     rt: Rt,
     pool: Pool,
+    id: VolumeId,
 }
 
 impl Bench {
@@ -74,6 +75,19 @@ impl Bench {
         for client in clients {
             assert!(client.await.is_some());
         }
+    }
+
+    /// Reads so many blocks in order.
+    async fn read(&self, blocks: u64) -> Counted {
+        let (pool, id) = (self.pool.clone(), self.id);
+        let reads = self.each((blocks / 256, 8), move |i| {
+            let pool = pool.clone();
+            async move {
+                let data = pool.read(id, Lba(i * 256), 256).await.expect("read");
+                assert_eq!(data.iter().map(|s| s.len()).sum::<usize>(), 256 * BLOCK);
+            }
+        });
+        self.count(reads).await
     }
 }
 
@@ -160,11 +174,26 @@ impl Devices {
             let cache = cached.open_cache(&rt, &pool, settings).await;
             let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
             let volume = volumes.open("a").expect("there");
-            let bench = Bench { rt, pool: pool.clone() };
+            let id = pool.find_volume("a").expect("there").id;
+            let bench = Bench { rt, pool: pool.clone(), id };
             let out = body(Open { bench, cache: cache.clone(), volume }).await;
             cache.close().await.expect("close the cache");
             pool.close().await.expect("close");
             out
+        })
+    }
+
+    /// Opens the pool alone, and reads all of the volume twice, in order.
+    fn read_twice(&self, cached_nodes: usize) -> (Counted, Counted) {
+        let blocks = self.blocks;
+        self.boot(move |rt, cached| async move {
+            let settings = pool::Settings { cached_nodes, ..pool::Settings::default() };
+            let pool = cached.open_pool(&rt, settings).await;
+            let id = pool.find_volume("a").expect("there").id;
+            let bench = Bench { rt, pool: pool.clone(), id };
+            let reads = (bench.read(blocks).await, bench.read(blocks).await);
+            pool.close().await.expect("close");
+            reads
         })
     }
 }
@@ -215,6 +244,32 @@ fn a_pass_reads_each_node_once_and_ahead() {
         // two nodes.
         assert!(few.waits <= carried as u64 / 16, "{few:?}");
     }
+}
+
+/// Reads in order wait for few nodes, and are nearly as fast as with all nodes in memory.
+#[test]
+fn reads_in_order_find_their_nodes_in_memory() {
+    let blocks = 32_768;
+    let devices = Devices::new(blocks);
+    devices.live(ALL, move |open| async move {
+        let volume = open.volume.clone();
+        let write = move |i: u64| {
+            let volume = volume.clone();
+            async move { volume.write(i * MIB, blocks_of(i)).await.expect("write") }
+        };
+        open.bench.each((blocks / 256, 8), write).await;
+        open.cache.publish_all().await.expect("published");
+        open.pass(some(blocks as usize / 10 * 3, blocks, 1)).await;
+    });
+    for cached_nodes in [ALL, 512] {
+        let (cold, warm) = devices.read_twice(cached_nodes);
+        assert!(cold.waits * MIB <= blocks * BLOCK_U64, "{cold:?}");
+        assert!(cold.took < warm.took * 5 / 4, "{cold:?}, again {warm:?}");
+    }
+}
+
+fn blocks_of(i: u64) -> base::Slice {
+    blocks(i as u8, 256)
 }
 
 /// Not a test but a measurement in virtual time, in which the program takes no time: `cargo test

@@ -2,16 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use base::PoolAddr;
+use base::{GroupId, PoolAddr};
 use btree::Fault;
+use rustc_hash::FxHashMap;
+
+/// Checksums of so many neighbouring blocks are mostly in one leaf.
+const NEAR: u32 = 64;
 
 /// Nodes that are not resident, each once, in the order of their addresses.
 #[derive(Default)]
 pub(crate) struct Missing {
     nodes: BTreeMap<PoolAddr, Fault>,
+    /// The last block of each group whose checksum was looked for.
+    looked: FxHashMap<GroupId, u32>,
 }
 
 impl Missing {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// None.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -24,5 +35,15 @@ impl Missing {
     /// In the order of their addresses.
     pub fn into_faults(self) -> impl Iterator<Item = Fault> {
         self.nodes.into_values()
+    }
+
+    /// False if what has the checksums of these blocks was probably found with those before them.
+    pub(super) fn is_new(&mut self, group: GroupId, last: u32) -> bool {
+        let near = |at: &u32| last >= *at && last - at < NEAR;
+        if self.looked.get(&group).is_some_and(near) {
+            return false;
+        }
+        self.looked.insert(group, last);
+        true
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the
-//! pin goes with the plan.
+//! pin goes with the plan. What a client reads in order has its nodes read ahead
+//! ([`read_ahead`](super::read_ahead)).
 
 use base::{
     BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
@@ -67,6 +68,9 @@ impl Pool {
     }
 
     async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+        if let ((volume, None), Class::Foreground) = from {
+            self.follow_reader(volume, lba, blocks);
+        }
         if blocks <= STEP_BLOCKS {
             return self.read_step(from, lba, blocks).await;
         }
