@@ -34,4 +34,6 @@ mod work;
 pub use blocks::Blocks;
 pub use device::Device;
 pub use limits::{Limits, Targets};
+pub use request::{Request, Run};
+pub use scheduler::{Scheduler, Ticket};
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

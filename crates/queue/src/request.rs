@@ -7,12 +7,16 @@ use crate::stats::Class;
 
 /// A request that waits. What it moves, and for which task, is its work, which the scheduler does
 /// not look at.
-pub(crate) struct Request<W> {
+pub struct Request<W> {
+    /// What it is for.
     pub class: Class,
+    /// It writes; otherwise it reads.
     pub write: bool,
     /// A write that is durable when it completes.
     pub durable: bool,
+    /// Where it begins on the device, in bytes.
     pub offset: u64,
+    /// Bytes.
     pub len: usize,
     /// Pieces of memory.
     pub segments: usize,
@@ -22,10 +26,12 @@ pub(crate) struct Request<W> {
     pub alone: bool,
     /// So many pieces of the same larger request follow it.
     pub more: u32,
+    /// What it moves, and for which task.
     pub work: W,
 }
 
 impl<W> Request<W> {
+    /// The first byte behind it.
     pub fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
@@ -46,20 +52,21 @@ pub(crate) struct Room {
 }
 
 /// Requests that go to the device as one, in order of place.
-pub(crate) struct Run<W> {
+pub struct Run<W> {
     parts: SmallVec<[Request<W>; 1]>,
     bytes: usize,
     segments: usize,
 }
 
 impl<W> Run<W> {
-    pub fn of(first: Request<W>) -> Run<W> {
+    pub(crate) fn of(first: Request<W>) -> Run<W> {
         let (bytes, segments) = (first.len, first.segments);
         let mut parts = SmallVec::new();
         parts.push(first);
         Run { parts, bytes, segments }
     }
 
+    /// The first of them.
     pub fn first(&self) -> &Request<W> {
         &self.parts[0]
     }
@@ -68,6 +75,7 @@ impl<W> Run<W> {
         &self.parts[self.parts.len() - 1]
     }
 
+    /// The first byte behind it.
     pub fn end(&self) -> u64 {
         self.last().end()
     }
@@ -77,16 +85,18 @@ impl<W> Run<W> {
         self.bytes
     }
 
+    /// Its requests.
     pub fn parts(&self) -> &[Request<W>] {
         &self.parts
     }
 
+    /// Its requests, to own them.
     pub fn into_parts(self) -> SmallVec<[Request<W>; 1]> {
         self.parts
     }
 
     /// Pieces of the request it ends with that are not in it.
-    pub fn more(&self) -> u32 {
+    pub(crate) fn more(&self) -> u32 {
         self.last().more
     }
 
@@ -104,14 +114,14 @@ impl<W> Run<W> {
     }
 
     /// True if `next` can be a part of it.
-    pub fn takes(&self, next: &Request<W>, room: &Room) -> bool {
+    pub(crate) fn takes(&self, next: &Request<W>, room: &Room) -> bool {
         let Some(gap) = self.gap_to(next, room) else { return false };
         self.bytes + gap + next.len <= room.bytes
             && self.segments + usize::from(gap > 0) + next.segments <= room.segments
     }
 
     /// Adds a request that it takes.
-    pub fn push(&mut self, next: Request<W>) {
+    pub(crate) fn push(&mut self, next: Request<W>) {
         let gap = (next.offset - self.end()) as usize;
         self.bytes += gap + next.len;
         self.segments += usize::from(gap > 0) + next.segments;

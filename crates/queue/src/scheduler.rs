@@ -33,7 +33,7 @@ const READ_GAP: u64 = 64 << 10;
 
 /// A request to the device that is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ticket(u32);
+pub struct Ticket(u32);
 
 /// What is in flight by a ticket.
 struct Flight {
@@ -49,7 +49,7 @@ struct Flight {
 }
 
 /// The scheduler of one device. The work of a request is not looked at.
-pub(crate) struct Scheduler<W> {
+pub struct Scheduler<W> {
     room: Room,
     /// Bytes in flight from which on no further request starts.
     max_bytes: usize,
