@@ -15,6 +15,7 @@ SCOPE ?=
 PYTHON := /usr/bin/python3
 
 # Directory and further arguments of `make run`, for example: make run ARGS="/srv/forebay --volume-size 100G"
+# Arguments of `make experiments`, for example: make experiments ARGS="--only 3"
 ARGS ?=
 # `make torture SEEDS=n SEED=first`
 SEEDS ?= 100
@@ -30,7 +31,7 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache deps deps-test deps-bench
+.PHONY: help run build test simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -91,6 +92,9 @@ bench: deps-bench ## compare with nbdkit and qemu-nbd (BENCH="--seconds 2 --roun
 bench-cache: deps-bench ## the cache beside its peers and the bare device (BENCH="--seconds 2 --rounds 1 --steady 60")
 	cargo build --profile $(PROFILE) -p forebay
 	$(PYTHON) bench/cache.py --bin $(BIN) $(BENCH)
+
+experiments: deps ## published experiments again, in virtual time: docs/experiments.md (ARGS=--check, ARGS="--only 3")
+	cargo run --release -p experiments -- $(ARGS)
 
 deps: ## what a build needs, installed if missing
 	@tests/deps build

@@ -90,7 +90,7 @@ const LAYERS: &[&[&str]] = &[
     &["testkit"],
     &["nbd", "nbd-client"],
     &["export"],
-    &["torture"],
+    &["torture", "experiments"],
     &["forebay"],
 ];
 
