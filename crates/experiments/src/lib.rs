@@ -1,12 +1,13 @@
 //! Experiments that others have published, again, in virtual time: the old policy beside ours.
 //!
-//! Each experiment is a module. It has a *model* of the world around the policy
+//! Each of the two experiments is a module. It has a *model* of the world around the policy
 //! (devices, clients, costs), the *old policies*, written anew from how they are described in
 //! public, and *ours*, which is the code of the product. It ends in a chapter of
 //! `docs/experiments.md`: what is modelled, a table, a picture.
 //!
 //! | module | question |
 //! | --- | --- |
+//! | [`gc`] | how long does the collection of an index hold up requests? |
 //! | [`writeback`] | how fast is dirty data written back, and which requests stand still for it? |
 //!
 //! Nothing here measures this machine. All time is virtual and all costs are numbers that the
@@ -14,6 +15,7 @@
 //! is the same with less of everything, for tests.
 
 pub mod document;
+pub mod gc;
 pub mod report;
 mod svg;
 pub mod writeback;
@@ -21,4 +23,4 @@ pub mod writeback;
 pub use report::{Report, Scale};
 
 /// All experiments, by number.
-pub const ALL: [fn(Scale) -> Report; 1] = [writeback::run];
+pub const ALL: [fn(Scale) -> Report; 2] = [gc::run, writeback::run];
