@@ -1,6 +1,6 @@
 //! Experiments that others have published, again, in virtual time: the old policy beside ours.
 //!
-//! Each of the three experiments is a module. It has a *model* of the world around the policy
+//! Each of the four experiments is a module. It has a *model* of the world around the policy
 //! (devices, clients, costs), the *old policies*, written anew from how they are described in
 //! public, and *ours*, which is the code of the product. It ends in a chapter of
 //! `docs/experiments.md`: what is modelled, a table, a picture.
@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`gc`] | how long does the collection of an index hold up requests? |
 //! | [`victims`] | what does it cost to find the bucket that is evicted next? |
+//! | [`tags`] | which tasks are woken when a device has a free tag, and what does that do to a disk? |
 //! | [`writeback`] | how fast is dirty data written back, and which requests stand still for it? |
 //!
 //! Nothing here measures this machine. All time is virtual and all costs are numbers that the
@@ -19,10 +20,11 @@ pub mod document;
 pub mod gc;
 pub mod report;
 mod svg;
+pub mod tags;
 pub mod victims;
 pub mod writeback;
 
 pub use report::{Report, Scale};
 
 /// All experiments, by number.
-pub const ALL: [fn(Scale) -> Report; 3] = [gc::run, victims::run, writeback::run];
+pub const ALL: [fn(Scale) -> Report; 4] = [gc::run, victims::run, tags::run, writeback::run];

@@ -1,0 +1,255 @@
+//! Tasks that read, the time that they take, and the counters.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use base::{Duration, Instant, Prng};
+
+use super::device::Device;
+
+/// Bytes of a read, and of each of its pieces.
+const READ: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 256 << 10;
+const PIECES: u64 = READ / PIECE;
+/// A task that is woken runs after so many microseconds, at least and at most.
+pub(super) const WAKING_US: (u64, u64) = (2, 50);
+/// What it takes a task to submit a piece.
+pub(super) const SUBMIT: Duration = Duration::from_micros(2);
+
+/// A piece of a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub id: u64,
+    pub offset: u64,
+    /// So many pieces of the same read follow it.
+    pub more: u32,
+}
+
+/// What stands between the tasks and the device.
+pub(super) trait Front {
+    /// A task asks for a tag for a piece. False: it gets none, and sleeps until it is woken.
+    fn ask(&mut self, now: Instant, task: usize, piece: Piece) -> bool;
+    /// A task has all that it needs, and waits for the end of a read.
+    fn rests(&mut self, task: usize);
+    /// The device has done a piece.
+    fn done(&mut self, now: Instant, piece: u64);
+    /// The next piece that goes to the device.
+    fn next(&mut self, now: Instant) -> Option<Piece>;
+    /// A task that is to be woken, as it may have a tag.
+    fn woken(&mut self) -> Option<usize>;
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+pub(super) struct Counts {
+    /// Reads that ended.
+    pub reads: u64,
+    /// Pieces that the device did, each elsewhere than where the one before it ended.
+    pub jumps: u64,
+    /// Tags that were granted.
+    pub grants: u64,
+    /// Tasks that were woken for a tag; and those of them that got none.
+    pub tag_wakes: u64,
+    pub in_vain: u64,
+    /// Tasks that were woken by the end of a read.
+    pub end_wakes: u64,
+}
+
+impl Counts {
+    /// What was counted since.
+    pub fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            reads: self.reads - before.reads,
+            jumps: self.jumps - before.jumps,
+            grants: self.grants - before.grants,
+            tag_wakes: self.tag_wakes - before.tag_wakes,
+            in_vain: self.in_vain - before.in_vain,
+            end_wakes: self.end_wakes - before.end_wakes,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// It runs, or is about to.
+    Runs,
+    /// It waits for a tag.
+    Asleep,
+    /// It waits for the end of a read.
+    Rests,
+}
+
+struct Task {
+    state: State,
+    /// Reads that it may have under way, and that it has.
+    depth: usize,
+    reads: usize,
+    /// The read that it is submitting, and how many pieces of it have gone.
+    current: Option<(u64, u64)>,
+    /// It was woken for a tag and has got none yet.
+    hopes: bool,
+}
+
+pub(super) struct Lab<F> {
+    now: Instant,
+    device: Device,
+    front: F,
+    tasks: Vec<Task>,
+    /// When tasks go on.
+    steps: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    sequence: u64,
+    /// Reads under way: their task, and pieces that are left.
+    reads: BTreeMap<u64, (usize, u64)>,
+    next_read: u64,
+    /// Where each read begins.
+    places: BTreeMap<u64, u64>,
+    /// Places for reads on the device.
+    room: u64,
+    /// Where the last piece ended that the device did.
+    at: u64,
+    rng: Prng,
+    counts: Counts,
+    done: Vec<u64>,
+}
+
+impl<F: Front> Lab<F> {
+    /// So many tasks share a depth on a device of so many bytes.
+    pub fn new(device: Device, front: F, (jobs, depth): (usize, usize), bytes: u64) -> Lab<F> {
+        let task = |i| Task {
+            state: State::Runs,
+            depth: depth / jobs + usize::from(i < depth % jobs),
+            reads: 0,
+            current: None,
+            hopes: false,
+        };
+        let mut lab = Lab {
+            now: Instant(0),
+            device,
+            front,
+            tasks: (0..jobs).map(task).collect(),
+            steps: BinaryHeap::new(),
+            sequence: 0,
+            reads: BTreeMap::new(),
+            next_read: 0,
+            places: BTreeMap::new(),
+            room: bytes / READ,
+            at: u64::MAX,
+            rng: Prng::new(2020),
+            counts: Counts::default(),
+            done: Vec::new(),
+        };
+        (0..jobs).for_each(|task| lab.wake(task));
+        lab
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Goes on until then.
+    pub fn run(&mut self, until: Instant) {
+        loop {
+            self.settle();
+            let step = self.steps.peek().map(|Reverse((at, _, _))| *at);
+            let next = step.into_iter().chain(self.device.next_at()).min();
+            let Some(next) = next.filter(|at| *at <= until) else { break };
+            self.now = self.now.max(next);
+            let mut done = std::mem::take(&mut self.done);
+            self.device.take_done(self.now, &mut done);
+            done.drain(..).for_each(|piece| self.ended(piece));
+            self.done = done;
+            while let Some(&Reverse((at, _, task))) = self.steps.peek()
+                && at <= self.now
+            {
+                self.steps.pop();
+                self.step(task);
+            }
+        }
+        self.now = until;
+    }
+
+    /// What may go to the device goes, and tasks are woken.
+    fn settle(&mut self) {
+        while let Some(piece) = self.front.next(self.now) {
+            self.device.submit(self.now, piece.id, piece.offset, PIECE as usize);
+        }
+        while let Some(task) = self.front.woken() {
+            self.counts.tag_wakes += 1;
+            self.tasks[task].hopes = true;
+            self.wake(task);
+        }
+    }
+
+    fn wake(&mut self, task: usize) {
+        self.tasks[task].state = State::Runs;
+        let us = self.rng.range(WAKING_US.0, WAKING_US.1 + 1);
+        self.goes_on(task, Duration::from_micros(us));
+    }
+
+    fn goes_on(&mut self, task: usize, after: Duration) {
+        self.sequence += 1;
+        self.steps.push(Reverse((self.now.after(after), self.sequence, task)));
+    }
+
+    /// A task submits its next piece, sleeps, or rests.
+    fn step(&mut self, task: usize) {
+        let t = &mut self.tasks[task];
+        debug_assert!(t.state == State::Runs);
+        if t.current.is_none() && t.reads == t.depth {
+            t.state = State::Rests;
+            t.hopes = false;
+            self.front.rests(task);
+            return;
+        }
+        let (read, gone) = match t.current {
+            Some(current) => current,
+            None => {
+                t.reads += 1;
+                let read = self.next_read;
+                self.next_read += 1;
+                self.reads.insert(read, (task, PIECES));
+                self.places.insert(read, self.rng.below(self.room) * READ);
+                (read, 0)
+            }
+        };
+        let id = read * PIECES + gone;
+        let offset = self.places[&read] + gone * PIECE;
+        let piece = Piece { id, offset, more: (PIECES - gone - 1) as u32 };
+        let granted = self.front.ask(self.now, task, piece);
+        let t = &mut self.tasks[task];
+        let hoped = std::mem::take(&mut t.hopes);
+        if granted {
+            self.counts.grants += 1;
+            t.current = (gone + 1 < PIECES).then_some((read, gone + 1));
+            self.goes_on(task, SUBMIT);
+        } else {
+            self.counts.in_vain += u64::from(hoped);
+            t.current = Some((read, gone));
+            t.state = State::Asleep;
+        }
+    }
+
+    /// The device has done a piece.
+    fn ended(&mut self, piece: u64) {
+        let (read, nth) = (piece / PIECES, piece % PIECES);
+        let offset = self.places[&read] + nth * PIECE;
+        self.counts.jumps += u64::from(offset != self.at);
+        self.at = offset + PIECE;
+        self.front.done(self.now, piece);
+        let Some((task, left)) = self.reads.get_mut(&read) else { return };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        let task = *task;
+        self.reads.remove(&read);
+        self.places.remove(&read);
+        self.counts.reads += 1;
+        self.tasks[task].reads -= 1;
+        if self.tasks[task].state == State::Rests {
+            self.counts.end_wakes += 1;
+            self.wake(task);
+        }
+    }
+}
