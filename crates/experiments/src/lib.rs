@@ -1,6 +1,6 @@
 //! Experiments that others have published, again, in virtual time: the old policy beside ours.
 //!
-//! Each of the four experiments is a module. It has a *model* of the world around the policy
+//! Each of the five experiments is a module. It has a *model* of the world around the policy
 //! (devices, clients, costs), the *old policies*, written anew from how they are described in
 //! public, and *ours*, which is the code of the product. It ends in a chapter of
 //! `docs/experiments.md`: what is modelled, a table, a picture.
@@ -10,12 +10,14 @@
 //! | [`gc`] | how long does the collection of an index hold up requests? |
 //! | [`victims`] | what does it cost to find the bucket that is evicted next? |
 //! | [`tags`] | which tasks are woken when a device has a free tag, and what does that do to a disk? |
+//! | [`commit`] | which records of block groups does a commit write? |
 //! | [`writeback`] | how fast is dirty data written back, and which requests stand still for it? |
 //!
 //! Nothing here measures this machine. All time is virtual and all costs are numbers that the
 //! chapter names, so the same digits come out each time, and a test sees to it. [`Scale::Short`]
 //! is the same with less of everything, for tests.
 
+pub mod commit;
 pub mod document;
 pub mod gc;
 pub mod report;
@@ -27,4 +29,5 @@ pub mod writeback;
 pub use report::{Report, Scale};
 
 /// All experiments, by number.
-pub const ALL: [fn(Scale) -> Report; 4] = [gc::run, victims::run, tags::run, writeback::run];
+pub const ALL: [fn(Scale) -> Report; 5] =
+    [gc::run, victims::run, tags::run, commit::run, writeback::run];

@@ -1,0 +1,151 @@
+//! The pool under its load.
+
+use base::{BLOCK, BLOCK_U64, Lba, Prng, Slice, VolumeId};
+use pool::raw::Geometry;
+use pool::status::CommitStatus;
+use pool::{CreateOptions, DeviceFile, Pool, Settings};
+use rt::{Order, Rt};
+
+use super::disk::{Disk, Tables};
+
+const MIB: u64 = 1 << 20;
+const MIB_BLOCKS: u64 = MIB / BLOCK_U64;
+const JOBS: u64 = 4;
+/// Operations of the runtime that may be under way.
+const SLOTS: usize = 4096;
+/// The pool's uuid, and the disk's.
+const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
+
+/// Where each job writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spread {
+    Hot,
+    Files,
+    Everything,
+}
+
+impl Spread {
+    pub const ALL: [Spread; 3] = [Spread::Hot, Spread::Files, Spread::Everything];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Spread::Hot => "hot",
+            Spread::Files => "files",
+            Spread::Everything => "everything",
+        }
+    }
+
+    /// The first block of a job's range in a volume of so many blocks, and how many there are.
+    fn range(self, job: u64, blocks: u64) -> (u64, u64) {
+        let quarter = blocks / JOBS;
+        match self {
+            Spread::Hot => (job * quarter, MIB_BLOCKS.min(quarter)),
+            Spread::Files => (job * quarter, (512 * MIB_BLOCKS).min(quarter)),
+            Spread::Everything => (0, blocks),
+        }
+    }
+}
+
+/// What was counted under one load.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Found {
+    pub commits: u64,
+    /// Updates of block groups: bitmap pages and records.
+    pub written: u64,
+    pub skipped: u64,
+    pub bitmap_pages: u64,
+    pub record_pages: u64,
+    /// Records that have changed while their number of used blocks has not.
+    pub same_used: u64,
+}
+
+impl Found {
+    /// Groups touched: each has a bitmap page and a record, which are written or skipped.
+    pub fn touched(&self) -> u64 {
+        (self.written + self.skipped) / 2
+    }
+}
+
+/// Fills a pool of so many groups of so many MiB, and writes to it under one load after the other:
+/// so many rounds of so many writes, each of which ends with a commit.
+pub(super) fn run((groups, mib): (u64, u64), rounds: (u64, u64)) -> Vec<(Spread, Found)> {
+    let group_bytes = mib * MIB;
+    // The tables take a little, and have room for a larger pool.
+    let size_bytes = groups * group_bytes * 21 / 20 + 16 * MIB;
+    let geometry = Geometry::choose(&[size_bytes], Some(group_bytes));
+    let disk = Disk::new(size_bytes, IDS[0], geometry);
+    let rt = Rt::new(Box::new(disk.clone()), Order::Fifo, SLOTS);
+    let file = DeviceFile { path: "disk".into(), file: Disk::FILE, size_bytes };
+    let found = rt.block_on(loads(rt.clone(), disk, file, (groups, group_bytes), rounds));
+    rt.kill();
+    found.expect("the runtime ends when its task does")
+}
+
+async fn loads(
+    rt: Rt,
+    disk: Disk,
+    file: DeviceFile,
+    (groups, group_bytes): (u64, u64),
+    (rounds, writes): (u64, u64),
+) -> Vec<(Spread, Found)> {
+    let files = vec![file];
+    let options =
+        CreateOptions { name: "experiment".into(), copies: 1, group_bytes: Some(group_bytes) };
+    pool::create(&rt, &files, &options, &IDS).await.expect("create");
+    let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
+    let blocks = groups * group_bytes * 7 / 10 / MIB * MIB_BLOCKS;
+    let volume = pool.create_volume("volume", blocks * BLOCK_U64, 4096).await.expect("a volume");
+    let mib = full_of(&pool, MIB as usize);
+    for at in (0..blocks).step_by(MIB_BLOCKS as usize) {
+        pool.write(volume, Lba(at), &mib).await.expect("write");
+    }
+    pool.commit().await.expect("commit");
+    let mut found = Vec::new();
+    for spread in Spread::ALL {
+        let before = (pool.status().commit, disk.tables());
+        for round in 0..rounds {
+            let start = |job| {
+                let seed = round * JOBS + job;
+                let range = spread.range(job, blocks);
+                rt.spawn(write(pool.clone(), volume, range, (seed, writes / JOBS)))
+            };
+            let jobs: Vec<_> = (0..JOBS).map(start).collect();
+            for job in jobs {
+                job.await;
+            }
+            pool.commit().await.expect("commit");
+        }
+        found.push((spread, counted(before, (pool.status().commit, disk.tables()))));
+    }
+    pool.close().await.expect("close");
+    found
+}
+
+/// A job: writes so many blocks at random.
+async fn write(pool: Pool, volume: VolumeId, range: (u64, u64), (seed, writes): (u64, u64)) {
+    let block = full_of(&pool, BLOCK);
+    let mut rng = Prng::new(seed);
+    for _ in 0..writes {
+        let at = range.0 + rng.below(range.1);
+        pool.write(volume, Lba(at), &block).await.expect("write");
+    }
+}
+
+/// Blocks that the disk keeps as one number.
+fn full_of(pool: &Pool, len: usize) -> Slice {
+    let mut buf = pool.bufs().take(len);
+    buf.fill(1);
+    buf.freeze()
+}
+
+fn counted(before: (CommitStatus, Tables), after: (CommitStatus, Tables)) -> Found {
+    let (a, b) = (&before.0.block_group_updates, &after.0.block_group_updates);
+    Found {
+        commits: after.0.count - before.0.count,
+        written: b.written - a.written,
+        skipped: b.skipped - a.skipped,
+        bitmap_pages: after.1.bitmap_pages - before.1.bitmap_pages,
+        record_pages: after.1.record_pages - before.1.record_pages,
+        same_used: after.1.same_used - before.1.same_used,
+    }
+}
