@@ -130,7 +130,7 @@ pub fn run(scale: Scale) -> Report {
         all.map(panel).collect::<Vec<_>>()
     };
     let rates = |s: &Seen| s.rates.iter().map(|rate| rate / MB).collect::<Vec<f64>>();
-    let title = "The rate of write-back, when clients go idle and when one write a second is left";
+    let title = "The rate of write-back, idle and with a trickle";
     report.picture(Picture {
         file: "writeback-rate.svg".into(),
         title: title.into(),
@@ -149,7 +149,7 @@ pub fn run(scale: Scale) -> Report {
             &panels(&["start", "light"], "writes a second", svg::Scale::Even, &writes),
         ),
     });
-    let title = "More is written than the array takes: writes of clients in each second";
+    let title = "Writes in each second, more than the array takes";
     report.picture(Picture {
         file: "writeback-full.svg".into(),
         title: title.into(),
