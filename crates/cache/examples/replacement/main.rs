@@ -4,7 +4,7 @@
 //! `cargo run --release -p cache --example replacement` measures the first, `... -- hits
 //! [TRACE.csv]` the second, and `... -- shifting` the same for loads whose popular blocks change; a
 //! trace has the columns time in seconds, R or W, offset and length in bytes, and one line of
-//! headings at most.
+//! headings at most. The last arguments of both may be names of policies: then others are left out.
 #![allow(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::time::{Duration, Instant};
@@ -21,11 +21,17 @@ const BUCKETS: u32 = 32_000_000;
 const BUCKET_BLOCKS: u32 = 16;
 
 fn main() -> Result<(), String> {
-    let mut args = std::env::args().skip(1);
+    let (policies, args): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|a| a.parse::<Policy>().is_ok());
+    let mut args = args.into_iter();
+    let mut policies: Vec<Policy> = policies.iter().filter_map(|p| p.parse().ok()).collect();
+    if policies.is_empty() {
+        policies.extend(Policy::ALL);
+    }
     match args.next().as_deref() {
         None => victims(),
-        Some("hits") => study::hits(args.next().as_deref())?,
-        Some("shifting") => study::shifting(),
+        Some("hits") => study::hits(args.next().as_deref(), &policies)?,
+        Some("shifting") => study::shifting(&policies),
         Some(other) => {
             return Err(format!("{other}: give nothing, hits [TRACE.csv], or shifting"));
         }

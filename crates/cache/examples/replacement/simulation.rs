@@ -21,7 +21,6 @@ struct Stale {
 }
 
 pub struct Cache {
-    policy: Policy,
     replacement: Replacement,
     /// The place of each block of the volume: bucket and slot as one number.
     place: Vec<u32>,
@@ -42,7 +41,6 @@ pub struct Cache {
 impl Cache {
     pub fn new(policy: Policy, blocks: usize, buckets: u32) -> Cache {
         Cache {
-            policy,
             replacement: Replacement::new(policy, buckets as usize, BUCKET_BLOCKS, 1),
             place: vec![NONE; blocks],
             stale: vec![None; blocks],
@@ -133,10 +131,10 @@ impl Cache {
         }
     }
 
-    /// Evicts until a bucket is free; with survivors, one more, for these.
+    /// Evicts until a bucket is free. Survivors are in memory until then: the cache has free
+    /// buckets for them, under all policies, which are no part of this model.
     fn make_room(&mut self) {
-        let spare = usize::from(self.policy.keeps_blocks());
-        while self.free.len() <= spare {
+        while self.free.is_empty() {
             self.evict();
         }
     }

@@ -24,20 +24,20 @@ const STUDY: [(&str, u32, f64, f64); 13] = [
     ("trace", 40, 61.8, 0.11),
 ];
 
-/// Prints what all policies come to, beside the first study.
-pub fn hits(trace: Option<&str>) -> Result<(), String> {
-    table(loads::steady(trace)?);
+/// Prints what policies come to, beside the first study.
+pub fn hits(trace: Option<&str>, policies: &[Policy]) -> Result<(), String> {
+    table(loads::steady(trace)?, policies);
     Ok(())
 }
 
 /// The same for loads whose popular blocks change.
-pub fn shifting() {
-    table(loads::shifting());
+pub fn shifting(policies: &[Policy]) {
+    table(loads::shifting(), policies);
 }
 
-fn table(loads: Vec<Load>) {
+fn table(loads: Vec<Load>, policies: &[Policy]) {
     print!("{:24} {:>7} {:>9}", "load", "cache %", "MiB");
-    Policy::ALL.iter().for_each(|p| print!(" {p:>8}"));
+    policies.iter().for_each(|p| print!(" {p:>8}"));
     println!(" {:>6} {:>14}", "moved", "first study");
     for load in loads {
         let blocks = load.accesses.iter().map(|a| a.0 + 1).max().unwrap_or(0);
@@ -45,7 +45,7 @@ fn table(loads: Vec<Load>) {
             let buckets = (blocks / BUCKET_BLOCKS * percent / 100).max(8);
             print!("{:24} {percent:>7} {:>9.1}", load.name, f64::from(buckets) / 2.0);
             let mut moved = 0.0;
-            for policy in Policy::ALL {
+            for &policy in policies {
                 let (hits, by) = run(policy, &load, blocks, buckets);
                 print!(" {hits:>8.1}");
                 if policy.keeps_blocks() {
