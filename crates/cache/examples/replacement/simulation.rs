@@ -146,7 +146,9 @@ impl Cache {
         let mut kept = Vec::new();
         for slot in self.replacement.survivors(bucket) {
             let at = bucket * BUCKET_BLOCKS + slot;
-            kept.push((at, self.replacement.hits_after(bucket, slot)));
+            if self.holds[at as usize] != NONE {
+                kept.push((at, self.replacement.hits_after(bucket, slot)));
+            }
         }
         let from = bucket * BUCKET_BLOCKS;
         let generation = self.generation[bucket as usize];
@@ -168,6 +170,7 @@ impl Cache {
         self.replacement.end(bucket);
         self.free.push_back(bucket);
         self.moved += survivors.len() as u64;
+        self.replacement.moved(survivors.len() as u32);
         for (block, hits) in survivors {
             self.append(Origin::Main, block, hits);
         }

@@ -29,7 +29,8 @@ impl Buckets {
     /// `None`: there is none to be had.
     pub fn evict(&mut self) -> Option<BucketId> {
         let id = self.take_victim()?;
-        self.lost_survivors += self.replacement.survivors(id.0).len() as u64;
+        let live = u64::from(self.all[id.0 as usize].live);
+        self.lost_survivors += (self.replacement.survivors(id.0).len() as u64).min(live);
         self.evict_victim(id);
         Some(id)
     }
@@ -89,7 +90,8 @@ impl Buckets {
         std::mem::take(&mut self.raised)
     }
 
-    /// The blocks of a leaving bucket that are to be kept, by their places.
+    /// The blocks of a leaving bucket that are to be kept, by their places. Blocks that are gone
+    /// may be among them.
     pub fn survivors(&self, id: BucketId) -> Survivors {
         self.replacement.survivors(id.0)
     }
@@ -101,6 +103,11 @@ impl Buckets {
         self.leaving -= 1;
         self.replacement.insert_first(id.0);
         self.unpin(CacheAddr(u64::from(id.0) * u64::from(self.blocks)));
+    }
+
+    /// So many survivors were moved.
+    pub fn moved(&mut self, blocks: u64) {
+        self.replacement.moved(blocks as u32);
     }
 
     /// Survivors of a leaving bucket are given up.

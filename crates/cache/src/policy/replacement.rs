@@ -11,6 +11,7 @@
 //! `victim` answers `None`; the next call goes on behind them.
 
 mod adaptive;
+mod budget;
 mod clock;
 mod drops;
 mod hits;
@@ -90,7 +91,7 @@ enum Chooser {
 }
 
 /// The candidates for eviction among a fixed number of buckets. 8 to 10 bytes a bucket; with
-/// [`Policy::Adaptive`] 17 to 21, and 2 bits a block.
+/// [`Policy::Adaptive`] 29 to 45, and 2 bits a block.
 #[derive(Debug)]
 pub struct Replacement(Chooser);
 
@@ -151,7 +152,6 @@ impl Replacement {
         match &mut self.0 {
             Chooser::Adaptive(c) => {
                 assert!(!c.contains(id), "bucket {id} is a candidate already");
-                c.clear_hits(id);
                 c.insert_first(id);
             }
             _ => self.insert(id),
@@ -225,9 +225,17 @@ impl Replacement {
         }
     }
 
-    /// The blocks of a victim that are to be kept, by their places in it, in order.
+    /// The blocks of a victim that are to be kept, by their places in it, in order. Places whose
+    /// blocks are gone may be among them.
     pub fn survivors(&self, id: u32) -> Survivors {
         self.adaptive().map_or_else(Survivors::new, |c| c.survivors(id))
+    }
+
+    /// So many survivors were moved.
+    pub fn moved(&mut self, blocks: u32) {
+        if let Some(c) = self.adaptive_mut() {
+            c.moved(blocks);
+        }
     }
 
     /// A victim of generation `born` goes, with so many blocks; the [`DropClock`] shows `clock`.

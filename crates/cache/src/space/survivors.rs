@@ -55,7 +55,11 @@ impl Cache {
                 break;
             };
             match self.move_extent(&e, &mut room, Buckets::hits_after).await? {
-                Moved::Done => self.state_mut().count(|s| s.survivors += e.len()),
+                Moved::Done => {
+                    let mut st = self.state_mut();
+                    st.count(|s| s.survivors += e.len());
+                    st.buckets.moved(e.len());
+                }
                 Moved::Stays => {}
                 // One by one: a bad block takes no other with it.
                 Moved::Bad if e.len() > 1 => {

@@ -3,36 +3,42 @@
 //!
 //! **Queues.** Buckets of blocks that were read and missed ([`Origin::Read`]), of blocks that were
 //! written ([`Origin::Write`]), and the main queue, of blocks that have proved themselves
-//! ([`Origin::Main`]). The oldest bucket leaves, of the queue that has the most in proportion to
-//! its share. A bucket of the main queue of which at most half is left goes before all others of
-//! that queue: what is left of it moves together.
+//! ([`Origin::Main`]). The oldest bucket leaves, of the blocks read if these have more than their
+//! share, else of the blocks written if these have, else of the main queue. Shares are parts of the
+//! buckets in use. A bucket of the main queue of which at most half is left goes before all others
+//! of that queue: all that is left of it moves together, and keeps its hits. So holes, which
+//! overwritten blocks leave, cost no hits.
 //!
-//! **Survivors.** Two bits count the hits of each block. When a bucket leaves, its blocks with two
-//! hits or more move to the main queue, without hits; from the main queue those with one or more,
-//! with one hit less. At most half of a bucket survives, the blocks with the most hits first, so
-//! that each victim gives back half a bucket at least.
+//! **Survivors.** Two bits count the hits of each block. When a bucket leaves, its blocks that were
+//! hit move to the main queue, without hits; from the main queue too, with one hit less. At most
+//! half of a bucket survives, the blocks with the most hits first, so that each victim gives back
+//! half a bucket at least. Moves have a budget, a part of what comes to the cache ([`budget`]).
+//! Where it is used up, blocks read or written need two hits, and then three.
 //!
 //! **Ghosts.** What was dropped is not remembered here: the index keeps the stale keys of evicted
 //! buckets. A key has the generation of its bucket, and generations are times of a clock that goes
 //! on as blocks are dropped ([`super::clock`]). So the generation says when the block was written
 //! to the cache, in blocks dropped since. A block that is read again while it is young enough
-//! enters the main queue; where that is full, only if it is younger than the oldest bucket there.
-//! Without that rule a loop over more than the cache would push itself out, again and again. A
-//! block that is written again does not: on the trace that cost hits.
+//! enters the main queue; where that is full, only if its age is less than four fifths of that of
+//! the oldest bucket there. Without that rule a loop over more than the cache would push itself
+//! out, again and again. A block that is written again does not: on the trace that cost hits.
 //!
 //! **Shares.** A block that was read, and that a queue had dropped lately ([`drops`]), gives that
 //! queue a quarter of a bucket ([`shares`]).
 //!
-//! **Memory**: for a bucket of 128 blocks 32 bytes of hits, 8 of links, 5 of its own, and 4 to 8 of
-//! drops: about 0.1 GiB for a TiB.
+//! **Memory**: for a bucket of 128 blocks 32 bytes of hits, 8 of links, 5 of its own, and 16 to 32
+//! of drops: 61 to 77 bytes, 0.12 to 0.15 GiB for a TiB.
+
+use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
+use super::budget::Budget;
 use super::drops::Drops;
 use super::hits::{HitCounts, MOST_HITS};
 use super::links::{Links, MAX_STEPS, NONE, Queue};
 use super::origin::Origin;
-use super::shares::{FULL, Shares};
+use super::shares::Shares;
 
 /// A key is a ghost until so many tenths of the cache were dropped since it was written.
 const GHOST_TENTHS: u64 = 22;
@@ -44,6 +50,8 @@ const ORIGIN: u8 = 3;
 const CANDIDATE: u8 = 4;
 /// At most half of it is left.
 const THIN: u8 = 8;
+/// Its survivors have moved.
+const LEFT: u8 = 16;
 
 /// The list of thin buckets of the main queue, behind those of the three origins.
 const THIN_LIST: usize = 3;
@@ -63,6 +71,7 @@ pub(super) struct Adaptive {
     hits: HitCounts,
     shares: Shares,
     drops: Drops,
+    budget: Budget,
     /// What the clock shows.
     clock: u32,
 }
@@ -78,6 +87,7 @@ impl Adaptive {
             hits: HitCounts::new(buckets, bucket_blocks),
             shares: Shares::new(buckets as u64),
             drops: Drops::new(buckets),
+            budget: Budget::new(buckets as u64 * u64::from(bucket_blocks)),
             clock: 0,
         }
     }
@@ -93,6 +103,7 @@ impl Adaptive {
         self.flags[id as usize] = origin as u8 + 1;
         self.born[id as usize] = born;
         self.used[origin as usize] += 1;
+        self.budget.earn(self.hits.bucket_blocks());
         self.hits.clear_bucket(id);
     }
 
@@ -115,8 +126,10 @@ impl Adaptive {
         self.flags[id as usize] |= CANDIDATE;
     }
 
-    /// As `insert`, to be the next victim of its queue.
+    /// As `insert`, to be the next victim of its queue, for its survivors have moved.
     pub fn insert_first(&mut self, id: u32) {
+        self.hits.clear_bucket(id);
+        self.flags[id as usize] |= LEFT;
         let list = self.list_of(id);
         self.lists[list].push_oldest(&mut self.links, id);
         self.flags[id as usize] |= CANDIDATE;
@@ -159,24 +172,32 @@ impl Adaptive {
         self.hits.set(id, slot, hits);
     }
 
-    pub fn clear_hits(&mut self, id: u32) {
-        self.hits.clear_bucket(id);
+    /// So many blocks of a victim were moved.
+    pub fn moved(&mut self, blocks: u32) {
+        self.budget.spend(blocks);
     }
 
-    /// The queues, the one that has the most of its share first.
-    fn by_fullness(&self) -> [Origin; 3] {
-        let mut all = Origin::ALL;
-        all.sort_by_key(|&o| {
-            std::cmp::Reverse(self.shares.fullness(o, u64::from(self.used[o as usize])))
-        });
-        all
+    /// True if a queue has more than its share of the buckets in use.
+    fn exceeds(&self, origin: Origin) -> bool {
+        self.shares.compare(origin, self.used) == Ordering::Greater
+    }
+
+    /// The queues, in the order in which they give victims.
+    fn givers(&self) -> [Origin; 3] {
+        if self.exceeds(Origin::Read) {
+            [Origin::Read, Origin::Write, Origin::Main]
+        } else if self.exceeds(Origin::Write) {
+            [Origin::Write, Origin::Main, Origin::Read]
+        } else {
+            [Origin::Main, Origin::Read, Origin::Write]
+        }
     }
 
     /// What must not go now is sent to the other end of its list, so that it stands in no other's
     /// way.
     pub fn victim(&mut self, mut may: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut steps = 0;
-        for origin in self.by_fullness() {
+        for origin in self.givers() {
             let lists: &[usize] = match origin {
                 Origin::Main => &[THIN_LIST, Origin::Main as usize],
                 Origin::Read => &[Origin::Read as usize],
@@ -199,11 +220,21 @@ impl Adaptive {
         None
     }
 
-    /// The blocks of a victim that are to be kept, in order.
+    /// True if all that is left of a victim is to be kept.
+    fn moves_whole(&self, id: u32) -> bool {
+        self.flags[id as usize] & (THIN | LEFT) == THIN
+    }
+
+    /// The places of a victim whose blocks are to be kept, in order. Blocks that are gone may be
+    /// among them where at most half of the bucket is left.
     pub fn survivors(&self, id: u32) -> Survivors {
         let mut kept = Survivors::new();
         let Some(origin) = self.origin(id) else { return kept };
-        let least = if origin == Origin::Main { 1 } else { 2 };
+        if self.moves_whole(id) {
+            kept.extend(0..self.hits.bucket_blocks());
+            return kept;
+        }
+        let least = if origin == Origin::Main { 1 } else { self.budget.least_hits() };
         let most = self.hits.bucket_blocks() as usize / 2;
         for hits in (least..=MOST_HITS).rev() {
             for slot in self.hits.slots_with(id, hits) {
@@ -219,6 +250,7 @@ impl Adaptive {
     /// The hits that a survivor has when it was moved.
     pub fn hits_after(&self, id: u32, slot: u32) -> u8 {
         match self.origin(id) {
+            Some(Origin::Main) if self.moves_whole(id) => self.hits.get(id, slot),
             Some(Origin::Main) => self.hits.get(id, slot).saturating_sub(1),
             _ => 0,
         }
@@ -248,13 +280,16 @@ impl Adaptive {
         if !self.is_ghost(born) {
             return false;
         }
-        let main = Origin::Main as usize;
-        if self.shares.fullness(Origin::Main, u64::from(self.used[main])) < FULL {
+        let is_empty = self.used[Origin::Main as usize] == 0;
+        if is_empty || self.shares.compare(Origin::Main, self.used) == Ordering::Less {
             return true;
         }
-        match self.lists[main].oldest() {
+        match self.lists[Origin::Main as usize].oldest() {
             NONE => false,
-            oldest => self.age(born) < self.age(self.born[oldest as usize]),
+            oldest => {
+                let [age, of_oldest] = [born, self.born[oldest as usize]].map(|b| self.age(b));
+                u64::from(age) * 5 < u64::from(of_oldest) * 4
+            }
         }
     }
 
