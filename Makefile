@@ -31,7 +31,7 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
+.PHONY: help run build test real simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -47,8 +47,12 @@ test: deps-test ## everything: format, commit messages, lints, unit and property
 	$(MAKE) commit-check
 	$(MAKE) lint
 	cargo build --profile ci $(ALL)
+	$(MAKE) -j2 simulated real PROFILE=ci SCOPE="$(ALL)"
+
+# Tests in real time one after the other.
+real:
 	$(MAKE) unit
-	$(MAKE) -j2 simulated clients PROFILE=ci SCOPE="$(ALL)"
+	$(MAKE) clients
 
 # Clients wait for disks and clocks much of the time; the simulation takes what they leave.
 simulated:

@@ -13,7 +13,6 @@ use super::walk::{Leaf, Run, Walk, runs};
 use crate::findings::ScrubOptions;
 use crate::pool::Pool;
 use crate::space::Pin;
-use crate::transfer::Nodes;
 
 /// The job's name.
 const JOB: &str = "scrub";
@@ -300,16 +299,7 @@ impl Pool {
             let st = self.state();
             (walk.ahead(&st, AHEAD), st.space.pin())
         };
-        let mut loads = Vec::with_capacity(missing.len());
-        for fault in missing {
-            let (pool, pin) = (self.clone(), pin.clone());
-            loads.push(self.rt().spawn(async move {
-                let _ = btree::load(&mut Nodes(&pool, Class::Scrub), &fault, &pin).await;
-            }));
-        }
-        for load in loads {
-            let _ = load.await;
-        }
+        self.load_nodes(Class::Scrub, missing, &pin, false).await;
     }
 
     /// Takes lost blocks from the list that are not lost any more: they were written again, or
