@@ -134,14 +134,19 @@ impl NodeCache {
         let slot = self.slot_of(&fault.ptr).map(|at| &self.slots[at]);
         let found = slot.and_then(|slot| Some((slot, slot.node.as_ref()?)));
         // A damaged tree may refer to a node that has another place in it, or in another tree.
-        let right = found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree);
-        let node = match right {
-            Some((slot, node)) => {
-                slot.credit.set(if node.page.level() == 0 { 1 } else { 3 });
-                Some(node)
-            }
-            None => self.held.get(fault),
+        let Some((slot, node)) =
+            found.filter(|(s, n)| n.page.level() == fault.level && s.tree == fault.tree)
+        else {
+            return self.find_held(fault);
         };
+        self.hits.set(self.hits.get() + 1);
+        slot.credit.set(if node.page.level() == 0 { 1 } else { 3 });
+        Some(node)
+    }
+
+    #[cold]
+    fn find_held(&self, fault: &Fault) -> Option<&Rc<Node>> {
+        let node = self.held.get(fault);
         let count = if node.is_some() { &self.hits } else { &self.misses };
         count.set(count.get() + 1);
         node

@@ -197,8 +197,8 @@ impl Story {
         self.insert(usize::MAX, (what, None), moment)
     }
 
-    /// As [`Story::enter`], inside of the first `depth` waits only, and outside of the others: these
-    /// were entered since, on the way of this one, at the same moment.
+    /// As [`Story::enter`], inside of the first `depth` waits only, and outside of the others:
+    /// these were entered since, on the way of this one, at the same moment.
     pub fn enter_at(&self, depth: usize, what: What, moment: Moment) -> Token {
         self.insert(depth, (what, None), moment)
     }

@@ -14,8 +14,9 @@ const READERS: usize = 16;
 const BEGINS: u64 = 128;
 /// So many blocks that a cache has may lie between two reads of one reader.
 const GAP: u64 = 64;
-/// Requests of a sequential reader may come out of order, so many blocks apart.
-const SLACK: u64 = 2048;
+/// Requests of a sequential reader may come out of order, so many of them apart. It is by their
+/// size, as random reads of single blocks would else be taken for those of a reader.
+const SLACK: u64 = 8;
 /// A sequential reader keeps its place for so many reads of others.
 const KEPT: u64 = 4096;
 /// The window is so many times as large as what was read,
@@ -44,9 +45,10 @@ impl Reader {
         self.read >= BEGINS
     }
 
-    fn goes_on(&self, volume: VolumeId, lba: u64) -> bool {
+    fn goes_on(&self, volume: VolumeId, lba: u64, blocks: u64) -> bool {
         let behind = lba.checked_sub(self.next).is_some_and(|gap| gap <= GAP);
-        let near = behind || self.is_sequential() && lba.abs_diff(self.next) <= SLACK;
+        let slack = blocks.saturating_mul(SLACK);
+        let near = behind || self.is_sequential() && lba.abs_diff(self.next) <= slack;
         near && self.volume == volume
     }
 }
@@ -71,7 +73,8 @@ impl Readers {
     /// sequential one that has come near to the end of what was asked for.
     pub fn follow(&mut self, volume: VolumeId, lba: Lba, blocks: u64) -> Option<(Lba, Lba)> {
         self.reads += 1;
-        let Some(reader) = self.readers.iter_mut().find(|r| r.goes_on(volume, lba.0)) else {
+        let Some(reader) = self.readers.iter_mut().find(|r| r.goes_on(volume, lba.0, blocks))
+        else {
             let begun = Reader {
                 volume,
                 next: lba.0.saturating_add(blocks),
