@@ -155,9 +155,10 @@ impl Tree {
         }
     }
 
-    /// The nodes that are durable on the device, from the one on that begins with `from`, parents before
-    /// children, and about `max` of them; and where to go on, if there are more. Only inner nodes
-    /// need to be resident. The tree may change between two calls: what both have then comes once.
+    /// The nodes that are durable on the device, from the one on that begins with `from`, parents
+    /// before children, and about `max` of them; and where to go on, if there are more. Only inner
+    /// nodes need to be resident. The tree may change between two calls: what both have then comes
+    /// once.
     pub fn pointers(
         &self,
         store: &Store,

@@ -20,25 +20,13 @@ use crate::error::malformed;
 use crate::job;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, Crcs, IndexKey};
+use crate::store::scrubbed::CacheScrub;
 use crate::store::state::State;
 
 /// A look whether the pool is being scrubbed.
 const LOOK: Duration = Duration::from_secs(1);
 /// Extents that are read at once.
 const AT_ONCE: usize = 64;
-
-/// What scrubs of a cache have found since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
-pub struct CacheScrub {
-    /// Times that it went over everything.
-    pub completed: u64,
-    /// Bytes verified.
-    pub verified_bytes: u64,
-    /// Clean extents with a bad block, which were dropped.
-    pub dropped: u64,
-    /// Dirty extents with a bad block, which are lost.
-    pub lost: u64,
-}
 
 /// An extent to be verified.
 struct Extent {

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::Cache;
 use crate::job;
-use crate::scrub::CacheScrub;
 use crate::store::hit_ratio::Sums;
+use crate::store::scrubbed::CacheScrub;
 
 /// The state of a cache; sizes in bytes, times in the unit of their name.
 #[derive(Clone, Serialize, Debug)]

@@ -328,6 +328,9 @@ impl Superblock {
                 && raw.reserved_c == [0; 28]
                 && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
+        let scrub = ScrubRecord::decode(&raw.scrub)?;
+        let row = scrub.device.map_or(0, u64::from);
+        value("device of the scrub", row, row < n as u64)?;
         let mut devices = Vec::with_capacity(n);
         for d in &raw.devices[..n] {
             let state = match d.state {
@@ -370,7 +373,7 @@ impl Superblock {
             shards: raw.shards.get(),
             name: name_from(WHAT, &raw.name, raw.name_len)?,
             devices,
-            scrub: ScrubRecord::decode(&raw.scrub)?,
+            scrub,
         })
     }
 }

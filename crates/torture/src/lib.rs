@@ -10,8 +10,8 @@
 //! some runs one is slow at times. Half of the runs have a cache ([`cached`]), which may be lost
 //! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
 //! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]). In
-//! two runs of three volumes get limits, which change as often ([`limiter`]), and in as many the pool
-//! is scrubbed ([`scrubber`]).
+//! two runs of three volumes get limits, which change as often ([`limiter`]), and in as many the
+//! pool is scrubbed ([`scrubber`]).
 //!
 //! # What it checks
 //!

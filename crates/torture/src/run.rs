@@ -364,8 +364,7 @@ impl Session {
         }
         let b = boot.clone();
         tasks.push(self.rt.spawn(async move { limiter::work(b).await }));
-        let b = boot.clone();
-        tasks.push(self.rt.spawn(async move { scrubber::work(b).await }));
+        tasks.push(self.rt.spawn(scrubber::work(boot.clone())));
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));

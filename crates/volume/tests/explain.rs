@@ -126,19 +126,6 @@ async fn one(rt: &Rt, volume: &Volume, ask: Ask, block: u64) {
     ended.await;
 }
 
-async fn discard(rt: &Rt, volume: &Volume, block: u64) {
-    let at = block * BLOCK_U64;
-    let request = rt.request(Kind::Discard, at, BLOCK_U64);
-    let (done, ended) = oneshot();
-    let volume = volume.clone();
-    rt.detach_for(request, |request| async move {
-        volume.discard(at, BLOCK_U64).await.expect("discard");
-        drop(request);
-        done.send(());
-    });
-    ended.await;
-}
-
 /// A healthy system; then `body`; then again a healthy one, of which nothing is said.
 fn bench<F: Future<Output = ()> + 'static>(
     cache_bytes: u64,
@@ -282,27 +269,6 @@ fn a_full_journal() {
         b.named(since, 100, |c| ring(c) || others.contains(&c.stage), "");
         let of_ring: u64 = b.slow(since).iter().filter(|s| ring(&s.0)).map(|s| s.2).sum();
         assert!(of_ring >= 100, "{of_ring}: {:#?}", b.slow(since));
-    });
-}
-
-#[test]
-fn a_full_cache_without_room_for_nodes() {
-    let crawl = |_: &mut pool::Settings, c: &mut cache::Settings| {
-        let rate = 64 << 10;
-        c.writeback = cache::controller::Settings { min: rate, max: rate, idle_rate: rate };
-        (c.dirty_target_percent, c.dirty_nodes) = (1, 8);
-    };
-    bench(8 * MIB, crawl, |b| async move {
-        let wide = b.volumes.create("wide", 1 << 40, 4096).await.expect("create");
-        for i in 0..3_000 {
-            one(&b.rt, &b.volume, Ask::Write, i * 1_237 % 4_096).await;
-        }
-        let since = b.next_minute().await;
-        // Keys only: they need nodes, and no buckets.
-        for i in 0..60_000 {
-            discard(&b.rt, &wide, i * 7_919 % 100_003 * 2).await;
-        }
-        b.named(since, 1, |c| c.stage == Reason::NodeRoom, "");
     });
 }
 

@@ -1,10 +1,10 @@
 //! How a garbage collection is paced, so that nothing waits for it and it ends in time.
 //!
 //! The kernel's bcache once looked at 100 nodes and slept for 100 ms, and foreground I/O stood
-//! still for as long as 100 nodes take. What was proposed for it looks at 10 nodes, sleeps for 10 ms, and
-//! takes more nodes in one go where a run would not end in half of the time between two runs. Here
-//! a slice never grows, as a request may wait for all of it: its length is a setting. What follows
-//! the need is the pause after it.
+//! still for as long as 100 nodes take. What was proposed for it looks at 10 nodes, sleeps for 10
+//! ms, and takes more nodes in one go where a run would not end in half of the time between two
+//! runs. Here a slice never grows, as a request may wait for all of it: its length is a setting.
+//! What follows the need is the pause after it.
 //!
 //! - With foreground I/O the pause is the setting `gc_pause`, or shorter, so that the pass ends
 //!   within half of the average time between the beginnings of two passes. What is left takes as

@@ -12,5 +12,6 @@ pub(crate) mod pool_commits;
 pub(crate) mod promotions;
 pub(crate) mod ring_read;
 pub(crate) mod ring_room;
+pub(crate) mod scrubbed;
 pub(crate) mod state;
 pub(crate) mod taken;

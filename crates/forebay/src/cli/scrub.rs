@@ -96,6 +96,7 @@ impl ScrubCommand {
             let mut meter = Meter::new();
             while status["state"] == "running" {
                 meter.show(&progress(&status));
+                #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
                 status = ask(&client.socket, &Request::ScrubStatus {})?;
             }

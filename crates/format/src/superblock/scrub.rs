@@ -205,7 +205,7 @@ impl ScrubRecord {
     }
 
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<ScrubRecord, FormatError> {
-        let bad = |field, found: u64| FormatError::Value { what: super::WHAT, field, found };
+        let bad = |field, found: u64| FormatError::Value { what: "superblock", field, found };
         let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("scrub", 0))?;
         let state = ScrubState::ALL.get(usize::from(raw.state)).copied();
         let stage = ScrubStage::ALL.get(usize::from(raw.stage)).copied();
@@ -215,9 +215,6 @@ impl ScrubRecord {
         let is_zero = |e: &RawLost| e.as_bytes().iter().all(|&b| b == 0);
         if !rest.iter().all(is_zero) {
             return Err(bad("reserved bytes of the scrub", 1));
-        }
-        if usize::from(raw.device) > super::MAX_DEVICES {
-            return Err(bad("device of the scrub", raw.device.into()));
         }
         let extent = |e: &RawLost| LostExtent {
             addr: PoolAddr(e.addr.get()),

@@ -2,8 +2,8 @@
 //! need.
 //!
 //! A read needs leaves of the mapping and of checksums. Loaded one at a time as reads come to them,
-//! each costs a disk a seek, and the stream stands still meanwhile. So a reader that has gone on for
-//! [`BEGINS`] blocks has its nodes read ahead of it, many at once. The window
+//! each costs a disk a seek, and the stream stands still meanwhile. So a reader that has gone on
+//! for [`BEGINS`] blocks has its nodes read ahead of it, many at once. The window
 //! grows with what it has read, so that a short one costs little.
 
 use base::{Lba, VolumeId};

@@ -121,8 +121,8 @@ impl Pool {
         outcome
     }
 
-    /// While this is held no commit runs. `None`: one has failed and will be tried again, or the pool
-    /// takes no writes any more: what is in memory is not what the last good one wrote.
+    /// While this is held no commit runs. `None`: one has failed and will be tried again, or the
+    /// pool takes no writes any more: what is in memory is not what the last good one wrote.
     async fn without_commits(&self) -> Option<rt::sync::Permit> {
         let alone = self.commits().acquire(1).await;
         (!self.requests().retry() && self.permit().is_ok()).then_some(alone)

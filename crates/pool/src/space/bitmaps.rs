@@ -53,8 +53,8 @@ impl Space {
         self.loaded.len()
     }
 
-    /// True if a block of a group is in use as of the last commit, or the one that runs. The bitmaps
-    /// of the group must be in memory; what is not known is not in use.
+    /// True if a block of a group is in use as of the last commit, or the one that runs. The
+    /// bitmaps of the group must be in memory; what is not known is not in use.
     pub fn is_durable(&self, id: GroupId, block: u32) -> bool {
         self.group(id).maps.as_ref().is_some_and(|maps| maps.durable.get(block as usize))
     }

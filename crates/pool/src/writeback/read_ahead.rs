@@ -88,7 +88,7 @@ impl Pool {
     }
 }
 
-/// Adds nodes to `wanted` that are not resident, of the checksums of blocks that the pass will take.
+/// Adds nodes to `wanted` that are not resident, of checksums of blocks that the pass will take.
 fn missing_sums(st: &State, blocks: u64, wanted: &mut Missing) {
     if let Some((id, part)) = st.space.next_of_pass(blocks) {
         wanted.add(st.forest.missing_sums(id, part, SUMS));
