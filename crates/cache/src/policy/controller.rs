@@ -5,8 +5,8 @@
 //! gains below are overdamped. The rate is between `min` and `max` at all times. The integral
 //! cannot wind up: it does not grow while the rate is at its upper bound, nor shrink at its lower
 //! one, and stays within `0..=max`. While clients ask for nothing the rate may go up to
-//! `idle_rate`, by doubling each second: an idle cache once let its rate leap from 4 MB/s to 0.9
-//! TB/s.
+//! `idle_rate`, by a factor of about 2.6 each second: an idle cache once let its rate leap from 4
+//! MB/s to 0.9 TB/s.
 //!
 //! **Pacing.** [`Pacer`] spreads what is written evenly at that rate.
 //!
