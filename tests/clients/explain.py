@@ -1,6 +1,8 @@
 """`forebay explain`: stalls made one by one are named, and nothing is said where nothing is wrong."""
 
 import json
+import os
+import signal
 import time
 
 import nbd
@@ -109,6 +111,31 @@ def test_a_slow_client(t):
     while ended[0] < 16:
         handle.poll(-1)
     Explain(t, server).named("600ms", "read", lambda c: c["layer"] == "client", 8)
+
+
+@limit(90)
+def test_a_stopped_process(t):
+    """Requests that are under way while the process is stopped do not blame the disk."""
+    server = t.up("--emulate", "hdd", "--cache-size", "0", size="1G", volume_size="256M")
+    handle = server.connect()
+    for at in range(0, 128 * MIB, MIB):
+        handle.pwrite(noise("stopped", MIB), at)
+    handle.flush()
+    ended = [0]
+
+    def done(_):
+        ended[0] += 1
+        return 1
+
+    for i in range(48):
+        handle.aio_pread(nbd.Buffer(4096), (i * 7919 % 32768) * 4096, completion=done)
+    time.sleep(0.1)
+    os.kill(server.pid, signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(server.pid, signal.SIGCONT)
+    while ended[0] < 48:
+        handle.poll(-1)
+    Explain(t, server).named("2s", "read", lambda c: c["reason"] == "not_running", 20)
 
 
 @limit(90)

@@ -25,18 +25,23 @@ struct Minute {
     number: u64,
     of: ByKind,
     slowest: Vec<Slow>,
+    /// The shortest of these, once there are as many as are kept.
+    least_ns: u64,
 }
 
 impl Minute {
     fn keep(&mut self, ns: u64, slow: impl FnOnce() -> Slow) {
         if self.slowest.len() < SLOWEST {
             self.slowest.push(slow());
+        } else if ns > self.least_ns {
+            if let Some(least) = self.slowest.iter_mut().min_by_key(|s| s.ns) {
+                *least = slow();
+            }
+        } else {
             return;
         }
-        if let Some(least) = self.slowest.iter_mut().min_by_key(|s| s.ns)
-            && least.ns < ns
-        {
-            *least = slow();
+        if self.slowest.len() == SLOWEST {
+            self.least_ns = self.slowest.iter().map(|s| s.ns).min().unwrap_or(0);
         }
     }
 }
@@ -72,9 +77,9 @@ impl Ledger {
     }
 
     /// The job of this name.
-    pub fn job(&self, name: &'static str, now: Instant) -> Story {
+    pub fn job(&self, name: &'static str, at: Moment) -> Story {
         let mut state = self.0.borrow_mut();
-        state.jobs.entry(name).or_insert_with(|| Story::of_job(name, now)).clone()
+        state.jobs.entry(name).or_insert_with(|| Story::of_job(name, at)).clone()
     }
 
     /// A request has ended.

@@ -64,12 +64,24 @@ pub struct Moment {
     pub reason: Reason,
     /// The job that the thread was busy with.
     pub holder: Holder,
+    /// How long the thread did not run, in all: a story that spans such a time takes it from what
+    /// it waited for, whenever that is seen to be over.
+    pub away: Duration,
 }
 
 impl Moment {
     /// A time up to which the runtime saw everything as it happened.
     pub fn at(now: Instant) -> Moment {
-        Moment { now, late: Duration::ZERO, reason: Reason::Engine, holder: Holder::NONE }
+        let (late, away) = (Duration::ZERO, Duration::ZERO);
+        Moment { now, late, reason: Reason::Engine, holder: Holder::NONE, away }
+    }
+
+    /// The beginning of the time before it in which the runtime could not look.
+    pub fn before(self) -> Moment {
+        let now = Instant(self.now.0.saturating_sub(self.late.as_nanos() as u64));
+        let ran = self.reason != Reason::NotRunning;
+        let away = if ran { self.away } else { self.away.saturating_sub(self.late) };
+        Moment { away, ..Moment::at(now) }
     }
 }
 
@@ -91,10 +103,15 @@ pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
     }
 }
 
-/// A wait for a job: what of the job's time was seen already.
+/// Waits that are entered at a time: the tasks of a pass wait for hundreds of transfers side by
+/// side, and these are all of the same few devices. Those beyond are not told.
+const MOST_WAITS: usize = 16;
+
+/// A wait for a job: what of the job's time was seen already, by the number of the part. A job's
+/// parts only grow, and new ones come last.
 struct JobWait {
     job: Story,
-    seen: SmallVec<[Part; 6]>,
+    seen: SmallVec<[u64; 12]>,
 }
 
 struct Wait {
@@ -107,6 +124,8 @@ struct State {
     began: Instant,
     /// Up to here time has been told.
     told: Instant,
+    /// Of the time in which the thread did not run, so much was before that.
+    away: Duration,
     ended: bool,
     waits: SmallVec<[Wait; 4]>,
     parts: SmallVec<[Part; 6]>,
@@ -128,10 +147,11 @@ struct Inner {
 pub struct Story(Rc<Inner>);
 
 impl Story {
-    fn new(job: Option<Holder>, kind: Kind, (offset, len): (u64, u64), now: Instant) -> Story {
+    fn new(job: Option<Holder>, kind: Kind, (offset, len): (u64, u64), at: Moment) -> Story {
         let state = State {
-            began: now,
-            told: now,
+            began: at.now,
+            told: at.now,
+            away: at.away,
             ended: false,
             waits: SmallVec::new(),
             parts: SmallVec::new(),
@@ -148,13 +168,13 @@ impl Story {
     }
 
     /// The story of a request for `len` bytes from `offset` on, which has just arrived.
-    pub fn of_request(kind: Kind, offset: u64, len: u64, now: Instant) -> Story {
-        Story::new(None, kind, (offset, len), now)
+    pub fn of_request(kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
+        Story::new(None, kind, (offset, len), at)
     }
 
     /// The story of a job, which has not worked yet.
-    pub fn of_job(name: &'static str, now: Instant) -> Story {
-        Story::new(Some(Holder::of(name)), Kind::Other, (0, 0), now)
+    pub fn of_job(name: &'static str, at: Moment) -> Story {
+        Story::new(Some(Holder::of(name)), Kind::Other, (0, 0), at)
     }
 
     /// What was asked for.
@@ -211,7 +231,8 @@ impl Story {
     /// As [`Story::enter_job`], where [`Story::enter_at`] says.
     pub fn enter_job_at(&self, depth: usize, reason: Reason, job: &Story, moment: Moment) -> Token {
         let holder = job.job().unwrap_or_default();
-        let seen = job.parts_until(moment).unwrap_or_default();
+        let seen = job.with_parts(moment, |parts| parts.iter().map(|p| p.ns).collect());
+        let seen = seen.unwrap_or_default();
         let wait = Box::new(JobWait { job: job.clone(), seen });
         self.insert(depth, (What { holder, ..What::from(reason) }, Some(wait)), moment)
     }
@@ -226,6 +247,7 @@ impl Story {
         self.0.tokens.set(token);
         if let Ok(mut state) = self.0.state.try_borrow_mut()
             && !state.ended
+            && state.waits.len() < MOST_WAITS
         {
             self.tell(&mut state, moment);
             let depth = depth.min(state.waits.len());
@@ -257,27 +279,34 @@ impl Story {
             return;
         }
         state.told = moment.now;
+        let away = (moment.away.saturating_sub(state.away).as_nanos() as u64).min(passed);
+        state.away = moment.away;
         let State { waits, parts, .. } = state;
         let outermost = waits.first().map(|w| w.what.reason);
         let mut rest = passed;
         if let Some(Wait { what, job: Some(wait), .. }) = waits.last_mut() {
             let stage = outermost.unwrap_or(what.reason);
             // The job's own time tells what it waited for; where it waited for nothing, it worked.
-            let now = wait.job.parts_until(moment).unwrap_or_default();
-            for part in &now {
-                let before = wait.seen.iter().find(|p| p.cause == part.cause).map_or(0, |p| p.ns);
-                let ns = (part.ns - before).min(rest);
-                let own = part.cause.what.reason == Reason::Turn;
-                let what = if own { *what } else { part.cause.what };
-                add(parts, Cause { stage, what }, ns);
-                rest -= ns;
-            }
-            wait.seen = now;
+            let JobWait { job, seen } = &mut **wait;
+            job.with_parts(moment, |now| {
+                seen.resize(now.len(), 0);
+                for (part, before) in now.iter().zip(seen.iter_mut()) {
+                    let ns = (part.ns - *before).min(rest);
+                    *before = part.ns;
+                    let own = part.cause.what.reason == Reason::Turn;
+                    let what = if own { *what } else { part.cause.what };
+                    add(parts, Cause { stage, what }, ns);
+                    rest -= ns;
+                }
+            });
             add(parts, Cause { stage, what: *what }, rest);
             return;
         }
-        let late = (moment.late.as_nanos() as u64).min(passed);
-        if late > 0 {
+        let gone = What::from(Reason::NotRunning);
+        add(parts, Cause { stage: gone.reason, what: gone }, away);
+        rest -= away;
+        if moment.reason == Reason::Engine {
+            let late = (moment.late.as_nanos() as u64).min(rest);
             let what = What { holder: moment.holder, ..What::from(moment.reason) };
             add(parts, Cause { stage: moment.reason, what }, late);
             rest -= late;
@@ -286,13 +315,13 @@ impl Story {
         add(parts, Cause { stage: outermost.unwrap_or(what.reason), what }, rest);
     }
 
-    /// Its parts up to now; `None` while it is being told.
-    fn parts_until(&self, moment: Moment) -> Option<SmallVec<[Part; 6]>> {
+    /// Looks at its parts up to now; `None` while it is being told.
+    fn with_parts<T>(&self, moment: Moment, look: impl FnOnce(&[Part]) -> T) -> Option<T> {
         let mut state = self.0.state.try_borrow_mut().ok()?;
         if !state.ended {
             self.tell(&mut state, moment);
         }
-        Some(state.parts.clone())
+        Some(look(&state.parts))
     }
 
     /// It is over. Returns when it began and its parts, the longest first; they add up to the time

@@ -10,7 +10,7 @@ fn at(us: u64) -> Moment {
 }
 
 fn read(us: u64) -> Story {
-    Story::of_request(Kind::Read, 4096, 512, Instant(us * 1_000))
+    Story::of_request(Kind::Read, 4096, 512, at(us))
 }
 
 fn told(story: &Story, us: u64) -> Vec<(Reason, Reason, u64)> {
@@ -60,7 +60,7 @@ fn waits_of_several_tasks_end_in_any_order() {
 #[test]
 fn a_wait_for_a_job_is_told_by_what_the_job_waits_for() {
     let ledger = Ledger::default();
-    let commit = ledger.job("commit", Instant(0));
+    let commit = ledger.job("commit", at(0));
     let disk = ledger.place("pool device sda");
     // What it did before does not count.
     let before = commit.enter(Reason::Transfer.into(), at(0));
@@ -88,7 +88,7 @@ fn a_wait_for_a_job_is_told_by_what_the_job_waits_for() {
 #[test]
 fn jobs_that_wait_for_each_other_are_told_all_the_same() {
     let ledger = Ledger::default();
-    let (a, b) = (ledger.job("a", Instant(0)), ledger.job("b", Instant(0)));
+    let (a, b) = (ledger.job("a", at(0)), ledger.job("b", at(0)));
     let _of_a = a.enter_job(Reason::Commit, &b, at(0));
     let _of_b = b.enter_job(Reason::Ring, &a, at(0));
     let story = read(0);
@@ -112,6 +112,39 @@ fn time_in_which_the_thread_was_busy_is_told_apart() {
         (what.reason, what.holder.name(), parts[1].ns),
         (Reason::Engine, "collection", 30_000)
     );
+}
+
+#[test]
+fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
+    let stopped = |us, away| Moment { away: Duration::from_micros(away), ..at(us) };
+    let commit = Story::of_job("commit", at(0));
+    let (spans, of_job) = (read(0), read(0));
+    let transfer = spans.enter(Reason::Transfer.into(), at(0));
+    let flush = commit.enter(Reason::DeviceFlush.into(), at(0));
+    let waits = of_job.enter_job(Reason::Commit, &commit, at(0));
+    // It is stopped from 10 to 510; what is waited for ends some turns later.
+    let now = stopped(530, 500);
+    spans.leave(transfer, now);
+    commit.leave(flush, now);
+    of_job.leave(waits, now);
+    let (gone, flush) = (Reason::NotRunning, Reason::DeviceFlush);
+    let after = |story: Story| {
+        let (_, parts) = story.end(now);
+        let of = parts.iter().map(|p| (p.cause.stage, p.cause.what.reason, p.ns / 1_000));
+        of.collect::<Vec<_>>()
+    };
+    let transfer = Reason::Transfer;
+    assert_eq!(after(spans), [(gone, gone, 500), (transfer, transfer, 30)]);
+    assert_eq!(after(of_job), [(Reason::Commit, gone, 500), (Reason::Commit, flush, 30)]);
+    // What began since then knows nothing of it.
+    let since = Story::of_request(Kind::Read, 0, 512, stopped(520, 500));
+    assert_eq!(after(since), [(Reason::Turn, Reason::Turn, 10)]);
+    // What had come meanwhile waited for nothing else.
+    let late = Duration::from_micros(500);
+    let moment = Moment { late, reason: gone, ..stopped(511, 500) };
+    let came = Story::of_request(Kind::Read, 0, 512, moment.before());
+    let (_, parts) = came.end(moment);
+    assert_eq!((parts.len(), parts[0].cause.what.reason, parts[0].ns), (1, gone, 500_000));
 }
 
 fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
@@ -196,15 +229,17 @@ fn bands_cover_all_lengths_in_order_to_an_eighth() {
 proptest! {
     #[test]
     fn parts_add_up_to_the_length(
-        steps in prop::collection::vec((0u8..5, 0usize..26, 0u64..50, 0u64..20), 0..60),
+        steps in prop::collection::vec((0u8..5, 0usize..26, 0u64..50, 0u64..20, 0u64..9), 0..60),
     ) {
         let ledger = Ledger::default();
-        let jobs = [ledger.job("a", Instant(0)), ledger.job("b", Instant(0))];
+        let jobs = [ledger.job("a", at(0)), ledger.job("b", at(0))];
         let story = read(0);
-        let (mut now, mut open, mut of_jobs) = (0, Vec::new(), Vec::new());
-        for (what, which, passed, late) in steps {
+        let (mut now, mut gone) = (0, Duration::ZERO);
+        let (mut open, mut of_jobs) = (Vec::new(), Vec::new());
+        for (what, which, passed, late, away) in steps {
             now += passed;
-            let moment = Moment { late: Duration::from_micros(late), ..at(now) };
+            gone += Duration::from_micros(away.min(passed));
+            let moment = Moment { late: Duration::from_micros(late), away: gone, ..at(now) };
             let reason = Reason::ALL[which];
             let job = &jobs[which % 2];
             match what {

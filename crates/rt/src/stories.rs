@@ -7,7 +7,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use base::{Duration, Instant};
 use ledger::{Kind, Ledger, Moment, Reason, Story, Token, What};
 use pin_project_lite::pin_project;
 
@@ -27,7 +26,7 @@ impl Rt {
 
     /// The job of this name.
     pub fn job(&self, name: &'static str) -> Story {
-        self.0.ledger.job(name, self.now())
+        self.0.ledger.job(name, self.moment())
     }
 
     /// The present time, with how late it is.
@@ -49,10 +48,10 @@ impl Rt {
     pub fn request(&self, kind: Kind, offset: u64, len: u64) -> Request {
         let moment = self.moment();
         self.0.thread.borrow_mut().requested(moment.now);
-        let late = if moment.late >= LONG { moment.late } else { Duration::ZERO };
-        let began = Instant(moment.now.0.saturating_sub(late.as_nanos() as u64));
+        let waited = moment.late >= LONG;
+        let began = if waited { moment.before() } else { moment };
         let story = Story::of_request(kind, offset, len, began);
-        if !late.is_zero() {
+        if waited {
             // Tells the time up to now.
             let wait = story.enter(Reason::Turn.into(), moment);
             story.leave(wait, moment);

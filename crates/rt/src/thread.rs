@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     requested: Option<Instant>,
     /// When it ran last before it stood still; `None` if it has slept since.
     stood: Option<Instant>,
+    /// How long it did not run, in all.
+    away: Duration,
     /// When the processor time was read, and what it was.
     read: (Instant, Option<Duration>),
     /// The work of requests themselves.
@@ -40,6 +42,7 @@ impl Thread {
             jobs: SmallVec::new(),
             requested: None,
             stood: None,
+            away: Duration::ZERO,
             read: (now, None),
             requests: Holder::of("requests"),
         }
@@ -97,14 +100,16 @@ impl Thread {
             }
         }
         if moment.reason == Reason::NotRunning {
+            self.away += late;
             self.stood = Some(Instant(now.0.saturating_sub(late.as_nanos() as u64)));
         } else if let Some(since) = self.stood.filter(|_| !slept) {
-            // It is still told of what came meanwhile.
+            // What came meanwhile may be seen only now.
             moment.late = now.since(since);
             (moment.reason, moment.holder) = (Reason::NotRunning, Holder::NONE);
         } else {
             self.stood = None;
         }
+        moment.away = self.away;
         self.looked = now;
         self.jobs.clear();
         if now.since(self.read.0) >= READ_EVERY {

@@ -36,12 +36,14 @@ fn a_process_that_was_stopped_did_not_run() {
     let mut thread = Thread::new(at(0));
     let moment = thread.turned((at(10), Some(at(1_010))), at(500_000), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_990)));
+    assert_eq!((moment.away, moment.before().away), (moment.late, Duration::ZERO));
     // What had come is seen a moment later, without another sleep.
     let moment = thread.turned((at(500_004), None), at(500_005), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_995)));
+    assert_eq!(moment.away, Duration::from_micros(498_990));
     // A timer that is a little late says nothing.
     let moment = thread.turned((at(500_006), Some(at(501_000))), at(501_200), never);
-    assert_eq!(moment.late, Duration::ZERO);
+    assert_eq!((moment.late, moment.away), (Duration::ZERO, Duration::from_micros(498_990)));
     // While it had work: its processor time tells whether it did any.
     for (ran, reason) in [(ms(3), Reason::NotRunning), (ms(299), Reason::Engine)] {
         let mut thread = Thread::new(at(0));
