@@ -41,8 +41,11 @@ const POLLS_PER_TURN: usize = 128;
 #[allow(clippy::disallowed_types, reason = "a Waker must be Send; never contended")]
 type Woken = std::sync::Mutex<VecDeque<usize>>;
 
-/// The largest number of polls of background tasks in a row.
-const BACKGROUND_POLLS: usize = 4;
+/// The largest number of polls of background tasks in a row, and how long they take at most,
+/// together. Each look for completions costs about as much as a request: with a few polls between
+/// two looks, requests come one by one, and so do their replies.
+const BACKGROUND_POLLS: usize = 64;
+const BACKGROUND_SLICE: Duration = Duration::from_micros(150);
 
 /// The tasks that were woken.
 #[derive(Default)]
@@ -296,8 +299,7 @@ impl Rt {
             if settling && !busy {
                 continue;
             }
-            let background = (0..BACKGROUND_POLLS).take_while(|_| self.poll_one(true)).count();
-            let ready = background > 0 && self.has_ready();
+            let ready = self.poll_background() && self.has_ready();
             self.turn(busy || ready, &mut done);
         }
     }
@@ -344,6 +346,19 @@ impl Rt {
             std::mem::swap(&mut *ready, &mut *self.0.woken.of(false));
         }
         ready.pop_front()
+    }
+
+    /// Polls tasks of the background for a while; false if none was ready.
+    fn poll_background(&self) -> bool {
+        if !self.poll_one(true) {
+            return false;
+        }
+        let end = self.precise_now().after(BACKGROUND_SLICE);
+        let mut polls = 1;
+        while polls < BACKGROUND_POLLS && self.precise_now() < end && self.poll_one(true) {
+            polls += 1;
+        }
+        true
     }
 
     /// Polls one ready task. Returns false if there is none.
