@@ -60,6 +60,8 @@ const KNOWN_INCOMPAT: u64 = 0;
 const KNOWN_RO_COMPAT: u64 = 0;
 /// Flag of the cache: its clean keys do not count.
 const CLEAN_VOID: u32 = 1;
+/// Flag of a device: its chunks are to be moved to others.
+const LEAVING: u8 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -68,7 +70,10 @@ struct RawDevice {
     chunks: U64,
     failed_at: U64,
     state: u8,
-    reserved: [u8; 15],
+    flags: u8,
+    /// The row of the device that takes its chunks, plus 1.
+    successor: u8,
+    reserved: [u8; 13],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -137,6 +142,8 @@ pub enum DeviceState {
     Online,
     /// The device failed or was missing, and the pool went on without it. It is not read.
     Failed,
+    /// No device: the one that had this row was removed. Its uuid is zero.
+    Removed,
 }
 
 /// A row of the device table.
@@ -150,6 +157,23 @@ pub struct DeviceRecord {
     pub state: DeviceState,
     /// The sequence number of the first superblock that calls it failed; 0 while it is online.
     pub failed_at: u64,
+    /// Its chunks are to be moved to other devices; then it is removed.
+    pub leaving: bool,
+    /// The row of the device that is to take its chunks; `None`: any.
+    pub successor: Option<u8>,
+}
+
+impl DeviceRecord {
+    /// A device with so many chunks, which is in use.
+    pub fn online(uuid: [u8; 16], chunks: u64) -> DeviceRecord {
+        let (state, failed_at) = (DeviceState::Online, 0);
+        DeviceRecord { uuid, chunks, state, failed_at, leaving: false, successor: None }
+    }
+
+    /// The row of a device that was removed.
+    pub fn removed() -> DeviceRecord {
+        DeviceRecord { state: DeviceState::Removed, ..DeviceRecord::online([0; 16], 0) }
+    }
 }
 
 /// A verified superblock.
@@ -250,7 +274,9 @@ impl Superblock {
                 chunks: 0.into(),
                 failed_at: 0.into(),
                 state: 0,
-                reserved: [0; 15],
+                flags: 0,
+                successor: 0,
+                reserved: [0; 13],
             }; MAX_DEVICES],
             scrub: self.scrub.encode(),
             reserved_b: [0; 4],
@@ -263,7 +289,10 @@ impl Superblock {
             row.state = match d.state {
                 DeviceState::Online => 1,
                 DeviceState::Failed => 2,
+                DeviceState::Removed => 3,
             };
+            row.flags = if d.leaving { LEAVING } else { 0 };
+            row.successor = d.successor.map_or(0, |row| row + 1);
         }
         out.copy_from_slice(raw.as_bytes());
         seal(out);
@@ -336,6 +365,7 @@ impl Superblock {
             let state = match d.state {
                 1 => DeviceState::Online,
                 2 => DeviceState::Failed,
+                3 => DeviceState::Removed,
                 other => {
                     return Err(FormatError::Value {
                         what: WHAT,
@@ -345,12 +375,21 @@ impl Superblock {
                 }
             };
             value("chunks", d.chunks.get(), d.chunks.get() <= u64::from(u32::MAX))?;
-            devices.push(DeviceRecord {
+            value("flags of a device", d.flags.into(), d.flags & !LEAVING == 0)?;
+            let successor = d.successor.checked_sub(1);
+            let row = successor.map_or(0, usize::from);
+            value("successor of a device", d.successor.into(), row < n)?;
+            let record = DeviceRecord {
                 uuid: d.uuid,
                 chunks: d.chunks.get(),
                 state,
                 failed_at: d.failed_at.get(),
-            });
+                leaving: d.flags & LEAVING != 0,
+                successor,
+            };
+            let removed = state == DeviceState::Removed;
+            value("removed device", 1, !removed || record == DeviceRecord::removed())?;
+            devices.push(record);
         }
         value("device uuid", 0, devices[usize::from(raw.device.get())].uuid == raw.device_uuid)?;
         Ok(Superblock {
@@ -402,12 +441,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample() -> Superblock {
-        let device = |n| DeviceRecord {
-            uuid: [n; 16],
-            chunks: 100,
-            state: DeviceState::Online,
-            failed_at: 0,
-        };
+        let device = |n| DeviceRecord::online([n; 16], 100);
         Superblock {
             pool_uuid: [7; 16],
             sequence: 9,
@@ -430,6 +464,8 @@ mod tests {
             devices: vec![
                 device(1),
                 DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) },
+                DeviceRecord { leaving: true, successor: Some(0), ..device(3) },
+                DeviceRecord::removed(),
             ],
             scrub: ScrubRecord {
                 state: scrub::ScrubState::Done,

@@ -8,7 +8,7 @@ pub(crate) mod standing;
 
 use base::IoError;
 use format::page::Chunk;
-use format::superblock::DeviceRecord;
+use format::superblock::{DeviceRecord, MAX_DEVICES};
 use queue::{DeviceStats, Targets};
 use smallvec::SmallVec;
 
@@ -46,7 +46,64 @@ impl Devices {
 
     /// The rows as superblocks say them.
     pub fn records(&self) -> Vec<DeviceRecord> {
-        self.0.iter().map(|d| d.record().clone()).collect()
+        let record = |d: &PoolDevice| match d.is_joining() {
+            true => DeviceRecord::removed(),
+            false => d.record().clone(),
+        };
+        self.0.iter().map(record).collect()
+    }
+
+    /// As [`Devices::records`] will say when the device of `row`, which is being added, has joined.
+    pub fn records_with(&self, row: usize) -> Vec<DeviceRecord> {
+        let mut records = self.records();
+        records[row] = self.0[row].record().clone();
+        records
+    }
+
+    /// What to call a device: its path, or its uuid if it is not there.
+    pub fn name_of(&self, row: usize, device: &PoolDevice) -> String {
+        match self.path(row) {
+            "" => uuid::Uuid::from_bytes(device.record().uuid).to_string(),
+            path => path.to_owned(),
+        }
+    }
+
+    /// A row of the table.
+    pub fn row(&self, row: usize) -> Option<&PoolDevice> {
+        self.0.get(row)
+    }
+
+    pub fn row_mut(&mut self, row: usize) -> Option<&mut PoolDevice> {
+        self.0.get_mut(row)
+    }
+
+    /// Enters a device that is being added into a row that has none. Fails if there is no room.
+    pub fn enter(&mut self, device: PoolDevice) -> Option<usize> {
+        if let Some(row) = self.0.iter().position(PoolDevice::is_removed) {
+            self.0[row] = device;
+            return Some(row);
+        }
+        (self.0.len() < MAX_DEVICES).then(|| {
+            self.0.push(device);
+            self.0.len() - 1
+        })
+    }
+
+    /// A row has no device any more. The caller closes what it gets.
+    pub fn clear_row(&mut self, row: usize) -> Option<Disk> {
+        let none = PoolDevice::new(DeviceRecord::removed(), String::new(), None);
+        std::mem::replace(&mut self.0[row], none).disk().cloned()
+    }
+
+    /// The queue of a device that gets the pages that commits write.
+    pub fn page_disk(&self, row: usize) -> Option<&Disk> {
+        let joining = self.0.get(row).filter(|d| d.is_joining());
+        self.live(row).or_else(|| joining?.disk())
+    }
+
+    /// The rows of these devices.
+    pub fn page_rows(&self) -> Vec<usize> {
+        (0..self.0.len()).filter(|&row| self.page_disk(row).is_some()).collect()
     }
 
     /// The queue of a device that is in use.
@@ -65,7 +122,7 @@ impl Devices {
 
     /// True if a device is missing or failed.
     pub fn degraded(&self) -> bool {
-        self.0.iter().any(|d| d.live().is_none())
+        self.0.iter().any(|d| d.live().is_none() && !d.is_removed() && !d.is_joining())
     }
 
     /// These devices are out of use, from the superblock of `sequence` on.
@@ -116,6 +173,10 @@ impl Devices {
     ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
         for (row, outcome) in outcomes {
+            if let (Err(_), true) = (&outcome, self.0[row].is_joining()) {
+                // It does not join: see `moves/join.rs`.
+                self.0[row].errors_mut().write += 1;
+            }
             let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
             let d = &mut self.0[row];
             d.errors_mut().write += 1;
@@ -141,7 +202,7 @@ impl Devices {
     /// are in use first. `None` if there are not so many, or none of them is in use.
     pub fn take_chunks(&mut self, copies: usize) -> Option<Vec<Chunk>> {
         let mut order: Vec<usize> =
-            (0..self.0.len()).filter(|&d| self.0[d].free_chunks() > 0).collect();
+            (0..self.0.len()).filter(|&d| self.spare_chunks(d) > 0).collect();
         let missing = |d: usize| !self.is_live(d);
         order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.0[d].free_chunks()), d));
         if order.len() < copies || missing(order[0]) {
@@ -155,6 +216,17 @@ impl Devices {
         Some(order[..copies].iter().map(take).collect())
     }
 
+    /// Chunks that may be taken of a device.
+    pub fn spare_chunks(&self, row: usize) -> u64 {
+        self.0.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
+    }
+
+    /// Takes a chunk of a device.
+    pub fn take_chunk_of(&mut self, row: usize) -> Option<Chunk> {
+        let device = self.0.get_mut(row).filter(|d| d.takes_chunks())?;
+        device.take_any_chunk().map(|chunk| Chunk { device: row as u16, chunk })
+    }
+
     pub fn give_chunks(&mut self, chunks: Vec<Chunk>) {
         for c in chunks {
             self.0[usize::from(c.device)].give_chunk(c.chunk);
@@ -166,7 +238,8 @@ impl Devices {
     /// as long as there are ([`Devices::take_chunks`]).
     pub fn formable(&self, copies: u64, most: u64) -> u64 {
         let free = |live| {
-            self.0.iter().filter(move |d| d.live().is_some() == live).map(PoolDevice::free_chunks)
+            let takes = move |d: &&PoolDevice| d.takes_chunks() && d.live().is_some() == live;
+            self.0.iter().filter(takes).map(PoolDevice::free_chunks)
         };
         let whole = groups_of(free(true), copies, most);
         // The other free chunks are on fewer than `copies` devices. They make groups with chunks of

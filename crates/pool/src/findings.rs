@@ -1,11 +1,18 @@
 //! What a scrub does, how far it has come, and what it has found. Plain data.
 
+mod moves;
+mod speed;
+
 use std::collections::BTreeMap;
 
 use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
 use format::superblock::scrub::{
     LostExtent, MAX_LOST, ScrubPlace, ScrubRecord, ScrubStage, ScrubState,
 };
+
+pub(crate) use moves::Moves;
+pub use moves::MovesStatus;
+use speed::Speed;
 
 /// How a scrub goes.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +96,8 @@ pub struct ScrubStatus {
     pub bad: u64,
     /// Blocks that were healed.
     pub healed: u64,
-    /// Blocks of which it found no good copy.
+    /// Blocks of which it found no good copy, and parts of the pool that it could not look at for
+    /// the sake of one.
     pub lost: u64,
     /// Leaves of checksum trees that it has read, since the pool was opened.
     pub leaves: u64,
@@ -100,17 +108,12 @@ pub struct ScrubStatus {
     pub lost_blocks: Vec<LostBlocks>,
 }
 
-/// Over so long a time the rate is measured.
-const MEASURED_S: u64 = 5;
-
 /// The scrub of a pool.
 pub(crate) struct Scrub {
     record: ScrubRecord,
     found: BTreeMap<(usize, Kind), Found>,
     rate: Option<u64>,
-    /// When so many bytes were verified, some seconds ago, and now.
-    marks: [(Instant, u64); 2],
-    speed: u64,
+    speed: Speed,
     leaves: u64,
     /// Which start this is: what belongs to an older one does not count.
     turn: u64,
@@ -119,13 +122,11 @@ pub(crate) struct Scrub {
 impl Scrub {
     /// As a superblock says.
     pub fn new(record: ScrubRecord) -> Scrub {
-        let mark = (Instant::default(), record.verified);
         Scrub {
             record,
             found: BTreeMap::new(),
             rate: None,
-            marks: [mark; 2],
-            speed: 0,
+            speed: Speed::default(),
             leaves: 0,
             turn: 0,
         }
@@ -157,8 +158,7 @@ impl Scrub {
             ..ScrubRecord::default()
         };
         self.found.clear();
-        self.marks = [(Instant::default(), 0); 2];
-        (self.speed, self.turn) = (0, self.turn + 1);
+        (self.speed, self.turn) = (Speed::default(), self.turn + 1);
         Ok(())
     }
 
@@ -174,8 +174,7 @@ impl Scrub {
         if self.record.state != from {
             return Err(wrong(otherwise));
         }
-        (self.record.state, self.speed) = (to, 0);
-        self.marks = [(Instant::default(), self.record.verified); 2];
+        (self.record.state, self.speed) = (to, Speed::default());
         Ok(())
     }
 
@@ -243,18 +242,7 @@ impl Scrub {
     /// So many bytes were verified, all copies counted.
     pub fn verified(&mut self, now: Instant, bytes: u64) {
         self.record.verified += bytes;
-        // The first mark of all.
-        if self.marks[0].0 == Instant::default() {
-            self.marks = [(now, self.record.verified); 2];
-        }
-        if now.since(self.marks[1].0).as_secs() >= MEASURED_S {
-            self.marks = [self.marks[1], (now, self.record.verified)];
-        }
-        let (since, before) = self.marks[0];
-        let time = now.since(since).as_secs_f64();
-        if time > 0.1 {
-            self.speed = ((self.record.verified - before) as f64 / time) as u64;
-        }
+        self.speed.count(now, self.record.verified);
     }
 
     /// A bad block was found on a device, and healed or not.
@@ -326,8 +314,7 @@ impl Scrub {
         let r = &self.record;
         let runs = r.state == ScrubState::Running;
         let left = r.all.saturating_sub(r.verified);
-        let stale = now.since(self.marks[1].0).as_secs() > 4 * MEASURED_S;
-        let rate = if runs && !stale { self.speed } else { 0 };
+        let rate = if runs { self.speed.now(now) } else { 0 };
         let lost = |e: &LostExtent| LostBlocks {
             volume: volume(e.volume),
             offset: e.lba.0 * BLOCK_U64,

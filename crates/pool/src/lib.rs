@@ -8,7 +8,7 @@
 //! | [`devices`] | the rows of the device table, their queues, errors and chunks; whether the pool may be written |
 //! | [`space`] | block groups, bitmaps, allocation, freed blocks that reads are about, reservations |
 //! | [`attached`] | the contract with the cache in front |
-//! | [`findings`] | how far a scrub is, and what it has found |
+//! | [`findings`] | how far a scrub is, and what it has found; how far moves of chunks are |
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!
@@ -24,6 +24,7 @@
 //! | [`writeback`] | passes, staging volumes, what a cache asks |
 //! | [`commit`] | makes a transaction durable |
 //! | [`scrub`] | every copy is read, verified and healed |
+//! | [`moves`] | devices are added, replaced and removed: chunks move between them |
 //! | [`admin`] | volumes, status |
 //! | [`open`] | finds and judges the devices, reads the tables, makes new pools |
 //!
@@ -41,6 +42,7 @@ pub mod error;
 mod findings;
 mod forest;
 mod io;
+mod moves;
 mod open;
 mod pool;
 pub mod raw;
@@ -57,7 +59,8 @@ pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheMark, Journal, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile};
 pub use error::Step;
-pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, ScrubOptions, ScrubStatus};
+pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, MovesStatus};
+pub use findings::{ScrubOptions, ScrubStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
 pub use open::{check_create, create};

@@ -15,7 +15,7 @@ use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
 use crate::devices::standing::Standing;
 use crate::devices::{DeviceFile, Devices, PoolDevice};
-use crate::findings::Scrub;
+use crate::findings::{Moves, Scrub};
 use crate::forest::Forest;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -51,6 +51,7 @@ impl Pool {
         committer.start();
         pool.reap_all();
         pool.begin_scrubbing();
+        pool.begin_moving();
         Ok((pool, warnings))
     }
 }
@@ -99,7 +100,7 @@ fn assemble(
     (mut devices, tables): (Vec<PoolDevice>, tables::Tables),
 ) -> Result<State> {
     let geometry = Geometry::of(best);
-    take_chunks(best, &geometry, &tables.groups, &mut devices)?;
+    take_chunks(&geometry, &tables.groups, &mut devices)?;
     let places = (tables.volumes, best.next_volume);
     let forest = Forest::new(geometry, settings.cached_nodes, places, &tables.groups)?;
     // The upper half counts incarnations: generations of a run that ended in a crash are never used
@@ -122,13 +123,13 @@ fn assemble(
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
+        moves: Moves::default(),
         standing,
     })
 }
 
 /// Takes the chunks that the groups have, and sees that the groups can be read.
 fn take_chunks(
-    best: &Superblock,
     geometry: &Geometry,
     groups: &[GroupRecord],
     devices: &mut [PoolDevice],
@@ -137,10 +138,7 @@ fn take_chunks(
     let mut lost = 0;
     for (id, record) in (0..).map(GroupId).zip(groups) {
         let used = record.kind != GroupKind::Free;
-        if used
-            && (record.chunks.len() != usize::from(best.copies)
-                || record.used > geometry.group_blocks)
-        {
+        if used && (record.chunks.is_empty() || record.used > geometry.group_blocks) {
             return Err(damaged(format!("the record of block group {id} makes no sense")));
         }
         for c in &record.chunks {

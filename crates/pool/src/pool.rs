@@ -4,6 +4,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use base::{BLOCK, GroupId, Result, Slice};
+use queue::Class;
 use rt::Rt;
 use rt::sync::{Event, Semaphore, Shared};
 use rustc_hash::FxHashMap;
@@ -35,6 +36,12 @@ struct Inner {
     commits: Semaphore,
     /// A scrub has begun, or is to rest, go on or end.
     scrub_changed: Event,
+    /// Chunks are to be moved, or not any more.
+    moves_changed: Event,
+    /// Direct writes were entered, or given up.
+    writes_ended: Event,
+    /// Clients wait for what the write-back pass does, or will soon.
+    pass_hurries: Cell<bool>,
     closed: Cell<bool>,
 }
 
@@ -56,6 +63,9 @@ impl Pool {
             pass_ended: Event::new(),
             commits: Semaphore::new(1),
             scrub_changed: Event::new(),
+            moves_changed: Event::new(),
+            writes_ended: Event::new(),
+            pass_hurries: Cell::new(false),
             closed: Cell::new(false),
         }))
     }
@@ -131,6 +141,27 @@ impl Pool {
         &self.0.commits
     }
 
+    /// Rung when chunks are to be moved, or not any more.
+    pub(crate) fn moves_changed(&self) -> &Event {
+        &self.0.moves_changed
+    }
+
+    /// Rung when direct writes were entered, or given up.
+    pub(crate) fn writes_ended(&self) -> &Event {
+        &self.0.writes_ended
+    }
+
+    /// Says whether clients wait for what the write-back pass does, or will soon. If not, its writes
+    /// are of the background on the pool's devices.
+    pub fn hurry_pass(&self, hurries: bool) {
+        self.0.pass_hurries.set(hurries);
+    }
+
+    /// What the writes of a write-back pass are on the devices at the moment.
+    pub(crate) fn pass_class(&self) -> Class {
+        if self.0.pass_hurries.get() { Class::Commit } else { Class::WriteBack }
+    }
+
     /// Rung when a scrub has begun, or is to rest, go on or end.
     pub(crate) fn scrub_changed(&self) -> &Event {
         &self.0.scrub_changed
@@ -143,7 +174,7 @@ impl Pool {
 
     /// The queue of a device that is in use.
     pub(crate) fn disk(&self, row: usize) -> Option<Disk> {
-        self.state().devices.live(row).cloned()
+        self.state().devices.page_disk(row).cloned()
     }
 
     /// True once [`Pool::close`] was called.

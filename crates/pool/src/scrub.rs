@@ -3,7 +3,7 @@
 //! It goes over table pages, then the mapping tree of each volume, then each block group: its
 //! bitmap pages, the nodes of its checksum tree, and its data in physical order; then superblocks.
 //! One walk of a group's checksum tree serves all copies: a leaf is read once, and says what the
-//! next few hundred blocks must be ([`walk`]). Runs of neighbours are read from all copies at once,
+//! next few hundred blocks must be ([`walk`](crate::transfer::walk)). Runs of neighbours are read from all copies at once,
 //! a bounded number of bytes in flight for each ([`verify`]).
 //!
 //! **What others change meanwhile** is neither missed nor reported. A block is verified if the
@@ -21,7 +21,6 @@ mod run;
 mod tables;
 mod trees;
 mod verify;
-mod walk;
 
 use base::{ErrorKind, Result, StorageError};
 use format::superblock::scrub::ScrubState;

@@ -11,6 +11,7 @@ mod bitmaps;
 mod geometry;
 mod limbo;
 mod maps;
+mod moving;
 mod reservation;
 mod room;
 pub(crate) mod run;
@@ -28,6 +29,7 @@ pub(crate) use bitmaps::{PageChange, Place, Planned};
 pub use geometry::Geometry;
 pub(crate) use limbo::Pin;
 pub(crate) use maps::Maps;
+pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
 pub(crate) use room::{Demand, Purpose};
 pub(crate) use run::{Run, push_run};
@@ -48,6 +50,8 @@ struct Group {
     writing: u32,
     /// The open write-back pass allocates from it, and nothing else does.
     of_pass: bool,
+    /// A chunk of it moves: nothing is allocated from it, so what it holds only gets less.
+    moving: bool,
 }
 
 /// Block groups, and the blocks in them.
@@ -96,6 +100,7 @@ impl Space {
             unreadable: false,
             writing: 0,
             of_pass: false,
+            moving: false,
         };
         let mut space = Space {
             geometry,
@@ -241,6 +246,9 @@ impl Space {
         let k = kind_index(g.record.kind);
         let (old, new) = (blocks - g.busy, blocks - busy);
         g.busy = busy;
+        if g.moving {
+            return;
+        }
         self.free[k] = self.free[k] + u64::from(new) - u64::from(old);
         if class_of(old) != class_of(new) {
             self.by_free[k].remove(&(class_of(old), id));

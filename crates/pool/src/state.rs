@@ -14,12 +14,12 @@ use crate::attached::{Attached, Published};
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::{Devices, Disk};
 use crate::error::Step;
-use crate::findings::Scrub;
+use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
 use crate::space::{Alloc, Demand, Purpose, Reservation, Run, Space};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
-/// What never changes of a pool while it is open.
+/// What the pool is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub uuid: [u8; 16],
@@ -36,6 +36,7 @@ pub(crate) struct State {
     pub tables: Tables,
     pub attached: Attached,
     pub scrub: Scrub,
+    pub moves: Moves,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
 }
@@ -113,7 +114,8 @@ impl State {
         self.space.admits(&self.devices, purpose, self.dirty_nodes())
     }
 
-    fn demand(&self) -> Demand {
+    /// What has to find room.
+    pub fn demand(&self) -> Demand {
         let held = self.forest.held();
         Demand {
             dirty_nodes: self.dirty_nodes(),
@@ -126,6 +128,11 @@ impl State {
     /// True if a direct write of `blocks` leaves what is reserved.
     pub fn leaves_reserved(&self, blocks: u64) -> bool {
         self.space.leaves_reserved(&self.devices, blocks, &self.demand())
+    }
+
+    /// True if everything that is promised finds room.
+    pub fn keeps_promises(&self) -> bool {
+        self.space.keeps_promises(&self.devices, &self.demand())
     }
 
     /// Reserves room for `blocks` blocks that write-back will write.

@@ -17,17 +17,20 @@ pub enum Class {
     Collection,
     /// A scrub.
     Scrub,
+    /// Chunks move from one device to another.
+    Move,
 }
 
 impl Class {
     /// All classes, in the order of [`DeviceStats::classes`].
-    pub const ALL: [Class; 6] = [
+    pub const ALL: [Class; 7] = [
         Class::Foreground,
         Class::Commit,
         Class::WriteBack,
         Class::Promotion,
         Class::Collection,
         Class::Scrub,
+        Class::Move,
     ];
 
     /// No client waits for it: it gives way to the other classes ([`crate::Device`]).
@@ -44,6 +47,7 @@ impl Class {
             Class::Promotion => "promotion",
             Class::Collection => "collection",
             Class::Scrub => "scrub",
+            Class::Move => "move",
         }
     }
 }

@@ -126,8 +126,9 @@ impl Cache {
         ((gone - HURRIES.0) / (HURRIES.1 - HURRIES.0)).clamp(0.0, 1.0)
     }
 
-    /// Says on the cache's device whether write-back has time: it has none where writers are about
-    /// to be slowed, or are, where somebody waits for all of it, and where it is late.
+    /// Says on the cache's device, and to the pool, whether write-back has time: it has none where
+    /// writers are about to be slowed, or are, where somebody waits for all of it, and where it is
+    /// late.
     pub(crate) fn share_device(&self) {
         let begin = self.0.admission.line.borrow().curve().begin();
         let needed = self.0.admission.has_line()
@@ -135,6 +136,7 @@ impl Cache {
             || self.is_late()
             || self.load(self.0.rt.now()).gone() > 0.9 * begin;
         self.0.device.set_background_patient(!needed);
+        self.0.pool.hurry_pass(needed);
     }
 
     /// True if a write would not have to wait.

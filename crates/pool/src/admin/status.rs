@@ -8,7 +8,7 @@ use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
 use crate::devices::DeviceErrors;
-use crate::findings::ScrubStatus;
+use crate::findings::{MovesStatus, ScrubStatus};
 use crate::pool::Pool;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
@@ -55,6 +55,8 @@ pub struct PoolStatus {
     pub devices: Vec<DeviceStatus>,
     /// The scrub that runs, or the last one.
     pub scrub: ScrubStatus,
+    /// What is moved from one device to another.
+    pub moves: MovesStatus,
 }
 
 /// A device.
@@ -64,7 +66,7 @@ pub struct DeviceStatus {
     pub path: String,
     /// Its uuid.
     pub id: String,
-    /// `online`, `failed`, `stale` or `missing`.
+    /// `online`, `joining`, `leaving`, `failed`, `stale` or `missing`.
     pub state: &'static str,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
@@ -222,10 +224,11 @@ impl Pool {
     pub fn status(&self) -> Status {
         // What no read is about any more is free, though nothing needed it yet.
         self.state_mut().space.drain(STATUS_DRAINS);
-        let scrub = self.known_scrub_status();
+        let (scrub, moves) = (self.known_scrub_status(), self.moves_status());
         let st = self.state();
         let degraded = st.devices.degraded();
-        let devices = st.devices.iter().map(|d| DeviceStatus {
+        let there = st.devices.iter().filter(|d| !d.is_removed());
+        let devices = there.map(|d| DeviceStatus {
             path: d.path().to_owned(),
             id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
             state: d.state(),
@@ -248,6 +251,7 @@ impl Pool {
             generation: st.txns.committed().0,
             devices: devices.collect(),
             scrub,
+            moves,
         };
         let cache = st.forest.store().stats();
         let memory = MemoryStatus {

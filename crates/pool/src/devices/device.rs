@@ -35,6 +35,8 @@ pub struct PoolDevice {
     read_upto: u64,
     /// Why it is not in use, in words.
     trouble: Option<&'static str>,
+    /// It is being added: it gets the pages that commits write, and is no device of the pool yet.
+    joining: bool,
     /// Chunks in use.
     chunks: Bitmap,
     free_chunks: u64,
@@ -51,9 +53,50 @@ impl PoolDevice {
             errors: DeviceErrors::default(),
             read_upto: 0,
             trouble: None,
+            joining: false,
             chunks,
             free_chunks,
         }
+    }
+
+    /// A device that is being added.
+    pub(crate) fn new_joining(record: DeviceRecord, path: String, disk: Disk) -> PoolDevice {
+        PoolDevice { joining: true, ..PoolDevice::new(record, path, Some(disk)) }
+    }
+
+    /// It has all pages, and is a device of the pool from the next commit on.
+    pub(crate) fn joined(&mut self) {
+        self.joining = false;
+    }
+
+    /// It is being added.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.joining
+    }
+
+    /// Its row has no device.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.record.state == DeviceState::Removed
+    }
+
+    /// Its chunks are to be moved to others.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.record.leaving
+    }
+
+    /// From now on its chunks are to be moved: to `successor`, if that is given.
+    pub(crate) fn leave(&mut self, successor: Option<u8>) {
+        (self.record.leaving, self.record.successor) = (true, successor);
+    }
+
+    /// It stays, after all.
+    pub(crate) fn stay(&mut self) {
+        (self.record.leaving, self.record.successor) = (false, None);
+    }
+
+    /// New chunks may be taken of it, if it is there.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        !self.is_leaving() && !self.is_removed() && !self.joining
     }
 
     /// Its row of the device table.
@@ -82,7 +125,8 @@ impl PoolDevice {
 
     /// The queue, if the device is there and up to date.
     pub fn live(&self) -> Option<&Disk> {
-        self.disk.as_ref().filter(|_| self.record.state == DeviceState::Online)
+        let live = self.record.state == DeviceState::Online && !self.joining;
+        self.disk.as_ref().filter(|_| live)
     }
 
     /// True if its head has to move, and will be near.
@@ -132,6 +176,9 @@ impl PoolDevice {
     /// What users see.
     pub fn state(&self) -> &'static str {
         match (&self.disk, self.record.state) {
+            (_, DeviceState::Removed) => "removed",
+            (Some(_), DeviceState::Online) if self.joining => "joining",
+            (Some(_), DeviceState::Online) if self.record.leaving => "leaving",
             (Some(_), DeviceState::Online) => "online",
             (Some(_), DeviceState::Failed) => self.trouble.unwrap_or("failed"),
             (None, _) => self.trouble.unwrap_or("missing"),

@@ -8,7 +8,7 @@ pub(crate) fn row(chunks: u64, state: DeviceState) -> PoolDevice {
 }
 
 fn row_of_kind(chunks: u64, state: DeviceState, kind: Option<rt::DeviceKind>) -> PoolDevice {
-    let record = DeviceRecord { uuid: [7; 16], chunks, state, failed_at: 0 };
+    let record = DeviceRecord { state, ..DeviceRecord::online([7; 16], chunks) };
     // A closed world: no request is made to these disks.
     let world = sim::World::new(1);
     let file = world.add_disk(sim::DiskModel::nvme(1 << 20));

@@ -137,6 +137,11 @@ impl Pool {
                 *commits = 1;
                 self.commit().await
             }
+            // A closed group is open again soon.
+            Kind::Direct if self.state().space.any_closed() => {
+                self.rt().sleep(AFTER_READ).await;
+                Ok(())
+            }
             Kind::Direct if !*waited => {
                 *waited = true;
                 self.empty_limbo().await;
@@ -157,6 +162,7 @@ impl Pool {
         let mut st = self.state_mut();
         if kind == Kind::Direct {
             st.space.end_writing(runs);
+            self.writes_ended().notify();
         }
         runs.iter().for_each(|&run| st.space.release(run));
         outcome

@@ -68,6 +68,7 @@ impl Pool {
         let outcome = match outcome {
             Ok(()) => {
                 self.state_mut().space.end_writing(&runs);
+                self.writes_ended().notify();
                 Ok(())
             }
             failed => self.give_back(Kind::Direct, &runs, failed),

@@ -5,9 +5,7 @@ use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, page_digest, payload_mut, seal_page,
 };
-use format::superblock::{
-    DeviceRecord, DeviceState, MAX_COPIES, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock,
-};
+use format::superblock::{DeviceRecord, MAX_COPIES, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -74,8 +72,7 @@ pub async fn create(
 ) -> Result<()> {
     let (geometry, chunks) = plan(files, options)?;
     assert_eq!(ids.len(), files.len() + 1, "a uuid for the pool and for each device");
-    let record =
-        |(&chunks, &uuid)| DeviceRecord { uuid, chunks, state: DeviceState::Online, failed_at: 0 };
+    let record = |(&chunks, &uuid)| DeviceRecord::online(uuid, chunks);
     let devices: Vec<DeviceRecord> = chunks.iter().zip(&ids[1..]).map(record).collect();
     let digest = (0..geometry.table_pages())
         .fold(0u64, |sum, page| sum.wrapping_add(page_digest(page, FIRST)));

@@ -196,10 +196,14 @@ pub fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
 /// True if what the device of `own` has completed may be unknown to the state of `best`.
 fn went_apart(own: &Superblock, best: &Superblock) -> bool {
     let online = |sb: &Superblock, row: usize| {
-        sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Online)
+        sb.devices.get(row).filter(|d| d.state == DeviceState::Online).map(|d| d.uuid)
     };
-    let shared =
-        |row: usize| row != usize::from(own.device) && online(own, row) && online(best, row);
+    // A row may have been another device's before.
+    let shared = |row: usize| {
+        row != usize::from(own.device)
+            && online(own, row).is_some()
+            && online(own, row) == online(best, row)
+    };
     own.device != best.device && !(0..best.devices.len()).any(shared)
 }
 
@@ -223,8 +227,11 @@ pub fn judge(
         }
         let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
         if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
-            let text =
-                format!("{path}: the pool {:?} does not know this device (any more)", best.name);
+            let text = format!(
+                "{path}: the pool {:?} has no such device: it was removed from it, or was not \
+                     added; take it off the list of devices",
+                best.name
+            );
             return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         if let Some(other) = rows.get(&f.sb.device) {

@@ -9,10 +9,10 @@ use queue::Class;
 use rt::JoinHandle;
 use rt::sync::either;
 
-use super::walk::{Leaf, Run, Walk, runs};
 use crate::findings::ScrubOptions;
 use crate::pool::Pool;
 use crate::space::Pin;
+use crate::transfer::walk::{Leaf, Run, Walk, runs};
 
 /// The job's name.
 const JOB: &str = "scrub";
@@ -240,7 +240,7 @@ impl Pool {
         window.check()?;
         if let Err(e) = self.load_maps(id).await {
             tracing::error!(group = id.0, "scrub: a block group is passed over: {e}");
-            return Ok(());
+            return self.pass_over();
         }
         if from == 0 {
             self.scrub_bitmaps(id).await;
@@ -269,17 +269,22 @@ impl Pool {
                         "scrub: the rest of a block group is passed over, its checksums cannot be \
                          read: {e}"
                     );
-                    return Ok(());
+                    return self.pass_over();
                 }
             };
             match leaf {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => {
-                    if self.load_maps(id).await.is_err() {
-                        return Ok(());
+                    if let Err(e) = self.load_maps(id).await {
+                        tracing::error!(
+                            group = id.0,
+                            "scrub: the rest of a block group is passed over: {e}"
+                        );
+                        return self.pass_over();
                     }
                 }
                 Leaf::Blocks(blocks, upto) => {
+                    self.state_mut().scrub.count_leaf();
                     window.verify(runs(blocks, group_blocks, gap), &pin).await?;
                     at = upto;
                     drop(pin);
@@ -290,6 +295,14 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// What says how some blocks must be cannot be read, so they cannot be verified: a scrub that
+    /// ends with such does not say that all is well. If the pool itself has failed, it waits.
+    pub(super) fn pass_over(&self) -> Went {
+        self.permit()?;
+        self.state_mut().scrub.lost(None);
+        Ok(())
     }
 
     /// Brings the next leaves into memory, several at once. What cannot be read is met again by the

@@ -9,10 +9,10 @@ use format::superblock::scrub::ScrubStage;
 use queue::Class;
 
 use super::run::{Went, Window};
-use super::walk::{of_nodes, runs};
 use crate::error::Step;
 use crate::pool::Pool;
 use crate::state::State;
+use crate::transfer::walk::{of_nodes, runs};
 use crate::txn::Kind;
 
 /// Nodes of a tree that are looked up in one step.
@@ -53,7 +53,7 @@ impl Pool {
                 Ok(found) => found,
                 Err(e) => {
                     tracing::error!("scrub: the rest of a tree is passed over: {e}");
-                    return Ok(());
+                    return self.pass_over();
                 }
             };
             window.verify(runs(blocks, group_blocks, NODE_GAP), &pin).await?;
@@ -66,7 +66,7 @@ impl Pool {
     }
 }
 
-type Nodes = (Vec<super::walk::Expected>, u32, Option<Key>, crate::space::Pin);
+type Nodes = (Vec<crate::transfer::walk::Expected>, u32, Option<Key>, crate::space::Pin);
 
 /// The next nodes of a tree that stand on devices.
 fn nodes_from(st: &mut State, which: Which, from: &Key) -> Step<Nodes> {

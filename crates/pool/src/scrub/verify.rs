@@ -3,10 +3,10 @@
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use queue::Class;
 
-use super::walk::{Expected, Owner, Run};
 use crate::findings::Kind;
 use crate::pool::Pool;
 use crate::space::Pin;
+use crate::transfer::walk::{Expected, Owner, Run};
 
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);

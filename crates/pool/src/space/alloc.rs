@@ -154,8 +154,10 @@ impl Space {
             let Some(id) = self.maybe_empty.pop_first() else { return };
             let g = self.group(id);
             let used = g.busy > 0 || g.record.used > 0;
-            // The write-back pass looks at a group that it has again when it ends.
-            if g.record.kind != GroupKind::Free && !used && !g.unreadable && !g.of_pass {
+            // The write-back pass looks at a group that it has again when it ends, and so does a
+            // move.
+            let rests = !g.unreadable && !g.of_pass && !g.moving;
+            if g.record.kind != GroupKind::Free && !used && rests {
                 self.dissolve_group(devices, id);
             }
         }

@@ -98,6 +98,9 @@ impl Space {
             return;
         }
         self.group_mut(id).unreadable = unreadable;
+        if self.group(id).moving {
+            return;
+        }
         if unreadable {
             self.unindex_group(id);
         } else {

@@ -5,7 +5,7 @@
 //! when no read has that pin any more.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::run::Run;
 
@@ -34,6 +34,15 @@ impl Limbo {
             let pin = std::mem::take(&mut self.pin);
             self.waiting.push_back((pin, runs));
         }
+    }
+
+    /// What is alive as long as a read is under way that began before now, or freed blocks wait for
+    /// one.
+    pub fn reads_until_now(&mut self) -> Weak<()> {
+        let pin = std::mem::take(&mut self.pin);
+        let alive = Rc::downgrade(&pin);
+        self.waiting.push_back((pin, Vec::new()));
+        alive
     }
 
     /// True if nothing waits.

@@ -91,6 +91,12 @@ impl Space {
         data.checked_sub(groups * self.group_blocks()).is_some_and(|room| room >= reserved)
     }
 
+    /// True if everything that is promised finds room: what is reserved, and what is dirty.
+    pub fn keeps_promises(&self, devices: &Devices, demand: &Demand) -> bool {
+        self.can_hold(devices, self.reserved.blocks(), demand)
+            && self.admits(devices, Purpose::Write, demand.dirty_nodes)
+    }
+
     /// True if a direct write of `blocks` leaves what is reserved.
     pub fn leaves_reserved(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
         let reserved = self.reserved.blocks();

@@ -135,8 +135,11 @@ impl<'w> NodeWriter<'w> {
 
     async fn write(&mut self, addr: PoolAddr, buf: Buf) {
         let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
-        let task =
-            self.pool.rt().spawn(async move { pool.write_copies(addr, data, Class::Commit).await });
+        let class = match self.kind {
+            Kind::Direct => Class::Commit,
+            Kind::Pass => self.pool.pass_class(),
+        };
+        let task = self.pool.rt().spawn(async move { pool.write_copies(addr, data, class).await });
         self.writes.add(task).await;
     }
 

@@ -80,7 +80,7 @@ impl Pass {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
         let runs = self.0.take_blocks(Kind::Pass, crcs.len() as u32).await?;
-        let outcome = match self.0.write_runs(&runs, data, Class::Commit).await {
+        let outcome = match self.0.write_runs(&runs, data, self.0.pass_class()).await {
             Ok(()) => self.edit(&Change::Map { volume, lba, runs: &runs, crcs }).await.map(drop),
             Err(e) => Err(e),
         };

@@ -100,6 +100,8 @@ pub struct DeviceItem {
     pub chunks: u64,
     pub state: DeviceState,
     pub failed_at: u64,
+    pub leaving: bool,
+    pub successor: Option<u8>,
 }
 
 impl From<&Superblock> for SuperblockItem {
@@ -109,6 +111,8 @@ impl From<&Superblock> for SuperblockItem {
             chunks: d.chunks,
             state: d.state,
             failed_at: d.failed_at,
+            leaving: d.leaving,
+            successor: d.successor,
         };
         SuperblockItem {
             pool: sb.name.clone(),

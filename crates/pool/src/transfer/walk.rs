@@ -1,4 +1,4 @@
-//! What is to be verified next: blocks with their checksums, as runs of neighbours. Synchronous
+//! What stands in a group: blocks with their checksums, as runs of neighbours. Synchronous
 //! steps over resident nodes.
 
 use base::{Crc, GroupId, Lba, PoolAddr, VolumeId};
@@ -10,20 +10,20 @@ use crate::error::Step;
 use crate::state::State;
 
 /// The largest run.
-pub(super) const RUN_BLOCKS: u32 = 256;
+pub(crate) const RUN_BLOCKS: u32 = 256;
 
 /// Whose a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// A volume's block.
     Data(VolumeId, Lba),
     /// A node of this tree.
     Node(u64),
 }
 
-/// A block that is to be verified.
+/// A block, and what it must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     pub addr: PoolAddr,
     pub crc: Crc,
     pub owner: Owner,
@@ -39,7 +39,7 @@ impl Expected {
 
 /// Neighbours that are read by one request, in the order of addresses; there may be gaps.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     pub blocks: Vec<Expected>,
 }
 
@@ -56,7 +56,7 @@ impl Run {
 }
 
 /// Joins blocks, ascending, to runs of one group: gaps of up to `gap` blocks are read through.
-pub(super) fn runs(
+pub(crate) fn runs(
     blocks: impl IntoIterator<Item = Expected>,
     group_blocks: u32,
     gap: u32,
@@ -79,7 +79,7 @@ pub(super) fn runs(
 }
 
 /// Nodes of one tree, in the order of addresses, each once.
-pub(super) fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
+pub(crate) fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
     ptrs.sort_unstable_by_key(|p| p.addr);
     ptrs.dedup_by_key(|p| p.addr);
     let node = |p: NodePtr| Expected { addr: p.addr, crc: p.crc, owner: Owner::Node(tree) };
@@ -87,7 +87,7 @@ pub(super) fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
 }
 
 /// What a step over a group's checksums found.
-pub(super) enum Leaf {
+pub(crate) enum Leaf {
     /// The blocks of a leaf that are in use, and the block of the group behind all of them.
     Blocks(Vec<Expected>, u32),
     /// There are no more.
@@ -97,7 +97,7 @@ pub(super) enum Leaf {
 }
 
 /// A walk over the checksums of a group.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     group: GroupId,
     cursor: Cursor,
 }
@@ -140,7 +140,6 @@ impl Walk {
                 }
             }
         })?;
-        st.scrub.count_leaf();
         Ok(Leaf::Blocks(blocks, upto))
     }
 }

@@ -1,0 +1,117 @@
+//! How far moves of chunks are. Plain data.
+
+use base::{BLOCK_U64, Instant};
+
+use super::speed::Speed;
+
+/// What is being moved, and how far that is.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct MovesStatus {
+    /// `none`, `running`, `paused`, or `waiting` for something.
+    pub state: &'static str,
+    /// Devices that leave the pool, by their paths, or their uuids if they are missing.
+    pub leaving: Vec<String>,
+    /// Bytes that are yet to be copied.
+    pub left_bytes: u64,
+    /// Bytes that were copied since the last command, or since the pool was opened.
+    pub copied_bytes: u64,
+    /// Bytes a second over the last seconds.
+    pub rate: u64,
+    /// Seconds that are left at this rate.
+    pub left_s: Option<u64>,
+    /// What it waits for, or the last error.
+    pub trouble: Option<String>,
+}
+
+/// Moves of chunks.
+#[derive(Default)]
+pub(crate) struct Moves {
+    paused: bool,
+    copied: u64,
+    speed: Speed,
+    trouble: Option<String>,
+}
+
+impl Moves {
+    /// Something else is to be moved, or the pool was opened.
+    pub fn begin(&mut self) {
+        *self = Moves { paused: self.paused, ..Moves::default() };
+    }
+
+    pub fn set_paused(&mut self, paused: bool) {
+        (self.paused, self.speed) = (paused, Speed::default());
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// So many blocks were copied.
+    pub fn copied(&mut self, now: Instant, blocks: u64) {
+        self.copied += blocks * BLOCK_U64;
+        self.speed.count(now, self.copied);
+    }
+
+    /// It cannot go on for now.
+    pub fn stopped_by(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// What some of it waits for, if anything.
+    pub fn waits_for(&mut self, what: Option<&'static str>) {
+        self.trouble = what.map(|what| format!("waiting for {what}"));
+    }
+
+    /// `any`: a block group is not what it should be; so many bytes are to be copied for it.
+    pub fn status(
+        &self,
+        now: Instant,
+        (any, left_bytes): (bool, u64),
+        leaving: Vec<String>,
+    ) -> MovesStatus {
+        let state = match (any || !leaving.is_empty(), self.paused, &self.trouble) {
+            (false, _, _) => "none",
+            (true, true, _) => "paused",
+            (true, false, Some(_)) => "waiting",
+            (true, false, None) => "running",
+        };
+        let rate = if state == "running" { self.speed.now(now) } else { 0 };
+        MovesStatus {
+            state,
+            leaving,
+            left_bytes,
+            copied_bytes: self.copied,
+            rate,
+            left_s: (rate > 0).then(|| left_bytes.div_ceil(rate)),
+            trouble: self.trouble.clone().filter(|_| state == "waiting"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_follows_from_what_is_left_and_what_is_in_the_way() {
+        let mut moves = Moves::default();
+        let now = Instant::default().after(base::Duration::from_secs(9));
+        let state = |moves: &Moves, left, leaving: &[&str]| {
+            let leaving = leaving.iter().map(|s| String::from(*s)).collect();
+            moves.status(now, (left > 0, left), leaving).state
+        };
+        assert_eq!(state(&moves, 0, &[]), "none");
+        assert_eq!(state(&moves, 1, &[]), "running");
+        assert_eq!(state(&moves, 0, &["a"]), "running");
+        moves.waits_for(Some("room"));
+        assert_eq!(state(&moves, 1, &["a"]), "waiting");
+        let trouble = moves.status(now, (true, 1), Vec::new()).trouble;
+        assert_eq!(trouble.as_deref(), Some("waiting for room"));
+        moves.set_paused(true);
+        assert_eq!(state(&moves, 1, &[]), "paused");
+        moves.begin();
+        assert_eq!(state(&moves, 1, &[]), "paused", "a new command does not end the pause");
+        moves.set_paused(false);
+        assert_eq!(state(&moves, 1, &[]), "running");
+    }
+}

@@ -1,0 +1,224 @@
+//! Devices are added, replaced and removed: chunks move between them.
+//!
+//! **What should be is durable, what is done is not.** The device table says which devices leave,
+//! and which one is to take the chunks of another; the superblock says how many copies there are.
+//! A background flow compares each block group with that, and makes the next one right that is not
+//! ([`crate::space::Want`]). So whatever ends a move, a crash, an error, another command, the flow
+//! goes on with what is left, and a command is the change of one field.
+//!
+//! **A move of a chunk** ([`run`]): the group is *closed*, so that nothing is allocated from it
+//! ([`crate::space::Closing`]); what was allocated before is committed; the copy is made and
+//! verified, from any good copy, in the order of addresses ([`copy`]); then the group's record says
+//! the new chunk, by a commit that no earlier one overlaps. The old chunk is free when that is
+//! durable and no read is about it any more. A crash before the commit leaves the old chunk, and
+//! what was copied is free space.
+//!
+//! **A device joins** ([`join`]) with all pages of the tables. While they are copied it gets those
+//! that commits write.
+
+mod copy;
+mod join;
+mod run;
+
+use base::{BLOCK_U64, ErrorKind, Result, StorageError};
+use format::superblock::MAX_COPIES;
+
+use crate::devices::DeviceFile;
+use crate::findings::MovesStatus;
+use crate::pool::Pool;
+
+fn invalid<T>(text: String) -> Result<T> {
+    Err(StorageError::new(ErrorKind::Invalid, text))
+}
+
+impl Pool {
+    /// Adds a device, on which nothing is kept of what it holds. It is durable that it belongs to
+    /// the pool when this returns. `uuid`: from a source of true randomness.
+    pub async fn add_device(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
+        self.join(file, uuid, None).await
+    }
+
+    /// Begins to move everything from a device, named by its path or its uuid, to others; then it
+    /// is removed from the pool. It may be missing.
+    pub async fn remove_device(&self, name: &str) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let row = st.row_named(name)?;
+            st.can_do_without(row)?;
+            st.leave(row, None);
+        }
+        self.note_moves().await
+    }
+
+    /// Adds a device and begins to move everything to it from another one, named by its path or
+    /// its uuid, which then is removed from the pool. It may be missing.
+    pub async fn replace_device(&self, old: &str, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
+        {
+            let st = self.state();
+            let row = st.row_named(old)?;
+            if st.devices.row(row).is_some_and(|d| d.is_leaving()) {
+                return invalid(format!("{old} leaves the pool already"));
+            }
+            let used = st.space.chunks_on(row);
+            let chunks = st.space.geometry().chunks_of(file.size_bytes);
+            if chunks < used {
+                let need = st.space.geometry().chunk_offset(used as u32, 0);
+                return invalid(format!(
+                    "{}: has {} bytes, and what {old} holds needs {need}",
+                    file.path, file.size_bytes
+                ));
+            }
+        }
+        self.join(file, uuid, Some(old)).await?;
+        self.note_moves().await
+    }
+
+    /// Devices that leave stay, after all; what was moved from them already stays where it is.
+    pub async fn cancel_moves(&self) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            if !st.stay_all() {
+                return invalid("no device leaves the pool".into());
+            }
+        }
+        self.note_moves().await
+    }
+
+    /// From now on there are so many copies of every block. Those that exist get copies, or lose
+    /// them, in the background.
+    pub async fn set_copies(&self, copies: u8) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            st.change_copies(copies)?;
+        }
+        self.note_moves().await
+    }
+
+    /// No chunk is moved until [`Pool::resume_moves`], or a restart.
+    pub fn pause_moves(&self) {
+        self.state_mut().moves.set_paused(true);
+        self.moves_changed().notify();
+    }
+
+    /// Chunks are moved again.
+    pub fn resume_moves(&self) {
+        self.state_mut().moves.set_paused(false);
+        self.moves_changed().notify();
+    }
+
+    /// What is being moved, and how far that is.
+    pub fn moves_status(&self) -> MovesStatus {
+        let st = self.state();
+        let left = st.space.bytes_to_move(&st.devices);
+        let any = st.space.next_to_move(base::GroupId(0), &st.devices).is_some();
+        let leaving = st.devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
+        let leaving = leaving.map(|(row, d)| st.devices.name_of(row, d)).collect();
+        st.moves.status(self.now(), (any, left), leaving)
+    }
+
+    /// The table says something else of the devices: durably, and the flow looks again.
+    async fn note_moves(&self) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.txns.open_mut().need_superblock();
+            st.moves.begin();
+        }
+        self.moves_changed().notify();
+        self.commit().await
+    }
+}
+
+impl crate::state::State {
+    /// The row of the device that has this path or uuid.
+    pub(super) fn row_named(&self, name: &str) -> Result<usize> {
+        let is_it = |(row, d): &(usize, &crate::devices::PoolDevice)| {
+            let id = uuid::Uuid::from_bytes(d.record().uuid);
+            !d.is_removed() && (self.devices.path(*row) == name || id.to_string() == name)
+        };
+        let all = || self.devices.iter().enumerate();
+        if let Some((row, _)) = all().find(is_it) {
+            return Ok(row);
+        }
+        let known = all().filter(|(_, d)| !d.is_removed());
+        let known: Vec<String> = known.map(|(row, d)| self.devices.name_of(row, d)).collect();
+        let text = format!("{name} is no device of this pool; these are: {}", known.join(", "));
+        Err(StorageError::new(ErrorKind::NotFound, text))
+    }
+
+    /// Fails if the other devices cannot take what a device holds.
+    fn can_do_without(&self, row: usize) -> Result<()> {
+        let others: Vec<usize> = (0..self.devices.count())
+            .filter(|&d| d != row && self.devices.row(d).is_some_and(|d| d.takes_chunks()))
+            .filter(|&d| self.devices.is_live(d))
+            .collect();
+        let (name, copies) = (self.devices.path(row).to_owned(), usize::from(self.identity.copies));
+        if others.len() < copies {
+            return invalid(format!(
+                "without {name} {} devices would be left, and the pool keeps {copies} copies: add \
+                 a device first, or replace this one",
+                others.len()
+            ));
+        }
+        let spare: u64 = others.iter().map(|&d| self.devices.spare_chunks(d)).sum();
+        let need = self.space.chunks_on(row);
+        if spare < need {
+            let chunk = self.space.geometry().group_bytes();
+            return Err(StorageError::new(
+                ErrorKind::NoSpace,
+                format!(
+                    "{name} holds {} MiB, and the other devices have room for {} MiB: add a device \
+                     first, or replace this one",
+                    (need * chunk) >> 20,
+                    (spare * chunk) >> 20
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, row: usize, successor: Option<u8>) {
+        if let Some(d) = self.devices.row_mut(row) {
+            d.leave(successor);
+        }
+    }
+
+    /// True if there was a device that leaves.
+    fn stay_all(&mut self) -> bool {
+        let leaving: Vec<usize> = (0..self.devices.count())
+            .filter(|&row| self.devices.row(row).is_some_and(|d| d.is_leaving()))
+            .collect();
+        for &row in &leaving {
+            self.devices.row_mut(row).into_iter().for_each(|d| d.stay());
+        }
+        !leaving.is_empty()
+    }
+
+    fn change_copies(&mut self, copies: u8) -> Result<()> {
+        let devices = self.devices.iter().filter(|d| d.takes_chunks()).count();
+        let most = devices.min(MAX_COPIES);
+        if copies == 0 || usize::from(copies) > most {
+            return invalid(format!(
+                "{copies} copies on {devices} devices: 1 to {MAX_COPIES}, and not more than there \
+                 are devices"
+            ));
+        }
+        let before = self.identity.copies;
+        let need = self.space.used_groups_count() * u64::from(copies.saturating_sub(before));
+        let spare: u64 = (0..self.devices.count()).map(|d| self.devices.spare_chunks(d)).sum();
+        self.space.set_copies(copies);
+        if need > spare || !self.keeps_promises() {
+            self.space.set_copies(before);
+            let text = format!(
+                "{copies} copies of what there is need {} MiB more than the devices have: add one",
+                (need.saturating_sub(spare) * self.space.geometry().group_bytes()).max(BLOCK_U64)
+                    >> 20
+            );
+            return Err(StorageError::new(ErrorKind::NoSpace, text));
+        }
+        self.identity.copies = copies;
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Copying what a closed group holds: every block is read from a good copy, verified, and written
+//! to the new chunks in the order of addresses.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, Crc, GroupId, PoolAddr, Result, SliceList, VolumeId};
+use btree::Key;
+use format::page::{Chunk, GroupKind};
+use queue::Class;
+use rt::JoinHandle;
+
+use super::run::ended;
+use crate::error::Step;
+use crate::pool::Pool;
+use crate::state::State;
+use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, of_nodes, runs};
+use crate::txn::Kind;
+
+/// Bytes in flight.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// Nodes of a tree that are looked up in one step.
+const NODES: usize = 512;
+/// Leaves of a checksum tree that are read ahead at once.
+const AHEAD: usize = 16;
+
+/// Which tree.
+#[derive(Clone, Copy)]
+enum Which {
+    Mapping(VolumeId),
+    Sums(GroupId),
+}
+
+/// Where the copies of a group go.
+pub(super) enum To {
+    /// To chunks that hold nothing of it.
+    New(Vec<Chunk>),
+    /// To chunks that are copies already: the others are given up, and may have the only good copy
+    /// of a block.
+    Kept(Vec<Chunk>),
+}
+
+/// Runs that are being copied, in order.
+struct Flights {
+    pool: Pool,
+    to: Rc<To>,
+    flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
+    bytes: u64,
+    outcome: Result<()>,
+}
+
+impl Flights {
+    /// Copies runs as soon as there is room.
+    async fn copy(&mut self, runs: Vec<Run>) -> Result<()> {
+        for run in runs {
+            let bytes = u64::from(run.len()) * BLOCK_U64;
+            while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
+                self.end_first().await;
+            }
+            self.outcome.clone()?;
+            let (pool, to) = (self.pool.clone(), self.to.clone());
+            let flight = self.pool.rt().spawn(async move { pool.copy_run(run, &to).await });
+            self.flights.push_back((flight, bytes));
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    async fn end_first(&mut self) {
+        if let Some((flight, bytes)) = self.flights.pop_front() {
+            let outcome = flight.await.unwrap_or_else(|| Err(ended()));
+            self.bytes -= bytes;
+            if self.outcome.is_ok() {
+                self.outcome = outcome;
+            }
+        }
+    }
+
+    async fn finish(mut self, outcome: Result<()>) -> Result<()> {
+        while !self.flights.is_empty() {
+            self.end_first().await;
+        }
+        outcome.and(self.outcome)
+    }
+}
+
+impl Pool {
+    /// Copies all that a closed group holds to these chunks; what stands there already and is good
+    /// stays.
+    pub(super) async fn copy_group(&self, id: GroupId, to: To) -> Result<()> {
+        let mut flights = Flights {
+            pool: self.clone(),
+            to: Rc::new(to),
+            flights: VecDeque::new(),
+            bytes: 0,
+            outcome: Ok(()),
+        };
+        let kind = self.state().space.group_kind(id);
+        let outcome = match kind {
+            GroupKind::Data => self.copy_data(id, &mut flights).await,
+            GroupKind::Metadata => self.copy_nodes(id, &mut flights).await,
+            GroupKind::Free => Ok(()),
+        };
+        // Also after an error: the chunks are given back.
+        flights.finish(outcome).await
+    }
+
+    async fn copy_data(&self, id: GroupId, flights: &mut Flights) -> Result<()> {
+        let group_blocks = self.state().space.geometry().group_blocks;
+        let (mut walk, mut at) = (Walk::new(id, 0, group_blocks), 0);
+        loop {
+            let (missing, pin) = {
+                let st = self.state();
+                (walk.ahead(&st, AHEAD), st.space.pin())
+            };
+            self.load_nodes(Class::Move, missing, &pin, false).await;
+            let leaf = self.resident(Class::Move, |st| walk.next_leaf(st, at)).await?;
+            match leaf {
+                Leaf::End => return Ok(()),
+                Leaf::NoMaps => self.load_maps(id).await?,
+                Leaf::Blocks(blocks, upto) => {
+                    flights.copy(runs(blocks, group_blocks, 0)).await?;
+                    at = upto;
+                    self.rt().yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Nodes have no checksums by address: what refers to them says what they must be. So all trees
+    /// are gone over for the nodes that stand in this group.
+    async fn copy_nodes(&self, id: GroupId, flights: &mut Flights) -> Result<()> {
+        let (mut nodes, mut next) = (Vec::new(), 0);
+        loop {
+            let volume = self.state().forest.volume_from(VolumeId(next));
+            let Some(volume) = volume else { break };
+            self.nodes_of(Which::Mapping(volume), id, &mut nodes).await?;
+            next = volume.0 + 1;
+        }
+        let (group_blocks, groups) = {
+            let geometry = self.state().space.geometry();
+            (geometry.group_blocks, geometry.group_capacity)
+        };
+        for group in (0..groups).map(GroupId) {
+            self.nodes_of(Which::Sums(group), id, &mut nodes).await?;
+        }
+        nodes.sort_unstable_by_key(|e: &Expected| e.addr);
+        nodes.dedup_by_key(|e| e.addr);
+        flights.copy(runs(nodes, group_blocks, 0)).await
+    }
+
+    /// Appends the nodes of a tree that stand in a group.
+    async fn nodes_of(&self, which: Which, id: GroupId, into: &mut Vec<Expected>) -> Result<()> {
+        let mut from = Key::EMPTY;
+        loop {
+            let (found, next) = self.resident(Class::Move, |st| step(st, which, &from)).await?;
+            {
+                let geometry = self.state().space.geometry();
+                into.extend(found.into_iter().filter(|e| geometry.split(e.addr).0 == id));
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+            self.rt().yield_now().await;
+        }
+    }
+
+    /// Copies neighbours. A block of which no copy is good stays so: reads of it fail.
+    async fn copy_run(&self, run: Run, to: &To) -> Result<()> {
+        let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
+        let targets = match to {
+            To::New(chunks) => chunks,
+            To::Kept(chunks) => {
+                if self.chunks_are_good(chunks, run.first(), &crcs).await {
+                    return Ok(());
+                }
+                chunks
+            }
+        };
+        let pin = self.state().space.pin();
+        if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, &pin).await {
+            return self.write_to(targets, run.first(), SliceList::from_iter([data])).await;
+        }
+        for e in &run.blocks {
+            match self.read_verified(e.addr, &[e.crc], Class::Move, &pin).await {
+                Ok(data) => self.write_to(targets, e.addr, SliceList::from_iter([data])).await?,
+                Err(why) => {
+                    // A device that is away may have it.
+                    self.all_copies_tried(e, &why)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No copy of a block is good. If that is so on every device that has one, it is lost; if not,
+    /// the move ends.
+    fn all_copies_tried(&self, e: &Expected, why: &base::StorageError) -> Result<()> {
+        self.permit()?;
+        let mut st = self.state_mut();
+        let group = st.space.geometry().split(e.addr).0;
+        let away = |c: &Chunk| !st.devices.is_live(c.device.into());
+        if st.space.chunks(group).iter().any(away) || matches!(e.owner, Owner::Node(_)) {
+            return Err(why.clone());
+        }
+        tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");
+        st.scrub.lost(e.extent());
+        Ok(())
+    }
+
+    /// True if these blocks are good in all of these chunks.
+    async fn chunks_are_good(&self, chunks: &[Chunk], addr: PoolAddr, crcs: &[Crc]) -> bool {
+        for &c in chunks {
+            let (row, offset) = self.place(c, addr);
+            let Some(disk) = self.disk(row) else { return false };
+            let (outcome, buf) = disk.read_new(Class::Move, offset, crcs.len() * BLOCK).await;
+            if outcome.is_err() || !block_crcs(&buf).eq(crcs.iter().copied()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where a block is in a chunk: the row of the device, and the offset in bytes.
+    fn place(&self, c: Chunk, addr: PoolAddr) -> (usize, u64) {
+        let geometry = self.state().space.geometry();
+        (usize::from(c.device), geometry.chunk_offset(c.chunk, geometry.split(addr).1))
+    }
+
+    async fn write_to(&self, targets: &[Chunk], addr: PoolAddr, data: SliceList) -> Result<()> {
+        let bytes: usize = data.iter().map(|s| s.len()).sum();
+        for &c in targets {
+            let (row, offset) = self.place(c, addr);
+            self.write_lacking(row, offset, data.clone(), Class::Move).await?;
+        }
+        let now = self.now();
+        self.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
+        Ok(())
+    }
+}
+
+/// The next nodes of a tree that stand on devices.
+fn step(st: &mut State, which: Which, from: &Key) -> Step<(Vec<Expected>, Option<Key>)> {
+    let tree = match which {
+        Which::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
+        Which::Sums(id) => Some(st.forest.sums_tree(id)),
+    };
+    let Some(tree) = tree else { return Ok((Vec::new(), None)) };
+    let (nodes, next) = tree.pointers(st.forest.store(), from, NODES)?;
+    Ok((of_nodes(tree.id(), nodes), next))
+}

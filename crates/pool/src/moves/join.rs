@@ -1,0 +1,234 @@
+//! A device joins the pool.
+//!
+//! 1. It is wiped: nothing takes it for what it was.
+//! 2. It is entered as *joining*. From now on commits write their pages to it too. Superblocks know
+//!    nothing of it.
+//! 3. All committed pages are copied to it, some at a time, while no commit runs.
+//! 4. An *invitation* is written to it, to each of its slots: the superblock of the last commit,
+//!    whose device table has the new device. Then it is a device of the pool, and the next commit
+//!    says so everywhere.
+//!
+//! | power fails | by the superblocks |
+//! | --- | --- |
+//! | before the invitation | it is no device of any pool |
+//! | before the next commit | of the two newest superblocks one has it and one has not; either is right, as both have everything |
+//! | while that one writes superblocks | it is a device which is behind, as any may be: see `open/catch_up.rs` |
+
+use base::{BLOCK, ErrorKind, GroupId, Result, Slice, SliceList, StorageError};
+use format::page::{GroupKind, PageId, PageKind, open_page};
+use format::superblock::{DeviceRecord, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
+use queue::Class;
+
+use super::invalid;
+use crate::devices::{DeviceFile, Disk, PoolDevice};
+use crate::pool::Pool;
+
+/// Pages that are copied while no commit may run.
+const PAGES: u64 = 64;
+
+/// A row that is given up if the device does not join.
+struct Joining {
+    pool: Pool,
+    row: usize,
+    joined: bool,
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        if !self.joined {
+            let disk = self.pool.state_mut().devices.clear_row(self.row);
+            disk.iter().for_each(Disk::close);
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a device one of the pool. From the same moment on the one that is named leaves, and
+    /// its chunks are to be moved to the new one.
+    pub(super) async fn join(
+        &self,
+        file: DeviceFile,
+        uuid: [u8; 16],
+        replaces: Option<&str>,
+    ) -> Result<()> {
+        let settings = self.current_settings();
+        let path = file.path.clone();
+        let mut joining = {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            if st.devices.iter().any(|d| d.path() == path) {
+                return invalid(format!("{path} is a device of this pool already"));
+            }
+            let geometry = st.space.geometry();
+            let chunks = geometry.chunks_of(file.size_bytes).min(geometry.group_capacity.into());
+            if chunks == 0 {
+                let need = geometry.chunk_offset(1, 0) >> 20;
+                return invalid(format!(
+                    "{path} is too small: a device of this pool needs {need} MiB at least"
+                ));
+            }
+            let disk = file.disk(self.rt(), settings.device);
+            disk.set_targets(settings.targets);
+            let device =
+                PoolDevice::new_joining(DeviceRecord::online(uuid, chunks), path.clone(), disk);
+            let Some(row) = st.devices.enter(device) else {
+                return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
+            };
+            Joining { pool: self.clone(), row, joined: false }
+        };
+        let Some(disk) = self.disk(joining.row) else { unreachable!("it was just entered") };
+        let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
+        self.wipe(&disk).await.map_err(failed)?;
+        self.copy_pages(joining.row, &disk).await.map_err(failed)?;
+        self.invite(joining.row, &disk, replaces).await.map_err(failed)?;
+        joining.joined = true;
+        tracing::info!(device = %path, "device added to the pool");
+        self.commit().await
+    }
+
+    /// Takes from a device what says what it is.
+    pub(super) async fn wipe(&self, disk: &Disk) -> Result<()> {
+        let what = |e| StorageError::from_io(e, "write of zeros over old superblocks");
+        let zeros = |len| SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
+        disk.write(self.permit()?, Class::Move, 0, zeros(BLOCK)).await.map_err(what)?;
+        for slot in 0..SLOTS {
+            let (at, zeros) = (Superblock::offset_of(slot), zeros(SLOT_COPIES * BLOCK));
+            disk.write(self.permit()?, Class::Move, at, zeros).await.map_err(what)?;
+        }
+        disk.flush(self.permit()?, Class::Move).await.map_err(what)
+    }
+
+    /// Copies all pages as of the last commit.
+    async fn copy_pages(&self, row: usize, disk: &Disk) -> Result<()> {
+        let geometry = self.state().space.geometry();
+        let tables = u64::from(geometry.table_pages());
+        let of_group = u64::from(geometry.pages_per_group());
+        let (mut page, end) = (0, tables + u64::from(geometry.group_capacity) * of_group);
+        while page < end {
+            {
+                let _alone = self.between_commits().await?;
+                for page in page..end.min(page + PAGES) {
+                    self.copy_page(page, disk).await?;
+                }
+            }
+            page += PAGES;
+            // Groups that are not used have no pages.
+            while page >= tables && page < end {
+                let group = GroupId(((page - tables) / of_group) as u32);
+                if self.state().space.group_kind(group) != GroupKind::Free {
+                    break;
+                }
+                page += of_group - (page - tables) % of_group;
+            }
+            if self.state().devices.row(row).is_none_or(|d| d.errors().write > 0) {
+                let text = "a page could not be written";
+                return Err(StorageError::new(ErrorKind::Io, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// While what this returns is held no commit runs, and what the tables are in memory is what
+    /// the last commit wrote.
+    async fn between_commits(&self) -> Result<rt::sync::Permit> {
+        loop {
+            let alone = self.commits().acquire(1).await;
+            self.permit()?;
+            if !self.requests().retry() {
+                return Ok(alone);
+            }
+            drop(alone);
+            self.commit().await?;
+        }
+    }
+
+    /// Copies the committed version of a page, if there is one.
+    async fn copy_page(&self, page: u64, disk: &Disk) -> Result<()> {
+        let (id, want) = {
+            let st = self.state();
+            let (geometry, pool_uuid) = (st.space.geometry(), st.identity.uuid);
+            let tables = u64::from(geometry.table_pages());
+            match page.checked_sub(tables) {
+                None => {
+                    let kind = geometry.kind_of_table_page(page as u32);
+                    (PageId { pool_uuid, kind, page, slot: 0 }, st.tables.committed(page as u32).1)
+                }
+                Some(n) => {
+                    let of_group = u64::from(geometry.pages_per_group());
+                    let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
+                    let kind = PageKind::Bitmap;
+                    let want = st.space.bitmap_generations(group)[i];
+                    if want.0 == 0 || st.space.group_kind(group) == GroupKind::Free {
+                        return Ok(());
+                    }
+                    (PageId { pool_uuid, kind, page, slot: 0 }, want)
+                }
+            }
+        };
+        let rows = self.state().devices.live_rows();
+        for row in rows {
+            let Some(from) = self.disk(row) else { continue };
+            for slot in 0..2 {
+                let at = self.state().space.geometry().page_offset(page, slot);
+                let (outcome, block) = from.read_new(Class::Move, at, BLOCK).await;
+                let is_it = outcome.is_ok()
+                    && open_page(&id.in_slot(slot), &block).is_ok_and(|(found, _)| found == want);
+                if is_it {
+                    return self.write_page(disk, (page, slot), block.freeze()).await;
+                }
+            }
+        }
+        let what = format!("page {page} of the tables: no device has its generation {want}");
+        Err(StorageError::new(ErrorKind::Damaged, what))
+    }
+
+    /// Into its slot; the other one is emptied, as no crash may bring back what stands there.
+    async fn write_page(&self, disk: &Disk, (page, slot): (u64, u8), block: Slice) -> Result<()> {
+        let what = |e| StorageError::from_io(e, format!("write of page {page} of the tables"));
+        let zeros = self.bufs().zeroed(BLOCK).freeze();
+        let both = if slot == 0 { [block, zeros] } else { [zeros, block] };
+        let at = self.state().space.geometry().page_offset(page, 0);
+        disk.write(self.permit()?, Class::Move, at, SliceList::from_iter(both)).await.map_err(what)
+    }
+
+    /// Writes the invitation, and makes the device one of the pool.
+    async fn invite(&self, row: usize, disk: &Disk, replaces: Option<&str>) -> Result<()> {
+        let what = |e| StorageError::from_io(e, "write of its first superblock");
+        let _alone = self.between_commits().await?;
+        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
+        let (slots, leaving) = {
+            let st = self.state();
+            let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
+            let (generation, digest) = (st.txns.committed(), st.tables.digest());
+            let mut sb = st.superblock_for(row, generation, digest);
+            sb.devices = st.devices.records_with(row);
+            if let Some(old) = leaving {
+                (sb.devices[old].leaving, sb.devices[old].successor) = (true, Some(row as u8));
+            }
+            let newest = sb.sequence;
+            let slots: Vec<_> = (newest.saturating_sub(SLOTS - 1).max(1)..=newest)
+                .map(|sequence| {
+                    sb.sequence = sequence;
+                    let mut slot = self.bufs().take(SLOT_COPIES * BLOCK);
+                    sb.encode_slot(&mut slot);
+                    (Superblock::offset_of(sequence), slot)
+                })
+                .collect();
+            (slots, leaving)
+        };
+        for (at, slot) in slots {
+            let data = SliceList::from_iter([slot.freeze()]);
+            disk.write_durable(self.permit()?, Class::Move, at, data).await.map_err(what)?;
+        }
+        let mut st = self.state_mut();
+        if st.devices.row(row).is_none_or(|d| d.errors().write > 0) {
+            return Err(StorageError::new(ErrorKind::Io, "a page could not be written"));
+        }
+        st.devices.row_mut(row).into_iter().for_each(PoolDevice::joined);
+        if let Some(old) = leaving {
+            st.leave(old, Some(row as u8));
+        }
+        st.txns.open_mut().need_superblock();
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! The flow that makes one block group after the other what it should be.
+
+use base::{Duration, GroupId, Result, StorageError};
+use format::page::Chunk;
+use rt::sync::either;
+
+use super::copy::To;
+use crate::pool::Pool;
+use crate::space::{Closing, Want};
+
+/// The job's name.
+const JOB: &str = "move";
+/// After an error, and where nothing can be moved at the moment, it looks again then.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Reads that are still about an old chunk are looked at so often.
+const READERS: Duration = Duration::from_millis(5);
+
+/// How a try to move a group ended.
+enum Moved {
+    /// It is as it should be.
+    Done,
+    /// Not now, because of this.
+    Later(&'static str),
+}
+
+/// A closed group; opened when this is dropped.
+struct Closed(Pool, GroupId);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.state_mut().space.open_group(self.1);
+    }
+}
+
+impl Pool {
+    /// Begins to move chunks in the background whenever some are not where they should be; what was
+    /// left when the pool was closed or killed goes on.
+    pub(crate) fn begin_moving(&self) {
+        let pool = self.clone();
+        self.rt().detach_background(JOB, async move {
+            while !pool.is_closed() {
+                let changed = pool.moves_changed().wait();
+                let is_left = match pool.move_all().await {
+                    Ok(is_left) => is_left,
+                    Err(e) => {
+                        if pool.permit().is_err() {
+                            return;
+                        }
+                        tracing::error!("chunks are not moved now: {e}; it is tried again");
+                        pool.state_mut().moves.stopped_by(e.to_string());
+                        true
+                    }
+                };
+                if is_left {
+                    either(changed, pool.rt().sleep(AGAIN)).await;
+                } else {
+                    changed.await;
+                }
+            }
+        });
+    }
+
+    /// Goes over all groups; true if something is left to do.
+    async fn move_all(&self) -> Result<bool> {
+        let (mut from, mut later) = (GroupId(0), None);
+        loop {
+            let want = {
+                let st = self.state();
+                if st.moves.is_paused() || self.is_closed() {
+                    return Ok(false);
+                }
+                st.space.next_to_move(from, &st.devices)
+            };
+            let Some(want) = want else { break };
+            from = GroupId(want.group.0 + 1);
+            if let Moved::Later(why) = self.move_group(want).await? {
+                later = Some(why);
+            }
+        }
+        self.state_mut().moves.waits_for(later);
+        let any = self.remove_empty().await?;
+        let st = self.state();
+        Ok(later.is_some() || any || st.devices.iter().any(|d| d.is_leaving()))
+    }
+
+    /// Gives a group the chunks that it should have.
+    async fn move_group(&self, want: Want) -> Result<Moved> {
+        let id = want.group;
+        let closing = {
+            let mut st = self.state_mut();
+            let demand = st.demand();
+            let st = &mut *st;
+            st.space.close_group(&st.devices, id, &demand)
+        };
+        let closed = match closing {
+            Closing::Closed => Closed(self.clone(), id),
+            Closing::OfPass => {
+                self.pass_ended().wait().await;
+                return Ok(Moved::Later("a write-back pass to end"));
+            }
+            Closing::Needed => return Ok(Moved::Later("room in other block groups")),
+        };
+        self.settle_group(id).await?;
+        let Some(targets) = self.take_targets(&want) else {
+            return Ok(Moved::Later("a device with room"));
+        };
+        let to = if targets.is_empty() {
+            To::Kept(want.keeps.clone())
+        } else {
+            To::New(targets.clone())
+        };
+        let outcome = self.copy_group(id, to).await;
+        let all_there = targets.iter().all(|c| self.state().devices.is_live(c.device.into()));
+        if outcome.is_err() || !all_there {
+            self.state_mut().devices.give_chunks(targets);
+            return outcome.map(|()| Moved::Later("a device that went away"));
+        }
+        self.switch(&want, targets).await?;
+        drop(closed);
+        self.let_go(want.loses).await;
+        Ok(Moved::Done)
+    }
+
+    /// Waits until all that was taken of a closed group is written and committed. Nodes of a
+    /// write-back pass are taken when it is about to be published.
+    async fn settle_group(&self, id: GroupId) -> Result<()> {
+        loop {
+            let ended = self.pass_ended().wait();
+            if self.state().txns.pass().is_none() {
+                break;
+            }
+            ended.await;
+        }
+        loop {
+            let ended = self.writes_ended().wait();
+            if self.state().space.is_settled(id) {
+                break;
+            }
+            ended.await;
+        }
+        self.commit_direct().await
+    }
+
+    /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough.
+    fn take_targets(&self, want: &Want) -> Option<Vec<Chunk>> {
+        let mut st = self.state_mut();
+        let devices = &mut st.devices;
+        let row = |c: &Chunk| usize::from(c.device);
+        let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
+        let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
+        let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
+        let mut rows: Vec<usize> = (0..devices.count())
+            .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
+            .collect();
+        rows.sort_by_key(|&d| (!successors.contains(&d), u64::MAX - devices.spare_chunks(d), d));
+        if rows.len() < want.gets {
+            return None;
+        }
+        Some(rows[..want.gets].iter().filter_map(|&d| devices.take_chunk_of(d)).collect())
+    }
+
+    /// The record of a group says the new chunks, durably. No commit may be under way that began
+    /// before the copy did: it would say the new chunks with trees that know what was not copied.
+    async fn switch(&self, want: &Want, targets: Vec<Chunk>) -> Result<()> {
+        loop {
+            let alone = self.commits().acquire(1).await;
+            if self.requests().retry() {
+                drop(alone);
+                self.commit().await?;
+                continue;
+            }
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let chunks = want.keeps.iter().copied().chain(targets).collect();
+            st.space.set_chunks(want.group, chunks);
+            st.txns.open_mut().need_superblock();
+            break;
+        }
+        while let Err(e) = self.commit().await {
+            // It is tried again until it is durable, or the pool has failed.
+            self.permit()?;
+            if self.is_closed() {
+                return Err(e);
+            }
+            self.rt().sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Old chunks are free when no read is about them any more.
+    async fn let_go(&self, chunks: Vec<Chunk>) {
+        let reads = self.state_mut().space.reads_until_now();
+        while reads.strong_count() > 0 {
+            self.state_mut().space.drain(1);
+            self.rt().sleep(READERS).await;
+        }
+        self.state_mut().devices.give_chunks(chunks);
+    }
+
+    /// Removes the devices that leave and have nothing any more; true if one was.
+    async fn remove_empty(&self) -> Result<bool> {
+        let (mut any, mut row) = (false, 0);
+        while row < self.state().devices.count() {
+            let empty = {
+                let st = self.state();
+                st.devices.row(row).is_some_and(|d| d.is_leaving()) && !st.space.uses_device(row)
+            };
+            if empty {
+                self.remove_row(row).await?;
+                any = true;
+            }
+            row += 1;
+        }
+        Ok(any)
+    }
+
+    async fn remove_row(&self, row: usize) -> Result<()> {
+        let (name, disk) = {
+            let _alone = self.commits().acquire(1).await;
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let name = st.devices.path(row).to_owned();
+            let disk = st.devices.clear_row(row);
+            st.txns.open_mut().need_superblock();
+            (name, disk)
+        };
+        self.commit().await?;
+        tracing::info!(device = %name, "device removed from the pool: it has nothing any more");
+        if let Some(disk) = disk {
+            if let Err(e) = self.wipe(&disk).await {
+                tracing::warn!(
+                    device = %name,
+                    "the removed device still says that it belongs to the pool: {e}"
+                );
+            }
+            disk.close();
+        }
+        Ok(())
+    }
+}
+
+/// As an error of a flight that ended with the runtime.
+pub(super) fn ended() -> StorageError {
+    StorageError::ended()
+}

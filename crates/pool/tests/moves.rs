@@ -1,0 +1,306 @@
+//! Devices are added, replaced and removed in simulation: under load, over kills and power cuts.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use pool::{DeviceFile, Pool};
+use rt::Rt;
+use sim::DiskModel;
+use testkit::{MIB, Mirror, block, disk, fill, only_byte, open, try_open};
+
+const BLOCKS: u64 = 1024;
+
+/// A pool with a volume of which all blocks hold `1`.
+fn mirror(seed: u64, disks: usize, copies: u8) -> Mirror {
+    Mirror::new(seed, (disks, copies), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    })
+}
+
+/// A disk that belongs to no pool.
+fn new_disk(bench: &Mirror, name: &str) -> DeviceFile {
+    disk(&bench.world, name, DiskModel::nvme(32 * MIB))
+}
+
+async fn moved(rt: &Rt, pool: &Pool) {
+    loop {
+        let status = pool.moves_status();
+        if status.state == "none" {
+            return;
+        }
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn reads(pool: &Pool, id: VolumeId, value: u8) {
+    let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+    assert_eq!(only_byte(&data), Some(value));
+}
+
+fn states(pool: &Pool) -> Vec<(String, &'static str)> {
+    let devices = pool.status().pool.devices;
+    devices.into_iter().map(|d| (d.path, d.state)).collect()
+}
+
+/// Writes blocks at random as long as `goes_on`; returns what each holds then.
+async fn load(rt: Rt, pool: Pool, id: VolumeId, goes_on: Rc<Cell<bool>>) -> Vec<u8> {
+    let mut model = vec![1; BLOCKS as usize];
+    let mut n = 0u64;
+    while goes_on.get() {
+        let (at, value) = (rt.random() % BLOCKS, (2 + n % 200) as u8);
+        pool.write(id, Lba(at), &block(value)).await.expect("write");
+        model[at as usize] = value;
+        n += 1;
+        if n % 16 == 0 {
+            pool.commit().await.expect("commit");
+        }
+        rt.sleep(Duration::from_micros(100)).await;
+    }
+    model
+}
+
+async fn holds(pool: &Pool, id: VolumeId, model: &[u8]) {
+    for (at, &value) in model.iter().enumerate() {
+        let data = pool.read(id, Lba(at as u64), 1).await.expect("read");
+        assert_eq!(only_byte(&data), Some(value), "block {at}");
+    }
+}
+
+/// Opens the pool on these disks alone, where everything must be.
+fn alone(bench: &Mirror, disks: Vec<DeviceFile>, value: u8) {
+    let id = bench.volume;
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, disks).await;
+        reads(&pool, id, value).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn a_device_is_added_and_gives_room() {
+    let mut bench = mirror(1, 2, 2);
+    let third = new_disk(&bench, "disk2");
+    let added = third.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = pool.status().pool.capacity_bytes;
+        pool.add_device(added.clone(), [9; 16]).await.expect("add");
+        assert_eq!(states(&pool)[2], ("disk2".into(), "online"));
+        assert!(pool.status().pool.capacity_bytes > before + 8 * MIB);
+        let again = pool.add_device(added, [9; 16]).await.expect_err("twice");
+        assert_eq!(again.kind, ErrorKind::Invalid);
+        pool.close().await.expect("close");
+    });
+    bench.files.push(third);
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    // All tables are on it: any two of the three will do, as no data is on it yet.
+    for left_out in 0..2 {
+        let mut some = bench.files.clone();
+        some.remove(left_out);
+        alone(&bench, some, 1);
+        // The next open finds the one that was left out stale.
+        break;
+    }
+}
+
+#[test]
+fn a_device_is_replaced_under_load() {
+    let mut bench = mirror(2, 2, 2);
+    let (new, id) = (new_disk(&bench, "disk2"), bench.volume);
+    let replacement = new.clone();
+    let model = bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let goes_on = Rc::new(Cell::new(true));
+        let writes = rt.spawn(load(rt.clone(), pool.clone(), id, goes_on.clone()));
+        pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
+        assert_eq!(states(&pool)[1], ("disk1".into(), "leaving"));
+        moved(&rt, &pool).await;
+        goes_on.set(false);
+        let model = writes.await.expect("writes");
+        let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
+        assert_eq!(states(&pool), expected);
+        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
+        holds(&pool, id, &model).await;
+        pool.close().await.expect("close");
+        model
+    });
+    // The old one does not say any more that it belongs to the pool.
+    let old = bench.files[1].clone();
+    bench.run(|rt, files| async move {
+        let e = try_open(&rt, vec![files[0].clone(), old]).await.map(drop).expect_err("foreign");
+        assert_eq!(e.kind, ErrorKind::Foreign);
+    });
+    bench.files = vec![bench.files[0].clone(), new.clone()];
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    // It has everything.
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, vec![new]).await;
+        holds(&pool, id, &model).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn a_missing_device_is_replaced() {
+    let mut bench = mirror(3, 2, 2);
+    let new = new_disk(&bench, "disk2");
+    let replacement = new.clone();
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[0].clone()]).await;
+        let missing = pool.status().pool.devices[1].id.clone();
+        fill(&pool, id, BLOCKS, 7).await;
+        pool.replace_device(&missing, replacement, [9; 16]).await.expect("replace");
+        moved(&rt, &pool).await;
+        assert_eq!(pool.status().pool.state, "online");
+        pool.close().await.expect("close");
+    });
+    bench.files[1] = new.clone();
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    alone(&bench, vec![new], 7);
+}
+
+#[test]
+fn a_device_is_removed_if_the_others_can_take_what_it_has() {
+    let mut bench = mirror(4, 3, 2);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.remove_device("disk0").await.expect("remove");
+        moved(&rt, &pool).await;
+        let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
+        assert_eq!(states(&pool), expected);
+        reads(&pool, id, 1).await;
+        for (name, kind) in [("disk1", ErrorKind::Invalid), ("disk0", ErrorKind::NotFound)] {
+            let e = pool.remove_device(name).await.expect_err("refused");
+            assert_eq!(e.kind, kind, "{e}");
+        }
+        pool.close().await.expect("close");
+    });
+    bench.files.remove(0);
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    alone(&bench, vec![bench.files[1].clone()], 1);
+}
+
+#[test]
+fn copies_are_made_and_given_up_on_line() {
+    let mut bench = mirror(5, 1, 1);
+    let new = new_disk(&bench, "disk1");
+    let (second, id) = (new.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let e = pool.set_copies(2).await.expect_err("one device");
+        assert_eq!(e.kind, ErrorKind::Invalid);
+        pool.add_device(second, [9; 16]).await.expect("add");
+        pool.set_copies(2).await.expect("copies");
+        moved(&rt, &pool).await;
+        reads(&pool, id, 1).await;
+        pool.close().await.expect("close");
+    });
+    bench.files.push(new);
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    for disk in 0..2 {
+        let copy = bench.world.snapshot_disk(bench.files[disk].file);
+        alone(&bench, vec![bench.files[disk].clone()], 1);
+        bench.world.restore_disk(bench.files[disk].file, &copy);
+    }
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = pool.status().pool.capacity_bytes;
+        pool.set_copies(1).await.expect("copies");
+        moved(&rt, &pool).await;
+        assert!(pool.status().pool.capacity_bytes > before + 16 * MIB);
+        reads(&pool, id, 1).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+#[test]
+fn a_pause_holds_and_a_cancelled_leave_is_none() {
+    let bench = mirror(6, 3, 2);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.pause_moves();
+        pool.remove_device("disk2").await.expect("remove");
+        rt.sleep(Duration::from_secs(60)).await;
+        let status = pool.moves_status();
+        assert_eq!((status.state, status.copied_bytes), ("paused", 0), "{status:?}");
+        assert_eq!(status.leaving, ["disk2"]);
+        pool.cancel_moves().await.expect("cancel");
+        pool.resume_moves();
+        assert_eq!(pool.moves_status().state, "none");
+        assert_eq!(states(&pool)[2].1, "online");
+        assert_eq!(pool.cancel_moves().await.expect_err("nothing").kind, ErrorKind::Invalid);
+        reads(&pool, id, 1).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean());
+}
+
+/// A replacement is cut short again and again, at any moment, by kills and by power cuts. What was
+/// flushed is always there, and in the end the new device has everything.
+#[test]
+fn a_replacement_survives_kills_and_power_cuts() {
+    for seed in 0..40 {
+        let mut bench = mirror(1000 + seed, 2, 2);
+        let (new, id) = (new_disk(&bench, "disk2"), bench.volume);
+        let mut asked = false;
+        for life in 0..200 {
+            let cut_after = Duration::from_micros(50 + (seed * 37 + life * 911) % 30_000);
+            let (replacement, power) = (new.clone(), (seed + life) % 2 == 0);
+            let files = bench.files.clone();
+            let last = life > 150;
+            let done = bench.try_run(|rt, _| async move {
+                let all: Vec<DeviceFile> = if asked {
+                    files.iter().cloned().chain([replacement.clone()]).collect()
+                } else {
+                    files.clone()
+                };
+                if !last {
+                    let r = rt.clone();
+                    drop(rt.spawn(async move {
+                        r.sleep(cut_after).await;
+                        r.kill();
+                    }));
+                }
+                let pool = match try_open(&rt, all).await {
+                    Ok((pool, _)) => pool,
+                    // It did not come to be a device of the pool, or is none any more.
+                    Err(e) if asked && e.kind == ErrorKind::Foreign => {
+                        match try_open(&rt, files.clone()).await {
+                            Ok((pool, _)) => pool,
+                            Err(_) => {
+                                let some = vec![files[0].clone(), replacement.clone()];
+                                open(&rt, some).await
+                            }
+                        }
+                    }
+                    Err(e) => panic!("{e}"),
+                };
+                reads(&pool, id, 1).await;
+                if !states(&pool).iter().any(|s| s.0 == "disk2") {
+                    pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
+                }
+                moved(&rt, &pool).await;
+                assert!(!states(&pool).iter().any(|s| s.0 == "disk1"));
+                reads(&pool, id, 1).await;
+                pool.close().await.expect("close");
+            });
+            asked = true;
+            if done.is_some() {
+                break;
+            }
+            if power {
+                bench.world.power_cut();
+            }
+        }
+        bench.files[1] = new.clone();
+        assert!(bench.check().is_clean(), "seed {seed}: {:?}", bench.check());
+        alone(&bench, vec![new], 1);
+    }
+}
