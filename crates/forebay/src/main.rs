@@ -18,6 +18,7 @@ mod cache_life;
 mod cli;
 mod config;
 mod control;
+mod device_life;
 mod devices;
 mod error;
 mod explain;

@@ -7,14 +7,12 @@
 //! yet, and a device may never answer.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
 use cache::Cache;
-use emulate::Emulate;
 use export::VolumeExports;
 use ledger::explain::Question;
 use nbd::Server;
@@ -32,6 +30,7 @@ use crate::cache_life::Caches;
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
+use crate::device_life::PoolDevices;
 use crate::error::{CommandError, Result};
 use crate::explain;
 use crate::home::{Home, Staged};
@@ -101,12 +100,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
             let outcome = (|| {
                 listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
                 let (rt, backend) = (world.rt.clone(), world.backend);
-                let emulated = config
-                    .devices
-                    .iter()
-                    .filter_map(|d| Some((d.path.display().to_string(), d.emulate?)));
-                let emulated = emulated.collect();
-                let engine = Starting { rt, backend, listeners, emulated, tuning, caches, ending };
+                let devices = Rc::new(world.pool_devices(&config.devices));
+                let engine = Starting { rt, backend, listeners, devices, tuning, caches, ending };
                 let control = ControlServer::start(control_socket, sender).map_err(failed)?;
                 let served = world.rt.block_on(async move {
                     let unix_time_at_zero = unix_time_at_zero(&engine.rt);
@@ -143,7 +138,7 @@ struct Starting {
     rt: Rt,
     backend: &'static str,
     listeners: Vec<rt::SocketId>,
-    emulated: BTreeMap<String, Emulate>,
+    devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
     ending: Ending,
@@ -212,7 +207,7 @@ impl Starting {
             rt: self.rt,
             backend: self.backend,
             volumes,
-            emulated: self.emulated,
+            devices: self.devices,
             tuning: self.tuning,
             caches: self.caches,
             nbd,
@@ -220,6 +215,8 @@ impl Starting {
             busy: Cell::new(0),
             answered: Event::new(),
         });
+        let (devices, served) = (shard.devices.clone(), shard.volumes.pool().clone());
+        shard.rt.detach(async move { devices.close_removed(served).await });
         tracing::info!(io = shard.backend, "serving");
         shard.ending.waits_for(Waits::Clients);
         ready(&shard.status())?;
@@ -254,8 +251,7 @@ struct Shard {
     started: Instant,
     backend: &'static str,
     volumes: Volumes,
-    /// What devices of the pool, by their paths, are made to behave like.
-    emulated: BTreeMap<String, Emulate>,
+    devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
     nbd: Server<VolumeExports>,
@@ -337,6 +333,30 @@ impl Shard {
                 tracing::info!("scrub cancelled");
                 return self.scrub_status().await;
             }
+            Request::DeviceAdd { device, replaces, force } => {
+                let pool = self.volumes.pool();
+                return self.devices.add(pool, &device, replaces.as_deref(), force).await;
+            }
+            Request::DeviceRemove { device } => {
+                self.volumes.pool().remove_device(&device).await?;
+                tracing::info!(device, "device leaves the pool");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::PoolCopies { copies } => {
+                self.volumes.pool().set_copies(copies).await?;
+                tracing::info!(copies, "copies of every block changed");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
+            Request::MovesCancel {} => {
+                self.volumes.pool().cancel_moves().await?;
+                tracing::info!("no device leaves the pool");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::MovesPause { paused } => {
+                self.volumes.pool().pause_moves(paused);
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
             Request::Explain { volume, class, since_seconds, slower_than_us } => {
                 return self.explain(
                     volume.as_deref(),
@@ -390,8 +410,8 @@ impl Shard {
         let clients = self.nbd.status();
         let mut status = json!(self.volumes.pool().status());
         for device in status["pool"]["devices"].as_array_mut().into_iter().flatten() {
-            let what = device["path"].as_str().and_then(|path| self.emulated.get(path));
-            device["emulate"] = json!(what.map(|what| what.name()));
+            let what = device["path"].as_str().and_then(|path| self.devices.emulated(path));
+            device["emulate"] = json!(what);
         }
         if let Some(cache) = self.volumes.cache() {
             status["cache"] = json!(cache.status());

@@ -15,6 +15,7 @@ use posix::{FileInfo, Handles, OpenFile, Posix};
 use rt::{Backend, FileId, Order, Rt};
 use uring::Uring;
 
+use crate::device_life::PoolDevices;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 
@@ -93,6 +94,11 @@ impl World {
             io = emulations.over(io);
         }
         World { rt: Rt::new(io, Order::Fifo, SLOTS), handles, backend, emulations }
+    }
+
+    /// What opens devices while the pool is served.
+    pub fn pool_devices(&self, devices: &[DeviceChoice]) -> PoolDevices {
+        PoolDevices::new(&self.rt, &self.handles, self.emulations.clone(), devices)
     }
 
     /// A device of the pool, now that it is open. Says so if it is not as fast as it could be.

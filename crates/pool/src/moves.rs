@@ -22,6 +22,7 @@ mod run;
 
 use base::{BLOCK_U64, ErrorKind, Result, StorageError};
 use format::superblock::MAX_COPIES;
+use rt::FileId;
 
 use crate::devices::DeviceFile;
 use crate::findings::MovesStatus;
@@ -97,16 +98,24 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// No chunk is moved until [`Pool::resume_moves`], or a restart.
-    pub fn pause_moves(&self) {
-        self.state_mut().moves.set_paused(true);
+    /// From now on no chunk is moved, until this is called again or the pool is opened anew; or
+    /// they are again.
+    pub fn pause_moves(&self, paused: bool) {
+        self.state_mut().moves.set_paused(paused);
         self.moves_changed().notify();
     }
 
-    /// Chunks are moved again.
-    pub fn resume_moves(&self) {
-        self.state_mut().moves.set_paused(false);
-        self.moves_changed().notify();
+    /// Waits until a device was removed from the pool; returns the files that it does not use any
+    /// more.
+    pub async fn removed_device(&self) -> Vec<FileId> {
+        loop {
+            let changed = self.moves_changed().wait();
+            let files = self.state_mut().moves.take_removed();
+            if !files.is_empty() {
+                return files;
+            }
+            changed.await;
+        }
     }
 
     /// What is being moved, and how far that is.

@@ -27,7 +27,7 @@ use crate::devices::Devices;
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{PageChange, Place, Planned};
 pub use geometry::Geometry;
-pub(crate) use limbo::Pin;
+pub(crate) use limbo::{Era, Pin};
 pub(crate) use maps::Maps;
 pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
@@ -52,6 +52,9 @@ struct Group {
     of_pass: bool,
     /// A chunk of it moves: nothing is allocated from it, so what it holds only gets less.
     moving: bool,
+    /// The chunks that it had, for reads that began up to then: new ones need not have what was
+    /// freed since.
+    before: Option<(Era, Vec<Chunk>)>,
 }
 
 /// Block groups, and the blocks in them.
@@ -101,6 +104,7 @@ impl Space {
             writing: 0,
             of_pass: false,
             moving: false,
+            before: None,
         };
         let mut space = Space {
             geometry,

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use base::{Generation, Lba, PoolAddr, Result, VolumeId};
-use format::page::{GroupKind, VolumeRecord};
+use format::page::{Chunk, GroupKind, VolumeRecord};
 use smallvec::SmallVec;
 
 use crate::attached::{Attached, Published};
@@ -16,7 +16,7 @@ use crate::devices::{Devices, Disk};
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
-use crate::space::{Alloc, Demand, Purpose, Reservation, Run, Space};
+use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
 /// What the pool is.
@@ -167,10 +167,21 @@ impl State {
 
     /// The live copies of a block: device and offset in bytes, least busy first.
     pub fn copies_of(&self, addr: PoolAddr) -> SmallVec<[(usize, u64); 3]> {
+        let group = self.space.geometry().split(addr).0;
+        self.places_in(self.space.chunks(group), addr)
+    }
+
+    /// As [`State::copies_of`], for a read with this pin.
+    pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> SmallVec<[(usize, u64); 3]> {
+        let group = self.space.geometry().split(addr).0;
+        self.places_in(self.space.chunks_for(group, pin), addr)
+    }
+
+    fn places_in(&self, chunks: &[Chunk], addr: PoolAddr) -> SmallVec<[(usize, u64); 3]> {
         let geometry = self.space.geometry();
-        let (group, block) = geometry.split(addr);
+        let block = geometry.split(addr).1;
         let mut out: SmallVec<[(usize, u64); 3]> = SmallVec::new();
-        for c in self.space.chunks(group) {
+        for c in chunks {
             if self.devices.is_live(usize::from(c.device)) {
                 out.push((usize::from(c.device), geometry.chunk_offset(c.chunk, block)));
             }
@@ -181,10 +192,15 @@ impl State {
         out
     }
 
-    /// As [`State::copies_of`], for a read of `bytes` bytes of the first: on rotating devices one
+    /// As [`State::copies_for`], for a read of `bytes` bytes of the first: on rotating devices one
     /// whose head will be near is as good as one that is less busy.
-    pub fn copies_to_read(&mut self, addr: PoolAddr, bytes: usize) -> SmallVec<[(usize, u64); 3]> {
-        let mut copies = self.copies_of(addr);
+    pub fn copies_to_read(
+        &mut self,
+        addr: PoolAddr,
+        bytes: usize,
+        pin: &Pin,
+    ) -> SmallVec<[(usize, u64); 3]> {
+        let mut copies = self.copies_for(addr, pin);
         if copies.len() > 1 {
             self.devices.put_near_first(&mut copies, bytes as u64);
         }

@@ -225,14 +225,14 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.pause_moves();
+        pool.pause_moves(true);
         pool.remove_device("disk2").await.expect("remove");
         rt.sleep(Duration::from_secs(60)).await;
         let status = pool.moves_status();
         assert_eq!((status.state, status.copied_bytes), ("paused", 0), "{status:?}");
         assert_eq!(status.leaving, ["disk2"]);
         pool.cancel_moves().await.expect("cancel");
-        pool.resume_moves();
+        pool.pause_moves(false);
         assert_eq!(pool.moves_status().state, "none");
         assert_eq!(states(&pool)[2].1, "online");
         assert_eq!(pool.cancel_moves().await.expect_err("nothing").kind, ErrorKind::Invalid);

@@ -62,6 +62,11 @@ impl Device {
         device
     }
 
+    /// Its file at the seam.
+    pub fn file(&self) -> FileId {
+        self.0.medium.file
+    }
+
     /// What the device is called where the time of requests is explained.
     pub fn set_name(&self, name: &str) {
         self.0.place.set(self.0.medium.rt.ledger().place(name));

@@ -258,6 +258,7 @@ impl Env {
     pub fn take_counters(&self) {
         let Some(pool) = self.pool.borrow().clone() else { return };
         let s = pool.status();
+        self.count("blocks that were moved", s.pool.moves.copied_bytes / BLOCK_U64);
         let mut c = self.coverage.borrow_mut();
         c.add("commits", s.commit.count);
         c.add("commits that failed and were tried again", s.commit.failed);

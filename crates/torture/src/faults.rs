@@ -13,6 +13,7 @@ use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
+use crate::mover;
 use crate::settings::{CacheDamage, Damage};
 use crate::spoilt::Spoilt;
 
@@ -20,6 +21,8 @@ use crate::spoilt::Spoilt;
 pub(crate) struct Devices {
     pub(crate) env: Rc<Env>,
     pub files: Vec<DeviceFile>,
+    /// Devices that were added since.
+    added: RefCell<Vec<DeviceFile>>,
     /// The cache's.
     cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
@@ -56,6 +59,7 @@ impl Devices {
         Devices {
             env: env.clone(),
             files,
+            added: RefCell::default(),
             cache: RefCell::new(cache),
             empty_cache,
             cache_is_bad: Cell::new(false),
@@ -72,6 +76,34 @@ impl Devices {
 
     fn is_victim(&self, d: usize) -> bool {
         self.env.settings.victims.contains(&d)
+    }
+
+    /// All devices that there ever were.
+    pub fn all(&self) -> Vec<DeviceFile> {
+        self.files.iter().chain(self.added.borrow().iter()).cloned().collect()
+    }
+
+    /// The devices that the pool has, of all that there ever were.
+    pub fn members(&self) -> Vec<DeviceFile> {
+        if self.added.borrow().is_empty() {
+            return self.files.clone();
+        }
+        mover::members(&self.env.world, &self.all())
+    }
+
+    /// A device that belongs to no pool yet.
+    pub fn another(&self) -> DeviceFile {
+        let (env, added) = (&self.env, &mut self.added.borrow_mut());
+        let models = &env.settings.devices;
+        let largest = models.iter().max_by_key(|model| model.size_bytes);
+        let mut model = largest.unwrap_or(&models[0]).clone();
+        model.size_bytes += env.below(4) << 20;
+        let file = env.world.add_disk(model.clone());
+        let path = format!("disk{}", self.files.len() + added.len());
+        let device = DeviceFile { path, file, size_bytes: model.size_bytes };
+        added.push(device.clone());
+        env.pool_files.borrow_mut().push(file);
+        device
     }
 
     /// True if a pool may be refused with this error, and must be opened without a victim then: one
@@ -140,6 +172,9 @@ impl Devices {
         let env = &self.env;
         self.calm();
         self.heal_failed(false);
+        if env.settings.changes.moves > 0 {
+            return self.members();
+        }
         let faults = env.settings.faults;
         let mut there = Vec::new();
         for (d, file) in self.files.iter().enumerate() {
@@ -169,6 +204,9 @@ impl Devices {
 
     /// The devices that answer.
     pub fn alive(&self) -> Vec<DeviceFile> {
+        if self.env.settings.changes.moves > 0 {
+            return self.members();
+        }
         let dead = self.dead.borrow();
         self.files.iter().enumerate().filter(|(d, _)| !dead[*d]).map(|(_, f)| f.clone()).collect()
     }

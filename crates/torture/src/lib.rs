@@ -11,7 +11,7 @@
 //! between two boots; meanwhile modes of volumes are switched, and the cache is detached and
 //! another attached ([`changer`]). In half of these, settings change at any time ([`tuner`]). In
 //! two runs of three volumes get limits, which change as often ([`limiter`]), and in as many the
-//! pool is scrubbed ([`scrubber`]).
+//! pool is scrubbed ([`scrubber`]), and devices come and go ([`mover`]).
 //!
 //! # What it checks
 //!
@@ -52,6 +52,7 @@ mod faults;
 mod front;
 mod limiter;
 mod model;
+mod mover;
 mod run;
 mod scrubber;
 pub mod settings;
@@ -104,6 +105,10 @@ pub fn draw(seed: u64) -> Settings {
     let mut settings = swarm::without_failures(seed);
     settings::Failures::draw(&mut settings);
     settings::Aim::draw(&mut settings);
+    // What is needed may not fail while it moves: then nothing is left of it.
+    if settings.failures.needed.is_some() || settings.aim.is_some() {
+        settings.changes.moves = 0;
+    }
     settings
 }
 

@@ -21,12 +21,12 @@ use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
-use crate::scrubber;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::tuner;
 use crate::verdict;
 use crate::verify::verify;
+use crate::{mover, scrubber};
 
 /// Half of the longest time in which clients rest.
 const LONGEST_REST_NS: u64 = 10_000_000_000;
@@ -110,14 +110,12 @@ impl Run {
             match self.boot(plan, there) {
                 Ended::Refused => return false,
                 Ended::Planned(ending) => {
-                    self.env.count(
-                        match ending {
-                            Ending::PowerCut => "power cuts",
-                            Ending::Kill => "kills",
-                            Ending::Close => "closes",
-                        },
-                        1,
-                    );
+                    let how = match ending {
+                        Ending::PowerCut => "power cuts",
+                        Ending::Kill => "kills",
+                        Ending::Close => "closes",
+                    };
+                    self.env.count(how, 1);
                     self.env.model.borrow_mut().stop(ending == Ending::Close);
                 }
             }
@@ -234,13 +232,12 @@ impl Run {
         if self.created {
             self.offline_check(false);
         }
-        let there = self.devices.files.clone();
-        if !self.final_boot(there.clone(), Task::Settle) {
+        if !self.final_boot(self.devices.members(), Task::Settle) {
             return;
         }
         self.env.model.borrow_mut().stop(true);
         self.offline_check(true);
-        if !self.final_boot(there.clone(), Task::Empty) {
+        if !self.final_boot(self.devices.members(), Task::Empty) {
             return;
         }
         self.env.model.borrow_mut().stop(true);
@@ -365,6 +362,7 @@ impl Session {
         let b = boot.clone();
         tasks.push(self.rt.spawn(async move { limiter::work(b).await }));
         tasks.push(self.rt.spawn(scrubber::work(boot.clone())));
+        tasks.push(self.rt.spawn(mover::work(boot.clone(), self.devices.clone())));
         if env.settings.failures.collects {
             let b = boot.clone();
             tasks.push(self.rt.spawn(async move { cached::collect(b).await }));
@@ -541,6 +539,7 @@ impl Session {
                 }
             }
             self.wait_for_space(&boot).await;
+            mover::settle(&boot).await;
         } else {
             let from = env.model.borrow_mut().begin_flush();
             let outcome = match &boot.volumes.cache() {

@@ -59,7 +59,9 @@ async fn change(boot: &Boot, state: &str) {
 
 /// What a scrub has found is allowed.
 fn check(env: &Env, s: &ScrubStatus) {
-    if (s.lost > 0 || !s.lost_blocks.is_empty()) && !env.beyond() {
+    // Of a needed device that answers nothing, nothing is good.
+    let allowed = env.beyond() || env.device_failed.get();
+    if (s.lost > 0 || !s.lost_blocks.is_empty()) && !allowed {
         env.fail(format!("a scrub calls blocks lost within the budget: {s:?}"));
     }
     if s.bad > 0 && env.never_struck() {

@@ -155,6 +155,8 @@ pub struct Changes {
     pub limits: u64,
     /// A scrub begins, rests, goes on or ends.
     pub scrubs: u64,
+    /// A device is added, replaced or removed.
+    pub moves: u64,
 }
 
 /// A pool device that is slow at times.

@@ -58,7 +58,10 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
     let direct = r.below(4) as usize;
     let boots = boots(r);
     let cache = cache_plan(seed);
-    let (changes, slow) = changes(seed, cache.is_some(), count);
+    let (mut changes, slow) = changes(seed, cache.is_some(), count);
+    if damage != Damage::None {
+        changes.moves = 0;
+    }
     Settings {
         seed,
         copies,
@@ -202,14 +205,17 @@ fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
     // And one more: what it was before there were scrubs.
     let u = &mut Prng::new(base::prng::mix64(seed ^ 0x5C20_B5C2));
     let scrubs = if u.one_in(3) { 0 } else { u.range(4, 80) };
-    let changes = Changes { mode: every(r), cache: every(r), settings, limits, scrubs };
+    // And one more: what it was before devices came and went.
+    let m = &mut Prng::new(base::prng::mix64(seed ^ 0x0D0E_71CE));
+    let moves = if m.one_in(2) { 0 } else { m.range(2, 30) };
+    let changes = Changes { mode: every(r), cache: every(r), settings, limits, scrubs, moves };
     let slow = Slow {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
         time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
     };
     let slow = r.one_in(4).then_some(slow);
-    (if cached { changes } else { Changes { limits, scrubs, ..Changes::default() } }, slow)
+    (if cached { changes } else { Changes { limits, scrubs, moves, ..Changes::default() } }, slow)
 }
 
 fn victims(r: &mut Prng, devices: usize, n: usize) -> Vec<usize> {

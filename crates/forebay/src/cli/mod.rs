@@ -4,11 +4,13 @@ mod cache;
 mod cache_status;
 mod check;
 mod create;
+mod device;
 mod dump;
 mod explain;
 mod gc;
 mod limit;
 mod options;
+mod pool;
 mod scrub;
 mod serve;
 mod set;
@@ -38,6 +40,8 @@ enum Command {
     Serve(serve::Serve),
     Volume(volume::VolumeCommand),
     Cache(cache::CacheCommand),
+    Device(device::DeviceCommand),
+    Pool(pool::PoolCommand),
     Gc(gc::Gc),
     Scrub(scrub::ScrubCommand),
     Explain(explain::Explain),
@@ -56,6 +60,8 @@ impl Cli {
             Command::Serve(c) => c.run().map(|()| 0),
             Command::Volume(c) => c.run().map(|()| 0),
             Command::Cache(c) => c.run().map(|()| 0),
+            Command::Device(c) => c.run().map(|()| 0),
+            Command::Pool(c) => c.run().map(|()| 0),
             Command::Gc(c) => c.run().map(|()| 0),
             Command::Scrub(c) => c.run(),
             Command::Explain(c) => c.run().map(|()| 0),
@@ -113,6 +119,10 @@ mod tests {
             "forebay create --device a --copies 0",
             "forebay serve",
             "forebay serve --device a --config b",
+            "forebay device",
+            "forebay device replace a",
+            "forebay pool set copies=many",
+            "forebay pool set size=2",
             "forebay volume",
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",

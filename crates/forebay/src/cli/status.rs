@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
-use crate::cli::{cache_status, scrub, volume};
+use crate::cli::{cache_status, device, scrub, volume};
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::Result;
@@ -70,8 +70,9 @@ fn text(s: &Value) -> String {
         ),
     ];
     let scrub = scrub::line(&pool["scrub"]).map(|fact| vec!["scrub".to_owned(), fact]);
+    let moves = device::line(&pool["moves"]).map(|fact| vec!["moves".to_owned(), fact]);
     let rows = rows.map(|(name, fact)| vec![name.to_owned(), fact]);
-    let mut out = table(&rows.into_iter().chain(scrub).collect::<Vec<_>>());
+    let mut out = table(&rows.into_iter().chain(scrub).chain(moves).collect::<Vec<_>>());
     if let Some(trouble) = pool["trouble"].as_str() {
         out += &format!("\nthe pool takes no more writes, reads go on: {trouble}\n");
     }

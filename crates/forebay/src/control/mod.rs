@@ -108,6 +108,34 @@ pub enum Request {
     },
     /// The end of the scrub that runs or rests.
     ScrubCancel {},
+    /// A new device of the pool.
+    DeviceAdd {
+        /// It, as on a command line.
+        device: String,
+        /// Path or uuid of the one whose data moves to it.
+        replaces: Option<String>,
+        /// What it holds may be overwritten.
+        force: bool,
+    },
+    /// Everything moved from a device, which then is none of the pool any more.
+    DeviceRemove {
+        /// Its path or uuid.
+        device: String,
+    },
+    /// Another number of copies.
+    PoolCopies {
+        /// Of every block.
+        copies: u8,
+    },
+    /// What is moved between devices.
+    MovesStatus {},
+    /// Devices that are about to be removed stay.
+    MovesCancel {},
+    /// Nothing is moved, or it goes on.
+    MovesPause {
+        /// It rests.
+        paused: bool,
+    },
     /// Why requests were slow.
     Explain {
         /// Of this volume only.
@@ -267,6 +295,13 @@ mod tests {
             Request::ScrubPause {},
             Request::ScrubResume { rate: None },
             Request::ScrubCancel {},
+            Request::DeviceAdd { device: "/a,emulate=hdd".into(), replaces: None, force: true },
+            Request::DeviceAdd { device: name(), replaces: Some(name()), force: false },
+            Request::DeviceRemove { device: name() },
+            Request::PoolCopies { copies: 3 },
+            Request::MovesStatus {},
+            Request::MovesCancel {},
+            Request::MovesPause { paused: true },
             Request::Settings { key: None },
             Request::Settings { key: Some(name()) },
             Request::Set { key: name(), value: "7s".into(), save: true },

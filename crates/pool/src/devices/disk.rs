@@ -132,6 +132,11 @@ impl Disk {
         self.0.set_targets(targets);
     }
 
+    /// Its file at the seam.
+    pub(crate) fn file(&self) -> FileId {
+        self.0.file()
+    }
+
     /// No request is taken any more.
     pub fn close(&self) {
         self.0.close();

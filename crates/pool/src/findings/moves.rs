@@ -1,6 +1,7 @@
 //! How far moves of chunks are. Plain data.
 
 use base::{BLOCK_U64, Instant};
+use rt::FileId;
 
 use super::speed::Speed;
 
@@ -29,13 +30,16 @@ pub(crate) struct Moves {
     paused: bool,
     copied: u64,
     speed: Speed,
+    /// Files of devices that were removed.
+    removed: Vec<FileId>,
     trouble: Option<String>,
 }
 
 impl Moves {
     /// Something else is to be moved, or the pool was opened.
     pub fn begin(&mut self) {
-        *self = Moves { paused: self.paused, ..Moves::default() };
+        let removed = std::mem::take(&mut self.removed);
+        *self = Moves { paused: self.paused, removed, ..Moves::default() };
     }
 
     pub fn set_paused(&mut self, paused: bool) {
@@ -50,6 +54,16 @@ impl Moves {
     pub fn copied(&mut self, now: Instant, blocks: u64) {
         self.copied += blocks * BLOCK_U64;
         self.speed.count(now, self.copied);
+    }
+
+    /// A device was removed, and its file is not used any more.
+    pub fn removed(&mut self, file: FileId) {
+        self.removed.push(file);
+    }
+
+    /// Such files, each once.
+    pub fn take_removed(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.removed)
     }
 
     /// It cannot go on for now.

@@ -1,12 +1,14 @@
 //! The flow that makes one block group after the other what it should be.
 
+use std::rc::Weak;
+
 use base::{Duration, GroupId, Result, StorageError};
-use format::page::Chunk;
+use format::page::{Chunk, GroupKind};
 use rt::sync::either;
 
 use super::copy::To;
 use crate::pool::Pool;
-use crate::space::{Closing, Want};
+use crate::space::{Closing, Era, Want};
 
 /// The job's name.
 const JOB: &str = "move";
@@ -14,6 +16,8 @@ const JOB: &str = "move";
 const AGAIN: Duration = Duration::from_secs(5);
 /// Reads that are still about an old chunk are looked at so often.
 const READERS: Duration = Duration::from_millis(5);
+/// Freed runs that wait before them, and become free meanwhile.
+const DRAIN: usize = 256;
 
 /// How a try to move a group ended.
 enum Moved {
@@ -115,20 +119,18 @@ impl Pool {
             self.state_mut().devices.give_chunks(targets);
             return outcome.map(|()| Moved::Later("a device that went away"));
         }
-        self.switch(&want, targets).await?;
+        let reads = self.switch(&want, targets).await?;
+        self.let_go(&want, reads).await;
         drop(closed);
-        self.let_go(want.loses).await;
         Ok(Moved::Done)
     }
 
-    /// Waits until all that was taken of a closed group is written and committed. Nodes of a
-    /// write-back pass are taken when it is about to be published.
+    /// Waits until all that was taken of a closed group is written and committed. The open
+    /// write-back pass may have taken blocks for nodes; those that begin later do not.
     async fn settle_group(&self, id: GroupId) -> Result<()> {
-        loop {
-            let ended = self.pass_ended().wait();
-            if self.state().txns.pass().is_none() {
-                break;
-            }
+        let ended = self.pass_ended().wait();
+        let nodes = self.state().space.group_kind(id) == GroupKind::Metadata;
+        if nodes && self.state().txns.pass().is_some() {
             ended.await;
         }
         loop {
@@ -161,8 +163,9 @@ impl Pool {
 
     /// The record of a group says the new chunks, durably. No commit may be under way that began
     /// before the copy did: it would say the new chunks with trees that know what was not copied.
-    async fn switch(&self, want: &Want, targets: Vec<Chunk>) -> Result<()> {
-        loop {
+    /// Returns what is alive as long as a read is about the old ones.
+    async fn switch(&self, want: &Want, targets: Vec<Chunk>) -> Result<Weak<Era>> {
+        let reads = loop {
             let alone = self.commits().acquire(1).await;
             if self.requests().retry() {
                 drop(alone);
@@ -172,10 +175,10 @@ impl Pool {
             let mut st = self.state_mut();
             st.standing.permit()?;
             let chunks = want.keeps.iter().copied().chain(targets).collect();
-            st.space.set_chunks(want.group, chunks);
+            let reads = st.space.set_chunks(want.group, chunks);
             st.txns.open_mut().need_superblock();
-            break;
-        }
+            break reads;
+        };
         while let Err(e) = self.commit().await {
             // It is tried again until it is durable, or the pool has failed.
             self.permit()?;
@@ -184,17 +187,18 @@ impl Pool {
             }
             self.rt().sleep(AGAIN).await;
         }
-        Ok(())
+        Ok(reads)
     }
 
     /// Old chunks are free when no read is about them any more.
-    async fn let_go(&self, chunks: Vec<Chunk>) {
-        let reads = self.state_mut().space.reads_until_now();
+    async fn let_go(&self, want: &Want, reads: Weak<Era>) {
         while reads.strong_count() > 0 {
-            self.state_mut().space.drain(1);
+            self.state_mut().space.drain(DRAIN);
             self.rt().sleep(READERS).await;
         }
-        self.state_mut().devices.give_chunks(chunks);
+        let mut st = self.state_mut();
+        st.space.forget_chunks(want.group);
+        st.devices.give_chunks(want.loses.clone());
     }
 
     /// Removes the devices that leave and have nothing any more; true if one was.
@@ -234,6 +238,8 @@ impl Pool {
                 );
             }
             disk.close();
+            self.state_mut().moves.removed(disk.file());
+            self.moves_changed().notify();
         }
         Ok(())
     }

@@ -37,6 +37,7 @@
 //! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
 //! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
 //! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
+//! | B joined, power failed before A's superblock said so | A, `I` | A B, `I` | B | up to date |
 //! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may
@@ -149,9 +150,13 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
     Ok(sure)
 }
 
-/// The superblock that judges all.
+/// The superblock that judges all. Of the same commit one may have one device more than the others:
+/// that was about to join.
 pub fn newest(found: &[Found]) -> Option<Superblock> {
-    found.iter().map(|f| &f.sb).max_by_key(|sb| (sb.generation, sb.sequence)).cloned()
+    let devices =
+        |sb: &Superblock| sb.devices.iter().filter(|d| d.state != DeviceState::Removed).count();
+    let all = found.iter().map(|f| &f.sb);
+    all.max_by_key(|sb| (sb.generation, sb.sequence, devices(sb))).cloned()
 }
 
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
@@ -204,7 +209,13 @@ fn went_apart(own: &Superblock, best: &Superblock) -> bool {
             && online(own, row).is_some()
             && online(own, row) == online(best, row)
     };
-    own.device != best.device && !(0..best.devices.len()).any(shared)
+    // The device of `best` joined after that: its first superblock is of the pool that this one is
+    // in use by, and knows all that it has completed.
+    let (mine, theirs) = (usize::from(own.device), usize::from(best.device));
+    let unknown = own.devices.get(theirs).is_none_or(|d| d.state == DeviceState::Removed);
+    let joined_since =
+        unknown && online(best, mine).is_some() && online(best, mine) == online(own, mine);
+    own.device != best.device && !joined_since && !(0..best.devices.len()).any(shared)
 }
 
 /// Puts every device of the pool in its place, by the table at the top of this file.

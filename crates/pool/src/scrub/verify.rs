@@ -27,7 +27,7 @@ impl Pool {
     /// was taken when its checksums were looked up.
     pub(super) async fn verify_run(&self, run: Run, pin: Pin) {
         let only = self.state().scrub.device();
-        let copies = self.state().copies_of(run.first());
+        let copies = self.state().copies_for(run.first(), &pin);
         let mut reads = Vec::with_capacity(copies.len());
         for (row, offset) in copies {
             if only.is_some_and(|only| only != row) {
@@ -52,14 +52,14 @@ impl Pool {
         suspects.sort_unstable_by_key(|e| e.addr);
         suspects.dedup_by_key(|e| e.addr);
         for e in suspects {
-            self.mend_block(&e).await;
+            self.mend_block(&e, &pin).await;
         }
         drop(pin);
     }
 
-    async fn mend_block(&self, e: &Expected) {
+    async fn mend_block(&self, e: &Expected, pin: &Pin) {
         let kind = if matches!(e.owner, Owner::Data(..)) { Kind::Data } else { Kind::Node };
-        let copies = self.state().copies_of(e.addr);
+        let copies = self.state().copies_for(e.addr, pin);
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
         if self.mend((&copies, Class::Scrub), kind, is_good).await == Mended::Lost {

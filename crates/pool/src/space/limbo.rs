@@ -10,7 +10,11 @@ use std::rc::{Rc, Weak};
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
-pub(crate) type Pin = Rc<()>;
+pub(crate) type Pin = Rc<Era>;
+
+/// Reads of the same era hold the same pin; later ones have a later era.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Era(u64);
 
 /// Freed blocks that wait for reads.
 #[derive(Default)]
@@ -31,18 +35,24 @@ impl Limbo {
         for runs in frees {
             // They become free one after another, so the first one's pin holds them all. A commit
             // that frees nothing leaves the pin: the reads of now are waited for by the next one.
-            let pin = std::mem::take(&mut self.pin);
+            let pin = self.end_era();
             self.waiting.push_back((pin, runs));
         }
     }
 
-    /// What is alive as long as a read is under way that began before now, or freed blocks wait for
-    /// one.
-    pub fn reads_until_now(&mut self) -> Weak<()> {
-        let pin = std::mem::take(&mut self.pin);
-        let alive = Rc::downgrade(&pin);
+    /// Reads that begin from now on hold another pin; returns the one until now.
+    fn end_era(&mut self) -> Pin {
+        let next = Pin::new(Era(self.pin.0 + 1));
+        std::mem::replace(&mut self.pin, next)
+    }
+
+    /// The era that ends now, and what is alive as long as a read is under way that began before, or
+    /// freed blocks wait for one.
+    pub fn reads_until_now(&mut self) -> (Era, Weak<Era>) {
+        let pin = self.end_era();
+        let (era, alive) = (*pin, Rc::downgrade(&pin));
         self.waiting.push_back((pin, Vec::new()));
-        alive
+        (era, alive)
     }
 
     /// True if nothing waits.

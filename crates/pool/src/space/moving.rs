@@ -11,6 +11,7 @@ use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
 use super::Space;
+use super::limbo::{Era, Pin};
 use super::room::{Demand, Purpose};
 use crate::devices::Devices;
 
@@ -43,6 +44,9 @@ impl Want {
     fn of(group: GroupId, chunks: &[Chunk], copies: usize, devices: &Devices) -> Option<Want> {
         let row = |c: &Chunk| devices.row(usize::from(c.device));
         let leaves = |c: &&Chunk| row(c).is_none_or(|d| d.is_leaving() || d.is_removed());
+        if chunks.len() == copies && !chunks.iter().any(|c| leaves(&c)) {
+            return None;
+        }
         let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
         let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
         // Of too many copies, one on a device that is not there goes first.
@@ -141,14 +145,66 @@ impl Space {
         self.group(id).writing == 0
     }
 
-    /// The copies of a group are in these chunks from now on.
-    pub fn set_chunks(&mut self, id: GroupId, chunks: Vec<Chunk>) {
-        self.group_mut(id).record.chunks = chunks;
+    /// The copies of a group are in these chunks from now on, for all but reads that have begun.
+    /// What is returned is alive as long as there are such reads.
+    pub fn set_chunks(&mut self, id: GroupId, chunks: Vec<Chunk>) -> Weak<Era> {
+        let (era, alive) = self.limbo.reads_until_now();
+        let g = self.group_mut(id);
+        let old = std::mem::replace(&mut g.record.chunks, chunks);
+        g.before = Some((era, old));
         self.changed.insert(id);
+        alive
     }
 
-    /// What is alive as long as a read is under way that began before now.
-    pub fn reads_until_now(&mut self) -> Weak<()> {
-        self.limbo.reads_until_now()
+    /// No read is under way any more that goes by the chunks that a group had.
+    pub fn forget_chunks(&mut self, id: GroupId) {
+        self.group_mut(id).before = None;
+    }
+
+    /// Where the copies of a group are for a read with this pin. A group that is not closed has one
+    /// place for all.
+    pub fn chunks_for(&self, id: GroupId, pin: &Pin) -> &[Chunk] {
+        let before = self.groups.get(id.0 as usize).and_then(|g| g.before.as_ref());
+        match before {
+            Some((era, chunks)) if **pin <= *era => chunks,
+            _ => self.chunks(id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::tests::row;
+    use format::superblock::DeviceState;
+
+    fn chunk(device: u16) -> Chunk {
+        Chunk { device, chunk: 1 }
+    }
+
+    /// What a group on these devices wants: the devices of the chunks that it keeps and loses, and
+    /// how many it is to get.
+    fn want(on: &[u16], copies: usize, devices: &Devices) -> Option<(Vec<u16>, Vec<u16>, usize)> {
+        let chunks: Vec<Chunk> = on.iter().map(|&d| chunk(d)).collect();
+        let want = Want::of(GroupId(0), &chunks, copies, devices)?;
+        let rows = |chunks: Vec<Chunk>| chunks.into_iter().map(|c| c.device).collect();
+        Some((rows(want.keeps), rows(want.loses), want.gets))
+    }
+
+    #[test]
+    fn a_group_wants_its_copies_on_devices_that_stay() {
+        let (online, failed) = (DeviceState::Online, DeviceState::Failed);
+        let mut devices = Devices::new([online, online, failed, online].map(|s| row(9, s)).into());
+        assert_eq!(want(&[0, 1], 2, &devices), None);
+        assert_eq!(want(&[0, 2], 2, &devices), None, "a missing device may come back");
+        assert_eq!(want(&[0], 2, &devices), Some((vec![0], vec![], 1)));
+        assert_eq!(want(&[2, 0], 1, &devices), Some((vec![0], vec![2], 0)));
+        for (leaves, gets) in [(2, 1), (0, 2)] {
+            devices.row_mut(leaves).into_iter().for_each(|d| d.leave(None));
+            let (keeps, loses, n) = want(&[0, 2], 2, &devices).expect("a want");
+            assert_eq!((keeps.len() + n, loses.len(), n), (2, gets, gets));
+        }
+        devices.row_mut(0).into_iter().for_each(|d| d.stay());
+        assert_eq!(want(&[0, 1], 2, &devices), None);
     }
 }

@@ -23,6 +23,8 @@ struct Model {
     of_pass: Vec<Run>,
     /// Blocks that are freed and may not be reused yet.
     waiting: Vec<Run>,
+    /// Groups of which a chunk moves.
+    closed: BTreeSet<GroupId>,
 }
 
 fn blocks(run: Run) -> impl Iterator<Item = u64> {
@@ -46,6 +48,7 @@ fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCa
     prop_assert_eq!(space.used_blocks(), busy.len() as u64);
     let (mut free, mut index) = ([0u64; 2], [BTreeSet::new(), BTreeSet::new()]);
     for (id, g) in (0..).map(GroupId).zip(&space.groups) {
+        prop_assert_eq!(g.moving, model.closed.contains(&id));
         if g.record.kind == GroupKind::Free {
             prop_assert!(space.unused.contains(&id) && g.record.chunks.is_empty());
             continue;
@@ -54,6 +57,9 @@ fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCa
         for block in 0..GROUP {
             let addr = GEOMETRY.join(id, block).0;
             prop_assert_eq!(maps.busy.get(block as usize), busy.contains(&addr), "block {}", addr);
+        }
+        if g.moving {
+            continue;
         }
         let left = GROUP - g.busy;
         free[kind_index(g.record.kind)] += u64::from(left);
@@ -84,6 +90,7 @@ fn check_got(
     let (id, block) = GEOMETRY.split(run.addr);
     prop_assert!(block + run.len <= GROUP, "{run:?} is in two groups");
     prop_assert_eq!(space.kind_of(run), kind);
+    prop_assert!(!model.closed.contains(&id), "{run:?} is in a closed group");
     let of_pass = model.groups_of_pass().contains(&u64::from(id.0));
     prop_assert!(pass || !of_pass, "{run:?} is in a group of the pass");
     Ok(())
@@ -93,7 +100,7 @@ proptest! {
     #[test]
     fn no_block_is_given_out_twice(
         steps in prop::collection::vec(
-            (0u8..10, 1u32..120, any::<prop::sample::Index>(), any::<bool>()),
+            (0u8..12, 1u32..120, any::<prop::sample::Index>(), any::<bool>()),
             1..160,
         ),
     ) {
@@ -162,6 +169,26 @@ proptest! {
                     groups.into_iter().for_each(|id| space.leave_pass(id));
                     space.end_pass();
                     model.held.extend(model.of_pass.drain(..).map(|run| (run, GroupKind::Data)));
+                }
+                10 => {
+                    let id = GroupId(at.index(12) as u32);
+                    let (used, of_pass) = {
+                        let g = space.group(id);
+                        (g.record.kind != GroupKind::Free, g.of_pass)
+                    };
+                    let demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+                    if used {
+                        let closing = space.close_group(&devices, id, &demand);
+                        prop_assert_eq!(closing == Closing::OfPass, of_pass);
+                        if closing == Closing::Closed {
+                            model.closed.insert(id);
+                        }
+                    }
+                }
+                11 => {
+                    if let Some(id) = model.closed.pop_first() {
+                        space.open_group(id);
+                    }
                 }
                 _ => {}
             }

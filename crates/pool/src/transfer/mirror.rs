@@ -29,7 +29,7 @@ impl Pool {
         class: Class,
         pin: &Pin,
     ) -> Result<Slice> {
-        let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK);
+        let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
         let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
         let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
         let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;

@@ -1,0 +1,221 @@
+//! `forebay device`: devices are added to a pool, replaced and removed while it serves.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::cli::options::ClientOptions;
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::Result;
+use crate::output::{Meter, print, print_json, table};
+use crate::units::{human_bytes, human_seconds};
+
+/// How often `--wait` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Add, replace and remove devices of the pool while it serves
+#[derive(Args, Debug)]
+pub struct DeviceCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// List the devices, and what is moved between them
+    List {
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Add a device; what it holds is lost
+    Add {
+        /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]
+        device: String,
+        /// Overwrite what it holds
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Add a device and move to it all that another one holds, which then is removed
+    Replace {
+        /// Path or id of the device to be replaced; it may be missing
+        old: String,
+        /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]
+        new: String,
+        /// Overwrite what the new one holds
+        #[arg(long)]
+        force: bool,
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Move all that a device holds to the others, and remove it
+    Remove {
+        /// Its path or id; it may be missing
+        device: String,
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Let devices stay that are about to be removed
+    Cancel {
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Move nothing until it is resumed, or the server is started again
+    Pause {
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Go on after a pause
+    Resume {
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+}
+
+impl DeviceCommand {
+    pub fn run(self) -> Result<()> {
+        let (client, request, wait) = match self.action {
+            Action::List { json, client } => {
+                let status = ask(&client.socket, &Request::Status {})?;
+                let pool = &status["pool"];
+                return match json {
+                    true => print_json(&serde_json::json!({
+                        "devices": pool["devices"], "moves": pool["moves"],
+                    })),
+                    false => print(&list(pool)),
+                };
+            }
+            Action::Add { device, force, client } => {
+                (client, Request::DeviceAdd { device, replaces: None, force }, false)
+            }
+            Action::Replace { old, new, force, wait, client } => {
+                (client, Request::DeviceAdd { device: new, replaces: Some(old), force }, wait)
+            }
+            Action::Remove { device, wait, client } => {
+                (client, Request::DeviceRemove { device }, wait)
+            }
+            Action::Cancel { client } => (client, Request::MovesCancel {}, false),
+            Action::Pause { client } => (client, Request::MovesPause { paused: true }, false),
+            Action::Resume { wait, client } => {
+                (client, Request::MovesPause { paused: false }, wait)
+            }
+        };
+        let is_added = matches!(request, Request::DeviceAdd { .. });
+        let moves = ask(&client.socket, &request)?;
+        let moves = if wait { wait_for(&client, moves)? } else { moves };
+        print(&format!("{}\n", progress(&moves)))?;
+        if is_added {
+            print("name the new device when the server is started next\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows how far moves are until they have ended, or rest.
+pub fn wait_for(client: &ClientOptions, mut moves: Value) -> Result<Value> {
+    let mut meter = Meter::new();
+    while matches!(moves["state"].as_str(), Some("running" | "waiting")) {
+        meter.show(&progress(&moves));
+        #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
+        sleep(LOOK);
+        moves = ask(&client.socket, &Request::MovesStatus {})?;
+    }
+    meter.clear();
+    Ok(moves)
+}
+
+fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+/// What is moved, in a line.
+pub fn progress(moves: &Value) -> String {
+    let state = moves["state"].as_str().unwrap_or("?");
+    if state == "none" {
+        return match number(&moves["copied_bytes"]) {
+            0 => "nothing to move".into(),
+            n => format!("nothing left to move, {} copied", human_bytes(n)),
+        };
+    }
+    let mut text = format!("{state}: {} left to copy", human_bytes(number(&moves["left_bytes"])));
+    let leaving = moves["leaving"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names: Vec<&str> = leaving.iter().filter_map(Value::as_str).collect();
+    if !names.is_empty() {
+        text += &format!(", {} will be removed", names.join(", "));
+    }
+    if number(&moves["rate"]) > 0 {
+        text += &format!(", {}/s", human_bytes(number(&moves["rate"])));
+    }
+    if let Some(left) = moves["left_s"].as_u64() {
+        text += &format!(", {} left", human_seconds(left));
+    }
+    if let Some(trouble) = moves["trouble"].as_str() {
+        text += &format!("; {trouble}");
+    }
+    text
+}
+
+/// What `forebay status` says of it; `None`: nothing.
+pub fn line(moves: &Value) -> Option<String> {
+    matches!(moves["state"].as_str()?, "running" | "waiting" | "paused").then(|| progress(moves))
+}
+
+fn list(pool: &Value) -> String {
+    let mut rows = vec![["DEVICE", "STATE", "ERRORS", "ID"].map(str::to_owned).to_vec()];
+    for d in pool["devices"].as_array().into_iter().flatten() {
+        let word = |name: &str| d[name].as_str().unwrap_or("?").to_owned();
+        let errors = d["errors"].as_object().into_iter().flatten();
+        let errors: u64 =
+            errors.filter(|(what, _)| *what != "healed").map(|(_, n)| number(n)).sum();
+        let path = match word("path") {
+            path if path.is_empty() => "-".to_owned(),
+            path => path,
+        };
+        rows.push(vec![path, word("state"), errors.to_string(), word("id")]);
+    }
+    let copies = number(&pool["copies"]);
+    format!("{}\ncopies of every block: {copies}\n{}\n", table(&rows), progress(&pool["moves"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reads_as_a_person_would_expect() {
+        let moves = serde_json::json!({
+            "state": "waiting", "leaving": ["/a"], "left_bytes": 1u64 << 30, "copied_bytes": 5,
+            "rate": 1 << 20, "left_s": 1024, "trouble": "waiting for a device with room",
+        });
+        let shown = progress(&moves);
+        for part in ["waiting: 1 GiB left", "/a will be removed", "1 MiB/s", "device with room"] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+        assert_eq!(line(&moves), Some(shown));
+        let none = serde_json::json!({ "state": "none", "copied_bytes": 2048 });
+        assert_eq!(progress(&none), "nothing left to move, 2 KiB copied");
+        assert_eq!(line(&none), None);
+        let pool = serde_json::json!({
+            "copies": 2, "moves": none,
+            "devices": [{ "path": "", "id": "x", "state": "missing", "errors": { "read": 2 } }],
+        });
+        let shown = list(&pool);
+        assert!(shown.contains("missing") && shown.contains("copies of every block: 2"), "{shown}");
+    }
+}

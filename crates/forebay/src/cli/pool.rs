@@ -1,0 +1,74 @@
+//! `forebay pool`: what is stored of a pool and can be changed.
+
+use clap::{Args, Subcommand};
+
+use crate::cli::device::{progress, wait_for};
+use crate::cli::options::ClientOptions;
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::{CommandError, Result};
+use crate::output::print;
+
+/// Change what is stored of the pool
+#[derive(Args, Debug)]
+pub struct PoolCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Change a property: copies=N, the copies of every block
+    Set {
+        /// The property and its value
+        #[arg(value_name = "KEY=VALUE", value_parser = property)]
+        property: Property,
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+}
+
+/// What can be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Property {
+    Copies(u8),
+}
+
+fn property(text: &str) -> std::result::Result<Property, String> {
+    match text.split_once('=') {
+        Some(("copies", value)) => value
+            .parse()
+            .map(Property::Copies)
+            .map_err(|_| format!("{value:?} is no number of copies")),
+        Some((key, _)) => Err(format!("a pool has no property {key:?}; it has: copies")),
+        None => Err("write it as KEY=VALUE, such as copies=2".into()),
+    }
+}
+
+impl PoolCommand {
+    pub fn run(self) -> Result<()> {
+        let Action::Set { property: Property::Copies(copies), wait, client } = self.action;
+        if copies == 0 {
+            return Err(CommandError::Usage("a pool has at least one copy of every block".into()));
+        }
+        let moves = ask(&client.socket, &Request::PoolCopies { copies })?;
+        let moves = if wait { wait_for(&client, moves)? } else { moves };
+        print(&format!("{}\n", progress(&moves)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_are_read() {
+        assert_eq!(property("copies=2"), Ok(Property::Copies(2)));
+        for text in ["copies", "copies=x", "copies=999", "name=x"] {
+            assert!(property(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Devices that a served pool gets and gives up: opened, looked at, locked, closed.
+//!
+//! Fault model: a device that holds something is refused before anything is changed, unless the
+//! user says otherwise; one that does not join is closed again.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+
+use emulate::{Emulate, Emulations};
+use pool::{DeviceFile, Pool};
+use posix::{Handles, OpenFile};
+use rt::Rt;
+use serde_json::{Value, json};
+
+use crate::control::{Answer, RequestError};
+use crate::devices::DeviceChoice;
+use crate::mailbox::spawn_blocking;
+use crate::signatures;
+use crate::world::open_unowned;
+
+/// What is needed to open and close devices of the pool while it is served.
+pub struct PoolDevices {
+    rt: Rt,
+    handles: Handles,
+    emulations: Option<Emulations>,
+    /// What devices, by their paths, are made to behave like.
+    emulated: RefCell<BTreeMap<String, Emulate>>,
+}
+
+impl PoolDevices {
+    /// Opens nothing yet. `devices`: those that are open already.
+    pub fn new(
+        rt: &Rt,
+        handles: &Handles,
+        emulations: Option<Emulations>,
+        devices: &[DeviceChoice],
+    ) -> PoolDevices {
+        let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
+        PoolDevices {
+            rt: rt.clone(),
+            handles: handles.clone(),
+            emulations,
+            emulated: RefCell::new(emulated.collect()),
+        }
+    }
+
+    /// What a device is made to behave like.
+    pub fn emulated(&self, path: &str) -> Option<&'static str> {
+        self.emulated.borrow().get(path).map(|what| what.name())
+    }
+
+    /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. If `replaces` is
+    /// given, that one's data moves to it. `force`: what it holds may be overwritten.
+    pub async fn add(
+        &self,
+        pool: &Pool,
+        device: &str,
+        replaces: Option<&str>,
+        force: bool,
+    ) -> Answer {
+        let choice = DeviceChoice::parse(OsStr::new(device)).map_err(RequestError::invalid)?;
+        if choice.emulate.is_some() && self.emulations.is_none() {
+            let text = "this server emulates nothing: start it with a device that is emulated";
+            return Err(RequestError::invalid(text));
+        }
+        let path = choice.path.clone();
+        let opening =
+            spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
+        let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
+        let opened = opening.map_err(failed)?.map_err(|text| RequestError::new("refused", text))?;
+        let size_bytes = opened.info.size_bytes;
+        let file = self.handles.adopt_file(opened);
+        choice.warn();
+        if let (Some(what), Some(emulations)) = (choice.emulate, &self.emulations) {
+            emulations.add(file, what, size_bytes);
+        }
+        let path = name(&choice.path);
+        let device = DeviceFile { path: path.clone(), file, size_bytes };
+        let uuid = uuid::Uuid::new_v4().into_bytes();
+        let joined = match replaces {
+            Some(old) => pool.replace_device(old, device, uuid).await,
+            None => pool.add_device(device, uuid).await,
+        };
+        let is_in = pool.status().pool.devices.iter().any(|d| d.path == path);
+        if !is_in {
+            let _ = self.handles.close_file(file);
+        } else if let Some(what) = choice.emulate {
+            self.emulated.borrow_mut().insert(path, what);
+        }
+        joined?;
+        Ok(self.moves(pool))
+    }
+
+    /// Closes the files of devices that leave the pool, for as long as it is served.
+    pub async fn close_removed(&self, pool: Pool) {
+        loop {
+            for file in pool.removed_device().await {
+                if let Err(e) = self.handles.close_file(file) {
+                    tracing::warn!("closing the file of a device that was removed: {e}");
+                }
+            }
+        }
+    }
+
+    /// What is moved, and how far that is.
+    pub fn moves(&self, pool: &Pool) -> Value {
+        json!(pool.moves_status())
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Opens a device that holds nothing, or of which that does not matter.
+fn open_empty(path: &Path, force: bool) -> Result<posix::Opened, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let how = OpenFile { write: true, create_len: None, direct: true };
+    let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
+    let file = File::open(path).map_err(failed)?;
+    let found = signatures::find(&file, opened.info.size_bytes);
+    if found.is_empty() {
+        return Ok(opened);
+    }
+    let what = format!("{} holds {}", path.display(), signatures::describe(&found));
+    if !force {
+        return Err(format!("{what}; nothing was changed (--force overwrites it)"));
+    }
+    tracing::warn!("{what}: overwritten, as --force says");
+    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+    signatures::wipe(&file, &found).map_err(failed)?;
+    Ok(opened)
+}

@@ -1,0 +1,135 @@
+//! Devices are added, replaced and removed under load, and copies made and given up, over crashes
+//! and restarts; in runs in which nothing strikes the devices of the pool.
+//!
+//! In the end each block is where it should be, on as many devices as it should be, and the offline
+//! check finds all of it good.
+
+use std::rc::Rc;
+
+use base::{BLOCK, Duration, ErrorKind, Result};
+use format::superblock::{DeviceState, SLOT_COPIES, SLOTS, Superblock};
+use pool::{DeviceFile, Pool};
+use sim::World;
+
+use crate::admin;
+use crate::env::{Boot, Env};
+use crate::faults::Devices;
+
+/// Devices that a run adds at most.
+const MOST_ADDED: usize = 12;
+
+/// One change after the other, until the boot ends.
+pub(crate) async fn work(boot: Rc<Boot>, devices: Rc<Devices>) {
+    let env = &boot.env;
+    if env.settings.changes.moves == 0 {
+        return;
+    }
+    let next = || env.answered.get() + 1 + env.below(2 * env.settings.changes.moves);
+    let mut due = next();
+    while !env.stopping.get() {
+        if env.answered.get() >= due {
+            change(&boot, &devices).await;
+            due = next();
+        }
+        boot.rt.sleep(Duration::from_micros(1 + env.below(5000))).await;
+    }
+}
+
+async fn change(boot: &Boot, devices: &Devices) {
+    let (env, pool) = (&boot.env, boot.volumes.pool());
+    let members = members(&env.world, &devices.all());
+    let (first, now) = (env.settings.devices.len(), members.len());
+    let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
+    let outcome = match env.below(8) {
+        0 | 1 if devices.all().len() < first + MOST_ADDED => {
+            let file = devices.another();
+            env.note(format!("{} is added", file.path));
+            pool.add_device(file, id(env)).await
+        }
+        2 | 3 if devices.all().len() < first + MOST_ADDED && now > 0 => {
+            let (old, file) = (some(now), devices.another());
+            env.note(format!("{old} is replaced by {}", file.path));
+            pool.replace_device(&old, file, id(env)).await
+        }
+        // Never fewer than there were: clients may be told that the pool is full only if it is.
+        4 if now > first => {
+            let old = some(now);
+            env.note(format!("{old} is removed"));
+            pool.remove_device(&old).await
+        }
+        5 => {
+            let most = env.settings.copies + u8::from(now >= 2 * first);
+            let copies = env.settings.copies + env.below(2) as u8;
+            env.note(format!("{copies} copies"));
+            if copies > most { Ok(()) } else { pool.set_copies(copies).await }
+        }
+        6 => pool.cancel_moves().await,
+        _ => {
+            pool.pause_moves(env.one_in(3));
+            Ok(())
+        }
+    };
+    judge(env, outcome);
+}
+
+fn judge(env: &Env, outcome: Result<()>) {
+    match outcome {
+        Ok(()) => env.count("changes of the pool's devices", 1),
+        // It cannot be done as things are.
+        Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => {}
+        Err(e) => admin::judge(env, "a change of the pool's devices", &e),
+    }
+}
+
+fn id(env: &Env) -> [u8; 16] {
+    std::array::from_fn(|_| env.below(256) as u8)
+}
+
+/// The newest superblock of a device.
+fn newest(world: &World, file: &DeviceFile) -> Option<Superblock> {
+    let copies = (0..SLOTS).flat_map(|slot| {
+        (0..SLOT_COPIES).map(move |copy| Superblock::offset_of(slot) + (copy * BLOCK) as u64)
+    });
+    let all =
+        copies.filter_map(|at| Superblock::decode(&world.contents(file.file, at, BLOCK)).ok());
+    all.max_by_key(|sb| sb.sequence)
+}
+
+/// The devices of the pool, of all that there ever were: those that the newest superblock names.
+pub(crate) fn members(world: &World, all: &[DeviceFile]) -> Vec<DeviceFile> {
+    let own = |file: &DeviceFile| newest(world, file);
+    let found: Vec<(&DeviceFile, Superblock)> =
+        all.iter().filter_map(|file| Some((file, own(file)?))).collect();
+    let best = found.iter().map(|(_, sb)| sb).max_by_key(|sb| (sb.generation, sb.sequence));
+    let Some(best) = best else { return Vec::new() };
+    let is_member = |sb: &Superblock| {
+        let row = usize::from(sb.device);
+        let known = best.devices.get(row).filter(|d| d.state != DeviceState::Removed);
+        known.is_some_and(|d| d.uuid == sb.devices[row].uuid)
+    };
+    found.iter().filter(|(_, sb)| is_member(sb)).map(|(file, _)| (*file).clone()).collect()
+}
+
+/// All that is to be moved comes where it belongs.
+pub(crate) async fn settle(boot: &Boot) {
+    let (env, pool) = (&boot.env, boot.volumes.pool());
+    if env.settings.changes.moves == 0 {
+        return;
+    }
+    pool.pause_moves(false);
+    for _ in 0..600 {
+        if pool.moves_status().state == "none" {
+            env.count("runs whose chunks all came where they belong", 1);
+            return check(env, pool);
+        }
+        boot.rt.sleep(Duration::from_secs(1)).await;
+    }
+    env.fail(format!("chunks do not come where they belong: {:?}", pool.moves_status()));
+}
+
+fn check(env: &Env, pool: &Pool) {
+    let devices = pool.status().pool.devices;
+    if let Some(d) = devices.iter().find(|d| d.state != "online") {
+        env.fail(format!("{} is {}, and nothing is left to move", d.path, d.state));
+    }
+}

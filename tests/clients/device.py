@@ -1,0 +1,197 @@
+"""`forebay device` and `forebay pool`: devices come and go under a client's load and over kills, and nothing that was written is lost."""
+
+import json
+import threading
+import time
+
+from harness.case import limit
+from harness.data import BLOCK, MIB, noise
+
+PIECE = 64 * BLOCK
+
+
+class Load:
+    """Writes pieces again and again until it is stopped; remembers what each holds."""
+
+    def __init__(self, server, pieces=128):
+        self.server, self.pieces = server, pieces
+        self.held = {}
+        self.over = threading.Event()
+        self.error = None
+        self.thread = threading.Thread(target=self.work, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def work(self):
+        try:
+            handle, n = self.server.connect("vol0"), 0
+            while not self.over.is_set():
+                piece = n * 7919 % self.pieces
+                data = noise(("device", n), PIECE)
+                handle.pwrite(data, piece * PIECE)
+                self.held[piece] = data
+                n += 1
+                if n % 8 == 0:
+                    handle.flush()
+            handle.flush()
+        except Exception as error:  # noqa: BLE001
+            self.error = error
+
+    def verify(self, server):
+        assert self.error is None, self.error
+        handle = server.connect("vol0")
+        for piece, data in self.held.items():
+            assert handle.pread(PIECE, piece * PIECE) == data, f"piece {piece}"
+
+
+def pool(t, devices, copies):
+    """A server of a new pool on these devices, with a volume."""
+    words = [word for device in devices for word in ("--device", device)]
+    t.forebay("create", *words, "--copies", str(copies))
+    server = t.serve(devices)
+    t.forebay("volume", "create", "vol0", "--size", "256M", "--socket", server.control)
+    return server
+
+
+def device(t, server, *words, **more):
+    return t.forebay("device", *words, "--socket", server.control, **more).stdout
+
+
+def ended(t, server, seconds=60):
+    """Waits until nothing is left to move."""
+    deadline = time.monotonic() + seconds
+    while (listed := json.loads(device(t, server, "list", "--json")))["moves"]["state"] != "none":
+        assert time.monotonic() < deadline, listed
+        time.sleep(0.05)
+    return listed
+
+
+def served(t, server, devices):
+    """A server of the same pool on other devices; it has the same cache, if there is one."""
+    other = t.serve(devices, start=False)
+    if "--cache" in server.command:
+        at = server.command.index("--cache")
+        there = other.command.index("--cache")
+        other.command[there + 1] = server.command[at + 1]
+    return other.start()
+
+
+@limit(90)
+def test_replace_under_load(t):
+    """The new device has everything, also without the other one; the old one belongs to no pool any more."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 600 * MIB)
+    server = pool(t, [one, two], 2)
+    with Load(server) as load:
+        time.sleep(0.5)
+        said = device(t, server, "replace", two, three, "--wait")
+        assert "nothing left to move" in said and "name the new device" in said, said
+        time.sleep(0.2)
+    states = {d["path"]: d["state"] for d in ended(t, server)["devices"]}
+    assert states == {str(one): "online", str(three): "online"}, states
+    load.verify(server)
+    assert "is no device of this pool" in t.refused(t.bin, "device", "remove", two, "--socket", server.control)
+    server.stop()
+    t.refused(*served(t, server, [one, three]).command[:2], "--device", two, "--nbd-socket", t.dir / "x", "--socket", t.dir / "y", saying=("not a device",))
+    t.servers[-1].stop()
+    last = served(t, server, [three])
+    load.verify(last)
+    last.stop()
+
+
+@limit(90)
+def test_a_missing_device_is_replaced(t):
+    """A pool that lost a device becomes whole again."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    server = pool(t, [one, two], 2)
+    with Load(server) as load:
+        time.sleep(0.5)
+    server.stop()
+    two.rename(two.with_suffix(".gone"))
+    server = served(t, server, [one])
+    (missing,) = [d["id"] for d in json.loads(device(t, server, "list", "--json"))["devices"] if d["state"] == "missing"]
+    assert "missing" in device(t, server, "list")
+    device(t, server, "replace", missing, three, "--wait")
+    ended(t, server)
+    assert server.status()["pool"]["state"] == "online"
+    load.verify(server)
+    server.stop()
+    last = served(t, server, [three])
+    load.verify(last)
+    last.stop()
+
+
+@limit(90)
+def test_add_copies_remove(t):
+    """A pool of one copy gets a second one, and lets its first device go."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    server = pool(t, [one], 1)
+    with Load(server) as load:
+        t.refused(t.bin, "pool", "set", "copies=2", "--socket", server.control, saying=("devices",))
+        device(t, server, "add", two)
+        assert "nothing" in t.forebay("pool", "set", "copies=2", "--wait", "--socket", server.control).stdout
+        t.refused(t.bin, "device", "remove", one, "--socket", server.control, saying=("add a device",))
+        device(t, server, "add", three)
+        device(t, server, "remove", one, "--wait")
+        ended(t, server)
+    load.verify(server)
+    assert server.status()["pool"]["copies"] == 2
+    server.stop()
+    last = served(t, server, [two, three])
+    load.verify(last)
+    last.stop()
+
+
+@limit(120)
+def test_kills_in_the_middle(t):
+    """A replacement goes on after each kill, and ends."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    server = pool(t, [one, two], 2)
+    with Load(server, pieces=512) as load:
+        time.sleep(2)
+    load.over.clear()
+    device(t, server, "pause")
+    device(t, server, "replace", two, three)
+    assert "paused" in device(t, server, "list") and "moves" in t.forebay("status", "--socket", server.control).stdout
+    for number in range(6):
+        if number:
+            device(t, server, "resume")
+            time.sleep(0.02 * number)
+        server.kill()
+        left = [one, two, three]
+        server = served(t, server, left)
+        load.verify(server)
+        if all(d["path"] != str(two) for d in json.loads(device(t, server, "list", "--json"))["devices"]):
+            break
+    ended(t, server)
+    load.verify(server)
+    server.stop()
+    last = served(t, server, [three])
+    load.verify(last)
+    last.stop()
+
+
+@limit(60)
+def test_what_is_refused(t):
+    """Devices that hold something, that are too small, or that are there already; nothing is changed."""
+    one, two, small = t.devices(512 * MIB, 512 * MIB, 2 * MIB)
+    server = pool(t, [one], 1)
+    with open(two, "r+b") as file:
+        file.seek(0x438)
+        file.write(b"\x53\xef")
+    command = (t.bin, "device", "add")
+    more = ("--socket", server.control)
+    assert "--force" in t.refused(*command, two, *more, saying=("ext",))
+    t.refused(*command, small, *more, saying=("too small",))
+    t.refused(*command, one, *more, saying=("in use", "already"))
+    t.refused(*command, t.dir / "none", *more, saying=("none",))
+    t.refused(*command, f"{two},emulate=hdd", *more, saying=("emulate",))
+    assert [d["path"] for d in server.status()["pool"]["devices"]] == [str(one)]
+    t.forebay("device", "cancel", *more, ok=range(1, 101))
+    device(t, server, "add", two, "--force")
+    assert len(server.status()["pool"]["devices"]) == 2
