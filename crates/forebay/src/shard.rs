@@ -100,7 +100,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
             let outcome = (|| {
                 listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
                 let (rt, backend) = (world.rt.clone(), world.backend);
-                let devices = Rc::new(world.pool_devices(&config.devices));
+                let (emulations, known) = (world.emulations(), &config.devices);
+                let devices = PoolDevices::new(&rt, &world.handles, emulations, known);
+                let devices = Rc::new(devices);
                 let engine = Starting { rt, backend, listeners, devices, tuning, caches, ending };
                 let control = ControlServer::start(control_socket, sender).map_err(failed)?;
                 let served = world.rt.block_on(async move {

@@ -15,7 +15,6 @@ use posix::{FileInfo, Handles, OpenFile, Posix};
 use rt::{Backend, FileId, Order, Rt};
 use uring::Uring;
 
-use crate::device_life::PoolDevices;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 
@@ -96,9 +95,9 @@ impl World {
         World { rt: Rt::new(io, Order::Fifo, SLOTS), handles, backend, emulations }
     }
 
-    /// What opens devices while the pool is served.
-    pub fn pool_devices(&self, devices: &[DeviceChoice]) -> PoolDevices {
-        PoolDevices::new(&self.rt, &self.handles, self.emulations.clone(), devices)
+    /// Devices that are slow on purpose, if there is to be any.
+    pub fn emulations(&self) -> Option<Emulations> {
+        self.emulations.clone()
     }
 
     /// A device of the pool, now that it is open. Says so if it is not as fast as it could be.

@@ -57,6 +57,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
             "writeback",
             "commit",
             "scrub",
+            "moves",
             "admin",
             "open",
             "raw",

@@ -151,8 +151,8 @@ impl Pool {
         &self.0.writes_ended
     }
 
-    /// Says whether clients wait for what the write-back pass does, or will soon. If not, its writes
-    /// are of the background on the pool's devices.
+    /// Says whether clients wait for what the write-back pass does, or will soon. If not, its
+    /// writes are of the background on the pool's devices.
     pub fn hurry_pass(&self, hurries: bool) {
         self.0.pass_hurries.set(hurries);
     }

@@ -3,8 +3,8 @@
 //! It goes over table pages, then the mapping tree of each volume, then each block group: its
 //! bitmap pages, the nodes of its checksum tree, and its data in physical order; then superblocks.
 //! One walk of a group's checksum tree serves all copies: a leaf is read once, and says what the
-//! next few hundred blocks must be ([`walk`](crate::transfer::walk)). Runs of neighbours are read from all copies at once,
-//! a bounded number of bytes in flight for each ([`verify`]).
+//! next few hundred blocks must be ([`walk`](crate::transfer::walk)). Runs of neighbours are read
+//! from all copies at once, a bounded number of bytes in flight for each ([`verify`]).
 //!
 //! **What others change meanwhile** is neither missed nor reported. A block is verified if the
 //! bitmap of the last commit has it, by the live record of its checksum. Both are looked up in one

@@ -13,7 +13,7 @@ use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
-use crate::mover;
+use crate::members::members;
 use crate::settings::{CacheDamage, Damage};
 use crate::spoilt::Spoilt;
 
@@ -88,7 +88,7 @@ impl Devices {
         if self.added.borrow().is_empty() {
             return self.files.clone();
         }
-        mover::members(&self.env.world, &self.all())
+        members(&self.env.world, &self.all())
     }
 
     /// A device that belongs to no pool yet.

@@ -51,6 +51,7 @@ pub mod failures;
 mod faults;
 mod front;
 mod limiter;
+mod members;
 mod model;
 mod mover;
 mod run;

@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, GroupId, PoolAddr, Result, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, Crc, GroupId, PoolAddr, Result, SliceList, StorageError, VolumeId};
 use btree::Key;
 use format::page::{Chunk, GroupKind};
 use queue::Class;
 use rt::JoinHandle;
 
-use super::run::ended;
 use crate::error::Step;
 use crate::pool::Pool;
 use crate::state::State;
@@ -69,7 +68,7 @@ impl Flights {
 
     async fn end_first(&mut self) {
         if let Some((flight, bytes)) = self.flights.pop_front() {
-            let outcome = flight.await.unwrap_or_else(|| Err(ended()));
+            let outcome = flight.await.unwrap_or_else(|| Err(StorageError::ended()));
             self.bytes -= bytes;
             if self.outcome.is_ok() {
                 self.outcome = outcome;

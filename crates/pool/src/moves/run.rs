@@ -2,7 +2,7 @@
 
 use std::rc::Weak;
 
-use base::{Duration, GroupId, Result, StorageError};
+use base::{Duration, GroupId, Result};
 use format::page::{Chunk, GroupKind};
 use rt::sync::either;
 
@@ -243,9 +243,4 @@ impl Pool {
         }
         Ok(())
     }
-}
-
-/// As an error of a flight that ended with the runtime.
-pub(super) fn ended() -> StorageError {
-    StorageError::ended()
 }

@@ -46,8 +46,8 @@ impl Limbo {
         std::mem::replace(&mut self.pin, next)
     }
 
-    /// The era that ends now, and what is alive as long as a read is under way that began before, or
-    /// freed blocks wait for one.
+    /// The era that ends now, and what is alive as long as a read is under way that began before,
+    /// or freed blocks wait for one.
     pub fn reads_until_now(&mut self) -> (Era, Weak<Era>) {
         let pin = self.end_era();
         let (era, alive) = (*pin, Rc::downgrade(&pin));

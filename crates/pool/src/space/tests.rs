@@ -176,7 +176,8 @@ proptest! {
                         let g = space.group(id);
                         (g.record.kind != GroupKind::Free, g.of_pass)
                     };
-                    let demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+                    let (dirty_nodes, blocks) = (0, 0);
+                    let demand = Demand { dirty_nodes, blocks, staged: 0, any_staging: false };
                     if used {
                         let closing = space.close_group(&devices, id, &demand);
                         prop_assert_eq!(closing == Closing::OfPass, of_pass);
