@@ -127,13 +127,13 @@ def test_a_stopped_process(t):
         ended[0] += 1
         return 1
 
-    for i in range(48):
+    for i in range(400):
         handle.aio_pread(nbd.Buffer(4096), (i * 7919 % 32768) * 4096, completion=done)
     time.sleep(0.1)
     os.kill(server.pid, signal.SIGSTOP)
     time.sleep(3)
     os.kill(server.pid, signal.SIGCONT)
-    while ended[0] < 48:
+    while ended[0] < 400:
         handle.poll(-1)
     Explain(t, server).named("2s", "read", lambda c: c["reason"] == "not_running", 20)
 
