@@ -102,6 +102,14 @@ impl Pool {
                     self.warm_checksums();
                     Ok(())
                 }
+                // A closed group is open again soon. What was taken is given back: it may be from that
+                // group, whose move waits for it.
+                Ok(Alloc::Full) if kind == Kind::Direct && self.state().space.any_closed() => {
+                    let given = self.give_back(kind, &runs, Ok(()));
+                    (runs, missing) = (SmallVec::new(), blocks);
+                    self.rt().waits(Reason::PoolRoom, self.rt().sleep(AFTER_READ)).await;
+                    given
+                }
                 Ok(Alloc::Full) => {
                     self.rt().waits(Reason::PoolRoom, self.find_room(kind, &mut tried)).await
                 }
@@ -136,11 +144,6 @@ impl Pool {
             Kind::Direct if *commits == 0 && self.state().gives_back() => {
                 *commits = 1;
                 self.commit().await
-            }
-            // A closed group is open again soon.
-            Kind::Direct if self.state().space.any_closed() => {
-                self.rt().sleep(AFTER_READ).await;
-                Ok(())
             }
             Kind::Direct if !*waited => {
                 *waited = true;

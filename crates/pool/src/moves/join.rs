@@ -36,8 +36,8 @@ struct Joining {
 impl Drop for Joining {
     fn drop(&mut self) {
         if !self.joined {
-            let disk = self.pool.state_mut().devices.clear_row(self.row);
-            disk.iter().for_each(Disk::close);
+            // Its queue stays: a commit may be under way that writes to it.
+            drop(self.pool.state_mut().devices.clear_row(self.row));
         }
     }
 }

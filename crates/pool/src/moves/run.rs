@@ -237,7 +237,7 @@ impl Pool {
                     "the removed device still says that it belongs to the pool: {e}"
                 );
             }
-            disk.close();
+            // Its queue stays, as requests may be under way; without its file they end soon.
             self.state_mut().moves.removed(disk.file());
             self.moves_changed().notify();
         }
