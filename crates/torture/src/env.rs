@@ -178,7 +178,8 @@ impl Env {
             let cache = self.cache.borrow().as_ref().map(Cache::status);
             let moves = self.pool.borrow().as_ref().map(Pool::moves_status);
             self.fail(format!(
-                "op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{moves:?}\n{cache:?}"
+                "op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{moves:?}\n\
+                 {cache:?}"
             ));
         }
         let last = self.last_answer.get();

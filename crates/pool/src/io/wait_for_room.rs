@@ -102,8 +102,8 @@ impl Pool {
                     self.warm_checksums();
                     Ok(())
                 }
-                // A closed group is open again soon. What was taken is given back: it may be from that
-                // group, whose move waits for it.
+                // A closed group is open again soon. What was taken is given back: it may be from
+                // that group, whose move waits for it.
                 Ok(Alloc::Full) if kind == Kind::Direct && self.state().space.any_closed() => {
                     let given = self.give_back(kind, &runs, Ok(()));
                     (runs, missing) = (SmallVec::new(), blocks);
