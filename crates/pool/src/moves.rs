@@ -145,7 +145,8 @@ impl crate::state::State {
     pub(super) fn row_named(&self, name: &str) -> Result<usize> {
         let is_it = |(row, d): &(usize, &crate::devices::PoolDevice)| {
             let id = uuid::Uuid::from_bytes(d.record().uuid);
-            !d.is_removed() && (self.devices.path(*row) == name || id.to_string() == name)
+            let named = !name.is_empty() && self.devices.path(*row) == name;
+            !d.is_removed() && (named || id.to_string() == name)
         };
         let all = || self.devices.iter().enumerate();
         if let Some((row, _)) = all().find(is_it) {

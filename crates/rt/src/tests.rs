@@ -184,7 +184,7 @@ fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
             r.yield_now().await;
         }
         let beside = counted.get();
-        assert!((100..6_000).contains(&beside), "{beside} polls beside 10,000 others");
+        assert!((100..5_100).contains(&beside), "{beside} polls beside 10,000 others");
         // Others are not held up: what is settled is settled, whatever waits in the background.
         let before = counted.get();
         r.settled().await;

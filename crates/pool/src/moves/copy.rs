@@ -11,25 +11,13 @@ use format::page::{Chunk, GroupKind};
 use queue::Class;
 use rt::JoinHandle;
 
-use crate::error::Step;
 use crate::pool::Pool;
-use crate::state::State;
-use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, of_nodes, runs};
-use crate::txn::Kind;
+use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, Which, nodes_from, runs};
 
 /// Bytes in flight.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// Nodes of a tree that are looked up in one step.
-const NODES: usize = 512;
 /// Leaves of a checksum tree that are read ahead at once.
 const AHEAD: usize = 16;
-
-/// Which tree.
-#[derive(Clone, Copy)]
-enum Which {
-    Mapping(VolumeId),
-    Sums(GroupId),
-}
 
 /// Where the copies of a group go.
 pub(super) enum To {
@@ -153,7 +141,8 @@ impl Pool {
     async fn nodes_of(&self, which: Which, id: GroupId, into: &mut Vec<Expected>) -> Result<()> {
         let mut from = Key::EMPTY;
         loop {
-            let (found, next) = self.resident(Class::Move, |st| step(st, which, &from)).await?;
+            let (found, next) =
+                self.resident(Class::Move, |st| nodes_from(st, which, &from)).await?;
             {
                 let geometry = self.state().space.geometry();
                 into.extend(found.into_iter().filter(|e| geometry.split(e.addr).0 == id));
@@ -196,7 +185,7 @@ impl Pool {
 
     /// No copy of a block is good. If that is so on every device that has one, it is lost; if not,
     /// the move ends.
-    fn all_copies_tried(&self, e: &Expected, why: &base::StorageError) -> Result<()> {
+    fn all_copies_tried(&self, e: &Expected, why: &StorageError) -> Result<()> {
         self.permit()?;
         let mut st = self.state_mut();
         let group = st.space.geometry().split(e.addr).0;
@@ -238,15 +227,4 @@ impl Pool {
         self.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
         Ok(())
     }
-}
-
-/// The next nodes of a tree that stand on devices.
-fn step(st: &mut State, which: Which, from: &Key) -> Step<(Vec<Expected>, Option<Key>)> {
-    let tree = match which {
-        Which::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
-        Which::Sums(id) => Some(st.forest.sums_tree(id)),
-    };
-    let Some(tree) = tree else { return Ok((Vec::new(), None)) };
-    let (nodes, next) = tree.pointers(st.forest.store(), from, NODES)?;
-    Ok((of_nodes(tree.id(), nodes), next))
 }

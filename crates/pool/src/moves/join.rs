@@ -23,8 +23,9 @@ use super::invalid;
 use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::pool::Pool;
 
-/// Pages that are copied while no commit may run.
-const PAGES: u64 = 64;
+/// Pages that are copied while no commit may run, as clients may wait for one: each takes a few
+/// reads and a write.
+const PAGES: u64 = 4;
 
 /// A row that is given up if the device does not join.
 struct Joining {

@@ -1,5 +1,6 @@
 //! The flow that makes one block group after the other what it should be.
 
+use std::cmp::Reverse;
 use std::rc::Weak;
 
 use base::{Duration, GroupId, Result};
@@ -108,18 +109,25 @@ impl Pool {
         let Some(targets) = self.take_targets(&want) else {
             return Ok(Moved::Later("a device with room"));
         };
-        let to = if targets.is_empty() {
-            To::Kept(want.keeps.clone())
+        // These must have everything before a chunk is given up.
+        let (to, whole) = if targets.is_empty() {
+            let st = self.state();
+            let is_there = |c: &&Chunk| st.devices.is_live(c.device.into());
+            let kept: Vec<Chunk> = want.keeps.iter().filter(is_there).copied().collect();
+            (To::Kept(kept.clone()), kept)
         } else {
-            To::New(targets.clone())
+            (To::New(targets.clone()), targets.clone())
         };
-        let outcome = self.copy_group(id, to).await;
-        let all_there = targets.iter().all(|c| self.state().devices.is_live(c.device.into()));
-        if outcome.is_err() || !all_there {
+        if let Err(e) = self.copy_group(id, to).await {
             self.state_mut().devices.give_chunks(targets);
-            return outcome.map(|()| Moved::Later("a device that went away"));
+            self.permit()?;
+            tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
+            return Ok(Moved::Later("a good copy, see the log"));
         }
-        let reads = self.switch(&want, targets).await?;
+        let Some(reads) = self.switch(&want, &targets, &whole).await? else {
+            self.state_mut().devices.give_chunks(targets);
+            return Ok(Moved::Later("a device that went away"));
+        };
         self.let_go(&want, reads).await;
         drop(closed);
         Ok(Moved::Done)
@@ -154,7 +162,7 @@ impl Pool {
         let mut rows: Vec<usize> = (0..devices.count())
             .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
             .collect();
-        rows.sort_by_key(|&d| (!successors.contains(&d), u64::MAX - devices.spare_chunks(d), d));
+        rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
         if rows.len() < want.gets {
             return None;
         }
@@ -163,8 +171,15 @@ impl Pool {
 
     /// The record of a group says the new chunks, durably. No commit may be under way that began
     /// before the copy did: it would say the new chunks with trees that know what was not copied.
-    /// Returns what is alive as long as a read is about the old ones.
-    async fn switch(&self, want: &Want, targets: Vec<Chunk>) -> Result<Weak<Era>> {
+    /// Returns what is alive as long as a read is about the old ones; `None`, and nothing is
+    /// changed, if not all of those that are `whole` are there any more: from here on the pool does
+    /// not do without the last of them.
+    async fn switch(
+        &self,
+        want: &Want,
+        targets: &[Chunk],
+        whole: &[Chunk],
+    ) -> Result<Option<Weak<Era>>> {
         let reads = loop {
             let alone = self.commits().acquire(1).await;
             if self.requests().retry() {
@@ -174,7 +189,11 @@ impl Pool {
             }
             let mut st = self.state_mut();
             st.standing.permit()?;
-            let chunks = want.keeps.iter().copied().chain(targets).collect();
+            let is_there = |c: &Chunk| st.devices.is_live(c.device.into());
+            if whole.is_empty() || !whole.iter().all(is_there) {
+                return Ok(None);
+            }
+            let chunks = want.keeps.iter().chain(targets).copied().collect();
             let reads = st.space.set_chunks(want.group, chunks);
             st.txns.open_mut().need_superblock();
             break reads;
@@ -187,7 +206,7 @@ impl Pool {
             }
             self.rt().sleep(AGAIN).await;
         }
-        Ok(reads)
+        Ok(Some(reads))
     }
 
     /// Old chunks are free when no read is about them any more.

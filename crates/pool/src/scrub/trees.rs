@@ -9,23 +9,12 @@ use format::superblock::scrub::ScrubStage;
 use queue::Class;
 
 use super::run::{Went, Window};
-use crate::error::Step;
 use crate::pool::Pool;
 use crate::state::State;
-use crate::transfer::walk::{of_nodes, runs};
-use crate::txn::Kind;
+use crate::transfer::walk::{Which, nodes_from, runs};
 
-/// Nodes of a tree that are looked up in one step.
-const NODES: usize = 512;
 /// Nodes with so many other blocks between them are read by one request.
 const NODE_GAP: u32 = 4;
-
-/// Which tree.
-#[derive(Clone, Copy)]
-enum Which {
-    Mapping(VolumeId),
-    Sums(GroupId),
-}
 
 impl Pool {
     /// The mapping trees of volumes with this number or a higher one.
@@ -48,14 +37,18 @@ impl Pool {
     async fn scrub_tree(&self, window: &mut Window, which: Which) -> Went {
         let mut from = Key::EMPTY;
         loop {
-            let step = |st: &mut State| nodes_from(st, which, &from);
-            let (blocks, group_blocks, next, pin) = match self.resident(Class::Scrub, step).await {
+            let step = |st: &mut State| {
+                let pin = st.space.pin();
+                Ok((nodes_from(st, which, &from)?, pin))
+            };
+            let ((blocks, next), pin) = match self.resident(Class::Scrub, step).await {
                 Ok(found) => found,
                 Err(e) => {
                     tracing::error!("scrub: the rest of a tree is passed over: {e}");
                     return self.pass_over();
                 }
             };
+            let group_blocks = self.state().space.geometry().group_blocks;
             window.verify(runs(blocks, group_blocks, NODE_GAP), &pin).await?;
             match next {
                 Some(next) => from = next,
@@ -64,18 +57,4 @@ impl Pool {
             self.rt().yield_now().await;
         }
     }
-}
-
-type Nodes = (Vec<crate::transfer::walk::Expected>, u32, Option<Key>, crate::space::Pin);
-
-/// The next nodes of a tree that stand on devices.
-fn nodes_from(st: &mut State, which: Which, from: &Key) -> Step<Nodes> {
-    let (pin, group_blocks) = (st.space.pin(), st.space.geometry().group_blocks);
-    let tree = match which {
-        Which::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
-        Which::Sums(id) => Some(st.forest.sums_tree(id)),
-    };
-    let Some(tree) = tree else { return Ok((Vec::new(), group_blocks, None, pin)) };
-    let (nodes, next) = tree.pointers(st.forest.store(), from, NODES)?;
-    Ok((of_nodes(tree.id(), nodes), group_blocks, next, pin))
 }

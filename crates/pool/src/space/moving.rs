@@ -49,8 +49,13 @@ impl Want {
         }
         let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
         let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
+        let is_there = |c: &Chunk| devices.is_live(usize::from(c.device));
+        // Where only those are there that it is to lose, the others are no copies to rely on.
+        if loses.iter().any(is_there) && !keeps.iter().any(is_there) {
+            loses.append(&mut keeps);
+        }
         // Of too many copies, one on a device that is not there goes first.
-        keeps.sort_by_key(|c| !devices.is_live(usize::from(c.device)));
+        keeps.sort_by_key(|c| !is_there(c));
         loses.extend(keeps.split_off(keeps.len().min(copies)));
         let gets = copies - keeps.len();
         (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets })
@@ -206,5 +211,18 @@ mod tests {
         }
         devices.row_mut(0).into_iter().for_each(|d| d.stay());
         assert_eq!(want(&[0, 1], 2, &devices), None);
+    }
+
+    /// The only copy that is there is not given up for one that is not.
+    #[test]
+    fn what_is_not_there_is_no_reason_to_lose_what_is() {
+        let (online, failed) = (DeviceState::Online, DeviceState::Failed);
+        let states = [online, failed, failed, online];
+        let mut devices = Devices::new(states.map(|s| row(9, s)).into());
+        devices.row_mut(0).into_iter().for_each(|d| d.leave(None));
+        assert_eq!(want(&[1, 0], 1, &devices), Some((vec![], vec![0, 1], 1)));
+        assert_eq!(want(&[1, 2, 0], 2, &devices), Some((vec![], vec![0, 1, 2], 2)));
+        assert_eq!(want(&[1, 3, 0], 2, &devices), Some((vec![3, 1], vec![0], 0)));
+        assert_eq!(want(&[0, 1], 2, &devices), Some((vec![], vec![0, 1], 2)));
     }
 }

@@ -2,12 +2,13 @@
 //! steps over resident nodes.
 
 use base::{Crc, GroupId, Lba, PoolAddr, VolumeId};
-use btree::{Cursor, NodePtr};
+use btree::{Cursor, Key, NodePtr};
 use format::records::{Checksums, checksum_key};
 use format::superblock::scrub::LostExtent;
 
 use crate::error::Step;
 use crate::state::State;
+use crate::txn::Kind;
 
 /// The largest run.
 pub(crate) const RUN_BLOCKS: u32 = 256;
@@ -79,11 +80,38 @@ pub(crate) fn runs(
 }
 
 /// Nodes of one tree, in the order of addresses, each once.
-pub(crate) fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
+fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
     ptrs.sort_unstable_by_key(|p| p.addr);
     ptrs.dedup_by_key(|p| p.addr);
     let node = |p: NodePtr| Expected { addr: p.addr, crc: p.crc, owner: Owner::Node(tree) };
     ptrs.into_iter().map(node).collect()
+}
+
+/// A tree.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    /// The mapping of a volume.
+    Mapping(VolumeId),
+    /// The checksums of a group.
+    Sums(GroupId),
+}
+
+/// Nodes of a tree that are looked up in one step.
+const NODES: usize = 512;
+
+/// The next nodes of a tree that stand on devices, and where to go on, if there are more.
+pub(crate) fn nodes_from(
+    st: &mut State,
+    which: Which,
+    from: &Key,
+) -> Step<(Vec<Expected>, Option<Key>)> {
+    let tree = match which {
+        Which::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
+        Which::Sums(id) => Some(st.forest.sums_tree(id)),
+    };
+    let Some(tree) = tree else { return Ok((Vec::new(), None)) };
+    let (nodes, next) = tree.pointers(st.forest.store(), from, NODES)?;
+    Ok((of_nodes(tree.id(), nodes), next))
 }
 
 /// What a step over a group's checksums found.
