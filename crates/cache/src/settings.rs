@@ -119,7 +119,7 @@ impl Default for Settings {
         Settings {
             policy: Policy::default(),
             resident_nodes: 12_288,
-            dirty_nodes: 4_096,
+            dirty_nodes: 16_384,
             journal_interval: Duration::from_secs(1),
             journal_entry_blocks: MAX_ENTRY_BLOCKS,
             max_lag: Duration::from_secs(30),

@@ -136,7 +136,7 @@ fn bench<F: Future<Output = ()> + 'static>(
     cache.congested_read = Duration::ZERO;
     cache.congested_write = Duration::ZERO;
     tune(&mut pool, &mut cache);
-    Cached::new(1, 256 * MIB, cache_bytes).run(Order::Seeded(1), |rt, devices| async move {
+    Cached::new(1, 512 * MIB, cache_bytes).run(Order::Seeded(1), |rt, devices| async move {
         let pool = devices.create_pool(&rt, pool).await;
         let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
         cache::create(&rt, &devices.file, &pool, &options, [3; 16]).await.expect("create");

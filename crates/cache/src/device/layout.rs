@@ -103,7 +103,7 @@ impl Layout {
     /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache
     /// can hold twice.
     pub(crate) fn dirty_nodes(&self, setting: u64) -> u64 {
-        setting.min(self.data_blocks() / 64).max(8)
+        setting.min(self.data_blocks() / 32).max(8)
     }
 
     /// Blocks that one step of a write takes and enters, all of them at once: no more than a

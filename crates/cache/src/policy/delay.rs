@@ -39,9 +39,11 @@ const HALF_LIFE: f64 = 1.0;
 const BEGINS: f64 = 0.8;
 /// A request that passes late by no more than this shortens the wait of the next one.
 const SLACK: Duration = Duration::from_millis(5);
-/// Cuts are about this part of the cache while it is under pressure
-/// ([`crate::writeback::cuts::seal_at`]).
+/// Cuts are about this part of the cache while it is under pressure, and cost little
+/// ([`crate::policy::seal::seal_at`]).
 pub(crate) const LUMP: u64 = 8;
+/// Of a larger cut no more than this part of the cache is left out of the room.
+const MOST_LUMP: u64 = 4;
 /// So many blocks that were carried may be written later.
 const MOST_CREDIT: u64 = 1024;
 
@@ -93,7 +95,9 @@ pub struct Load {
     pub room: u64,
     /// All that such room can be.
     pub all: u64,
-    /// Blocks that the pass which is under way has carried: they are room when it is published.
+    /// Blocks that the pass which is under way publishes, or the next one.
+    pub lump: u64,
+    /// Of these, the blocks that it has carried: they are room when it is published.
     pub soon: u64,
     /// Blocks that were reserved to requests which have passed, and are not taken yet.
     pub held: u64,
@@ -102,21 +106,28 @@ pub struct Load {
 }
 
 impl Load {
-    /// The share of the room that is gone. Publications bring room in lumps of up to [`LUMP`] of
-    /// it, and writers are not to follow these. So that much is left out, and what was carried
-    /// counts as room already, up to a lump: it is carried before what was left out is needed.
+    /// The share of the room that is gone. A publication brings room in a lump, and writers are not
+    /// to follow it. So as much as the pass publishes is left out, and what it has carried counts as
+    /// room already: it is carried before what was left out is needed. Of a lump that is too large
+    /// to leave all of it out, each block that is carried counts for less than one.
     pub fn gone(&self) -> f64 {
-        let left = (self.left() + self.soon.min(self.lump())).saturating_sub(self.lump());
+        let out = self.left_out();
+        let carried = match self.lump > out {
+            true => (u128::from(self.soon.min(self.lump)) * u128::from(out)
+                / u128::from(self.lump)) as u64,
+            false => self.soon.min(out),
+        };
+        let left = (self.left() + carried).saturating_sub(out);
         (1.0 - left as f64 / self.usable().max(1) as f64).max(0.0)
-    }
-
-    fn lump(&self) -> u64 {
-        self.all / LUMP
     }
 
     /// What the share is of.
     fn usable(&self) -> u64 {
-        self.all - self.lump()
+        self.all - self.left_out()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.lump.clamp(self.all / LUMP, self.all / MOST_LUMP)
     }
 
     fn left(&self) -> u64 {

@@ -6,7 +6,7 @@ use super::*;
 const V: VolumeId = VolumeId(1);
 
 fn load(room: u64, all: u64) -> Load {
-    Load { room, all, soon: 0, held: 0, age: None }
+    Load { room, all, lump: 0, soon: 0, held: 0, age: None }
 }
 
 proptest! {
@@ -116,9 +116,10 @@ fn an_image_that_is_too_old_slows_writers_to_the_speed_of_write_back_and_no_furt
 }
 
 /// A cache, a pool behind it and clients before it, by `step_ms`. A pass begins when
-/// `first` blocks are dirty; cuts are sealed while one is carried, each of an eighth of the cache.
+/// `first` blocks are dirty; cuts are sealed while one is carried, each of `chunk` blocks.
 struct Plant {
     all: u64,
+    chunk: u64,
     step_ms: u64,
     first: u64,
     line: Line<u64>,
@@ -137,6 +138,7 @@ impl Plant {
     fn new(all: u64) -> Plant {
         Plant {
             all,
+            chunk: all / LUMP,
             step_ms: 10,
             first: 1,
             line: Line::new(Curve::until(95)),
@@ -155,6 +157,7 @@ impl Plant {
         let soon = self.carried as u64;
         Load {
             held: 1,
+            lump: self.sealed.front().copied().unwrap_or_default(),
             soon,
             ..load(self.all - self.open - self.sealed.iter().sum::<u64>(), self.all)
         }
@@ -178,8 +181,7 @@ impl Plant {
             self.written += blocks;
             self.longest = self.longest.max(at - came);
         }
-        let chunk = self.all / LUMP;
-        if self.open >= if self.sealed.is_empty() { self.first } else { chunk } {
+        if self.open >= if self.sealed.is_empty() { self.first } else { self.chunk } {
             self.sealed.push_back(std::mem::take(&mut self.open));
         }
         self.carried += speed;
@@ -256,6 +258,33 @@ fn writers_settle_at_the_speed_of_the_pool_whatever_it_is() {
             assert!((0.9..1.1).contains(&(mean / speed / 100.0)), "{speed}, {cache}: {mean}");
             assert!(lowest > 0.5 * mean, "{speed}, {cache}: {lowest} of {mean}: {settled:?}");
         }
+    }
+}
+
+/// Where cuts cost much, they are larger than an eighth of the cache
+/// ([`crate::policy::seal::should_seal`]).
+#[test]
+fn writers_do_not_follow_the_publications_of_large_cuts() {
+    for (part, speed) in [(8, 85.0), (6, 20.0), (5, 85.0), (4, 85.0), (4, 20.0), (3, 85.0)] {
+        let all = 250_000;
+        let mut plant = Plant { chunk: all / part, first: all / 8, ..Plant::new(all) };
+        let seconds: Vec<u64> = (0..300)
+            .map(|s| {
+                let step = |plant: &mut Plant, i: u64| {
+                    plant.step(s * 100 + i, (32, 1, 400), speed);
+                    plant.written
+                };
+                (0..100).map(|i| step(&mut plant, i)).sum()
+            })
+            .collect();
+        let settled = &seconds[60..];
+        let mean = settled.iter().sum::<u64>() as f64 / settled.len() as f64;
+        let (lowest, highest) = (settled.iter().min().unwrap(), settled.iter().max().unwrap());
+        let about = [*lowest as f64 / mean, *highest as f64 / mean];
+        assert!((0.9..1.1).contains(&(mean / speed / 100.0)), "{part}, {speed}: {mean}");
+        assert!(about[0] > 0.5, "{part}, {speed}: {about:?} of {settled:?}");
+        // Of a lump that is too large to be left out, some comes at once.
+        assert!(about[1] < 2.0 || part < 4, "{part}, {speed}: {about:?} of {settled:?}");
     }
 }
 

@@ -264,9 +264,14 @@ impl Cache {
         }
     }
 
-    /// Stale keys may stay, to tell what was dropped.
+    /// Stale keys may stay, to tell what was dropped. They make the index larger. Where random
+    /// writes change most of its nodes, and these come near to the number at which a checkpoint
+    /// begins, they would have checkpoints follow one upon the other.
     fn has_room_for_ghosts(&self) -> bool {
-        self.0.gc.borrow().awaited == 0 && !self.wants_node_room()
+        let changed = self.state().index.dirty_nodes();
+        self.0.gc.borrow().awaited == 0
+            && !self.wants_node_room()
+            && 4 * changed < 3 * self.settings().dirty_nodes
     }
 
     /// Counts the next leaf's keys.

@@ -270,7 +270,7 @@ impl Cache {
     /// More has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
-        st.index.dirty_nodes() >= 4 * self.settings().dirty_nodes
+        st.index.dirty_nodes() >= 2 * self.settings().dirty_nodes
             || st.journal.waiting() > JOURNAL_WAITING
     }
 

@@ -105,7 +105,10 @@ impl Cache {
         let usable = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
-        let soon = self.0.passes.borrow().carried();
+        let (lump, soon) = {
+            let passes = self.0.passes.borrow();
+            (passes.cuts().lump(), passes.carried())
+        };
         let age = match self.settings().max_lag_policy {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
@@ -113,7 +116,7 @@ impl Cache {
                 Some(age.as_secs_f64() / self.settings().max_lag.as_secs_f64())
             }
         };
-        Load { room, all, soon, held: self.0.admission.held(), age }
+        Load { room, all, lump, soon, held: self.0.admission.held(), age }
     }
 
     /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.

@@ -14,6 +14,8 @@ pub(crate) struct Cut {
     pub epoch: Epoch,
     pub tree: Tree,
     pub taken_at: Instant,
+    /// Dirty blocks in the epoch that it has sealed.
+    pub blocks: u64,
     /// It was handed to the pool to be published; staging volumes may be gone.
     pub handed_over: bool,
 }
@@ -68,6 +70,17 @@ impl Cuts {
     /// True if a pass may take one that it is to carry.
     pub fn may_take(&self) -> bool {
         self.count() == 0 || self.kept_away == 0 && self.count() < MAX_SEALED
+    }
+
+    /// Dirty blocks that the pass which is under way publishes, or the next one if it carries the
+    /// oldest; 0 if there is no cut.
+    pub fn lump(&self) -> u64 {
+        match self.carried {
+            Some(epoch) => {
+                self.sealed.iter().take_while(|cut| cut.epoch <= epoch).map(|cut| cut.blocks).sum()
+            }
+            None => self.sealed.front().map_or(0, |cut| cut.blocks),
+        }
     }
 
     /// The one that a pass carries, or that an error has left.

@@ -12,7 +12,7 @@ fn at(ms: u64) -> Instant {
 
 fn cut(epoch: u32, taken_at: Instant) -> Cut {
     let tree = Tree::open(format::tree::INDEX_TREE, None);
-    Cut { epoch: Epoch(epoch), tree, taken_at, handed_over: false }
+    Cut { epoch: Epoch(epoch), tree, taken_at, blocks: 10, handed_over: false }
 }
 
 #[test]

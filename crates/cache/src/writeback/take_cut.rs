@@ -108,13 +108,14 @@ impl Cache {
         let mut st = self.state_mut();
         let mut passes = self.0.passes.borrow_mut();
         let reserved = st.take_reservation();
+        let blocks = st.buckets.dirty_blocks().0;
         let epoch = st.buckets.take_cut();
         let open = st.buckets.epoch();
         st.push(room, &Record::Epoch { epoch: open });
         let generation = st.index.generation();
         st.limbo.take_cut(epoch, generation);
         let (tree, taken_at) = (st.index.tree().clone(), self.0.rt.now());
-        passes.cuts_mut().push(Cut { epoch, tree, taken_at, handed_over: false }, reserved);
+        passes.cuts_mut().push(Cut { epoch, tree, taken_at, blocks, handed_over: false }, reserved);
     }
 
     /// The cut that the next pass carries, taken now if need be.
