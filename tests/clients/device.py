@@ -195,3 +195,64 @@ def test_what_is_refused(t):
     t.forebay("device", "cancel", *more, ok=range(1, 101))
     device(t, server, "add", two, "--force")
     assert len(server.status()["pool"]["devices"]) == 2
+
+
+@limit(90)
+def test_offline_and_online_under_load(t):
+    """A device that was away gets what changed, and no more; then the pool can do without the other one."""
+    one, two = t.devices(512 * MIB, 512 * MIB)
+    server = pool(t, [one, two], 2)
+    handle = server.connect("vol0")
+    for at in range(0, 192 * MIB, MIB):
+        handle.pwrite(noise(("base", at), MIB), at + 32 * MIB)
+    handle.flush()
+    with Load(server) as load:
+        time.sleep(0.3)
+        device(t, server, "offline", two)
+        t.refused(t.bin, "device", "offline", one, "--socket", server.control, saying=("cannot do without",))
+        time.sleep(0.3)
+        assert "offline" in device(t, server, "list")
+        said = device(t, server, "online", two, "--wait")
+        assert "nothing left to move" in said, said
+        listed = ended(t, server)
+    assert {d["state"] for d in listed["devices"]} == {"online"}, listed
+    t.refused(t.bin, "device", "online", two, "--socket", server.control, saying=("in use",))
+    device(t, server, "offline", one)
+    load.verify(server)
+    assert handle.pread(MIB, 100 * MIB) == noise(("base", 68 * MIB), MIB)
+    server.kill()
+    last = served(t, server, [two])
+    load.verify(last)
+    last.stop()
+
+
+@limit(90)
+def test_a_missing_device_comes_back(t):
+    """By its path while the pool is served, and by itself at the next start, over kills."""
+    one, two = t.devices(512 * MIB, 512 * MIB)
+    server = pool(t, [one, two], 2)
+    with Load(server) as load:
+        time.sleep(0.5)
+    server.stop()
+    server = served(t, server, [one])
+    with Load(server) as load:
+        time.sleep(0.3)
+        assert "nothing left to move" in device(t, server, "online", two, "--wait")
+        time.sleep(0.1)
+    ended(t, server)
+    assert server.status()["pool"]["state"] == "online"
+    server.kill()
+    server = served(t, server, [two])
+    with Load(server) as load:
+        time.sleep(0.3)
+    server.kill()
+    server = served(t, server, [one, two])
+    deadline = time.monotonic() + 30
+    while server.status()["pool"]["state"] != "online":
+        assert time.monotonic() < deadline, server.status()["pool"]
+        time.sleep(0.05)
+    load.verify(server)
+    server.stop()
+    last = served(t, server, [one])
+    load.verify(last)
+    last.stop()

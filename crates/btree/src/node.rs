@@ -95,6 +95,11 @@ impl Node {
         self.children.get(i).and_then(Option::as_ref)
     }
 
+    /// The generation of child `i`.
+    pub fn child_generation(&self, i: usize) -> Generation {
+        self.child(i).map_or_else(|| self.page.pointer(i).generation, |child| child.generation)
+    }
+
     /// The children's links, also of a clean node.
     pub fn links(&self) -> Vec<Option<Rc<Node>>> {
         match self.page.level() {

@@ -124,9 +124,20 @@ impl Tree {
     /// The nodes that operations on `[from, to]` need and that are not resident, in order, at most
     /// `max`: to be loaded together. Below such a node there may be more.
     pub fn missing(&self, store: &Store, from: &[u8], to: &[u8], max: usize) -> Vec<Fault> {
+        self.missing_since(store, (from, to), Generation(0), max)
+    }
+
+    /// The same; what is older than `since` is passed over.
+    pub(crate) fn missing_since(
+        &self,
+        store: &Store,
+        range: (&[u8], &[u8]),
+        since: Generation,
+        max: usize,
+    ) -> Vec<Fault> {
         let mut faults = Vec::new();
         match self.root_node(store) {
-            Ok(Some(root)) => self.missing_below(store, root, (from, to), max, &mut faults),
+            Ok(Some(root)) => self.missing_below(store, root, range, (since, max), &mut faults),
             Ok(None) => {}
             Err(fault) => faults.extend((max > 0).then_some(fault)),
         }
@@ -138,7 +149,7 @@ impl Tree {
         store: &Store,
         node: &Node,
         (from, to): (&[u8], &[u8]),
-        max: usize,
+        (since, max): (Generation, usize),
         faults: &mut Vec<Fault>,
     ) {
         if node.page.level() == 0 {
@@ -148,27 +159,35 @@ impl Tree {
             if faults.len() >= max {
                 return;
             }
+            if node.child_generation(i) < since {
+                continue;
+            }
             match self.child_to_edit(store, node, i) {
-                Ok(child) => self.missing_below(store, child, (from, to), max, faults),
+                Ok(child) => self.missing_below(store, child, (from, to), (since, max), faults),
                 Err(fault) => faults.push(fault),
             }
         }
     }
 
-    /// The nodes that are durable on the device, from the one on that begins with `from`, parents
-    /// before children, and about `max` of them; and where to go on, if there are more. Only inner
-    /// nodes need to be resident. The tree may change between two calls: what both have then comes
-    /// once.
+    /// The nodes of `since` and later generations that are durable on the device, from the one on
+    /// that begins with `from`, parents before children, and about `max` of them; and where to go
+    /// on, if there are more. Only inner nodes need to be resident. The tree may change between two
+    /// calls: what both have then comes once.
     pub fn pointers(
         &self,
         store: &Store,
         from: &Key,
-        max: usize,
+        (since, max): (Generation, usize),
     ) -> Result<(Vec<NodePtr>, Option<Key>), Fault> {
         let mut out = Vec::new();
         let leaf_only = matches!(self.root, Some(Link::Disk(_))) && self.height <= 1;
-        if let (Some(Link::Disk(ptr)), true) = (&self.root, *from == Key::EMPTY) {
-            out.push(*ptr);
+        if let Some(Link::Disk(ptr)) = &self.root {
+            if ptr.generation < since {
+                return Ok((out, None));
+            }
+            if *from == Key::EMPTY {
+                out.push(*ptr);
+            }
         }
         if leaf_only {
             return Ok((out, None));
@@ -177,7 +196,7 @@ impl Tree {
         if let (Some(Link::Mem(node)), true) = (&self.root, *from == Key::EMPTY) {
             out.extend(self.written(node));
         }
-        let next = self.pointers_below(store, root, from, max, &mut out)?;
+        let next = self.pointers_below(store, root, from, (since, max), &mut out)?;
         Ok((out, next))
     }
 
@@ -191,7 +210,7 @@ impl Tree {
         store: &Store,
         node: &Node,
         from: &Key,
-        max: usize,
+        (since, max): (Generation, usize),
         out: &mut Vec<NodePtr>,
     ) -> Result<Option<Key>, Fault> {
         if node.page.level() == 0 {
@@ -205,6 +224,9 @@ impl Tree {
             // The first child was met by an earlier call, unless that one ended before it.
             let is_new = i > first || *from == Key::EMPTY || node.page.key(i) == *from;
             let child = node.child(i);
+            if node.child_generation(i) < since {
+                continue;
+            }
             if is_new {
                 match child {
                     Some(child) => out.extend(self.written(child)),
@@ -213,7 +235,7 @@ impl Tree {
             }
             if node.page.level() > 1 {
                 let child = self.child_node(store, node, i)?;
-                if let Some(next) = self.pointers_below(store, child, from, max, out)? {
+                if let Some(next) = self.pointers_below(store, child, from, (since, max), out)? {
                     return Ok(Some(next));
                 }
             }
@@ -243,10 +265,7 @@ impl Tree {
         let mut end = None;
         while node.page.level() > 0 {
             let count = node.page.count();
-            let young = |&i: &usize| {
-                node.child(i).map_or_else(|| node.page.pointer(i).generation, |c| c.generation)
-                    >= since
-            };
+            let young = |&i: &usize| node.child_generation(i) >= since;
             let Some(i) = (node.page.child_of(key)..count).find(young) else {
                 return Ok((None, end));
             };

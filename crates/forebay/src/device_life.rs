@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use base::ErrorKind;
 use emulate::{Emulate, Emulations};
 use pool::{DeviceFile, Pool};
 use posix::{Handles, OpenFile};
@@ -84,13 +85,51 @@ impl PoolDevices {
             Some(old) => pool.replace_device(old, device, uuid).await,
             None => pool.add_device(device, uuid).await,
         };
-        let is_in = pool.status().pool.devices.iter().any(|d| d.path == path);
-        if !is_in {
+        if !pool.uses_file(file) {
             let _ = self.handles.close_file(file);
         } else if let Some(what) = choice.emulate {
             self.emulated.borrow_mut().insert(path, what);
         }
         joined?;
+        Ok(self.moves(pool))
+    }
+
+    /// Takes a device out of use, by its path or id.
+    pub async fn offline(&self, pool: &Pool, device: &str) -> Answer {
+        pool.offline_device(device).await?;
+        tracing::info!(device, "device taken out of use");
+        Ok(self.moves(pool))
+    }
+
+    /// Takes a device into use again that was away, by its path or id; or by the path where it is
+    /// now.
+    pub async fn online(&self, pool: &Pool, device: &str) -> Answer {
+        match pool.online_device(device).await {
+            Ok(true) => return Ok(self.moves(pool)),
+            // Not there when the pool was opened; or its file is of a device that was unplugged.
+            Ok(false) => {}
+            Err(e) if matches!(e.kind, ErrorKind::NotFound | ErrorKind::Io) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let path = PathBuf::from(device);
+        if !path.is_absolute() {
+            let text = format!("{device} is not open: say by which path the server finds it now");
+            return Err(RequestError::invalid(text));
+        }
+        let how = OpenFile { write: true, create_len: None, direct: true };
+        let opening =
+            spawn_blocking(&self.rt, &self.handles, move || open_unowned(&path, &how)).await;
+        let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
+        let opened = opening.map_err(failed)?;
+        let opened = opened.map_err(|e| RequestError::new("refused", e.to_string()))?;
+        let size_bytes = opened.info.size_bytes;
+        let file = self.handles.adopt_file(opened);
+        let returned =
+            pool.return_device(DeviceFile { path: device.to_owned(), file, size_bytes }).await;
+        if !pool.uses_file(file) {
+            let _ = self.handles.close_file(file);
+        }
+        returned?;
         Ok(self.moves(pool))
     }
 

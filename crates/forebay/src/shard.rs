@@ -344,6 +344,12 @@ impl Shard {
                 tracing::info!(device, "device leaves the pool");
                 return Ok(self.devices.moves(self.volumes.pool()));
             }
+            Request::DeviceOffline { device } => {
+                return self.devices.offline(self.volumes.pool(), &device).await;
+            }
+            Request::DeviceOnline { device } => {
+                return self.devices.online(self.volumes.pool(), &device).await;
+            }
             Request::PoolCopies { copies } => {
                 self.volumes.pool().set_copies(copies).await?;
                 tracing::info!(copies, "copies of every block changed");

@@ -229,13 +229,31 @@ pub struct Chunk {
     pub device: u16,
     /// Number of the chunk on that device.
     pub chunk: u32,
+    /// It lacks some of what was written while its device was away. It is written like the others,
+    /// but is no copy that counts.
+    pub behind: bool,
 }
+
+impl Chunk {
+    /// A chunk that lacks nothing.
+    pub fn new(device: u16, chunk: u32) -> Chunk {
+        Chunk { device, chunk, behind: false }
+    }
+
+    /// True if it is the same piece of the same device.
+    pub fn is_at(&self, other: &Chunk) -> bool {
+        (self.device, self.chunk) == (other.device, other.chunk)
+    }
+}
+
+/// Flag of a chunk: it is behind.
+const BEHIND: u16 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct RawChunk {
     device: U16,
-    reserved: U16,
+    flags: U16,
     chunk: U32,
 }
 
@@ -294,8 +312,7 @@ pub fn encode_groups(records: &[GroupRecord], payload: &mut [u8]) {
             copies: r.chunks.len() as u8,
             shard: 0.into(),
             used: r.used.into(),
-            chunks: [RawChunk { device: 0.into(), reserved: 0.into(), chunk: 0.into() };
-                MAX_COPIES],
+            chunks: [RawChunk { device: 0.into(), flags: 0.into(), chunk: 0.into() }; MAX_COPIES],
             checksums: RawRoot::encode(r.checksums),
             bitmap_generations: r.bitmap_generations.map(|g| g.0.into()),
             reserved: [0; 32],
@@ -303,6 +320,7 @@ pub fn encode_groups(records: &[GroupRecord], payload: &mut [u8]) {
         for (slot, c) in raw.chunks.iter_mut().zip(&r.chunks) {
             slot.device = c.device.into();
             slot.chunk = c.chunk.into();
+            slot.flags = if c.behind { BEHIND } else { 0 }.into();
         }
         out.copy_from_slice(raw.as_bytes());
     }
@@ -332,9 +350,14 @@ pub fn decode_groups(payload: &[u8]) -> Result<Vec<GroupRecord>, FormatError> {
         if raw.shard.get() != 0 || raw.reserved != [0; 32] {
             return Err(value("reserved bytes", 1));
         }
-        let chunks = raw.chunks[..copies]
-            .iter()
-            .map(|c| Chunk { device: c.device.get(), chunk: c.chunk.get() });
+        if let Some(c) = raw.chunks.iter().find(|c| c.flags.get() & !BEHIND != 0) {
+            return Err(value("flags of a chunk", c.flags.get().into()));
+        }
+        let chunks = raw.chunks[..copies].iter().map(|c| Chunk {
+            device: c.device.get(),
+            chunk: c.chunk.get(),
+            behind: c.flags.get() & BEHIND != 0,
+        });
         out.push(GroupRecord {
             kind,
             used: raw.used.get(),

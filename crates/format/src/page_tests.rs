@@ -19,7 +19,7 @@ fn group() -> GroupRecord {
     GroupRecord {
         kind: GroupKind::Data,
         used: 12,
-        chunks: vec![Chunk { device: 0, chunk: 5 }, Chunk { device: 1, chunk: 9 }],
+        chunks: vec![Chunk::new(0, 5), Chunk { behind: true, ..Chunk::new(1, 9) }],
         checksums: root(44),
         bitmap_generations: std::array::from_fn(|i| Generation(i as u64)),
     }

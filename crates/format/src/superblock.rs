@@ -28,7 +28,7 @@
 
 pub mod scrub;
 
-use base::{BLOCK, Epoch};
+use base::{BLOCK, Epoch, Generation};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -62,18 +62,23 @@ const KNOWN_RO_COMPAT: u64 = 0;
 const CLEAN_VOID: u32 = 1;
 /// Flag of a device: its chunks are to be moved to others.
 const LEAVING: u8 = 1;
+/// Flag of a device: the user took it out of use.
+const OFFLINE: u8 = 2;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct RawDevice {
     uuid: [u8; 16],
     chunks: U64,
-    failed_at: U64,
+    /// The sequence number of the first superblock that says its state; 0: from the beginning.
+    since: U64,
     state: u8,
     flags: u8,
     /// The row of the device that takes its chunks, plus 1.
     successor: u8,
-    reserved: [u8; 13],
+    reserved: [u8; 5],
+    /// The newest generation of which it has everything, plus 1; 0: it lacks nothing, or all of it.
+    lacks_since: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -155,8 +160,13 @@ pub struct DeviceRecord {
     pub chunks: u64,
     /// Whether it may be read.
     pub state: DeviceState,
-    /// The sequence number of the first superblock that calls it failed; 0 while it is online.
-    pub failed_at: u64,
+    /// The sequence number of the first superblock that says this state; 0: from the beginning.
+    pub since: u64,
+    /// While it is failed: it has everything up to this generation, and `None` is not known. While
+    /// it is online: what its chunks that are behind lack is of later ones; `None`: none is.
+    pub lacks_since: Option<Generation>,
+    /// The user took it out of use; it comes back when the user says so.
+    pub offline: bool,
     /// Its chunks are to be moved to other devices; then it is removed.
     pub leaving: bool,
     /// The row of the device that is to take its chunks; `None`: any.
@@ -166,8 +176,16 @@ pub struct DeviceRecord {
 impl DeviceRecord {
     /// A device with so many chunks, which is in use.
     pub fn online(uuid: [u8; 16], chunks: u64) -> DeviceRecord {
-        let (state, failed_at) = (DeviceState::Online, 0);
-        DeviceRecord { uuid, chunks, state, failed_at, leaving: false, successor: None }
+        DeviceRecord {
+            uuid,
+            chunks,
+            state: DeviceState::Online,
+            since: 0,
+            lacks_since: None,
+            offline: false,
+            leaving: false,
+            successor: None,
+        }
     }
 
     /// The row of a device that was removed.
@@ -272,11 +290,12 @@ impl Superblock {
             devices: [RawDevice {
                 uuid: [0; 16],
                 chunks: 0.into(),
-                failed_at: 0.into(),
+                since: 0.into(),
                 state: 0,
                 flags: 0,
                 successor: 0,
-                reserved: [0; 13],
+                reserved: [0; 5],
+                lacks_since: 0.into(),
             }; MAX_DEVICES],
             scrub: self.scrub.encode(),
             reserved_b: [0; 4],
@@ -285,13 +304,14 @@ impl Superblock {
         for (row, d) in raw.devices.iter_mut().zip(&self.devices) {
             row.uuid = d.uuid;
             row.chunks = d.chunks.into();
-            row.failed_at = d.failed_at.into();
+            row.since = d.since.into();
+            row.lacks_since = d.lacks_since.map_or(0, |g| g.0 + 1).into();
             row.state = match d.state {
                 DeviceState::Online => 1,
                 DeviceState::Failed => 2,
                 DeviceState::Removed => 3,
             };
-            row.flags = if d.leaving { LEAVING } else { 0 };
+            row.flags = if d.leaving { LEAVING } else { 0 } | if d.offline { OFFLINE } else { 0 };
             row.successor = d.successor.map_or(0, |row| row + 1);
         }
         out.copy_from_slice(raw.as_bytes());
@@ -375,7 +395,8 @@ impl Superblock {
                 }
             };
             value("chunks", d.chunks.get(), d.chunks.get() <= u64::from(u32::MAX))?;
-            value("flags of a device", d.flags.into(), d.flags & !LEAVING == 0)?;
+            value("flags of a device", d.flags.into(), d.flags & !(LEAVING | OFFLINE) == 0)?;
+            value("reserved bytes of a device", 1, d.reserved == [0; 5])?;
             let successor = d.successor.checked_sub(1);
             let row = successor.map_or(0, usize::from);
             value("successor of a device", d.successor.into(), row < n)?;
@@ -383,7 +404,9 @@ impl Superblock {
                 uuid: d.uuid,
                 chunks: d.chunks.get(),
                 state,
-                failed_at: d.failed_at.get(),
+                since: d.since.get(),
+                lacks_since: d.lacks_since.get().checked_sub(1).map(Generation),
+                offline: d.flags & OFFLINE != 0,
                 leaving: d.flags & LEAVING != 0,
                 successor,
             };
@@ -463,7 +486,13 @@ mod tests {
             name: "tank".into(),
             devices: vec![
                 device(1),
-                DeviceRecord { state: DeviceState::Failed, failed_at: 8, ..device(2) },
+                DeviceRecord {
+                    state: DeviceState::Failed,
+                    since: 8,
+                    lacks_since: Some(Generation(5)),
+                    offline: true,
+                    ..device(2)
+                },
                 DeviceRecord { leaving: true, successor: Some(0), ..device(3) },
                 DeviceRecord::removed(),
             ],

@@ -1,17 +1,19 @@
 //! The devices of a pool: which of them are in use, what went wrong on them, and which of their
 //! chunks are free.
 
+mod apart;
 mod device;
 mod disk;
 pub(crate) mod slots;
 pub(crate) mod standing;
 
-use base::IoError;
+use base::{Generation, IoError};
 use format::page::Chunk;
 use format::superblock::{DeviceRecord, MAX_DEVICES};
 use queue::{DeviceStats, Targets};
 use smallvec::SmallVec;
 
+pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use disk::{DeviceFile, Disk};
@@ -46,17 +48,18 @@ impl Devices {
 
     /// The rows as superblocks say them.
     pub fn records(&self) -> Vec<DeviceRecord> {
-        let record = |d: &PoolDevice| match d.is_joining() {
+        let record = |d: &PoolDevice| match d.is_new() {
             true => DeviceRecord::removed(),
             false => d.record().clone(),
         };
         self.0.iter().map(record).collect()
     }
 
-    /// As [`Devices::records`] will say when the device of `row`, which is being added, has joined.
-    pub fn records_with(&self, row: usize) -> Vec<DeviceRecord> {
+    /// As [`Devices::records`] will say when the device of `row` has joined, by the superblock of
+    /// `sequence`.
+    pub fn records_with(&self, row: usize, sequence: u64) -> Vec<DeviceRecord> {
         let mut records = self.records();
-        records[row] = self.0[row].record().clone();
+        records[row] = self.0[row].record_joined(sequence);
         records
     }
 
@@ -95,15 +98,15 @@ impl Devices {
         std::mem::replace(&mut self.0[row], none).disk().cloned()
     }
 
-    /// The queue of a device that gets the pages that commits write.
-    pub fn page_disk(&self, row: usize) -> Option<&Disk> {
+    /// The queue of a device that gets what is written: it is in use, or coming into use.
+    pub fn written(&self, row: usize) -> Option<&Disk> {
         let joining = self.0.get(row).filter(|d| d.is_joining());
         self.live(row).or_else(|| joining?.disk())
     }
 
     /// The rows of these devices.
-    pub fn page_rows(&self) -> Vec<usize> {
-        (0..self.0.len()).filter(|&row| self.page_disk(row).is_some()).collect()
+    pub fn written_rows(&self) -> Vec<usize> {
+        (0..self.0.len()).filter(|&row| self.written(row).is_some()).collect()
     }
 
     /// The queue of a device that is in use.
@@ -115,6 +118,16 @@ impl Devices {
         self.live(row).is_some()
     }
 
+    /// True if a chunk is a copy that counts: its device is in use, and it lacks nothing.
+    pub fn is_whole(&self, c: &Chunk) -> bool {
+        !c.behind && self.is_live(c.device.into())
+    }
+
+    /// How often the device of this chunk went out of use.
+    pub fn absences(&self, c: &Chunk) -> u32 {
+        self.row(c.device.into()).map_or(0, PoolDevice::absences)
+    }
+
     /// The rows of the devices that are in use.
     pub fn live_rows(&self) -> Vec<usize> {
         (0..self.0.len()).filter(|&row| self.is_live(row)).collect()
@@ -122,15 +135,22 @@ impl Devices {
 
     /// True if a device is missing or failed.
     pub fn degraded(&self) -> bool {
-        self.0.iter().any(|d| d.live().is_none() && !d.is_removed() && !d.is_joining())
+        let whole = |d: &PoolDevice| d.live().is_some() && d.record().lacks_since.is_none();
+        self.0.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new())
     }
 
-    /// These devices are out of use, from the superblock of `sequence` on.
-    pub fn drop_from_use(&mut self, rows: impl IntoIterator<Item = usize>, sequence: u64) {
+    /// These devices are out of use, from the superblock of `sequence` on. They have everything up
+    /// to `has`.
+    pub fn drop_from_use(
+        &mut self,
+        rows: impl IntoIterator<Item = usize>,
+        sequence: u64,
+        has: Generation,
+    ) {
         for row in rows {
             let d = &mut self.0[row];
-            d.fail(sequence);
-            d.say("failed");
+            d.fail(sequence, Some(has));
+            d.note_dropped();
             tracing::error!(
                 device = %d.path(),
                 "device dropped from the pool: the pool goes on without it, with less redundancy"
@@ -175,6 +195,7 @@ impl Devices {
         for (row, outcome) in outcomes {
             if let (Err(_), true) = (&outcome, self.0[row].is_joining()) {
                 // It does not join: see `moves/join.rs`.
+                self.0[row].miss();
                 self.0[row].errors_mut().write += 1;
             }
             let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
@@ -211,7 +232,7 @@ impl Devices {
         let take = |&d: &usize| {
             let chunk = self.0[d].take_any_chunk();
             let chunk = chunk.unwrap_or_else(|| unreachable!("device {d} has a free chunk"));
-            Chunk { device: d as u16, chunk }
+            Chunk::new(d as u16, chunk)
         };
         Some(order[..copies].iter().map(take).collect())
     }
@@ -224,7 +245,7 @@ impl Devices {
     /// Takes a chunk of a device.
     pub fn take_chunk_of(&mut self, row: usize) -> Option<Chunk> {
         let device = self.0.get_mut(row).filter(|d| d.takes_chunks())?;
-        device.take_any_chunk().map(|chunk| Chunk { device: row as u16, chunk })
+        device.take_any_chunk().map(|chunk| Chunk::new(row as u16, chunk))
     }
 
     pub fn give_chunks(&mut self, chunks: Vec<Chunk>) {

@@ -13,18 +13,23 @@
 //! durable and no read is about it any more. A crash before the commit leaves the old chunk, and
 //! what was copied is free space.
 //!
+//! **A device that was away comes back** ([`back`]) with all that it has still; the chunks of
+//! groups that have changed since are *behind*, and get what they lack ([`refresh`]).
+//!
 //! **A device joins** ([`join`]) with all pages of the tables. While they are copied it gets those
 //! that commits write.
 
+mod back;
 mod copy;
 mod join;
+mod refresh;
 mod run;
 
 use base::{BLOCK_U64, ErrorKind, Result, StorageError};
 use format::superblock::MAX_COPIES;
 use rt::FileId;
 
-use crate::devices::DeviceFile;
+use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::MovesStatus;
 use crate::pool::Pool;
 
@@ -118,6 +123,11 @@ impl Pool {
         }
     }
 
+    /// True if a device of the pool is in this file.
+    pub fn uses_file(&self, file: FileId) -> bool {
+        self.state().devices.iter().any(|d| d.disk().is_some_and(|disk| disk.file() == file))
+    }
+
     /// What is being moved, and how far that is.
     pub fn moves_status(&self) -> MovesStatus {
         let st = self.state();
@@ -125,7 +135,14 @@ impl Pool {
         let any = st.space.next_to_move(base::GroupId(0), &st.devices).is_some();
         let leaving = st.devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
         let leaving = leaving.map(|(row, d)| st.devices.name_of(row, d)).collect();
-        st.moves.status(self.now(), (any, left), leaving)
+        let lacks = |d: &PoolDevice| {
+            let returns = d.is_joining() && !d.is_new();
+            returns || d.live().is_some() && d.record().lacks_since.is_some()
+        };
+        let behind = || st.devices.iter().enumerate().filter(|(_, d)| lacks(d));
+        let groups = behind().map(|(row, _)| st.space.behind_on(row)).sum();
+        let behind = behind().map(|(row, d)| st.devices.name_of(row, d)).collect();
+        st.moves.status(self.now(), (any, left), leaving, (behind, groups))
     }
 
     /// The table says something else of the devices: durably, and the flow looks again.
@@ -143,7 +160,7 @@ impl Pool {
 impl crate::state::State {
     /// The row of the device that has this path or uuid.
     pub(super) fn row_named(&self, name: &str) -> Result<usize> {
-        let is_it = |(row, d): &(usize, &crate::devices::PoolDevice)| {
+        let is_it = |(row, d): &(usize, &PoolDevice)| {
             let id = uuid::Uuid::from_bytes(d.record().uuid);
             let named = !name.is_empty() && self.devices.path(*row) == name;
             !d.is_removed() && (named || id.to_string() == name)

@@ -7,7 +7,7 @@ mod judge;
 mod tables;
 
 use base::{ErrorKind, Generation, GroupId, Result, StorageError};
-use format::page::{GroupKind, GroupRecord};
+use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use rt::Rt;
 
@@ -52,6 +52,7 @@ impl Pool {
         pool.reap_all();
         pool.begin_scrubbing();
         pool.begin_moving();
+        pool.begin_returning();
         Ok((pool, warnings))
     }
 }
@@ -151,7 +152,8 @@ fn take_chunks(
                 return Err(damaged(text));
             }
         }
-        let live = record.chunks.iter().any(|c| devices[usize::from(c.device)].live().is_some());
+        let whole = |c: &Chunk| !c.behind && devices[usize::from(c.device)].live().is_some();
+        let live = record.chunks.iter().any(whole);
         lost += u32::from(!live && record.used > 0);
     }
     if lost > 0 {

@@ -172,9 +172,9 @@ impl Pool {
         self.state().standing.permit()
     }
 
-    /// The queue of a device that is in use.
+    /// The queue of a device that is in use, or coming into use.
     pub(crate) fn disk(&self, row: usize) -> Option<Disk> {
-        self.state().devices.page_disk(row).cloned()
+        self.state().devices.written(row).cloned()
     }
 
     /// True once [`Pool::close`] was called.

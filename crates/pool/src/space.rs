@@ -7,6 +7,7 @@
 //! leaves free space.
 
 mod alloc;
+mod behind;
 mod bitmaps;
 mod geometry;
 mod limbo;
@@ -17,6 +18,7 @@ mod room;
 pub(crate) mod run;
 
 use std::collections::BTreeSet;
+use std::rc::Weak;
 
 use base::{ErrorKind, Generation, GroupId, StorageError};
 use format::node::RootPtr;
@@ -174,7 +176,7 @@ impl Space {
     /// True if every group in use that has a chunk on a device in `lost` has one elsewhere.
     pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
         let is_lost = |c: &Chunk| lost.contains(&usize::from(c.device));
-        let stays = |c: &Chunk| !is_lost(c) && devices.is_live(usize::from(c.device));
+        let stays = |c: &Chunk| !is_lost(c) && devices.is_whole(c);
         self.used_groups()
             .all(|g| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
     }
@@ -318,6 +320,11 @@ impl Space {
     /// To be held by a read of what is looked up now.
     pub fn pin(&self) -> Pin {
         self.limbo.pin()
+    }
+
+    /// What is alive as long as a read or a direct write is under way that has begun.
+    pub fn until_now(&mut self) -> Weak<Era> {
+        self.limbo.reads_until_now().1
     }
 
     /// A commit is durable, and has freed `frees`.

@@ -19,6 +19,9 @@ use crate::forest::{Change, Edited, Forest, Volume};
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
+/// Copies of a block: the row of the device, and the offset in bytes.
+pub(crate) type Copies = SmallVec<[(usize, u64); 3]>;
+
 /// What the pool is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
@@ -160,49 +163,49 @@ impl State {
         if !any_other || !self.space.goes_on_without(&self.devices, &failing) {
             return false;
         }
-        self.devices.drop_from_use(failing, self.txns.sequence() + 1);
+        let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
+        self.devices.drop_from_use(failing, sequence, has);
         self.txns.open_mut().need_superblock();
         true
     }
 
-    /// The live copies of a block: device and offset in bytes, least busy first.
-    pub fn copies_of(&self, addr: PoolAddr) -> SmallVec<[(usize, u64); 3]> {
+    /// Where a block is written: device and offset in bytes, also where its chunk is behind.
+    pub fn copies_to_write(&self, addr: PoolAddr) -> Copies {
         let group = self.space.geometry().split(addr).0;
-        self.places_in(self.space.chunks(group), addr)
+        let gets = |c: &Chunk| self.devices.written(c.device.into()).is_some();
+        self.places_in(self.space.chunks(group), addr, gets)
     }
 
-    /// As [`State::copies_of`], for a read with this pin.
-    pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> SmallVec<[(usize, u64); 3]> {
+    /// The copies of a block that count, for a read with this pin, least busy first.
+    pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> Copies {
         let group = self.space.geometry().split(addr).0;
-        self.places_in(self.space.chunks_for(group, pin), addr)
-    }
-
-    fn places_in(&self, chunks: &[Chunk], addr: PoolAddr) -> SmallVec<[(usize, u64); 3]> {
-        let geometry = self.space.geometry();
-        let block = geometry.split(addr).1;
-        let mut out: SmallVec<[(usize, u64); 3]> = SmallVec::new();
-        for c in chunks {
-            if self.devices.is_live(usize::from(c.device)) {
-                out.push((usize::from(c.device), geometry.chunk_offset(c.chunk, block)));
-            }
-        }
+        let mut out =
+            self.places_in(self.space.chunks_for(group, pin), addr, |c| self.devices.is_whole(c));
         if out.len() > 1 {
             out.sort_by_key(|&(row, _)| self.devices.live(row).map_or(usize::MAX, Disk::load));
         }
         out
     }
 
+    fn places_in(&self, chunks: &[Chunk], addr: PoolAddr, f: impl Fn(&Chunk) -> bool) -> Copies {
+        let geometry = self.space.geometry();
+        let block = geometry.split(addr).1;
+        let place = |c: &Chunk| (usize::from(c.device), geometry.chunk_offset(c.chunk, block));
+        chunks.iter().filter(|c| f(c)).map(place).collect()
+    }
+
     /// As [`State::copies_for`], for a read of `bytes` bytes of the first: on rotating devices one
-    /// whose head will be near is as good as one that is less busy.
-    pub fn copies_to_read(
-        &mut self,
-        addr: PoolAddr,
-        bytes: usize,
-        pin: &Pin,
-    ) -> SmallVec<[(usize, u64); 3]> {
+    /// whose head will be near is as good as one that is less busy. Last come chunks that are
+    /// behind: if no copy is good, they may have what is older than their absence.
+    pub fn copies_to_read(&mut self, addr: PoolAddr, bytes: usize, pin: &Pin) -> Copies {
         let mut copies = self.copies_for(addr, pin);
         if copies.len() > 1 {
             self.devices.put_near_first(&mut copies, bytes as u64);
+        }
+        let chunks = self.space.chunks_for(self.space.geometry().split(addr).0, pin);
+        if chunks.iter().any(|c| c.behind) {
+            let is_behind = |c: &Chunk| c.behind && self.devices.is_live(c.device.into());
+            copies.extend(self.places_in(chunks, addr, is_behind));
         }
         copies
     }

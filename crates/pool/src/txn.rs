@@ -70,6 +70,8 @@ pub(crate) struct Txn {
     published: Option<Published>,
     /// What passes have changed that have joined it.
     merged: Vec<Lists>,
+    /// The oldest generation of the trees of these passes.
+    oldest_merged: Option<Generation>,
     /// Room for the blocks that a pass has yet to write.
     room: Option<Reservation>,
 }
@@ -85,6 +87,7 @@ impl Txn {
             superblock: false,
             published: None,
             merged: Vec::new(),
+            oldest_merged: None,
             room,
         }
     }
@@ -198,10 +201,23 @@ impl Txn {
     /// have changed hands already. What is left of its room is given back: nothing of the cut is
     /// missing.
     pub fn merge(&mut self, mut pass: Txn, cut: Published) {
+        self.oldest_merged =
+            self.oldest_of_passes().into_iter().chain(pass.oldest_of_passes()).min();
         pass.lists.freed_nodes = pass.nodes.take_freed();
         self.merged.push(pass.lists);
         self.published = Some(cut);
         self.superblock = true;
+    }
+
+    /// The oldest generation of a tree of a pass: of this one, or of those that have joined it.
+    /// What a pass writes bears the generation in which the tree joined it, however late it is
+    /// published.
+    pub fn oldest_of_passes(&self) -> Option<Generation> {
+        let own = (self.kind == Kind::Pass).then(|| {
+            let volumes = self.volumes.values().map(|joined| joined.generation);
+            volumes.chain(self.sums.values().copied()).min()
+        });
+        own.flatten().into_iter().chain(self.oldest_merged).min()
     }
 
     /// A pass that is given up: what it has allocated, and the room that it has left.

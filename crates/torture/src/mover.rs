@@ -1,5 +1,5 @@
-//! Devices are added, replaced and removed under load, and copies made and given up, over crashes
-//! and restarts; in runs in which nothing strikes the devices of the pool.
+//! Devices are added, replaced, removed, taken out of use and back under load, and copies made and
+//! given up, over crashes and restarts; in runs in which nothing strikes the devices of the pool.
 //!
 //! In the end each block is where it should be, on as many devices as it should be, and the offline
 //! check finds all of it good.
@@ -39,7 +39,7 @@ async fn change(boot: &Boot, devices: &Devices) {
     let members = members(&env.world, &devices.all());
     let (first, now) = (env.settings.devices.len(), members.len());
     let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
-    let outcome = match env.below(8) {
+    let outcome = match env.below(12) {
         0 | 1 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added", file.path));
@@ -63,6 +63,16 @@ async fn change(boot: &Boot, devices: &Devices) {
             if copies > most { Ok(()) } else { pool.set_copies(copies).await }
         }
         6 => pool.cancel_moves().await,
+        7 | 8 if now > 0 => {
+            let away = some(now);
+            env.note(format!("{away} goes offline"));
+            pool.offline_device(&away).await
+        }
+        9 | 10 if now > 0 => {
+            let back = some(now);
+            env.note(format!("{back} comes online"));
+            pool.online_device(&back).await.map(|_| env.count("devices that came back", 1))
+        }
         _ => {
             pool.pause_moves(env.one_in(3));
             Ok(())
@@ -91,6 +101,15 @@ pub(crate) async fn settle(boot: &Boot) {
         return;
     }
     pool.pause_moves(false);
+    let offline = |pool: &Pool| {
+        let devices = pool.status().pool.devices;
+        devices.into_iter().find(|d| d.state == "offline").map(|d| d.path)
+    };
+    while let Some(path) = offline(pool) {
+        if let Err(e) = pool.online_device(&path).await {
+            env.fail(format!("{path} does not come back: {e}"));
+        }
+    }
     for _ in 0..600 {
         if pool.moves_status().state == "none" {
             env.count("runs whose chunks all came where they belong", 1);

@@ -107,14 +107,16 @@ pub struct Load {
 
 impl Load {
     /// The share of the room that is gone. A publication brings room in a lump, and writers are not
-    /// to follow it. So as much as the pass publishes is left out, and what it has carried counts as
-    /// room already: it is carried before what was left out is needed. Of a lump that is too large
-    /// to leave all of it out, each block that is carried counts for less than one.
+    /// to follow it. So as much as the pass publishes is left out, and what it has carried counts
+    /// as room already: it is carried before what was left out is needed. Of a lump that is too
+    /// large to leave all of it out, each block that is carried counts for less than one.
     pub fn gone(&self) -> f64 {
         let out = self.left_out();
         let carried = match self.lump > out {
-            true => (u128::from(self.soon.min(self.lump)) * u128::from(out)
-                / u128::from(self.lump)) as u64,
+            true => {
+                (u128::from(self.soon.min(self.lump)) * u128::from(out) / u128::from(self.lump))
+                    as u64
+            }
             false => self.soon.min(out),
         };
         let left = (self.left() + carried).saturating_sub(out);

@@ -72,7 +72,8 @@ impl Ours {
     fn load(&self) -> Load {
         // Other requests have room in hand.
         let room = self.cache_blocks - self.dirty();
-        Load { room, all: self.cache_blocks, soon: self.carried, held: 1, age: None }
+        let lump = self.cuts.front().map_or(0, |cut| cut.blocks);
+        Load { room, all: self.cache_blocks, lump, soon: self.carried, held: 1, age: None }
     }
 
     fn insert(&mut self, now: Instant, block: u64) {

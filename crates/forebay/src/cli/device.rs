@@ -68,6 +68,24 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
+    /// Take a device out of use until it is taken into use again; no data is moved
+    Offline {
+        /// Its path or id
+        device: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Take a device into use again that was missing, failed or offline; only what changed
+    /// meanwhile is written to it
+    Online {
+        /// Its path or id; of one that was missing, the path where the server finds it
+        device: String,
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
     /// Let devices stay that are about to be removed
     Cancel {
         #[command(flatten)]
@@ -109,6 +127,12 @@ impl DeviceCommand {
             }
             Action::Remove { device, wait, client } => {
                 (client, Request::DeviceRemove { device }, wait)
+            }
+            Action::Offline { device, client } => {
+                (client, Request::DeviceOffline { device }, false)
+            }
+            Action::Online { device, wait, client } => {
+                (client, Request::DeviceOnline { device }, wait)
             }
             Action::Cancel { client } => (client, Request::MovesCancel {}, false),
             Action::Pause { client } => (client, Request::MovesPause { paused: true }, false),
@@ -154,10 +178,14 @@ pub fn progress(moves: &Value) -> String {
         };
     }
     let mut text = format!("{state}: {} left to copy", human_bytes(number(&moves["left_bytes"])));
-    let leaving = moves["leaving"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let names: Vec<&str> = leaving.iter().filter_map(Value::as_str).collect();
-    if !names.is_empty() {
-        text += &format!(", {} will be removed", names.join(", "));
+    let leaving = names(&moves["leaving"]);
+    if !leaving.is_empty() {
+        text += &format!(", {leaving} will be removed");
+    }
+    let behind = names(&moves["behind"]);
+    if !behind.is_empty() {
+        let groups = number(&moves["behind_groups"]);
+        text += &format!(", {behind} is brought up to date ({groups} block groups left)");
     }
     if number(&moves["rate"]) > 0 {
         text += &format!(", {}/s", human_bytes(number(&moves["rate"])));
@@ -169,6 +197,11 @@ pub fn progress(moves: &Value) -> String {
         text += &format!("; {trouble}");
     }
     text
+}
+
+fn names(list: &Value) -> String {
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// What `forebay status` says of it; `None`: nothing.
@@ -200,11 +233,14 @@ mod tests {
     #[test]
     fn it_reads_as_a_person_would_expect() {
         let moves = serde_json::json!({
-            "state": "waiting", "leaving": ["/a"], "left_bytes": 1u64 << 30, "copied_bytes": 5,
-            "rate": 1 << 20, "left_s": 1024, "trouble": "waiting for a device with room",
+            "state": "waiting", "leaving": ["/a"], "behind": ["/b"], "behind_groups": 3,
+            "left_bytes": 1u64 << 30, "copied_bytes": 5, "rate": 1 << 20, "left_s": 1024,
+            "trouble": "waiting for a device with room",
         });
         let shown = progress(&moves);
-        for part in ["waiting: 1 GiB left", "/a will be removed", "1 MiB/s", "device with room"] {
+        let parts =
+            ["waiting: 1 GiB left", "/a will be removed", "/b is brought", "1 MiB/s", "with room"];
+        for part in parts {
             assert!(shown.contains(part), "{part} is not in {shown}");
         }
         assert_eq!(line(&moves), Some(shown));

@@ -122,6 +122,16 @@ pub enum Request {
         /// Its path or uuid.
         device: String,
     },
+    /// A device out of use until it is taken into use again.
+    DeviceOffline {
+        /// Its path or uuid.
+        device: String,
+    },
+    /// A device in use again that was away.
+    DeviceOnline {
+        /// Its path or uuid, or the path where it is now.
+        device: String,
+    },
     /// Another number of copies.
     PoolCopies {
         /// Of every block.
@@ -298,6 +308,8 @@ mod tests {
             Request::DeviceAdd { device: "/a,emulate=hdd".into(), replaces: None, force: true },
             Request::DeviceAdd { device: name(), replaces: Some(name()), force: false },
             Request::DeviceRemove { device: name() },
+            Request::DeviceOffline { device: name() },
+            Request::DeviceOnline { device: name() },
             Request::PoolCopies { copies: 3 },
             Request::MovesStatus {},
             Request::MovesCancel {},

@@ -153,7 +153,7 @@ impl Pool {
     /// Sends blocks to the same offsets of all devices, also to one that is being added.
     async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
         for (offset, block) in blocks {
-            let devices = self.state().devices.page_rows();
+            let devices = self.state().devices.written_rows();
             let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
             let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
             writes

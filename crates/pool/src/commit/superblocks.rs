@@ -103,6 +103,9 @@ impl Pool {
         let failed = st.devices.note_write_errors(outcomes, what);
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
+            if !rows.is_empty() {
+                self.moves_changed().notify();
+            }
             return Ok(());
         }
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();

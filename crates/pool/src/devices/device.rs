@@ -1,7 +1,7 @@
 //! A device of the pool: its queue, its row of the device table, its error counters, and its
 //! chunks.
 
-use base::Bitmap;
+use base::{Bitmap, Generation};
 use format::superblock::{DeviceRecord, DeviceState};
 use rt::DeviceKind;
 
@@ -23,6 +23,15 @@ pub struct DeviceErrors {
     pub healed: u64,
 }
 
+/// How a device comes into use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Joining {
+    /// It is being added.
+    New,
+    /// It was away, and comes back.
+    Back,
+}
+
 /// One row of the device table.
 pub struct PoolDevice {
     record: DeviceRecord,
@@ -35,8 +44,14 @@ pub struct PoolDevice {
     read_upto: u64,
     /// Why it is not in use, in words.
     trouble: Option<&'static str>,
-    /// It is being added: it gets the pages that commits write, and is no device of the pool yet.
-    joining: bool,
+    /// It is coming into use: it gets all that is written, and nothing is read from it.
+    joining: Option<Joining>,
+    /// It did not get something that was written while it was joining.
+    missed: bool,
+    /// How often it went out of use. What was copied to it before need not be there after.
+    absences: u32,
+    /// It was dropped because it failed, and nothing was done about it yet.
+    dropped: bool,
     /// Chunks in use.
     chunks: Bitmap,
     free_chunks: u64,
@@ -53,7 +68,10 @@ impl PoolDevice {
             errors: DeviceErrors::default(),
             read_upto: 0,
             trouble: None,
-            joining: false,
+            joining: None,
+            missed: false,
+            absences: 0,
+            dropped: false,
             chunks,
             free_chunks,
         }
@@ -61,17 +79,85 @@ impl PoolDevice {
 
     /// A device that is being added.
     pub(crate) fn new_joining(record: DeviceRecord, path: String, disk: Disk) -> PoolDevice {
-        PoolDevice { joining: true, ..PoolDevice::new(record, path, Some(disk)) }
+        let joining = Some(Joining::New);
+        PoolDevice { joining, ..PoolDevice::new(record, path, Some(disk)) }
+    }
+
+    /// It was away, and is there again: it is given all that is written from now on. Returns the
+    /// path and the queue that it had.
+    pub(crate) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
+        (self.joining, self.missed) = (Some(Joining::Back), false);
+        (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
+    }
+
+    /// It does not come into use now, and has the path and the queue that it had.
+    pub(crate) fn stay_away(&mut self, path: String, disk: Option<Disk>) {
+        (self.joining, self.path, self.disk) = (None, path, disk);
     }
 
     /// It has all pages, and is a device of the pool from the next commit on.
-    pub(crate) fn joined(&mut self) {
-        self.joining = false;
+    pub(crate) fn joined(&mut self, sequence: u64) {
+        self.record = self.record_joined(sequence);
+        (self.joining, self.trouble) = (None, None);
     }
 
-    /// It is being added.
+    /// Its row when it has come into use by the superblock of `sequence`.
+    pub(crate) fn record_joined(&self, sequence: u64) -> DeviceRecord {
+        let mut record = self.record.clone();
+        if self.joining == Some(Joining::Back) {
+            (record.state, record.since, record.offline) = (DeviceState::Online, sequence, false);
+        }
+        record
+    }
+
+    /// It is coming into use.
     pub(crate) fn is_joining(&self) -> bool {
-        self.joining
+        self.joining.is_some()
+    }
+
+    /// It is being added, and no superblock knows of it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.joining == Some(Joining::New)
+    }
+
+    /// Something that was to be written to it while it joins was not.
+    pub(crate) fn miss(&mut self) {
+        self.missed |= self.joining.is_some();
+    }
+
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed
+    }
+
+    /// How often it went out of use since the pool was opened.
+    pub(crate) fn absences(&self) -> u32 {
+        self.absences
+    }
+
+    /// It failed while it was in use: it may come back by itself.
+    pub(crate) fn note_dropped(&mut self) {
+        (self.dropped, self.trouble) = (true, Some("failed"));
+    }
+
+    /// True, once, if it failed while it was in use.
+    pub(crate) fn take_dropped(&mut self) -> bool {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// It is there, out of use, and not because the user wants that.
+    pub(crate) fn may_return(&self) -> bool {
+        let away = self.record.state == DeviceState::Failed && !self.record.offline;
+        away && self.disk.is_some() && self.joining.is_none()
+    }
+
+    /// From now on it lacks what is newer than `g`, or nothing.
+    pub(crate) fn set_lacks_since(&mut self, g: Option<Generation>) {
+        self.record.lacks_since = g;
+    }
+
+    /// The user wants it out of use.
+    pub(crate) fn set_offline(&mut self, offline: bool) {
+        self.record.offline = offline;
     }
 
     /// Its row has no device.
@@ -96,7 +182,7 @@ impl PoolDevice {
 
     /// New chunks may be taken of it, if it is there.
     pub(crate) fn takes_chunks(&self) -> bool {
-        !self.is_leaving() && !self.is_removed() && !self.joining
+        !self.is_leaving() && !self.is_removed() && !self.is_new()
     }
 
     /// Its row of the device table.
@@ -125,7 +211,7 @@ impl PoolDevice {
 
     /// The queue, if the device is there and up to date.
     pub fn live(&self) -> Option<&Disk> {
-        let live = self.record.state == DeviceState::Online && !self.joining;
+        let live = self.record.state == DeviceState::Online && self.joining.is_none();
         self.disk.as_ref().filter(|_| live)
     }
 
@@ -145,10 +231,14 @@ impl PoolDevice {
         self.trouble = Some(trouble);
     }
 
-    /// From the superblock of `sequence` on it is a failed device.
-    pub(crate) fn fail(&mut self, sequence: u64) {
+    /// From the superblock of `sequence` on it is a failed device, which has everything up to
+    /// `has`, if that is known, but for what it lacked before.
+    pub(crate) fn fail(&mut self, sequence: u64, has: Option<Generation>) {
+        self.absences += 1;
         self.record.state = DeviceState::Failed;
-        self.record.failed_at = sequence;
+        self.record.since = sequence;
+        let lacked = self.record.lacks_since;
+        self.record.lacks_since = has.map(|g| lacked.map_or(g, |l| l.min(g)));
     }
 
     /// Takes a chunk; false if it does not exist or is taken.
@@ -177,9 +267,11 @@ impl PoolDevice {
     pub fn state(&self) -> &'static str {
         match (&self.disk, self.record.state) {
             (_, DeviceState::Removed) => "removed",
-            (Some(_), DeviceState::Online) if self.joining => "joining",
+            (_, _) if self.joining.is_some() => "joining",
             (Some(_), DeviceState::Online) if self.record.leaving => "leaving",
+            (Some(_), DeviceState::Online) if self.record.lacks_since.is_some() => "behind",
             (Some(_), DeviceState::Online) => "online",
+            (_, DeviceState::Failed) if self.record.offline => "offline",
             (Some(_), DeviceState::Failed) => self.trouble.unwrap_or("failed"),
             (None, _) => self.trouble.unwrap_or("missing"),
         }

@@ -12,7 +12,11 @@ pub struct MovesStatus {
     pub state: &'static str,
     /// Devices that leave the pool, by their paths, or their uuids if they are missing.
     pub leaving: Vec<String>,
-    /// Bytes that are yet to be copied.
+    /// Devices that came back, or are coming back, and lack something still.
+    pub behind: Vec<String>,
+    /// Block groups of which they lack something.
+    pub behind_groups: u64,
+    /// Bytes that are yet to be copied, but for what those lack.
     pub left_bytes: u64,
     /// Bytes that were copied since the last command, or since the pool was opened.
     pub copied_bytes: u64,
@@ -76,14 +80,17 @@ impl Moves {
         self.trouble = what.map(|what| format!("waiting for {what}"));
     }
 
-    /// `any`: a block group is not what it should be; so many bytes are to be copied for it.
+    /// `any`: a block group is not what it should be; so many bytes are to be copied for it. Which
+    /// devices leave; which lack something, and of how many groups.
     pub fn status(
         &self,
         now: Instant,
         (any, left_bytes): (bool, u64),
         leaving: Vec<String>,
+        (behind, behind_groups): (Vec<String>, u64),
     ) -> MovesStatus {
-        let state = match (any || !leaving.is_empty(), self.paused, &self.trouble) {
+        let any = any || !leaving.is_empty() || !behind.is_empty();
+        let state = match (any, self.paused, &self.trouble) {
             (false, _, _) => "none",
             (true, true, _) => "paused",
             (true, false, Some(_)) => "waiting",
@@ -93,6 +100,8 @@ impl Moves {
         MovesStatus {
             state,
             leaving,
+            behind,
+            behind_groups,
             left_bytes,
             copied_bytes: self.copied,
             rate,
@@ -112,14 +121,14 @@ mod tests {
         let now = Instant::default().after(base::Duration::from_secs(9));
         let state = |moves: &Moves, left, leaving: &[&str]| {
             let leaving = leaving.iter().map(|s| String::from(*s)).collect();
-            moves.status(now, (left > 0, left), leaving).state
+            moves.status(now, (left > 0, left), leaving, (Vec::new(), 0)).state
         };
         assert_eq!(state(&moves, 0, &[]), "none");
         assert_eq!(state(&moves, 1, &[]), "running");
         assert_eq!(state(&moves, 0, &["a"]), "running");
         moves.waits_for(Some("room"));
         assert_eq!(state(&moves, 1, &["a"]), "waiting");
-        let trouble = moves.status(now, (true, 1), Vec::new()).trouble;
+        let trouble = moves.status(now, (true, 1), Vec::new(), (Vec::new(), 0)).trouble;
         assert_eq!(trouble.as_deref(), Some("waiting for room"));
         moves.set_paused(true);
         assert_eq!(state(&moves, 1, &[]), "paused");

@@ -49,6 +49,8 @@ impl Pool {
     ) -> Result<()> {
         self.admit(Purpose::Write).await?;
         let runs = self.take_blocks(Kind::Direct, (data.len() / BLOCK) as u32).await?;
+        // A device that comes back waits for the writes of which it gets nothing.
+        let pin = self.state().space.pin();
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
         let written = self.write_runs(&runs, SliceList::from_iter([data]), Class::Foreground).await;
         let outcome = match written {
@@ -73,6 +75,7 @@ impl Pool {
             }
             failed => self.give_back(Kind::Direct, &runs, failed),
         };
+        drop(pin);
         self.after_change();
         outcome
     }

@@ -5,13 +5,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, GroupId, PoolAddr, Result, SliceList, StorageError, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, Crc, Generation, GroupId, PoolAddr, Result, SliceList, StorageError, VolumeId,
+};
 use btree::Key;
 use format::page::{Chunk, GroupKind};
 use queue::Class;
 use rt::JoinHandle;
 
 use crate::pool::Pool;
+use crate::space::Pin;
 use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, Which, nodes_from, runs};
 
 /// Bytes in flight.
@@ -38,16 +41,16 @@ struct Flights {
 }
 
 impl Flights {
-    /// Copies runs as soon as there is room.
-    async fn copy(&mut self, runs: Vec<Run>) -> Result<()> {
+    /// Copies runs as soon as there is room. `pin` was taken when they were looked up, or before.
+    async fn copy(&mut self, runs: Vec<Run>, pin: &Pin) -> Result<()> {
         for run in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
                 self.end_first().await;
             }
             self.outcome.clone()?;
-            let (pool, to) = (self.pool.clone(), self.to.clone());
-            let flight = self.pool.rt().spawn(async move { pool.copy_run(run, &to).await });
+            let (pool, to, pin) = (self.pool.clone(), self.to.clone(), pin.clone());
+            let flight = self.pool.rt().spawn(async move { pool.copy_run(run, &to, &pin).await });
             self.flights.push_back((flight, bytes));
             self.bytes += bytes;
         }
@@ -73,9 +76,9 @@ impl Flights {
 }
 
 impl Pool {
-    /// Copies all that a closed group holds to these chunks; what stands there already and is good
-    /// stays.
-    pub(super) async fn copy_group(&self, id: GroupId, to: To) -> Result<()> {
+    /// Copies what a group holds of `since` and later generations, and other blocks beside, to
+    /// these chunks. The group is closed, or whatever is allocated from it is written to them too.
+    pub(super) async fn copy_group(&self, id: GroupId, to: To, since: Generation) -> Result<()> {
         let mut flights = Flights {
             pool: self.clone(),
             to: Rc::new(to),
@@ -85,17 +88,17 @@ impl Pool {
         };
         let kind = self.state().space.group_kind(id);
         let outcome = match kind {
-            GroupKind::Data => self.copy_data(id, &mut flights).await,
-            GroupKind::Metadata => self.copy_nodes(id, &mut flights).await,
+            GroupKind::Data => self.copy_data(id, since, &mut flights).await,
+            GroupKind::Metadata => self.copy_nodes(id, since, &mut flights).await,
             GroupKind::Free => Ok(()),
         };
         // Also after an error: the chunks are given back.
         flights.finish(outcome).await
     }
 
-    async fn copy_data(&self, id: GroupId, flights: &mut Flights) -> Result<()> {
+    async fn copy_data(&self, id: GroupId, since: Generation, flights: &mut Flights) -> Result<()> {
         let group_blocks = self.state().space.geometry().group_blocks;
-        let (mut walk, mut at) = (Walk::new(id, 0, group_blocks), 0);
+        let (mut walk, mut at) = (Walk::new(id, 0, group_blocks).since(since), 0);
         loop {
             let (missing, pin) = {
                 let st = self.state();
@@ -107,7 +110,7 @@ impl Pool {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => self.load_maps(id).await?,
                 Leaf::Blocks(blocks, upto) => {
-                    flights.copy(runs(blocks, group_blocks, 0)).await?;
+                    flights.copy(runs(blocks, group_blocks, 0), &pin).await?;
                     at = upto;
                     self.rt().yield_now().await;
                 }
@@ -117,12 +120,18 @@ impl Pool {
 
     /// Nodes have no checksums by address: what refers to them says what they must be. So all trees
     /// are gone over for the nodes that stand in this group.
-    async fn copy_nodes(&self, id: GroupId, flights: &mut Flights) -> Result<()> {
+    async fn copy_nodes(
+        &self,
+        id: GroupId,
+        since: Generation,
+        flights: &mut Flights,
+    ) -> Result<()> {
+        let pin = self.state().space.pin();
         let (mut nodes, mut next) = (Vec::new(), 0);
         loop {
             let volume = self.state().forest.volume_from(VolumeId(next));
             let Some(volume) = volume else { break };
-            self.nodes_of(Which::Mapping(volume), id, &mut nodes).await?;
+            self.nodes_of((Which::Mapping(volume), since), id, &mut nodes).await?;
             next = volume.0 + 1;
         }
         let (group_blocks, groups) = {
@@ -130,19 +139,24 @@ impl Pool {
             (geometry.group_blocks, geometry.group_capacity)
         };
         for group in (0..groups).map(GroupId) {
-            self.nodes_of(Which::Sums(group), id, &mut nodes).await?;
+            self.nodes_of((Which::Sums(group), since), id, &mut nodes).await?;
         }
         nodes.sort_unstable_by_key(|e: &Expected| e.addr);
         nodes.dedup_by_key(|e| e.addr);
-        flights.copy(runs(nodes, group_blocks, 0)).await
+        flights.copy(runs(nodes, group_blocks, 0), &pin).await
     }
 
     /// Appends the nodes of a tree that stand in a group.
-    async fn nodes_of(&self, which: Which, id: GroupId, into: &mut Vec<Expected>) -> Result<()> {
+    async fn nodes_of(
+        &self,
+        (which, since): (Which, Generation),
+        id: GroupId,
+        into: &mut Vec<Expected>,
+    ) -> Result<()> {
         let mut from = Key::EMPTY;
         loop {
             let (found, next) =
-                self.resident(Class::Move, |st| nodes_from(st, which, &from)).await?;
+                self.resident(Class::Move, |st| nodes_from(st, which, since, &from)).await?;
             {
                 let geometry = self.state().space.geometry();
                 into.extend(found.into_iter().filter(|e| geometry.split(e.addr).0 == id));
@@ -156,7 +170,7 @@ impl Pool {
     }
 
     /// Copies neighbours. A block of which no copy is good stays so: reads of it fail.
-    async fn copy_run(&self, run: Run, to: &To) -> Result<()> {
+    async fn copy_run(&self, run: Run, to: &To, pin: &Pin) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
         let targets = match to {
             To::New(chunks) => chunks,
@@ -167,12 +181,11 @@ impl Pool {
                 chunks
             }
         };
-        let pin = self.state().space.pin();
-        if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, &pin).await {
+        if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, pin).await {
             return self.write_to(targets, run.first(), SliceList::from_iter([data])).await;
         }
         for e in &run.blocks {
-            match self.read_verified(e.addr, &[e.crc], Class::Move, &pin).await {
+            match self.read_verified(e.addr, &[e.crc], Class::Move, pin).await {
                 Ok(data) => self.write_to(targets, e.addr, SliceList::from_iter([data])).await?,
                 Err(why) => {
                     // A device that is away may have it.

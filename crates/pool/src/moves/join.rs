@@ -14,7 +14,7 @@
 //! | before the next commit | of the two newest superblocks one has it and one has not; either is right, as both have everything |
 //! | while that one writes superblocks | it is a device which is behind, as any may be: see `open/catch_up.rs` |
 
-use base::{BLOCK, ErrorKind, GroupId, Result, Slice, SliceList, StorageError};
+use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
 use format::page::{GroupKind, PageId, PageKind, open_page};
 use format::superblock::{DeviceRecord, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
@@ -22,10 +22,13 @@ use queue::Class;
 use super::invalid;
 use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::pool::Pool;
+use crate::state::State;
 
 /// Pages that are copied while no commit may run, as clients may wait for one: each takes a few
 /// reads and a write.
 const PAGES: u64 = 4;
+/// Pages that are looked at in one step.
+const SCAN: u64 = 4096;
 
 /// A row that is given up if the device does not join.
 struct Joining {
@@ -80,7 +83,7 @@ impl Pool {
         let Some(disk) = self.disk(joining.row) else { unreachable!("it was just entered") };
         let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
         self.wipe(&disk).await.map_err(failed)?;
-        self.copy_pages(joining.row, &disk).await.map_err(failed)?;
+        self.copy_pages(joining.row, &disk, Generation(0)).await.map_err(failed)?;
         self.invite(joining.row, &disk, replaces).await.map_err(failed)?;
         joining.joined = true;
         tracing::info!(device = %path, "device added to the pool");
@@ -99,34 +102,44 @@ impl Pool {
         disk.flush(self.permit()?, Class::Move).await.map_err(what)
     }
 
-    /// Copies all pages as of the last commit.
-    async fn copy_pages(&self, row: usize, disk: &Disk) -> Result<()> {
-        let geometry = self.state().space.geometry();
-        let tables = u64::from(geometry.table_pages());
-        let of_group = u64::from(geometry.pages_per_group());
-        let (mut page, end) = (0, tables + u64::from(geometry.group_capacity) * of_group);
+    /// Copies the pages as of the last commit: all tables, and of the bitmaps those that are newer
+    /// than `since`.
+    pub(super) async fn copy_pages(
+        &self,
+        row: usize,
+        disk: &Disk,
+        since: Generation,
+    ) -> Result<()> {
+        let (mut page, end) = (0, self.state().space.geometry().pages());
         while page < end {
+            let scanned = end.min(page + SCAN);
+            let wanted = {
+                let st = self.state();
+                (page..scanned).find(|&page| st.page_to_copy(page, since).is_some())
+            };
+            let Some(first) = wanted else {
+                page = scanned;
+                self.rt().yield_now().await;
+                continue;
+            };
+            page = end.min(first + PAGES);
             {
                 let _alone = self.between_commits().await?;
-                for page in page..end.min(page + PAGES) {
-                    self.copy_page(page, disk).await?;
+                for page in first..page {
+                    self.copy_page(page, disk, since).await?;
                 }
             }
-            page += PAGES;
-            // Groups that are not used have no pages.
-            while page >= tables && page < end {
-                let group = GroupId(((page - tables) / of_group) as u32);
-                if self.state().space.group_kind(group) != GroupKind::Free {
-                    break;
-                }
-                page += of_group - (page - tables) % of_group;
-            }
-            if self.state().devices.row(row).is_none_or(|d| d.errors().write > 0) {
-                let text = "a page could not be written";
-                return Err(StorageError::new(ErrorKind::Io, text));
-            }
+            self.has_all(row)?;
         }
         Ok(())
+    }
+
+    /// Fails if a device that joins did not get something that was written meanwhile.
+    fn has_all(&self, row: usize) -> Result<()> {
+        match self.state().devices.row(row) {
+            Some(d) if d.is_joining() && !d.has_missed() => Ok(()),
+            _ => Err(StorageError::new(ErrorKind::Io, "something could not be written to it")),
+        }
     }
 
     /// While what this returns is held no commit runs, and what the tables are in memory is what
@@ -143,29 +156,10 @@ impl Pool {
         }
     }
 
-    /// Copies the committed version of a page, if there is one.
-    async fn copy_page(&self, page: u64, disk: &Disk) -> Result<()> {
-        let (id, want) = {
-            let st = self.state();
-            let (geometry, pool_uuid) = (st.space.geometry(), st.identity.uuid);
-            let tables = u64::from(geometry.table_pages());
-            match page.checked_sub(tables) {
-                None => {
-                    let kind = geometry.kind_of_table_page(page as u32);
-                    (PageId { pool_uuid, kind, page, slot: 0 }, st.tables.committed(page as u32).1)
-                }
-                Some(n) => {
-                    let of_group = u64::from(geometry.pages_per_group());
-                    let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
-                    let kind = PageKind::Bitmap;
-                    let want = st.space.bitmap_generations(group)[i];
-                    if want.0 == 0 || st.space.group_kind(group) == GroupKind::Free {
-                        return Ok(());
-                    }
-                    (PageId { pool_uuid, kind, page, slot: 0 }, want)
-                }
-            }
-        };
+    /// Copies the committed version of a page, if it is to be copied.
+    async fn copy_page(&self, page: u64, disk: &Disk, since: Generation) -> Result<()> {
+        let wanted = self.state().page_to_copy(page, since);
+        let Some((id, want)) = wanted else { return Ok(()) };
         let rows = self.state().devices.live_rows();
         for row in rows {
             let Some(from) = self.disk(row) else { continue };
@@ -193,16 +187,22 @@ impl Pool {
     }
 
     /// Writes the invitation, and makes the device one of the pool.
-    async fn invite(&self, row: usize, disk: &Disk, replaces: Option<&str>) -> Result<()> {
+    pub(super) async fn invite(
+        &self,
+        row: usize,
+        disk: &Disk,
+        replaces: Option<&str>,
+    ) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of its first superblock");
         let _alone = self.between_commits().await?;
+        self.has_all(row)?;
         disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
         let (slots, leaving) = {
             let st = self.state();
             let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
             let (generation, digest) = (st.txns.committed(), st.tables.digest());
             let mut sb = st.superblock_for(row, generation, digest);
-            sb.devices = st.devices.records_with(row);
+            sb.devices = st.devices.records_with(row, sb.sequence);
             if let Some(old) = leaving {
                 (sb.devices[old].leaving, sb.devices[old].successor) = (true, Some(row as u8));
             }
@@ -221,15 +221,35 @@ impl Pool {
             let data = SliceList::from_iter([slot.freeze()]);
             disk.write_durable(self.permit()?, Class::Move, at, data).await.map_err(what)?;
         }
+        self.has_all(row)?;
         let mut st = self.state_mut();
-        if st.devices.row(row).is_none_or(|d| d.errors().write > 0) {
-            return Err(StorageError::new(ErrorKind::Io, "a page could not be written"));
-        }
-        st.devices.row_mut(row).into_iter().for_each(PoolDevice::joined);
+        let sequence = st.txns.sequence();
+        st.devices.row_mut(row).into_iter().for_each(|d| d.joined(sequence));
         if let Some(old) = leaving {
             st.leave(old, Some(row as u8));
         }
         st.txns.open_mut().need_superblock();
         Ok(())
+    }
+}
+
+impl State {
+    /// What identifies a page, and the generation that was committed; `None` if a device that has
+    /// everything up to `since` does not need it. It is never `None` of a table: there the newest
+    /// version counts that is found.
+    fn page_to_copy(&self, page: u64, since: Generation) -> Option<(PageId, Generation)> {
+        let (geometry, pool_uuid) = (self.space.geometry(), self.identity.uuid);
+        let Some(n) = page.checked_sub(geometry.table_pages().into()) else {
+            let kind = geometry.kind_of_table_page(page as u32);
+            let id = PageId { pool_uuid, kind, page, slot: 0 };
+            return Some((id, self.tables.committed(page as u32).1));
+        };
+        let of_group = u64::from(geometry.pages_per_group());
+        let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
+        let want = self.space.bitmap_generations(group)[i];
+        if want <= since || self.space.group_kind(group) == GroupKind::Free {
+            return None;
+        }
+        Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want))
     }
 }

@@ -3,13 +3,15 @@
 use std::cmp::Reverse;
 use std::rc::Weak;
 
-use base::{Duration, GroupId, Result};
+use base::{Duration, Generation, GroupId, Result};
 use format::page::{Chunk, GroupKind};
 use rt::sync::either;
 
 use super::copy::To;
+use crate::devices::PoolDevice;
 use crate::pool::Pool;
 use crate::space::{Closing, Era, Want};
+use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "move";
@@ -26,6 +28,24 @@ enum Moved {
     Done,
     /// Not now, because of this.
     Later(&'static str),
+}
+
+/// Chunks of devices that are in use, and how often each of these was out of use before.
+pub(super) struct Present(Vec<(Chunk, u32)>);
+
+impl Present {
+    pub fn of(st: &State, chunks: Vec<Chunk>) -> Present {
+        Present(chunks.into_iter().map(|c| (c, st.devices.absences(&c))).collect())
+    }
+
+    /// True if there are any, and all their devices were in use all the time: what was written to
+    /// them meanwhile is there.
+    pub fn is_still_so(&self, st: &State) -> bool {
+        let stayed = |(c, absences): &(Chunk, u32)| {
+            st.devices.is_live(c.device.into()) && st.devices.absences(c) == *absences
+        };
+        !self.0.is_empty() && self.0.iter().all(stayed)
+    }
 }
 
 /// A closed group; opened when this is dropped.
@@ -67,7 +87,9 @@ impl Pool {
 
     /// Goes over all groups; true if something is left to do.
     async fn move_all(&self) -> Result<bool> {
-        let (mut from, mut later) = (GroupId(0), None);
+        // What devices lack that were away comes first.
+        let mut later = self.refresh_all().await?;
+        let mut from = GroupId(0);
         loop {
             let want = {
                 let st = self.state();
@@ -110,15 +132,22 @@ impl Pool {
             return Ok(Moved::Later("a device with room"));
         };
         // These must have everything before a chunk is given up.
-        let (to, whole) = if targets.is_empty() {
+        let (to, whole) = {
             let st = self.state();
-            let is_there = |c: &&Chunk| st.devices.is_live(c.device.into());
-            let kept: Vec<Chunk> = want.keeps.iter().filter(is_there).copied().collect();
-            (To::Kept(kept.clone()), kept)
-        } else {
-            (To::New(targets.clone()), targets.clone())
+            let whole: Vec<Chunk> = match targets.is_empty() {
+                true => want.keeps.iter().filter(|c| st.devices.is_whole(c)).copied().collect(),
+                false => targets.clone(),
+            };
+            let to = if targets.is_empty() { To::Kept } else { To::New };
+            (to(whole.clone()), Present::of(&st, whole))
         };
-        if let Err(e) = self.copy_group(id, to).await {
+        // What was copied is durable before anything counts on it: a device that fails later, and
+        // comes back, has it.
+        let durable = match self.copy_group(id, to, Generation(0)).await {
+            Ok(()) => self.commit_direct().await,
+            failed => failed,
+        };
+        if let Err(e) = durable {
             self.state_mut().devices.give_chunks(targets);
             self.permit()?;
             tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
@@ -178,7 +207,7 @@ impl Pool {
         &self,
         want: &Want,
         targets: &[Chunk],
-        whole: &[Chunk],
+        whole: &Present,
     ) -> Result<Option<Weak<Era>>> {
         let reads = loop {
             let alone = self.commits().acquire(1).await;
@@ -189,8 +218,7 @@ impl Pool {
             }
             let mut st = self.state_mut();
             st.standing.permit()?;
-            let is_there = |c: &Chunk| st.devices.is_live(c.device.into());
-            if whole.is_empty() || !whole.iter().all(is_there) {
+            if !whole.is_still_so(&st) {
                 return Ok(None);
             }
             let chunks = want.keeps.iter().chain(targets).copied().collect();
@@ -209,12 +237,17 @@ impl Pool {
         Ok(Some(reads))
     }
 
-    /// Old chunks are free when no read is about them any more.
-    async fn let_go(&self, want: &Want, reads: Weak<Era>) {
-        while reads.strong_count() > 0 {
+    /// Waits until reads and direct writes have ended that had begun before.
+    pub(super) async fn wait_for(&self, before: Weak<Era>) {
+        while before.strong_count() > 0 {
             self.state_mut().space.drain(DRAIN);
             self.rt().sleep(READERS).await;
         }
+    }
+
+    /// Old chunks are free when no read is about them any more.
+    async fn let_go(&self, want: &Want, reads: Weak<Era>) {
+        self.wait_for(reads).await;
         let mut st = self.state_mut();
         st.space.forget_chunks(want.group);
         st.devices.give_chunks(want.loses.clone());
@@ -226,7 +259,9 @@ impl Pool {
         while row < self.state().devices.count() {
             let empty = {
                 let st = self.state();
-                st.devices.row(row).is_some_and(|d| d.is_leaving()) && !st.space.uses_device(row)
+                // One that is just coming back is given up when it is there.
+                let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
+                st.devices.row(row).is_some_and(leaves) && !st.space.uses_device(row)
             };
             if empty {
                 self.remove_row(row).await?;

@@ -6,8 +6,8 @@
 //! | a superblock of a newer format | refused: newer |
 //! | another pool's | refused: foreign |
 //! | no other device is in use by both its own superblock and the newest | refused: split brain |
-//! | the newest superblock calls it failed | left out: stale |
-//! | its newest superblock is older than what the newest calls known to all | left out: stale |
+//! | the newest superblock calls it failed | left out: stale; brought up to date afterwards |
+//! | its newest superblock is older than what the newest calls known to all | the same |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
 //! The newest superblock has the highest generation, and of those the highest sequence number. A
@@ -34,10 +34,12 @@
 //! | B missing when A was opened, once or often | A, `I+2` or more | A B, `I` | A | stale |
 //! | the same, power failed before A's first superblock | A B, `I` | A B, `I` | either | up to date |
 //! | the same, and B was a superblock ahead | A B, `I` | A B, `I` | B | up to date, but for table pages |
+//! | A dropped B, then C was added and A replaced by it | C | A B, `I` | C | stale: its own is older than the one that calls it failed |
 //! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
 //! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
 //! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
 //! | B joined, power failed before A's superblock said so | A, `I` | A B, `I` | B | up to date |
+//! | B came back, power failed before A's superblock said so | A, `I` | A B, `I`, B back since then | B | up to date |
 //! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may
@@ -49,14 +51,14 @@
 
 use std::collections::BTreeMap;
 
-use base::{ErrorKind, IoError, Result, StorageError};
+use base::{ErrorKind, Generation, IoError, Result, StorageError};
 use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 use rt::Rt;
 
 use crate::devices::slots::{After, Slots};
 use crate::devices::standing::Permit;
-use crate::devices::{DeviceFile, Disk, PoolDevice};
+use crate::devices::{DeviceFile, Disk, PoolDevice, went_apart};
 use crate::settings::Settings;
 use crate::space::Geometry;
 
@@ -150,11 +152,11 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
     Ok(sure)
 }
 
-/// The superblock that judges all. Of the same commit one may have one device more than the others:
-/// that was about to join.
+/// The superblock that judges all. Of the same commit one may have one device more in use than the
+/// others: that was about to join, or to come back.
 pub fn newest(found: &[Found]) -> Option<Superblock> {
     let devices =
-        |sb: &Superblock| sb.devices.iter().filter(|d| d.state != DeviceState::Removed).count();
+        |sb: &Superblock| sb.devices.iter().filter(|d| d.state == DeviceState::Online).count();
     let all = found.iter().map(|f| &f.sb);
     all.max_by_key(|sb| (sb.generation, sb.sequence, devices(sb))).cloned()
 }
@@ -196,26 +198,6 @@ pub fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
              the device has damaged both copies of it, the last commit before it is gone"
         )
     }))
-}
-
-/// True if what the device of `own` has completed may be unknown to the state of `best`.
-fn went_apart(own: &Superblock, best: &Superblock) -> bool {
-    let online = |sb: &Superblock, row: usize| {
-        sb.devices.get(row).filter(|d| d.state == DeviceState::Online).map(|d| d.uuid)
-    };
-    // A row may have been another device's before.
-    let shared = |row: usize| {
-        row != usize::from(own.device)
-            && online(own, row).is_some()
-            && online(own, row) == online(best, row)
-    };
-    // The device of `best` joined after that: its first superblock is of the pool that this one is
-    // in use by, and knows all that it has completed.
-    let (mine, theirs) = (usize::from(own.device), usize::from(best.device));
-    let unknown = own.devices.get(theirs).is_none_or(|d| d.state == DeviceState::Removed);
-    let joined_since =
-        unknown && online(best, mine).is_some() && online(best, mine) == online(own, mine);
-    own.device != best.device && !joined_since && !(0..best.devices.len()).any(shared)
 }
 
 /// Puts every device of the pool in its place, by the table at the top of this file.
@@ -263,7 +245,8 @@ pub fn judge(
                     "device {i} of the pool {:?} is missing: the pool is degraded",
                     best.name
                 ));
-                d.fail(best.sequence + 1);
+                // What the newest superblock names was flushed on all devices in use first.
+                d.fail(best.sequence + 1, Some(Generation(best.generation)));
             }
             devices.push(d);
             continue;
@@ -289,12 +272,14 @@ pub fn judge(
         }
         if record.state == DeviceState::Failed {
             d.say("stale");
-            warnings.push(format!("{path}: stale, the pool went on without it; it is not used"));
+            let fate = if record.offline { "it is offline" } else { "it is brought up to date" };
+            warnings.push(format!("{path}: stale, the pool went on without it; {fate}"));
         } else if f.sb.generation < best.previous {
             d.say("stale");
-            d.fail(best.sequence + 1);
+            d.fail(best.sequence + 1, None);
             warnings.push(format!(
-                "{path}: stale, its superblocks are older than the others allow; it is not used"
+                "{path}: stale, its superblocks are older than the others allow; all of it is \
+                 written anew"
             ));
         }
         devices.push(d);

@@ -3,7 +3,7 @@
 //! Inner nodes are needed in memory, as they say where others are; of all nodes every copy is read
 //! and verified as blocks of data are, in the order of addresses.
 
-use base::{GroupId, VolumeId};
+use base::{Generation, GroupId, VolumeId};
 use btree::Key;
 use format::superblock::scrub::ScrubStage;
 use queue::Class;
@@ -39,7 +39,7 @@ impl Pool {
         loop {
             let step = |st: &mut State| {
                 let pin = st.space.pin();
-                Ok((nodes_from(st, which, &from)?, pin))
+                Ok((nodes_from(st, which, Generation(0), &from)?, pin))
             };
             let ((blocks, next), pin) = match self.resident(Class::Scrub, step).await {
                 Ok(found) => found,

@@ -74,6 +74,12 @@ impl Geometry {
         self.volume_pages + self.group_pages()
     }
 
+    /// Pages of the tables and of all bitmaps.
+    pub fn pages(&self) -> u64 {
+        u64::from(self.table_pages())
+            + u64::from(self.group_capacity) * u64::from(self.pages_per_group())
+    }
+
     /// The table page with a group's record.
     pub fn page_of_group(&self, group: GroupId) -> u32 {
         self.volume_pages + group.0 / GROUPS_PER_PAGE
@@ -108,8 +114,7 @@ impl Geometry {
 
     /// Bytes from the start of a device to its first chunk.
     pub fn data_start(&self) -> u64 {
-        let pages = u64::from(self.table_pages())
-            + u64::from(self.group_capacity) * u64::from(self.pages_per_group());
+        let pages = self.pages();
         (TABLES_AT + pages * PAGE_BYTES).next_multiple_of(MIB)
     }
 

@@ -49,14 +49,14 @@ impl Want {
         }
         let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
         let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
-        let is_there = |c: &Chunk| devices.is_live(usize::from(c.device));
-        // Where only those are there that it is to lose, the others are no copies to rely on.
-        if loses.iter().any(is_there) && !keeps.iter().any(is_there) {
-            loses.append(&mut keeps);
-        }
+        let is_there = |c: &Chunk| devices.is_whole(c);
         // Of too many copies, one on a device that is not there goes first.
         keeps.sort_by_key(|c| !is_there(c));
         loses.extend(keeps.split_off(keeps.len().min(copies)));
+        // Where only those are there that it is to lose, it gets one new copy at least.
+        if loses.iter().any(is_there) && !keeps.iter().any(is_there) && keeps.len() == copies {
+            loses.extend(keeps.pop());
+        }
         let gets = copies - keeps.len();
         (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets })
     }
@@ -151,10 +151,14 @@ impl Space {
     }
 
     /// The copies of a group are in these chunks from now on, for all but reads that have begun.
-    /// What is returned is alive as long as there are such reads.
-    pub fn set_chunks(&mut self, id: GroupId, chunks: Vec<Chunk>) -> Weak<Era> {
+    /// What is returned is alive as long as there are such reads. Of those that it has already it
+    /// is known whether they are behind.
+    pub fn set_chunks(&mut self, id: GroupId, mut chunks: Vec<Chunk>) -> Weak<Era> {
         let (era, alive) = self.limbo.reads_until_now();
         let g = self.group_mut(id);
+        for c in &mut chunks {
+            c.behind = g.record.chunks.iter().any(|had| had.is_at(c) && had.behind);
+        }
         let old = std::mem::replace(&mut g.record.chunks, chunks);
         g.before = Some((era, old));
         self.changed.insert(id);
@@ -184,7 +188,7 @@ mod tests {
     use format::superblock::DeviceState;
 
     fn chunk(device: u16) -> Chunk {
-        Chunk { device, chunk: 1 }
+        Chunk::new(device, 1)
     }
 
     /// What a group on these devices wants: the devices of the chunks that it keeps and loses, and
@@ -221,8 +225,8 @@ mod tests {
         let mut devices = Devices::new(states.map(|s| row(9, s)).into());
         devices.row_mut(0).into_iter().for_each(|d| d.leave(None));
         assert_eq!(want(&[1, 0], 1, &devices), Some((vec![], vec![0, 1], 1)));
-        assert_eq!(want(&[1, 2, 0], 2, &devices), Some((vec![], vec![0, 1, 2], 2)));
+        assert_eq!(want(&[1, 2, 0], 2, &devices), Some((vec![1], vec![0, 2], 1)));
         assert_eq!(want(&[1, 3, 0], 2, &devices), Some((vec![3, 1], vec![0], 0)));
-        assert_eq!(want(&[0, 1], 2, &devices), Some((vec![], vec![0, 1], 2)));
+        assert_eq!(want(&[0, 1], 2, &devices), Some((vec![1], vec![0], 1)));
     }
 }

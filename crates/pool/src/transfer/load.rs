@@ -189,7 +189,7 @@ impl Pool {
         let mut found = None;
         let mut bad = Vec::new();
         for d in 0..devices {
-            let Some(device) = self.disk(d) else { continue };
+            let Some(device) = self.state().devices.live(d).cloned() else { continue };
             // Each by itself: the slot that does not count may be unreadable.
             for slot in 0..2u8 {
                 let at = offset + u64::from(slot) * base::BLOCK_U64;

@@ -136,6 +136,7 @@ impl Pool {
                 // Space may come back.
                 if !e.is_no_space() {
                     st.fail_devices(&[d]);
+                    self.moves_changed().notify();
                 }
             }
         }
@@ -150,7 +151,7 @@ impl Pool {
         data: SliceList,
         class: Class,
     ) -> Result<()> {
-        let copies = self.state().copies_of(addr);
+        let copies = self.state().copies_to_write(addr);
         if copies.is_empty() {
             return Err(no_copy(addr));
         }
@@ -251,6 +252,9 @@ impl Pool {
         let mut failed = st.devices.note_write_errors(outcomes, "write");
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
+            if !rows.is_empty() {
+                self.moves_changed().notify();
+            }
             return Ok(());
         }
         Err(if failed.is_empty() {

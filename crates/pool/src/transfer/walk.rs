@@ -1,7 +1,7 @@
 //! What stands in a group: blocks with their checksums, as runs of neighbours. Synchronous
 //! steps over resident nodes.
 
-use base::{Crc, GroupId, Lba, PoolAddr, VolumeId};
+use base::{Crc, Generation, GroupId, Lba, PoolAddr, VolumeId};
 use btree::{Cursor, Key, NodePtr};
 use format::records::{Checksums, checksum_key};
 use format::superblock::scrub::LostExtent;
@@ -99,10 +99,12 @@ pub(crate) enum Which {
 /// Nodes of a tree that are looked up in one step.
 const NODES: usize = 512;
 
-/// The next nodes of a tree that stand on devices, and where to go on, if there are more.
+/// The next nodes of a tree that stand on devices and are of `since` or later, and where to go on,
+/// if there are more.
 pub(crate) fn nodes_from(
     st: &mut State,
     which: Which,
+    since: Generation,
     from: &Key,
 ) -> Step<(Vec<Expected>, Option<Key>)> {
     let tree = match which {
@@ -110,7 +112,7 @@ pub(crate) fn nodes_from(
         Which::Sums(id) => Some(st.forest.sums_tree(id)),
     };
     let Some(tree) = tree else { return Ok((Vec::new(), None)) };
-    let (nodes, next) = tree.pointers(st.forest.store(), from, NODES)?;
+    let (nodes, next) = tree.pointers(st.forest.store(), from, (since, NODES))?;
     Ok((of_nodes(tree.id(), nodes), next))
 }
 
@@ -136,6 +138,11 @@ impl Walk {
         // A record may begin before the block: those of a whole record back are looked at again.
         let from = from.saturating_sub(format::records::MAX_CHECKSUMS - 1);
         Walk { group, cursor: Cursor::new(&checksum_key(from), Some(&checksum_key(group_blocks))) }
+    }
+
+    /// The same, over what `since` and later generations have written, and others beside that.
+    pub fn since(self, since: Generation) -> Walk {
+        Walk { cursor: self.cursor.since(since), ..self }
     }
 
     /// Nodes that come next and are not in memory.

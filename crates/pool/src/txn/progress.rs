@@ -30,6 +30,8 @@ pub(crate) struct Progress {
     /// The open write-back pass.
     pass: Option<Txn>,
     committing: Option<Generation>,
+    /// The oldest generation of the passes that it publishes.
+    oldest_committing: Option<Generation>,
     /// Nodes of the running commit that have no address yet.
     nodes_left: u64,
     committed: Generation,
@@ -49,7 +51,16 @@ impl Progress {
         sequence: u64,
     ) -> Progress {
         let open = Txn::direct(open);
-        Progress { open, pass: None, committing: None, nodes_left: 0, committed, known, sequence }
+        Progress {
+            open,
+            pass: None,
+            committing: None,
+            oldest_committing: None,
+            nodes_left: 0,
+            committed,
+            known,
+            sequence,
+        }
     }
 
     pub fn generations(&self) -> Generations {
@@ -105,6 +116,7 @@ impl Progress {
     pub fn freeze(&mut self) -> Txn {
         let generation = self.open.generation();
         self.committing = Some(generation);
+        self.oldest_committing = self.open.oldest_of_passes();
         self.nodes_left = self.open.dirty_nodes();
         std::mem::replace(&mut self.open, Txn::direct(Generation(generation.0 + 2)))
     }
@@ -128,7 +140,7 @@ impl Progress {
     pub fn complete(&mut self, generation: Generation) {
         self.committed = generation;
         self.known = generation;
-        self.committing = None;
+        (self.committing, self.oldest_committing) = (None, None);
         self.nodes_left = 0;
     }
 
@@ -140,6 +152,18 @@ impl Progress {
     /// The newest commit that all superblocks say.
     pub fn known(&self) -> Generation {
         self.known
+    }
+
+    /// A device in use has all nodes, pages and data up to this generation, whatever it may have
+    /// forgotten since its last flush.
+    pub fn everyone_has(&self) -> Generation {
+        let passes = [
+            self.pass.as_ref().and_then(Txn::oldest_of_passes),
+            self.open.oldest_of_passes(),
+            self.oldest_committing,
+        ];
+        let before = |g: Generation| Generation(g.0.saturating_sub(1));
+        passes.into_iter().flatten().map(before).fold(self.known, Generation::min)
     }
 
     /// All devices in use have the superblock of the committed transaction.

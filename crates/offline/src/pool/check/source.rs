@@ -123,8 +123,13 @@ impl Source {
         self.devices.get(device).is_some_and(|d| d.live().is_some())
     }
 
+    /// True if a chunk is a copy that counts.
+    pub fn is_whole(&self, c: &Chunk) -> bool {
+        !c.behind && self.is_live(usize::from(c.device))
+    }
+
     pub fn degraded(&self) -> bool {
-        self.devices.iter().any(|d| d.live().is_none())
+        self.devices.iter().any(|d| d.live().is_none() || d.record().lacks_since.is_some())
     }
 
     /// Chunks that a device offers.
@@ -190,7 +195,7 @@ impl Source {
         out
     }
 
-    /// Reads `blocks` blocks at `addr` from each of the chunks on devices that are there.
+    /// Reads `blocks` blocks at `addr` from each of the chunks that are copies that count.
     pub async fn read_copies(
         self: &Rc<Self>,
         chunks: &[Chunk],
@@ -200,9 +205,7 @@ impl Source {
         let (_, block) = self.geometry.split(addr);
         let tasks: Vec<_> = chunks
             .iter()
-            .filter(|c| {
-                self.is_live(usize::from(c.device)) && u64::from(c.chunk) < self.chunks(c.device)
-            })
+            .filter(|c| self.is_whole(c) && u64::from(c.chunk) < self.chunks(c.device))
             .map(|c| {
                 let (src, d, offset) = (
                     self.clone(),

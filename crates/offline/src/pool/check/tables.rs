@@ -203,9 +203,7 @@ pub(crate) fn check_groups(
         }
         if broken {
             *record = GroupRecord { checksums: record.checksums, ..GroupRecord::free() };
-        } else if record.used > 0
-            && !record.chunks.iter().any(|c| src.is_live(usize::from(c.device)))
-        {
+        } else if record.used > 0 && !record.chunks.iter().any(|c| src.is_whole(c)) {
             let what = "no copy of it is on the devices that are there";
             log.error(
                 Subject::Group,

@@ -99,7 +99,9 @@ pub struct DeviceItem {
     pub uuid: String,
     pub chunks: u64,
     pub state: DeviceState,
-    pub failed_at: u64,
+    pub since: u64,
+    pub lacks_since: Option<u64>,
+    pub offline: bool,
     pub leaving: bool,
     pub successor: Option<u8>,
 }
@@ -110,7 +112,9 @@ impl From<&Superblock> for SuperblockItem {
             uuid: hex(&d.uuid),
             chunks: d.chunks,
             state: d.state,
-            failed_at: d.failed_at,
+            since: d.since,
+            lacks_since: d.lacks_since.map(|g| g.0),
+            offline: d.offline,
             leaving: d.leaving,
             successor: d.successor,
         };

@@ -1,0 +1,289 @@
+//! A device that was away comes back: it was missing when the pool was opened, dropped because it
+//! failed, or taken out of use by the user.
+//!
+//! 1. What it holds is looked at: it must be the device that it was, and must not have been written
+//!    without the others.
+//! 2. It is entered as *joining*: from now on it gets all that is written, pages, nodes and data.
+//! 3. Writes that had begun before are waited for, and committed. So all that it lacks is
+//!    committed.
+//! 4. The pages that it lacks are copied to it, as to a new device ([`join`](super::join)).
+//! 5. Its chunks of groups that have changed since are marked as *behind*, durably.
+//! 6. It is invited, as a new one is. Now it is in use, with all chunks that are not behind.
+//! 7. The others get what they lack ([`refresh`](super::refresh)).
+//!
+//! What it has was noted when it went away: everything up to a generation
+//! ([`everyone_has`](crate::txn::Progress::everyone_has)).
+//!
+//! | power fails | the device is |
+//! | --- | --- |
+//! | before the invitation | away still; what was written to it meanwhile is written again |
+//! | before the next commit | in use by its own superblock, and away by those of the others; the first is right, as it has everything but for what is marked |
+//! | later | in use, with chunks that are behind |
+
+use std::collections::BTreeMap;
+
+use base::{Duration, ErrorKind, Generation, Instant, Result, StorageError};
+use format::superblock::{DeviceState, Superblock};
+use queue::Class;
+
+use super::invalid;
+use crate::devices::slots::Slots;
+use crate::devices::{DeviceFile, Disk, PoolDevice, left_at, went_apart};
+use crate::pool::Pool;
+use crate::state::State;
+
+/// The job's name.
+const JOB: &str = "return";
+/// After a device has failed it is tried to take it into use again, after one of these times and
+/// then the next.
+const TRIES: [Duration; 3] =
+    [Duration::from_secs(10), Duration::from_secs(60), Duration::from_secs(300)];
+/// One that was stale when the pool was opened is tried at once, and after these times.
+const AT_OPEN: [Duration; 4] = [Duration::ZERO, TRIES[0], TRIES[1], TRIES[2]];
+/// A device that fails more often than so many times
+const MOST: usize = 3;
+/// within this time stays out of use until the user says otherwise.
+const WITHIN: Duration = Duration::from_secs(3600);
+
+/// A device that goes away again if it does not come into use. Its row stays its own: no device is
+/// removed while it joins.
+struct Returning {
+    pool: Pool,
+    row: usize,
+    /// Path and queue that it had.
+    had: Option<(String, Option<Disk>)>,
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        if let Some((path, disk)) = self.had.take() {
+            let mut st = self.pool.state_mut();
+            if let Some(d) = st.devices.row_mut(self.row) {
+                d.stay_away(path, disk);
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Takes a device out of use until the user says otherwise. Fails if the pool cannot do without
+    /// it.
+    pub async fn offline_device(&self, name: &str) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let row = st.row_named(name)?;
+            if st.devices.row(row).is_some_and(PoolDevice::is_joining) {
+                return invalid(format!("{name} is just coming into use; try again"));
+            }
+            if !st.fail_devices(&[row]) {
+                return invalid(format!(
+                    "the pool cannot do without {name}: no other device has all that it holds"
+                ));
+            }
+            if let Some(d) = st.devices.row_mut(row) {
+                d.set_offline(true);
+                // It did not fail.
+                d.take_dropped();
+            }
+        }
+        self.note_moves().await
+    }
+
+    /// Takes a device into use again that was away, by its path or uuid; its file is open still.
+    /// Returns false if it is not, then [`Pool::return_device`] is to be called.
+    pub async fn online_device(&self, name: &str) -> Result<bool> {
+        let (row, path, disk) = {
+            let st = self.state();
+            let row = st.row_named(name)?;
+            let disk = st.devices.row(row).and_then(PoolDevice::disk).cloned();
+            (row, st.devices.path(row).to_owned(), disk)
+        };
+        let Some(disk) = disk else { return Ok(false) };
+        self.come_back(row, path, disk, true).await.map(|()| true)
+    }
+
+    /// Takes a device into use again that was away: what it lacks is written to it in the
+    /// background. The file that it had before, if that was another one, is given back by
+    /// [`Pool::removed_device`].
+    pub async fn return_device(&self, file: DeviceFile) -> Result<()> {
+        let settings = self.current_settings();
+        let disk = file.disk(self.rt(), settings.device);
+        disk.set_targets(settings.targets);
+        let own = self.newest_on(&disk, &file.path).await?;
+        let row = {
+            let st = self.state();
+            let uuid = own.devices[usize::from(own.device)].uuid;
+            let is_it = |d: &PoolDevice| !d.is_removed() && d.record().uuid == uuid;
+            let row = st.devices.iter().position(is_it);
+            let foreign = format!("{}: is no device of the pool {:?}", file.path, st.identity.name);
+            let row = row.ok_or_else(|| StorageError::new(ErrorKind::Foreign, foreign))?;
+            let chunks = st.devices.row(row).map_or(0, |d| d.record().chunks);
+            let need = st.space.geometry().chunk_offset(chunks as u32, 0);
+            if file.size_bytes < need {
+                let text = format!(
+                    "{}: has {} bytes, the pool needs {need}; it was truncated",
+                    file.path, file.size_bytes
+                );
+                return Err(StorageError::new(ErrorKind::Damaged, text));
+            }
+            row
+        };
+        self.come_back(row, file.path, disk, true).await
+    }
+
+    /// Brings devices back by themselves: those that were left out as stale when the pool was
+    /// opened, and those that fail while it serves, some time later and not too often.
+    pub(crate) fn begin_returning(&self) {
+        let stale = |d: &PoolDevice| d.may_return();
+        let rows: Vec<usize> = {
+            let st = self.state();
+            (0..st.devices.count()).filter(|&row| st.devices.row(row).is_some_and(stale)).collect()
+        };
+        rows.into_iter().for_each(|row| self.try_to_return(row, &AT_OPEN));
+        let pool = self.clone();
+        self.rt().detach_background(JOB, async move {
+            let mut failures: BTreeMap<usize, Vec<Instant>> = BTreeMap::new();
+            while !pool.is_closed() {
+                let changed = pool.moves_changed().wait();
+                for row in pool.dropped() {
+                    let (now, recent) = (pool.now(), failures.entry(row).or_default());
+                    recent.retain(|&then| now.since(then) < WITHIN);
+                    recent.push(now);
+                    if recent.len() <= MOST {
+                        pool.try_to_return(row, &TRIES);
+                    } else {
+                        pool.note_flapping(row);
+                    }
+                }
+                changed.await;
+            }
+        });
+    }
+
+    /// Devices that have failed since this was asked.
+    fn dropped(&self) -> Vec<usize> {
+        let mut st = self.state_mut();
+        let rows = 0..st.devices.count();
+        rows.filter(|&row| st.devices.row_mut(row).is_some_and(PoolDevice::take_dropped)).collect()
+    }
+
+    fn note_flapping(&self, row: usize) {
+        let mut st = self.state_mut();
+        tracing::error!(
+            device = %st.devices.path(row),
+            "the device has failed {MOST} times and more within an hour: it is left out; see to \
+             it, then take it into use with forebay device online, or replace it"
+        );
+        st.devices.row_mut(row).into_iter().for_each(|d| d.say("flapping"));
+    }
+
+    /// Tries to bring a device back, after each of these times, until it is back or away for
+    /// another reason.
+    fn try_to_return(&self, row: usize, after: &'static [Duration]) {
+        let pool = self.clone();
+        self.rt().detach_background(JOB, async move {
+            for &time in after {
+                pool.rt().sleep(time).await;
+                let there = {
+                    let st = pool.state();
+                    let d = st.devices.row(row).filter(|d| d.may_return());
+                    d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
+                };
+                let Some((path, disk)) = there.filter(|_| !pool.is_closed()) else { return };
+                match pool.come_back(row, path, disk, false).await {
+                    Ok(()) => return,
+                    Err(_) if pool.is_closed() => return,
+                    Err(e) => tracing::error!("a device stays out of use for now: {e}"),
+                }
+            }
+        });
+    }
+
+    async fn newest_on(&self, disk: &Disk, path: &str) -> Result<Superblock> {
+        let what = |e| StorageError::from_io(e, format!("{path}: flush"));
+        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
+        let slots = Slots::read(self.rt(), disk, path).await?;
+        let none = || match slots.trouble() {
+            Some(why) => {
+                let text = format!("{path}: no superblock can be read ({why})");
+                StorageError::new(ErrorKind::Io, text)
+            }
+            None => {
+                let text = format!("{path}: not a device of a Forebay pool");
+                StorageError::new(ErrorKind::Foreign, text)
+            }
+        };
+        slots.newest().cloned().ok_or_else(none)
+    }
+
+    /// `asked`: the user wants it.
+    async fn come_back(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
+        let own = self.newest_on(&disk, &path).await?;
+        let (since, mut returning, before) = {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            if !asked && !st.devices.row(row).is_some_and(PoolDevice::may_return) {
+                return invalid(format!("{path}: is not to come back by itself any more"));
+            }
+            let since = st.recognize(row, &own, &path)?;
+            let had = st.devices.row_mut(row).map(|d| d.come_back(path.clone(), disk.clone()));
+            let before = (st.space.until_now(), self.pass_ended().wait());
+            (since, Returning { pool: self.clone(), row, had }, before)
+        };
+        let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
+        let (writes, pass_ended) = before;
+        self.wait_for(writes).await;
+        if self.state().txns.pass().is_some() {
+            pass_ended.await;
+        }
+        self.commit_direct().await?;
+        self.copy_pages(row, &disk, since).await.map_err(failed)?;
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(Some(since)));
+            st.space.mark_behind(row, since);
+        }
+        self.commit_direct().await?;
+        self.invite(row, &disk, None).await.map_err(failed)?;
+        let old = returning.had.take().and_then(|(_, disk)| disk);
+        if let Some(old) = old.filter(|old| old.file() != disk.file()) {
+            self.state_mut().moves.removed(old.file());
+        }
+        tracing::info!(device = %path, "the device is back; it gets what it lacks");
+        self.note_moves().await
+    }
+}
+
+impl State {
+    /// Whether what a device holds is what it held when it went away, by its newest superblock; the
+    /// generation up to which it has everything.
+    fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
+        let Some(d) = self.devices.row(row) else { return invalid(format!("{path}: no device")) };
+        let record = d.record();
+        if d.is_joining() || record.state != DeviceState::Failed {
+            return invalid(format!("{path}: is in use, or coming into use, already"));
+        }
+        let uuid = own.devices[usize::from(own.device)].uuid;
+        if own.pool_uuid != self.identity.uuid || uuid != record.uuid {
+            let text = format!("{path}: is no longer the device of the pool that it was");
+            return Err(StorageError::new(ErrorKind::Foreign, text));
+        }
+        let live = self.devices.live_rows();
+        let now =
+            |&row: &usize| self.superblock_for(row, self.txns.committed(), self.tables.digest());
+        if live.iter().map(now).any(|now| went_apart(own, &now)) {
+            let text = format!(
+                "{path}: this device was written without the others; replace it by itself or \
+                 another to give up what was written to it alone"
+            );
+            return Err(StorageError::new(ErrorKind::SplitBrain, text));
+        }
+        // One that is older than it was is another day's copy: it gets everything. (So does one
+        // that power left a superblock behind, and that was missing at the next open.)
+        let is_it = left_at(own.sequence, record.since);
+        let has = record.lacks_since.filter(|&g| is_it && g.0 <= own.generation);
+        Ok(has.unwrap_or_default())
+    }
+}

@@ -1,0 +1,106 @@
+//! Chunks that are behind get what they lack: what was written while their device was away.
+//!
+//! A device that has come back gets all that is written, from the beginning. So a group need not be
+//! closed: what it lacks was all committed before, and a block is not given to another while a read
+//! of it is under way. What a tree does not know to be newer than the absence is passed over
+//! without being read.
+
+use base::{Generation, GroupId, Result};
+use format::page::Chunk;
+
+use super::copy::To;
+use super::run::Present;
+use crate::pool::Pool;
+
+/// Groups that one commit makes durable.
+const TOGETHER: usize = 16;
+
+impl Pool {
+    /// Copies what chunks lack that are behind; returns what some of them wait for.
+    pub(super) async fn refresh_all(&self) -> Result<Option<&'static str>> {
+        let (mut from, mut later) = (GroupId(0), None);
+        loop {
+            let mut copied: Vec<(GroupId, Vec<Chunk>, Present)> = Vec::new();
+            let mut end = false;
+            while copied.len() < TOGETHER && !end {
+                let next = {
+                    let st = self.state();
+                    if st.moves.is_paused() || self.is_closed() {
+                        None
+                    } else {
+                        st.space.next_behind(from, &st.devices)
+                    }
+                };
+                let Some((id, chunks)) = next else {
+                    end = true;
+                    continue;
+                };
+                from = GroupId(id.0 + 1);
+                let present = Present::of(&self.state(), chunks.clone());
+                match self.copy_group(id, To::New(chunks.clone()), self.lacks_since(&chunks)).await
+                {
+                    Ok(()) => copied.push((id, chunks, present)),
+                    Err(e) => {
+                        self.permit()?;
+                        tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");
+                        later = Some("a good copy, see the log");
+                    }
+                }
+            }
+            if !copied.is_empty() {
+                self.note_refreshed(copied).await?;
+            }
+            if end {
+                self.note_whole().await?;
+                return Ok(later);
+            }
+        }
+    }
+
+    /// The first generation of which these chunks may lack something.
+    fn lacks_since(&self, chunks: &[Chunk]) -> Generation {
+        let st = self.state();
+        let of = |c: &Chunk| st.devices.row(c.device.into())?.record().lacks_since;
+        let has = chunks.iter().map(|c| of(c).unwrap_or_default()).min().unwrap_or_default();
+        Generation(has.0 + 1)
+    }
+
+    /// What was copied is made durable; then it counts.
+    async fn note_refreshed(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
+        self.commit_direct().await?;
+        // Reads that began before may be about blocks that were freed, and not copied.
+        let before = self.state_mut().space.until_now();
+        self.wait_for(before).await;
+        let mut st = self.state_mut();
+        for (id, chunks, present) in copied {
+            if present.is_still_so(&st) {
+                st.space.caught_up(id, &chunks);
+            }
+        }
+        st.txns.open_mut().need_superblock();
+        Ok(())
+    }
+
+    /// Devices with no chunk that is behind lack nothing any more.
+    async fn note_whole(&self) -> Result<()> {
+        let mut whole = Vec::new();
+        {
+            let mut st = self.state_mut();
+            for row in st.devices.live_rows() {
+                let lacked = st.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
+                if lacked && st.space.behind_on(row) == 0 {
+                    st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(None));
+                    whole.push(st.devices.path(row).to_owned());
+                }
+            }
+        }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        self.commit_direct().await?;
+        for device in whole {
+            tracing::info!(device = %device, "the device is up to date again");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Chunks that are behind: their device was away while something was written to their group.
+//!
+//! A group whose bitmaps have not changed since has all that it had: a block is written once
+//! between its allocation and its release, and both are in the bitmap. So only groups with a newer
+//! bitmap page are looked at, and of these only what newer nodes refer to is copied.
+
+use base::{Generation, GroupId};
+use format::page::Chunk;
+
+use super::Space;
+use crate::devices::Devices;
+
+impl Space {
+    /// Of each group that has changed since this generation, the chunk on this device is behind.
+    pub fn mark_behind(&mut self, row: usize, since: Generation) {
+        for (id, g) in (0..).map(GroupId).zip(&mut self.groups) {
+            if g.record.bitmap_generations.iter().all(|&g| g <= since) {
+                continue;
+            }
+            let before = g.before.iter_mut().flat_map(|(_, chunks)| chunks);
+            for c in g.record.chunks.iter_mut().chain(before) {
+                if usize::from(c.device) == row {
+                    c.behind = true;
+                    self.changed.insert(id);
+                }
+            }
+        }
+    }
+
+    /// The next group, from this number on, with chunks that are behind and on devices in use; and
+    /// these chunks.
+    pub fn next_behind(&self, from: GroupId, devices: &Devices) -> Option<(GroupId, Vec<Chunk>)> {
+        let of = |(id, g): (GroupId, &super::Group)| {
+            let is_it = |c: &&Chunk| c.behind && devices.is_live(c.device.into());
+            let behind: Vec<Chunk> = g.record.chunks.iter().filter(is_it).copied().collect();
+            (!behind.is_empty()).then_some((id, behind))
+        };
+        (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize).find_map(of)
+    }
+
+    /// Groups of which the chunk on this device is behind.
+    pub fn behind_on(&self, row: usize) -> u64 {
+        let is_it = |c: &&Chunk| c.behind && usize::from(c.device) == row;
+        self.used_groups().map(|g| g.record.chunks.iter().filter(is_it).count() as u64).sum()
+    }
+
+    /// These chunks of a group have everything, durably.
+    pub fn caught_up(&mut self, id: GroupId, chunks: &[Chunk]) {
+        for c in &mut self.group_mut(id).record.chunks {
+            c.behind &= !chunks.iter().any(|other| other.is_at(c));
+        }
+        self.changed.insert(id);
+    }
+}

@@ -1,0 +1,316 @@
+//! Devices that were away come back in simulation, and get what they lack.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use pool::{DeviceFile, Pool};
+use rt::Rt;
+use sim::DiskModel;
+use testkit::{MIB, Mirror, block, disk, fill, only_byte, open, try_open};
+
+const BLOCKS: u64 = 2048;
+
+/// A pool with two copies and a volume of which all blocks hold `1`.
+fn mirror(seed: u64) -> Mirror {
+    Mirror::new(seed, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    })
+}
+
+async fn whole(rt: &Rt, pool: &Pool) {
+    for _ in 0..60_000 {
+        if pool.moves_status().state == "none" && states(pool) == ["online", "online"] {
+            return;
+        }
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?}, {:?}", pool.moves_status(), states(pool));
+}
+
+fn states(pool: &Pool) -> Vec<&'static str> {
+    pool.status().pool.devices.iter().map(|d| d.state).collect()
+}
+
+async fn holds(pool: &Pool, id: VolumeId, model: &[u8]) {
+    for (at, &value) in model.iter().enumerate() {
+        let data = pool.read(id, Lba(at as u64), 1).await.expect("read");
+        assert_eq!(only_byte(&data), Some(value), "block {at}");
+    }
+}
+
+/// Opens the pool on one disk alone, where everything must be as in `model`; the disk stays as it
+/// was.
+fn alone(bench: &Mirror, disk: usize, model: &[u8]) {
+    let (file, id, model) = (bench.files[disk].clone(), bench.volume, model.to_vec());
+    let before = bench.world.snapshot_disk(file.file);
+    let only = file.clone();
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, vec![only]).await;
+        holds(&pool, id, &model).await;
+        pool.close().await.expect("close");
+    });
+    bench.world.restore_disk(file.file, &before);
+}
+
+/// Writes blocks at random as long as `goes_on`; returns what each holds then.
+async fn load(rt: Rt, pool: Pool, id: VolumeId, goes_on: Rc<Cell<bool>>) -> Vec<u8> {
+    let mut model = vec![1; BLOCKS as usize];
+    let mut n = 0u64;
+    while goes_on.get() {
+        let (at, value) = (rt.random() % BLOCKS, (2 + n % 200) as u8);
+        pool.write(id, Lba(at), &block(value)).await.expect("write");
+        model[at as usize] = value;
+        n += 1;
+        if n % 16 == 0 {
+            pool.commit().await.expect("commit");
+        }
+        rt.sleep(Duration::from_micros(100)).await;
+    }
+    model
+}
+
+#[test]
+fn a_device_that_was_missing_gets_what_changed_and_nothing_else() {
+    let bench = mirror(1);
+    let id = bench.volume;
+    let mut model = vec![1u8; BLOCKS as usize];
+    model[100..120].fill(7);
+    let first = bench.files[0].clone();
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, vec![first]).await;
+        for at in 100..120 {
+            pool.write(id, Lba(at), &block(7)).await.expect("write");
+        }
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let (pool, warnings) = try_open(&rt, files).await.expect("open");
+        assert!(warnings.iter().any(|w| w.contains("brought up to date")), "{warnings:?}");
+        whole(&rt, &pool).await;
+        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        assert!((20..300).contains(&copied), "{copied} blocks of {BLOCKS} were copied");
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    alone(&bench, 0, &model);
+    alone(&bench, 1, &model);
+}
+
+#[test]
+fn a_device_is_taken_out_of_use_and_back_under_load() {
+    for seed in 0..20 {
+        let bench = mirror(100 + seed);
+        let id = bench.volume;
+        let model = bench.run(|rt, _| {
+            let files = bench.files.clone();
+            async move {
+                let pool = open(&rt, files).await;
+                let goes_on = Rc::new(Cell::new(true));
+                let writes = rt.spawn(load(rt.clone(), pool.clone(), id, goes_on.clone()));
+                rt.sleep(Duration::from_millis(rt.random() % 20)).await;
+                for name in ["disk1", "disk0", "disk1"] {
+                    pool.offline_device(name).await.expect("offline");
+                    assert!(states(&pool).contains(&"offline"));
+                    rt.sleep(Duration::from_millis(rt.random() % 40)).await;
+                    assert!(pool.online_device(name).await.expect("online"));
+                    whole(&rt, &pool).await;
+                }
+                goes_on.set(false);
+                let model = writes.await.expect("writes");
+                holds(&pool, id, &model).await;
+                pool.close().await.expect("close");
+                model
+            }
+        });
+        assert!(bench.check().is_clean(), "{seed}: {:?}", bench.check());
+        alone(&bench, 0, &model);
+        alone(&bench, 1, &model);
+    }
+}
+
+/// Until a device has what it lacks, the pool cannot do without the other one.
+#[test]
+fn a_chunk_that_is_behind_is_no_copy() {
+    let bench = mirror(3);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        let e = pool.offline_device("disk0").await.expect_err("the last one");
+        assert_eq!(e.kind, ErrorKind::Invalid);
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.commit().await.expect("commit");
+        pool.pause_moves(true);
+        assert!(pool.online_device("disk1").await.expect("online"));
+        assert_eq!(states(&pool), ["online", "behind"]);
+        let e = pool.online_device("disk1").await.expect_err("twice");
+        assert_eq!(e.kind, ErrorKind::Invalid);
+        let e = pool.offline_device("disk0").await.expect_err("the other one is behind");
+        assert_eq!(e.kind, ErrorKind::Invalid);
+        rt.sleep(Duration::from_secs(10)).await;
+        assert_eq!(pool.moves_status().state, "paused");
+        pool.pause_moves(false);
+        whole(&rt, &pool).await;
+        pool.offline_device("disk0").await.expect("now it can");
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(2));
+        pool.close().await.expect("close");
+    });
+}
+
+/// It stays offline over a restart.
+#[test]
+fn what_the_user_takes_out_of_use_stays_out() {
+    let bench = mirror(4);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rt.sleep(Duration::from_secs(100)).await;
+        assert_eq!(states(&pool), ["online", "offline"]);
+        assert!(pool.online_device("disk1").await.expect("online"));
+        whole(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    alone(&bench, 1, &[2; BLOCKS as usize]);
+}
+
+/// A copy of the device from another day gets everything.
+#[test]
+fn a_device_that_is_older_than_it_was_gets_everything() {
+    let bench = mirror(5);
+    let (id, second) = (bench.volume, bench.files[1].file);
+    let old = bench.world.snapshot_disk(second);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.offline_device("disk1").await.expect("offline");
+        pool.close().await.expect("close");
+    });
+    bench.world.restore_disk(second, &old);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        assert!(pool.online_device("disk1").await.expect("online"));
+        whole(&rt, &pool).await;
+        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    alone(&bench, 1, &[2; BLOCKS as usize]);
+}
+
+/// Nothing that the pool has now was there when the device went away.
+#[test]
+fn a_device_comes_back_to_a_pool_of_which_all_others_were_replaced() {
+    let mut bench = mirror(7);
+    let id = bench.volume;
+    let new = disk(&bench.world, "disk2", DiskModel::nvme(32 * MIB));
+    let replacement = new.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        pool.replace_device("disk0", replacement, [9; 16]).await.expect("replace");
+        for _ in 0..6000 {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(pool.moves_status().state, "none", "{:?}", pool.moves_status());
+        fill(&pool, id, BLOCKS / 2, 2).await;
+        pool.close().await.expect("close");
+    });
+    bench.files[0] = new;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        assert!(pool.online_device("disk1").await.expect("online"));
+        whole(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+    let mut model = vec![1u8; BLOCKS as usize];
+    model[..BLOCKS as usize / 2].fill(2);
+    alone(&bench, 0, &model);
+    alone(&bench, 1, &model);
+}
+
+#[test]
+fn a_device_that_was_written_alone_does_not_come_back() {
+    let bench = mirror(6);
+    let id = bench.volume;
+    for disk in 0..2 {
+        let file: DeviceFile = bench.files[disk].clone();
+        bench.run(|rt, _| async move {
+            let pool = open(&rt, vec![file]).await;
+            fill(&pool, id, 10, 3 + disk as u8).await;
+            pool.close().await.expect("close");
+        });
+    }
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[0].clone()]).await;
+        let e = pool.return_device(files[1].clone()).await.expect_err("split");
+        assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
+        assert_eq!(states(&pool), ["online", "missing"]);
+        pool.close().await.expect("close");
+    });
+}
+
+/// A return is cut short again and again, at any moment, by kills and by power cuts, while blocks
+/// are written. In the end both devices have everything.
+#[test]
+fn a_return_survives_kills_and_power_cuts() {
+    for seed in 0..60 {
+        let bench = mirror(1000 + seed);
+        let (id, first) = (bench.volume, bench.files[0].clone());
+        bench.run(|rt, _| async move {
+            let pool = open(&rt, vec![first]).await;
+            fill(&pool, id, BLOCKS / 2, 2).await;
+            pool.close().await.expect("close");
+        });
+        let mut value = 2u8;
+        for life in 0..60 {
+            let cut_after = Duration::from_micros(50 + (seed * 37 + life * 911) % 30_000);
+            let (last, next) = (life == 59, 3 + life as u8);
+            let seen = Rc::new(Cell::new(value));
+            let flushed = seen.clone();
+            let done = bench.try_run(|rt, files| async move {
+                if !last {
+                    let r = rt.clone();
+                    drop(rt.spawn(async move {
+                        r.sleep(cut_after).await;
+                        r.kill();
+                    }));
+                }
+                let pool = open(&rt, files).await;
+                let data = pool.read(id, Lba(0), 1).await.expect("read");
+                let found = only_byte(&data).expect("one value");
+                // What was flushed is there, or what was being written after it.
+                assert!(found >= flushed.get(), "{found} after {}", flushed.get());
+                pool.write(id, Lba(0), &block(next)).await.expect("write");
+                pool.commit().await.expect("commit");
+                flushed.set(next);
+                whole(&rt, &pool).await;
+                pool.close().await.expect("close");
+            });
+            value = seen.get();
+            if done.is_some() {
+                break;
+            }
+            if (seed + life) % 2 == 0 {
+                bench.world.power_cut();
+            }
+        }
+        assert!(bench.check().is_clean(), "seed {seed}: {:?}", bench.check());
+        let mut model = vec![1u8; BLOCKS as usize];
+        model[..BLOCKS as usize / 2].fill(2);
+        model[0] = value;
+        alone(&bench, 0, &model);
+        alone(&bench, 1, &model);
+    }
+}
