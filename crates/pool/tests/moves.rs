@@ -7,7 +7,7 @@ use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, block, disk, fill, only_byte, open, try_open};
+use testkit::{MIB, Mirror, change, disk, fill, holds_each, only_byte, open, try_open};
 
 const BLOCKS: u64 = 1024;
 
@@ -43,30 +43,6 @@ async fn reads(pool: &Pool, id: VolumeId, value: u8) {
 fn states(pool: &Pool) -> Vec<(String, &'static str)> {
     let devices = pool.status().pool.devices;
     devices.into_iter().map(|d| (d.path, d.state)).collect()
-}
-
-/// Writes blocks at random as long as `goes_on`; returns what each holds then.
-async fn load(rt: Rt, pool: Pool, id: VolumeId, goes_on: Rc<Cell<bool>>) -> Vec<u8> {
-    let mut model = vec![1; BLOCKS as usize];
-    let mut n = 0u64;
-    while goes_on.get() {
-        let (at, value) = (rt.random() % BLOCKS, (2 + n % 200) as u8);
-        pool.write(id, Lba(at), &block(value)).await.expect("write");
-        model[at as usize] = value;
-        n += 1;
-        if n % 16 == 0 {
-            pool.commit().await.expect("commit");
-        }
-        rt.sleep(Duration::from_micros(100)).await;
-    }
-    model
-}
-
-async fn holds(pool: &Pool, id: VolumeId, model: &[u8]) {
-    for (at, &value) in model.iter().enumerate() {
-        let data = pool.read(id, Lba(at as u64), 1).await.expect("read");
-        assert_eq!(only_byte(&data), Some(value), "block {at}");
-    }
 }
 
 /// Opens the pool on these disks alone, where everything must be.
@@ -115,7 +91,7 @@ fn a_device_is_replaced_under_load() {
     let model = bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let goes_on = Rc::new(Cell::new(true));
-        let writes = rt.spawn(load(rt.clone(), pool.clone(), id, goes_on.clone()));
+        let writes = rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
         pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
         assert_eq!(states(&pool)[1], ("disk1".into(), "leaving"));
         moved(&rt, &pool).await;
@@ -124,7 +100,7 @@ fn a_device_is_replaced_under_load() {
         let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
         assert_eq!(states(&pool), expected);
         assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
-        holds(&pool, id, &model).await;
+        holds_each(&pool, id, &model).await;
         pool.close().await.expect("close");
         model
     });
@@ -139,7 +115,7 @@ fn a_device_is_replaced_under_load() {
     // It has everything.
     bench.run(|rt, _| async move {
         let pool = open(&rt, vec![new]).await;
-        holds(&pool, id, &model).await;
+        holds_each(&pool, id, &model).await;
         pool.close().await.expect("close");
     });
 }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{BLOCK_U64, Duration, ErrorKind, Lba};
 use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, block, disk, fill, only_byte, open, try_open};
+use testkit::{MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open};
 
 const BLOCKS: u64 = 2048;
 
@@ -34,13 +34,6 @@ fn states(pool: &Pool) -> Vec<&'static str> {
     pool.status().pool.devices.iter().map(|d| d.state).collect()
 }
 
-async fn holds(pool: &Pool, id: VolumeId, model: &[u8]) {
-    for (at, &value) in model.iter().enumerate() {
-        let data = pool.read(id, Lba(at as u64), 1).await.expect("read");
-        assert_eq!(only_byte(&data), Some(value), "block {at}");
-    }
-}
-
 /// Opens the pool on one disk alone, where everything must be as in `model`; the disk stays as it
 /// was.
 fn alone(bench: &Mirror, disk: usize, model: &[u8]) {
@@ -49,27 +42,10 @@ fn alone(bench: &Mirror, disk: usize, model: &[u8]) {
     let only = file.clone();
     bench.run(|rt, _| async move {
         let pool = open(&rt, vec![only]).await;
-        holds(&pool, id, &model).await;
+        holds_each(&pool, id, &model).await;
         pool.close().await.expect("close");
     });
     bench.world.restore_disk(file.file, &before);
-}
-
-/// Writes blocks at random as long as `goes_on`; returns what each holds then.
-async fn load(rt: Rt, pool: Pool, id: VolumeId, goes_on: Rc<Cell<bool>>) -> Vec<u8> {
-    let mut model = vec![1; BLOCKS as usize];
-    let mut n = 0u64;
-    while goes_on.get() {
-        let (at, value) = (rt.random() % BLOCKS, (2 + n % 200) as u8);
-        pool.write(id, Lba(at), &block(value)).await.expect("write");
-        model[at as usize] = value;
-        n += 1;
-        if n % 16 == 0 {
-            pool.commit().await.expect("commit");
-        }
-        rt.sleep(Duration::from_micros(100)).await;
-    }
-    model
 }
 
 #[test]
@@ -109,7 +85,8 @@ fn a_device_is_taken_out_of_use_and_back_under_load() {
             async move {
                 let pool = open(&rt, files).await;
                 let goes_on = Rc::new(Cell::new(true));
-                let writes = rt.spawn(load(rt.clone(), pool.clone(), id, goes_on.clone()));
+                let writes =
+                    rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
                 rt.sleep(Duration::from_millis(rt.random() % 20)).await;
                 for name in ["disk1", "disk0", "disk1"] {
                     pool.offline_device(name).await.expect("offline");
@@ -120,7 +97,7 @@ fn a_device_is_taken_out_of_use_and_back_under_load() {
                 }
                 goes_on.set(false);
                 let model = writes.await.expect("writes");
-                holds(&pool, id, &model).await;
+                holds_each(&pool, id, &model).await;
                 pool.close().await.expect("close");
                 model
             }

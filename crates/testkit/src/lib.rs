@@ -6,6 +6,7 @@
 
 mod blocks;
 mod cached;
+mod changes;
 mod mirror;
 mod model;
 mod rules;
@@ -13,6 +14,7 @@ mod setup;
 
 pub use blocks::{block, blocks, fill, holds, number, numbers, only_byte, put, try_put};
 pub use cached::Cached;
+pub use changes::{change, holds_each};
 pub use mirror::Mirror;
 pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};
