@@ -241,9 +241,8 @@ fn a_pass_reads_each_node_once_and_ahead() {
         let few = passes(&devices, carried, 20);
         assert!(few.loads <= 400, "{few:?}");
         // Where the pass begins to take blocks of another group, all runs under way may wait for
-        // two nodes: 350 to 440 of 6000 do, as the order of tasks is. Without reading ahead all
-        // would.
-        assert!(few.waits <= carried as u64 / 10, "{few:?}");
+        // two nodes.
+        assert!(few.waits <= carried as u64 / 16, "{few:?}");
     }
 }
 

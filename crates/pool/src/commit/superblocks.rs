@@ -103,9 +103,8 @@ impl Pool {
         let failed = st.devices.note_write_errors(outcomes, what);
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
-            if !rows.is_empty() {
-                self.moves_changed().notify();
-            }
+            drop(st);
+            self.see_to_dropped();
             return Ok(());
         }
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();

@@ -1,7 +1,7 @@
 //! A device of the pool: its queue, its row of the device table, its error counters, and its
 //! chunks.
 
-use base::{Bitmap, Generation};
+use base::{Bitmap, Duration, Generation, Instant};
 use format::superblock::{DeviceRecord, DeviceState};
 use rt::DeviceKind;
 
@@ -52,6 +52,8 @@ pub struct PoolDevice {
     absences: u32,
     /// It was dropped because it failed, and nothing was done about it yet.
     dropped: bool,
+    /// When it failed lately.
+    failures: Vec<Instant>,
     /// Chunks in use.
     chunks: Bitmap,
     free_chunks: u64,
@@ -72,6 +74,7 @@ impl PoolDevice {
             missed: false,
             absences: 0,
             dropped: false,
+            failures: Vec::new(),
             chunks,
             free_chunks,
         }
@@ -139,9 +142,18 @@ impl PoolDevice {
         (self.dropped, self.trouble) = (true, Some("failed"));
     }
 
-    /// True, once, if it failed while it was in use.
-    pub(crate) fn take_dropped(&mut self) -> bool {
-        std::mem::take(&mut self.dropped)
+    /// If it failed while it was in use: how often `within` that time, once for each failure.
+    pub(crate) fn take_dropped(&mut self, now: Instant, within: Duration) -> Option<usize> {
+        std::mem::take(&mut self.dropped).then(|| {
+            self.failures.retain(|&then| now.since(then) < within);
+            self.failures.push(now);
+            self.failures.len()
+        })
+    }
+
+    /// It was dropped, and not because it failed.
+    pub(crate) fn did_not_fail(&mut self) {
+        self.dropped = false;
     }
 
     /// It is there, out of use, and not because the user wants that.

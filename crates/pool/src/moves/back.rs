@@ -20,9 +20,7 @@
 //! | before the next commit | in use by its own superblock, and away by those of the others; the first is right, as it has everything but for what is marked |
 //! | later | in use, with chunks that are behind |
 
-use std::collections::BTreeMap;
-
-use base::{Duration, ErrorKind, Generation, Instant, Result, StorageError};
+use base::{Duration, ErrorKind, Generation, Result, StorageError};
 use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 
@@ -83,8 +81,7 @@ impl Pool {
             }
             if let Some(d) = st.devices.row_mut(row) {
                 d.set_offline(true);
-                // It did not fail.
-                d.take_dropped();
+                d.did_not_fail();
             }
         }
         self.note_moves().await
@@ -132,8 +129,7 @@ impl Pool {
         self.come_back(row, file.path, disk, true).await
     }
 
-    /// Brings devices back by themselves: those that were left out as stale when the pool was
-    /// opened, and those that fail while it serves, some time later and not too often.
+    /// Tries to bring back the devices that were left out as stale when the pool was opened.
     pub(crate) fn begin_returning(&self) {
         let stale = |d: &PoolDevice| d.may_return();
         let rows: Vec<usize> = {
@@ -141,31 +137,28 @@ impl Pool {
             (0..st.devices.count()).filter(|&row| st.devices.row(row).is_some_and(stale)).collect()
         };
         rows.into_iter().for_each(|row| self.try_to_return(row, &AT_OPEN));
-        let pool = self.clone();
-        self.rt().detach_background(JOB, async move {
-            let mut failures: BTreeMap<usize, Vec<Instant>> = BTreeMap::new();
-            while !pool.is_closed() {
-                let changed = pool.moves_changed().wait();
-                for row in pool.dropped() {
-                    let (now, recent) = (pool.now(), failures.entry(row).or_default());
-                    recent.retain(|&then| now.since(then) < WITHIN);
-                    recent.push(now);
-                    if recent.len() <= MOST {
-                        pool.try_to_return(row, &TRIES);
-                    } else {
-                        pool.note_flapping(row);
-                    }
-                }
-                changed.await;
-            }
-        });
     }
 
-    /// Devices that have failed since this was asked.
-    fn dropped(&self) -> Vec<usize> {
-        let mut st = self.state_mut();
-        let rows = 0..st.devices.count();
-        rows.filter(|&row| st.devices.row_mut(row).is_some_and(PoolDevice::take_dropped)).collect()
+    /// Devices that have failed since this was last called are brought back some time later, and
+    /// not too often; their chunks may have to move. To be called after devices were dropped.
+    pub(crate) fn see_to_dropped(&self) {
+        let now = self.now();
+        let dropped: Vec<(usize, usize)> = {
+            let mut st = self.state_mut();
+            let rows = 0..st.devices.count();
+            let recent = |row| Some((row, st.devices.row_mut(row)?.take_dropped(now, WITHIN)?));
+            rows.filter_map(recent).collect()
+        };
+        for &(row, failures) in &dropped {
+            if failures <= MOST {
+                self.try_to_return(row, &TRIES);
+            } else {
+                self.note_flapping(row);
+            }
+        }
+        if !dropped.is_empty() {
+            self.moves_changed().notify();
+        }
     }
 
     fn note_flapping(&self, row: usize) {

@@ -136,7 +136,8 @@ impl Pool {
                 // Space may come back.
                 if !e.is_no_space() {
                     st.fail_devices(&[d]);
-                    self.moves_changed().notify();
+                    drop(st);
+                    self.see_to_dropped();
                 }
             }
         }
@@ -252,9 +253,8 @@ impl Pool {
         let mut failed = st.devices.note_write_errors(outcomes, "write");
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
-            if !rows.is_empty() {
-                self.moves_changed().notify();
-            }
+            drop(st);
+            self.see_to_dropped();
             return Ok(());
         }
         Err(if failed.is_empty() {
