@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::testkit::{check_cache, check_pool};
-use base::{BLOCK, Lba, Result, SECTOR, VolumeId};
+use base::{BLOCK, Lba, Result, SECTOR, Slice, VolumeId};
 use format::cache::superblock::CacheSuperblock;
 use offline::cache::check::Report;
 use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool};
@@ -14,7 +14,7 @@ use sim::{DiskModel, Fault, World};
 
 use crate::device::layout::Layout;
 use crate::lifecycle::replay::layout_of;
-use crate::{Cache, CacheFile, CreateOptions, Settings};
+use crate::{BlockPart, Cache, CacheFile, CreateOptions, Patch, Settings};
 
 pub(crate) const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 48 * MIB;
@@ -47,6 +47,16 @@ pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64,
 
 /// Asked by each commit of the pool in place of a cache, for as long as it is held.
 pub(crate) struct Asked<F>(F);
+
+/// Writes `data` at byte `at` of a block; returns what is known of the block then.
+pub(crate) async fn write_part(
+    cache: &Cache,
+    block: (VolumeId, Lba),
+    at: usize,
+    data: &Slice,
+) -> Result<BlockPart> {
+    cache.write_parts(block, &[Patch { at, data: data.clone() }], None).await
+}
 
 impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
     pub fn link(pool: &Pool, answer: F) -> Rc<dyn Journal> {

@@ -10,7 +10,7 @@
 //! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server
-//! * [`banner`], [`output`], [`units`], [`logs`]: what people read
+//! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
 
 mod banner;
 mod cache_file;
@@ -22,6 +22,7 @@ mod device_life;
 mod devices;
 mod error;
 mod explain;
+mod health;
 mod home;
 mod limits;
 mod logs;

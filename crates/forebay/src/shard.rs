@@ -6,6 +6,8 @@
 //! flushed. While it starts it ends at once, as if it were killed: no client has written anything
 //! yet, and a device may never answer.
 
+mod status;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
@@ -16,10 +18,8 @@ use cache::Cache;
 use export::VolumeExports;
 use ledger::explain::Question;
 use nbd::Server;
-use pool::status::KindStatus;
 use pool::{CreateOptions, DeviceFile, Pool};
 use posix::sys;
-use queue::KindStats;
 use rt::Rt;
 use rt::sync::Event;
 use serde_json::{Value, json};
@@ -413,47 +413,6 @@ impl Shard {
         Ok(explain::answer((self.rt.ledger(), now), &question, name))
     }
 
-    /// The pool's status, with what only the server knows.
-    fn status(&self) -> Value {
-        let clients = self.nbd.status();
-        let mut status = json!(self.volumes.pool().status());
-        for device in status["pool"]["devices"].as_array_mut().into_iter().flatten() {
-            let what = device["path"].as_str().and_then(|path| self.devices.emulated(path));
-            device["emulate"] = json!(what);
-        }
-        if let Some(cache) = self.volumes.cache() {
-            status["cache"] = json!(cache.status());
-        }
-        status["server"] = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "io_backend": self.backend,
-            "uptime_seconds": self.rt.now().since(self.started).as_secs(),
-            "connections": clients.connections,
-            "connections_accepted": clients.accepted,
-            "connections_refused": clients.refused,
-            "requests_in_flight": clients.requests,
-            "payload_bytes": clients.payload_bytes,
-            "resident_bytes": resident_bytes(),
-        });
-        let requests = self.volumes.requests();
-        let kind = |k: &KindStats| json!(KindStatus::of(k));
-        status["stalls"] = json!(explain::first_cause(self.rt.ledger(), self.rt.now()));
-        let waits = self.volumes.waits();
-        status["admission"] = json!({
-            "waiting": waits.waiting,
-            "waited_for_limit": waits.limited,
-            "waited_for_share": waits.shared,
-        });
-        status["requests"] = json!({
-            "read": kind(&requests.read),
-            "write": kind(&requests.write),
-            "flush": kind(&requests.flush),
-            "discard": kind(&requests.discard),
-            "zero": kind(&requests.zero),
-        });
-        status
-    }
-
     async fn stop(self: Rc<Self>) -> Result<()> {
         // Requests that wait for a limit are carried out now.
         self.volumes.admit_all();
@@ -512,14 +471,6 @@ fn raise_open_files(max_connections: usize) {
         Ok(_) => {}
         Err(e) => tracing::warn!("how many files can be open is not known: {e}"),
     }
-}
-
-/// Memory that this process has, as far as the kernel tells.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
 }
 
 #[cfg(test)]

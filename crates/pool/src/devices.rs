@@ -5,18 +5,22 @@ mod apart;
 mod device;
 mod disk;
 pub(crate) mod slots;
+mod sources;
 pub(crate) mod standing;
 
-use base::{Generation, IoError};
+use base::{Duration, Generation, Instant, IoError};
 use format::page::Chunk;
 use format::superblock::{DeviceRecord, MAX_DEVICES};
 use queue::{DeviceStats, Targets};
+use rt::DeviceKind;
 use smallvec::SmallVec;
 
 pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use disk::{DeviceFile, Disk};
+use sources::Period;
+pub use sources::{Fault as SourceFault, SitsOut};
 
 /// So many more requests may wait for a device that is near than for one that is not: those of a
 /// stream become a few large ones.
@@ -26,24 +30,30 @@ const MORE_LOAD: usize = 1024;
 pub(crate) type Outcomes = Vec<(usize, Result<(), IoError>)>;
 
 /// The rows of the device table.
-pub(crate) struct Devices(Vec<PoolDevice>);
+pub(crate) struct Devices {
+    rows: Vec<PoolDevice>,
+    /// Of reads, by which sources are judged.
+    period: Period,
+    /// How long a bad source sits out; zero: none does.
+    sit_out: Duration,
+}
 
 impl Devices {
     pub fn new(rows: Vec<PoolDevice>) -> Devices {
-        Devices(rows)
+        Devices { rows, period: Period::default(), sit_out: Duration::ZERO }
     }
 
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.rows.len()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &PoolDevice> {
-        self.0.iter()
+        self.rows.iter()
     }
 
     /// What the user calls a device.
     pub fn path(&self, row: usize) -> &str {
-        self.0[row].path()
+        self.rows[row].path()
     }
 
     /// The rows as superblocks say them.
@@ -52,14 +62,14 @@ impl Devices {
             true => DeviceRecord::removed(),
             false => d.record().clone(),
         };
-        self.0.iter().map(record).collect()
+        self.rows.iter().map(record).collect()
     }
 
     /// As [`Devices::records`] will say when the device of `row` has joined, by the superblock of
     /// `sequence`.
     pub fn records_with(&self, row: usize, sequence: u64) -> Vec<DeviceRecord> {
         let mut records = self.records();
-        records[row] = self.0[row].record_joined(sequence);
+        records[row] = self.rows[row].record_joined(sequence);
         records
     }
 
@@ -73,45 +83,45 @@ impl Devices {
 
     /// A row of the table.
     pub fn row(&self, row: usize) -> Option<&PoolDevice> {
-        self.0.get(row)
+        self.rows.get(row)
     }
 
     pub fn row_mut(&mut self, row: usize) -> Option<&mut PoolDevice> {
-        self.0.get_mut(row)
+        self.rows.get_mut(row)
     }
 
     /// Enters a device that is being added into a row that has none. Fails if there is no room.
     pub fn enter(&mut self, device: PoolDevice) -> Option<usize> {
-        if let Some(row) = self.0.iter().position(PoolDevice::is_removed) {
-            self.0[row] = device;
+        if let Some(row) = self.rows.iter().position(PoolDevice::is_removed) {
+            self.rows[row] = device;
             return Some(row);
         }
-        (self.0.len() < MAX_DEVICES).then(|| {
-            self.0.push(device);
-            self.0.len() - 1
+        (self.rows.len() < MAX_DEVICES).then(|| {
+            self.rows.push(device);
+            self.rows.len() - 1
         })
     }
 
     /// A row has no device any more. The caller closes what it gets.
     pub fn clear_row(&mut self, row: usize) -> Option<Disk> {
         let none = PoolDevice::new(DeviceRecord::removed(), String::new(), None);
-        std::mem::replace(&mut self.0[row], none).disk().cloned()
+        std::mem::replace(&mut self.rows[row], none).disk().cloned()
     }
 
     /// The queue of a device that gets what is written: it is in use, or coming into use.
     pub fn written(&self, row: usize) -> Option<&Disk> {
-        let joining = self.0.get(row).filter(|d| d.is_joining());
+        let joining = self.rows.get(row).filter(|d| d.is_joining());
         self.live(row).or_else(|| joining?.disk())
     }
 
     /// The rows of these devices.
     pub fn written_rows(&self) -> Vec<usize> {
-        (0..self.0.len()).filter(|&row| self.written(row).is_some()).collect()
+        (0..self.rows.len()).filter(|&row| self.written(row).is_some()).collect()
     }
 
     /// The queue of a device that is in use.
     pub fn live(&self, row: usize) -> Option<&Disk> {
-        self.0.get(row).and_then(PoolDevice::live)
+        self.rows.get(row).and_then(PoolDevice::live)
     }
 
     pub fn is_live(&self, row: usize) -> bool {
@@ -123,6 +133,12 @@ impl Devices {
         !c.behind && self.is_live(c.device.into())
     }
 
+    /// In which order copies are to be read: from good sources first, and from the least busy.
+    pub fn read_order(&self, row: usize) -> (bool, usize) {
+        let sits_out = self.row(row).is_some_and(PoolDevice::sits_out);
+        (sits_out, self.live(row).map_or(usize::MAX, Disk::load))
+    }
+
     /// How often the device of this chunk went out of use.
     pub fn absences(&self, c: &Chunk) -> u32 {
         self.row(c.device.into()).map_or(0, PoolDevice::absences)
@@ -130,13 +146,13 @@ impl Devices {
 
     /// The rows of the devices that are in use.
     pub fn live_rows(&self) -> Vec<usize> {
-        (0..self.0.len()).filter(|&row| self.is_live(row)).collect()
+        (0..self.rows.len()).filter(|&row| self.is_live(row)).collect()
     }
 
     /// True if a device is missing or failed.
     pub fn degraded(&self) -> bool {
         let whole = |d: &PoolDevice| d.live().is_some() && d.record().lacks_since.is_none();
-        self.0.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new())
+        self.rows.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new())
     }
 
     /// These devices are out of use, from the superblock of `sequence` on. They have everything up
@@ -148,7 +164,7 @@ impl Devices {
         has: Generation,
     ) {
         for row in rows {
-            let d = &mut self.0[row];
+            let d = &mut self.rows[row];
             d.fail(sequence, Some(has));
             d.note_dropped();
             tracing::error!(
@@ -160,28 +176,69 @@ impl Devices {
 
     /// To count an error.
     pub fn errors_mut(&mut self, row: usize) -> &mut DeviceErrors {
-        self.0[row].errors_mut()
+        self.rows[row].errors_mut()
     }
 
     /// A read from the device failed.
-    pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError) {
-        let d = &mut self.0[row];
+    pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError, now: Instant) {
+        let d = &mut self.rows[row];
         d.errors_mut().read += 1;
         let n = d.errors().read;
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "read failed, the {n}. there: {e}");
         }
+        self.note_bad_source(row, now);
     }
 
     /// A block of the device is not what was written.
-    pub fn note_bad_block(&mut self, row: usize, offset: u64) {
-        let d = &mut self.0[row];
+    pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
+        let d = &mut self.rows[row];
         d.errors_mut().checksum += 1;
         let n = d.errors().checksum;
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. \
                 there");
         }
+        self.note_bad_source(row, now);
+    }
+
+    fn note_bad_source(&mut self, row: usize, now: Instant) {
+        if self.rows[row].source_mut().erred(now, self.sit_out) {
+            tracing::warn!(
+                device = %self.rows[row].path(),
+                "many blocks of the device are bad: it is read only where no other has a good copy"
+            );
+        }
+    }
+
+    /// A read of the device took so long.
+    pub fn note_read(&mut self, row: usize, took: Duration, now: Instant) {
+        self.rows[row].source_mut().read(took);
+        self.judge_sources(now);
+    }
+
+    /// Looks which devices are good sources of reads, if it is time to.
+    pub fn judge_sources(&mut self, now: Instant) {
+        if !self.period.ends(now) {
+            return;
+        }
+        for kind in DeviceKind::ALL {
+            let of_kind = |d: &PoolDevice| d.live().is_some_and(|disk| disk.kind() == kind);
+            let rows = self.rows.iter_mut().enumerate().filter(|(_, d)| of_kind(d));
+            let sources = rows.map(|(row, d)| (row, d.source_mut()));
+            for row in sources::judge(sources, now, self.sit_out) {
+                tracing::warn!(
+                    device = %self.rows[row].path(),
+                    "the device is slow beside others: for some time it is read only where no \
+                     other has a good copy"
+                );
+            }
+        }
+    }
+
+    /// From now on a bad source of reads sits out so long; zero: none does.
+    pub fn set_sit_out(&mut self, time: Duration) {
+        self.sit_out = time;
     }
 
     /// Counts and logs the failures among `outcomes` of devices that are in use; returns these
@@ -193,13 +250,13 @@ impl Devices {
     ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
         for (row, outcome) in outcomes {
-            if let (Err(_), true) = (&outcome, self.0[row].is_joining()) {
+            if let (Err(_), true) = (&outcome, self.rows[row].is_joining()) {
                 // It does not join: see `moves/join.rs`.
-                self.0[row].miss();
-                self.0[row].errors_mut().write += 1;
+                self.rows[row].miss();
+                self.rows[row].errors_mut().write += 1;
             }
             let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
-            let d = &mut self.0[row];
+            let d = &mut self.rows[row];
             d.errors_mut().write += 1;
             tracing::error!(device = %d.path(), "{what} failed: {e}");
             failed.push((row, e, format!("{what} to {}", d.path())));
@@ -215,22 +272,22 @@ impl Devices {
             Some((*row, *e))
         };
         let (row, e) = outcomes.iter().find_map(full)?;
-        self.0[row].errors_mut().write += 1;
-        Some((self.0[row].path().to_owned(), e))
+        self.rows[row].errors_mut().write += 1;
+        Some((self.rows[row].path().to_owned(), e))
     }
 
     /// Takes one chunk of each of `copies` devices, those with the most free chunks, devices that
     /// are in use first. `None` if there are not so many, or none of them is in use.
     pub fn take_chunks(&mut self, copies: usize) -> Option<Vec<Chunk>> {
         let mut order: Vec<usize> =
-            (0..self.0.len()).filter(|&d| self.spare_chunks(d) > 0).collect();
+            (0..self.rows.len()).filter(|&d| self.spare_chunks(d) > 0).collect();
         let missing = |d: usize| !self.is_live(d);
-        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.0[d].free_chunks()), d));
+        order.sort_by_key(|&d| (missing(d), std::cmp::Reverse(self.rows[d].free_chunks()), d));
         if order.len() < copies || missing(order[0]) {
             return None;
         }
         let take = |&d: &usize| {
-            let chunk = self.0[d].take_any_chunk();
+            let chunk = self.rows[d].take_any_chunk();
             let chunk = chunk.unwrap_or_else(|| unreachable!("device {d} has a free chunk"));
             Chunk::new(d as u16, chunk)
         };
@@ -239,18 +296,18 @@ impl Devices {
 
     /// Chunks that may be taken of a device.
     pub fn spare_chunks(&self, row: usize) -> u64 {
-        self.0.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
+        self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
     }
 
     /// Takes a chunk of a device.
     pub fn take_chunk_of(&mut self, row: usize) -> Option<Chunk> {
-        let device = self.0.get_mut(row).filter(|d| d.takes_chunks())?;
+        let device = self.rows.get_mut(row).filter(|d| d.takes_chunks())?;
         device.take_any_chunk().map(|chunk| Chunk::new(row as u16, chunk))
     }
 
     pub fn give_chunks(&mut self, chunks: Vec<Chunk>) {
         for c in chunks {
-            self.0[usize::from(c.device)].give_chunk(c.chunk);
+            self.rows[usize::from(c.device)].give_chunk(c.chunk);
         }
     }
 
@@ -260,7 +317,7 @@ impl Devices {
     pub fn formable(&self, copies: u64, most: u64) -> u64 {
         let free = |live| {
             let takes = move |d: &&PoolDevice| d.takes_chunks() && d.live().is_some() == live;
-            self.0.iter().filter(takes).map(PoolDevice::free_chunks)
+            self.rows.iter().filter(takes).map(PoolDevice::free_chunks)
         };
         let whole = groups_of(free(true), copies, most);
         // The other free chunks are on fewer than `copies` devices. They make groups with chunks of
@@ -279,7 +336,7 @@ impl Devices {
     /// The counters of all queues together.
     pub fn stats(&self) -> DeviceStats {
         let mut sum = DeviceStats::default();
-        for disk in self.0.iter().filter_map(PoolDevice::disk) {
+        for disk in self.rows.iter().filter_map(PoolDevice::disk) {
             sum.merge(&disk.stats());
         }
         sum
@@ -292,23 +349,24 @@ impl Devices {
         let load = |row: usize| self.live(row).map_or(usize::MAX, Disk::load);
         let least = copies.first().map_or(0, |&(row, _)| load(row));
         let near = copies.iter().position(|&(row, offset)| {
-            self.0[row].is_near(offset) && load(row) <= least.saturating_add(MORE_LOAD)
+            let d = &self.rows[row];
+            d.is_near(offset) && !d.sits_out() && load(row) <= least.saturating_add(MORE_LOAD)
         });
         if let Some(at) = near {
             copies[..=at].rotate_right(1);
         }
         if let Some(&(row, offset)) = copies.first() {
-            self.0[row].read_upto(offset + bytes);
+            self.rows[row].read_upto(offset + bytes);
         }
     }
 
     /// From now on foreground requests to each device should take so long at most.
     pub fn set_targets(&self, targets: Targets) {
-        self.0.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));
+        self.rows.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));
     }
 
     pub fn close(&self) {
-        self.0.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
+        self.rows.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
     }
 }
 

@@ -57,7 +57,7 @@ mod writeback;
 pub use admin::status;
 pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheMark, Journal, JournalDurable, Link};
-pub use devices::{DeviceErrors, DeviceFile};
+pub use devices::{DeviceErrors, DeviceFile, SitsOut, SourceFault};
 pub use error::Step;
 pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, MovesStatus};
 pub use findings::{ScrubOptions, ScrubStatus};

@@ -102,6 +102,8 @@ fn assemble(
 ) -> Result<State> {
     let geometry = Geometry::of(best);
     take_chunks(&geometry, &tables.groups, &mut devices)?;
+    let mut devices = Devices::new(devices);
+    devices.set_sit_out(settings.sit_out);
     let places = (tables.volumes, best.next_volume);
     let forest = Forest::new(geometry, settings.cached_nodes, places, &tables.groups)?;
     // The upper half counts incarnations: generations of a run that ended in a crash are never used
@@ -117,7 +119,7 @@ fn assemble(
     });
     Ok(State {
         identity: Identity { uuid: best.pool_uuid, name: best.name.clone(), copies: best.copies },
-        devices: Devices::new(devices),
+        devices,
         space: Space::new(geometry, best.copies, tables.groups),
         forest,
         txns: Progress::new(Generation(best.generation), known, open, best.sequence),

@@ -26,6 +26,9 @@ pub struct Settings {
     pub scrub_rate: u64,
     /// A scrub reads through gaps of up to so many bytes between blocks. May change.
     pub scrub_gap: u64,
+    /// A device whose reads are slow beside those of others, or that errs often, is read only where
+    /// no other has a good copy, for so long; zero: none is. May change.
+    pub sit_out: Duration,
     /// How long each device's foreground requests should take at most. May change.
     pub targets: queue::Targets,
 }
@@ -42,6 +45,7 @@ impl Default for Settings {
             scrub_every: Duration::from_secs(30 * 86_400),
             scrub_rate: 0,
             scrub_gap: 128 << 10,
+            sit_out: Duration::from_secs(600),
             targets: queue::Targets::default(),
         }
     }

@@ -11,8 +11,8 @@ use format::page::{Chunk, GroupKind, VolumeRecord};
 use smallvec::SmallVec;
 
 use crate::attached::{Attached, Published};
+use crate::devices::Devices;
 use crate::devices::standing::{Permit, Standing};
-use crate::devices::{Devices, Disk};
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
@@ -176,13 +176,14 @@ impl State {
         self.places_in(self.space.chunks(group), addr, gets)
     }
 
-    /// The copies of a block that count, for a read with this pin, least busy first.
+    /// The copies of a block that count, for a read with this pin: good sources first, and the
+    /// least busy.
     pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> Copies {
         let group = self.space.geometry().split(addr).0;
         let mut out =
             self.places_in(self.space.chunks_for(group, pin), addr, |c| self.devices.is_whole(c));
         if out.len() > 1 {
-            out.sort_by_key(|&(row, _)| self.devices.live(row).map_or(usize::MAX, Disk::load));
+            out.sort_by_key(|&(row, _)| self.devices.read_order(row));
         }
         out
     }

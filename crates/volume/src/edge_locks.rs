@@ -1,24 +1,36 @@
-//! Blocks that are written in part: their locks, and what is known of them from one write to the
-//! next.
+//! Blocks that are written in part: their locks, what waits to be written together, and what is
+//! known of a block from one write to the next.
 //!
 //! Of a stream of requests that begin and end inside of blocks, each shares a block with the next
-//! one. All of them are there at once, in line for the lock on that block; so what the first has
-//! made of the block is handed to the next, which need not read it. It is kept only while somebody
-//! is in that line, and forgotten when the block is changed in any other way.
+//! one; of a database's log, many share one. All of them are there at once. If each waited until
+//! the one before has ended, the last would wait for all of them. So those that come while an
+//! earlier write of the block is under way are a *group*: they are merged, and written as one. No
+//! request waits for more than one write of the block before its own.
+//!
+//! What a group has made of the block is handed to the next, which need not read it. It is kept
+//! only while somebody is in line for the block, and forgotten when the block is changed in any
+//! other way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use cache::BlockPart;
+use base::Result;
+use cache::{BlockPart, Patch};
+use rt::sync::{OneShot, OneShotSender, oneshot};
 
 use crate::range_locks::{RangeGuard, RangeLocks};
 
+/// A part of a block that is to be written, and who is told how that ended.
+type Part = (Patch, OneShotSender<Result<()>>);
+
 #[derive(Default)]
 struct Edge {
-    /// Those that hold the lock on the block, or wait for it, to write a part of it.
-    users: u32,
+    /// Groups that hold the lock on the block, or wait for it.
+    groups: u32,
+    /// The parts of the last of them in line, if more may join them.
+    open: Option<Rc<RefCell<Vec<Part>>>>,
     known: Option<BlockPart>,
 }
 
@@ -31,17 +43,18 @@ pub(crate) struct Locks {
     edges: Rc<RefCell<BTreeMap<u64, Edge>>>,
 }
 
-/// A place in the line for one block, to write a part of it.
-pub(crate) struct EdgeGuard {
+/// Parts of one block that are written together; their place in the line for it.
+pub(crate) struct EdgeGroup {
     locks: Locks,
     block: u64,
     lock: RangeGuard,
+    parts: Rc<RefCell<Vec<Part>>>,
 }
 
 impl Locks {
     /// Waits for a lock on blocks that are to be changed as a whole.
     pub async fn lock(&self, range: Range<u64>) -> RangeGuard {
-        self.granted(self.ranges.queue(range.clone()), range).await
+        self.queue(range).await
     }
 
     /// Waits until no other task changes the volume's size, and for a lock on all blocks from
@@ -56,45 +69,74 @@ impl Locks {
     /// waits for the lock.
     pub fn queue(&self, range: Range<u64>) -> impl Future<Output = RangeGuard> + use<> {
         let (locks, guard) = (self.clone(), self.ranges.queue(range.clone()));
-        async move { locks.granted(guard, range).await }
+        // What comes later is behind this one.
+        self.edges.borrow_mut().range_mut(range.clone()).for_each(|(_, edge)| edge.open = None);
+        async move {
+            guard.granted().await;
+            locks.edges.borrow_mut().range_mut(range).for_each(|(_, edge)| edge.known = None);
+            guard
+        }
     }
 
-    async fn granted(&self, guard: RangeGuard, range: Range<u64>) -> RangeGuard {
-        guard.granted().await;
-        self.edges.borrow_mut().range_mut(range).for_each(|(_, edge)| edge.known = None);
-        guard
-    }
-
-    /// Takes a place in the line for a block of which a part is to be written.
-    pub fn queue_edge(&self, block: u64) -> EdgeGuard {
-        self.edges.borrow_mut().entry(block).or_default().users += 1;
-        EdgeGuard { locks: self.clone(), block, lock: self.ranges.queue(block..block + 1) }
+    /// Takes a place in the line for a block of which a part is to be written. What is returned is
+    /// how that ends, and the group if this is the first part of one: the caller writes it.
+    pub fn queue_edge(&self, block: u64, patch: Patch) -> (OneShot<Result<()>>, Option<EdgeGroup>) {
+        let (to, written) = oneshot();
+        let mut edges = self.edges.borrow_mut();
+        let edge = edges.entry(block).or_default();
+        if let Some(open) = &edge.open {
+            open.borrow_mut().push((patch, to));
+            return (written, None);
+        }
+        let parts = Rc::new(RefCell::new(vec![(patch, to)]));
+        edge.open = Some(parts.clone());
+        edge.groups += 1;
+        let lock = self.ranges.queue(block..block + 1);
+        (written, Some(EdgeGroup { locks: self.clone(), block, lock, parts }))
     }
 }
 
-impl EdgeGuard {
-    /// Waits for the lock; returns what the write before has left.
-    pub async fn granted(&self) -> Option<BlockPart> {
+impl EdgeGroup {
+    /// Waits for the lock.
+    pub async fn granted(&self) {
         self.lock.granted().await;
+    }
+
+    /// The block that it is about.
+    pub fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// All its parts, in the order in which they came. What comes later is of the next group.
+    pub fn close(&self) -> Vec<Part> {
+        if let Some(edge) = self.locks.edges.borrow_mut().get_mut(&self.block) {
+            edge.open.take_if(|open| Rc::ptr_eq(open, &self.parts));
+        }
+        self.parts.take()
+    }
+
+    /// What the group before has left.
+    pub fn known(&self) -> Option<BlockPart> {
         self.locks.edges.borrow_mut().get_mut(&self.block)?.known.take()
     }
 
     /// Leaves what is known now to the next one.
     pub fn leave(&self, known: BlockPart) {
         if let Some(edge) =
-            self.locks.edges.borrow_mut().get_mut(&self.block).filter(|edge| edge.users > 1)
+            self.locks.edges.borrow_mut().get_mut(&self.block).filter(|edge| edge.groups > 1)
         {
             edge.known = Some(known);
         }
     }
 }
 
-impl Drop for EdgeGuard {
+impl Drop for EdgeGroup {
     fn drop(&mut self) {
+        self.close();
         let mut edges = self.locks.edges.borrow_mut();
         if let Some(edge) = edges.get_mut(&self.block) {
-            edge.users -= 1;
-            if edge.users == 0 {
+            edge.groups -= 1;
+            if edge.groups == 0 {
                 edges.remove(&self.block);
             }
         }

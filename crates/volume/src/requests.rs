@@ -9,13 +9,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
+use cache::Patch;
 use pool::{Pool, VolumeInfo};
 use queue::KindStats;
 use rt::Reason;
 
 use crate::admission::{Admission, Ticket};
 use crate::blocks::Blocks;
-use crate::edge_locks::{EdgeGuard, Locks};
+use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
 
 /// Zeros that are written at once.
@@ -186,8 +187,7 @@ impl Volume {
     /// is no chain, in which each waits for the one before.
     async fn write_pieces(&self, offset: u64, data: &Slice) -> Result<()> {
         if blocks_of(offset, data.len() as u64).count() == 1 {
-            let edge = self.locks.queue_edge(offset / BLOCK_U64);
-            return self.write_edge(offset, data.clone(), edge).await;
+            return self.write_edge(offset, data.clone()).await;
         }
         let mut tasks = Vec::with_capacity(3);
         let mut at = 0;
@@ -202,8 +202,7 @@ impl Volume {
             // Their places in line are taken now: all pieces of this request come before those of
             // the next.
             tasks.push(if is_part {
-                let edge = self.locks.queue_edge(from / BLOCK_U64);
-                self.pool.rt().spawn(async move { volume.write_edge(from, piece, edge).await })
+                self.pool.rt().spawn(volume.write_edge(from, piece))
             } else {
                 let blocks = blocks_of(from, n as u64);
                 let lock = self.locks.queue(blocks.clone());
@@ -230,13 +229,51 @@ impl Volume {
         outcome
     }
 
-    /// Writes a part of a block.
-    async fn write_edge(&self, offset: u64, data: Slice, edge: EdgeGuard) -> Result<()> {
-        let known = self.granted(edge.granted()).await;
-        self.check(offset, data.len() as u64)?;
-        let (lba, at) = (Lba(offset / BLOCK_U64), (offset % BLOCK_U64) as usize);
-        edge.leave(self.route().await?.write_part(lba, at, &data, known).await?);
-        Ok(())
+    /// Writes a part of a block, together with others that come before its turn. Its place in line
+    /// is taken when this is called.
+    fn write_edge(&self, offset: u64, data: Slice) -> impl Future<Output = Result<()>> + use<> {
+        let block = offset / BLOCK_U64;
+        let patch = Patch { at: (offset % BLOCK_U64) as usize, data };
+        let (written, first) = self.locks.queue_edge(block, patch);
+        let (volume, follows) = (self.clone(), first.is_none());
+        if let Some(group) = first {
+            let volume = self.clone();
+            self.pool.rt().detach(async move { volume.write_group(group).await });
+        }
+        async move {
+            let written = match follows {
+                true => volume.granted(written).await,
+                // What it waits for is told by the group.
+                false => written.await,
+            };
+            written.unwrap_or_else(|| Err(StorageError::ended()))
+        }
+    }
+
+    /// Writes what a group of requests has for a block.
+    async fn write_group(&self, group: EdgeGroup) {
+        self.granted(group.granted()).await;
+        // What has arrived at the same time takes its place first.
+        self.pool.rt().yield_now().await;
+        let (lba, known) = (Lba(group.block()), group.known());
+        let (mut patches, mut told) = (Vec::new(), Vec::new());
+        for (patch, to) in group.close() {
+            // Again: the volume may have been shrunk while they waited.
+            match self.check(lba.0 * BLOCK_U64 + patch.at as u64, patch.data.len() as u64) {
+                Ok(()) => {
+                    patches.push(patch);
+                    told.push(to);
+                }
+                Err(e) => to.send(Err(e)),
+            }
+        }
+        let write = async { self.route().await?.write_parts(lba, &patches, known).await };
+        let outcome = match patches.is_empty() {
+            true => return,
+            false => write.await.map(|known| group.leave(known)),
+        };
+        drop(group);
+        told.into_iter().for_each(|to| to.send(outcome.clone()));
     }
 
     /// Makes everything that completed before, on any handle, durable.

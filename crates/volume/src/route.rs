@@ -10,7 +10,7 @@
 //! the pool.
 
 use base::{BLOCK, BLOCK_U64, Lba, Result, Slice, SliceList, VolumeId};
-use cache::{BlockPart, Cache};
+use cache::{BlockPart, Cache, Patch};
 use pool::{CacheMode, Pool};
 
 use crate::quiesce::InFlight;
@@ -98,32 +98,29 @@ impl<'a> Route<'a> {
         Box::pin(self.pool.write(self.volume, lba, data)).await
     }
 
-    /// Writes `data` at byte `at` of a block, which no other may be writing. `known`: what is
-    /// known of the block from the write before; returns what is known now. A cache that the volume
-    /// writes back to keeps the sectors; past it, and without one, the block is read and written as
-    /// a whole.
-    pub async fn write_part(
+    /// Writes parts of a block, which no other may be writing. `known`: what is known of the block
+    /// from the write before; returns what is known now. A cache that the volume writes back to
+    /// keeps the sectors; past it, and without one, the block is read and written as a whole.
+    pub async fn write_parts(
         &self,
         lba: Lba,
-        at: usize,
-        data: &Slice,
+        patches: &[Patch],
         mut known: Option<BlockPart>,
     ) -> Result<BlockPart> {
         if let By::Cache(cache) = self.by() {
-            let outcome = cache.write_part((self.volume, lba), at, data, known).await;
+            let outcome = cache.write_parts((self.volume, lba), patches, known).await;
             if self.stands(&outcome) {
                 return outcome;
             }
             known = None;
         }
-        Box::pin(self.merge_part(lba, at, data, known)).await
+        Box::pin(self.merge_parts(lba, patches, known)).await
     }
 
-    async fn merge_part(
+    async fn merge_parts(
         &self,
         lba: Lba,
-        at: usize,
-        data: &Slice,
+        patches: &[Patch],
         known: Option<BlockPart>,
     ) -> Result<BlockPart> {
         let mut block = self.pool.bufs().take(BLOCK);
@@ -131,7 +128,7 @@ impl<'a> Route<'a> {
             Some(known) => block.copy_from_slice(&known.data),
             None => block.copy_from_slice(&self.read(lba, 1).await?[0]),
         }
-        block[at..at + data.len()].copy_from_slice(data);
+        patches.iter().for_each(|patch| patch.apply(&mut block));
         let data = block.freeze();
         self.write(lba, &data).await?;
         Ok(BlockPart::whole(data))

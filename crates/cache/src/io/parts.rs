@@ -65,35 +65,59 @@ impl BlockPart {
     }
 }
 
+/// Bytes to write into a block.
+pub struct Patch {
+    /// Where in the block they begin.
+    pub at: usize,
+    /// They end in the block.
+    pub data: Slice,
+}
+
+impl Patch {
+    fn covers(&self) -> Sectors {
+        Sectors::covered(self.at, self.data.len())
+    }
+
+    fn touches(&self) -> Sectors {
+        Sectors::touched(self.at, self.data.len())
+    }
+
+    /// Writes them into a block.
+    pub fn apply(&self, block: &mut [u8]) {
+        block[self.at..][..self.data.len()].copy_from_slice(&self.data);
+    }
+}
+
 /// A key that a part was found by.
 type Found = (CacheAddr, Crcs, Cover);
 
 impl Cache {
-    /// Writes `data` at byte `at` of a block, none other of which may be written meanwhile.
+    /// Writes parts of a block, one over the other, none other of which may be written meanwhile.
     /// `known`: what is known of the block, from the write before; returns what is known now.
-    pub async fn write_part(
+    pub async fn write_parts(
         &self,
         (volume, lba): (VolumeId, Lba),
-        at: usize,
-        data: &Slice,
+        patches: &[Patch],
         known: Option<BlockPart>,
     ) -> Result<BlockPart> {
         let mut before = match known {
             Some(known) => known,
             None => self.part_of(volume, lba).await?,
         };
-        let covered = Sectors::covered(at, data.len());
-        let sectors = before.sectors.with(covered);
-        if !sectors.has(Sectors::touched(at, data.len())) {
+        let all = |sectors: fn(&Patch) -> Sectors| {
+            patches.iter().map(sectors).fold(Sectors::NONE, Sectors::with)
+        };
+        let sectors = before.sectors.with(all(Patch::covers));
+        if !sectors.has(all(Patch::touches)) {
             // A sector is written in part: what else is in it has to be known.
             let mut whole = self.read_step(volume, lba, 1, false).await?;
             before = BlockPart::whole(whole.pop().ok_or_else(base::StorageError::ended)?);
         }
         let mut block = self.0.rt.bufs().take(BLOCK);
         block.copy_from_slice(&before.data);
-        block[at..at + data.len()].copy_from_slice(data);
-        let (sectors, data) = (before.sectors.with(covered), block.freeze());
-        let now = BlockPart { sectors, data, below: before.below };
+        patches.iter().for_each(|patch| patch.apply(&mut block));
+        let sectors = before.sectors.with(sectors);
+        let now = BlockPart { sectors, data: block.freeze(), below: before.below };
         self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
         self.state_mut().count(|s| s.parts += u64::from(!now.sectors.is_all()));
         Ok(now)

@@ -4,7 +4,7 @@ use base::{Prng, SECTOR};
 use pool::Pool;
 
 use super::*;
-use crate::testkit::{Lab, settings};
+use crate::testkit::{Lab, settings, write_part};
 
 const BLOCKS: u64 = 100;
 /// The pool has none of them at first, nor has the cache.
@@ -31,7 +31,7 @@ impl Model {
         if len == BLOCK {
             cache.write(key.0, key.1, &data.freeze()).await.unwrap();
         } else {
-            let known = cache.write_part(key, at, &data.freeze(), None).await.unwrap();
+            let known = write_part(&cache, key, at, &data.freeze()).await.unwrap();
             assert!(known.sectors.has(Sectors::covered(at, len)));
         }
         self.bytes[block * BLOCK + at..][..len].fill(byte);
@@ -110,8 +110,8 @@ fn a_read_completes_a_block_and_the_next_one_needs_no_pool() {
         cache.publish_all().await.unwrap();
         let one = cache.pool().bufs().zeroed(SECTOR).freeze();
         for lba in 0..400 {
-            cache.write_part((a, Lba(lba)), 512, &one, None).await.unwrap();
-            cache.write_part((a, Lba(lba)), 1536, &one, None).await.unwrap();
+            write_part(&cache, (a, Lba(lba)), 512, &one).await.unwrap();
+            write_part(&cache, (a, Lba(lba)), 1536, &one).await.unwrap();
         }
         // Of the blocks that the cache had, it made whole ones.
         let before = cache.status();

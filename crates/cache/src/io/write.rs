@@ -13,13 +13,25 @@ use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::bypass::STEP_BLOCKS;
 use crate::job;
-use crate::space::admission::Held;
+use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, nodes_for};
-use crate::store::taken::{Taken, extents};
+use crate::store::taken::extents;
 
 /// In how many places a write is tried before the device counts as failed.
 const WRITE_TRIES: u32 = 3;
+
+/// A write on its way: blocks of buckets are taken for its data, and room for its records.
+#[must_use = "it is written by `transfer`, and visible by `settle`"]
+pub(crate) struct Write {
+    cache: Cache,
+    key: (VolumeId, Lba),
+    data: Slice,
+    cover: Cover,
+    room: Room,
+    reserved: Reservation,
+    taken: TakenBlocks,
+}
 
 impl Cache {
     /// Writes whole blocks. Every block is visible when this returns, and durable after the next
@@ -57,49 +69,24 @@ impl Cache {
         data: Slice,
         cover: Cover,
     ) -> Result<()> {
-        let blocks = (data.len() / BLOCK) as u64;
-        let held = self.admit(volume, blocks).await?;
-        let mut reserved = self.reserve(blocks).await?;
-        self.write_reserved((volume, lba), data, cover, (held, &mut reserved)).await
+        let mut write = self.begin_write((volume, lba), data, cover).await?;
+        write.transfer().await?;
+        write.settle().await
     }
 
-    async fn write_reserved(
+    /// Plans a write.
+    pub(crate) async fn begin_write(
         &self,
         (volume, lba): (VolumeId, Lba),
         data: Slice,
         cover: Cover,
-        ((held, mut room), reserved): ((Held, Room), &mut Reservation),
-    ) -> Result<()> {
-        let mut held = Some(held);
-        for attempt in 1.. {
-            let stream = if attempt == 1 { self.stream_of(volume, lba) } else { Stream::Writes };
-            let mut taken = self.take(stream, (data.len() / BLOCK) as u32).await?;
-            held.take();
-            let outcome = match self.write_taken(&mut taken, &data, Class::Foreground).await {
-                Ok(()) => Ok(self
-                    .settle_write((&mut room, &mut *reserved), (volume, lba), &taken, &data, cover)
-                    .await),
-                Err(e) => {
-                    let mut st = self.state_mut();
-                    taken.iter().for_each(|t| st.buckets.condemn(t.addr));
-                    Err(e)
-                }
-            };
-            drop(taken);
-            match outcome {
-                Ok(entered) => return entered,
-                Err(e) if attempt < WRITE_TRIES && e.kind != ErrorKind::NoSpace => {
-                    tracing::warn!("{e}; written elsewhere");
-                }
-                Err(e) => {
-                    if e.kind != ErrorKind::NoSpace {
-                        self.fail(&e);
-                    }
-                    return Err(e);
-                }
-            }
-        }
-        unreachable!("the last attempt returns")
+    ) -> Result<Write> {
+        let blocks = (data.len() / BLOCK) as u64;
+        let (held, room) = self.admit(volume, blocks).await?;
+        let reserved = self.reserve(blocks).await?;
+        let taken = self.take(self.stream_of(volume, lba), blocks as u32).await?;
+        drop(held);
+        Ok(Write { cache: self.clone(), key: (volume, lba), data, cover, room, reserved, taken })
     }
 
     /// Whose buckets a write goes to: the main queue's, if its first block is there. Where room is
@@ -113,25 +100,6 @@ impl Cache {
             Some((addr, generation)) if st.buckets.is_in_main(addr, generation) => Stream::Main,
             _ => Stream::Writes,
         }
-    }
-
-    /// Enters what was written into the index.
-    async fn settle_write(
-        &self,
-        (room, reserved): (&mut Room, &mut Reservation),
-        (volume, lba): (VolumeId, Lba),
-        taken: &[Taken],
-        data: &Slice,
-        cover: Cover,
-    ) -> Result<()> {
-        let crcs: Crcs = block_crcs(data).collect();
-        self.resident(Class::Foreground, |st| {
-            // The epoch of the moment in which it becomes visible.
-            let written = Some(st.buckets.epoch());
-            let new = extents((volume, lba), taken, &crcs, cover, written);
-            st.change_dirty((room, reserved), volume, (lba, lba.plus(crcs.len() as u64)), &new)
-        })
-        .await
     }
 
     /// Makes `[lba, end)` read as zeros.
@@ -182,6 +150,50 @@ impl Cache {
             }
         }
         self.0.pool.reserve(blocks)
+    }
+}
+
+impl Write {
+    /// Writes the data to the device. A bucket that cannot be written is not used again, and
+    /// another one is tried.
+    pub(crate) async fn transfer(&mut self) -> Result<()> {
+        for attempt in 1.. {
+            let written =
+                self.cache.write_taken(&mut self.taken, &self.data, Class::Foreground).await;
+            let Err(e) = written else { break };
+            {
+                let mut st = self.cache.state_mut();
+                self.taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+            }
+            // Nothing is held while others are waited for.
+            self.taken = TakenBlocks::none(&self.cache);
+            if e.kind == ErrorKind::NoSpace {
+                return Err(e);
+            }
+            if attempt == WRITE_TRIES {
+                self.cache.fail(&e);
+                return Err(e);
+            }
+            tracing::warn!("{e}; written elsewhere");
+            let blocks = (self.data.len() / BLOCK) as u32;
+            self.taken = self.cache.take(Stream::Writes, blocks).await?;
+        }
+        Ok(())
+    }
+
+    /// Enters what was written into the index: now it is visible.
+    pub(crate) async fn settle(mut self) -> Result<()> {
+        let crcs: Crcs = block_crcs(&self.data).collect();
+        let (cache, (volume, lba)) = (self.cache.clone(), self.key);
+        cache
+            .resident(Class::Foreground, |st| {
+                // The epoch of the moment in which it becomes visible.
+                let written = Some(st.buckets.epoch());
+                let new = extents((volume, lba), &self.taken, &crcs, self.cover, written);
+                let end = lba.plus(crcs.len() as u64);
+                st.change_dirty((&mut self.room, &mut self.reserved), volume, (lba, end), &new)
+            })
+            .await
     }
 }
 

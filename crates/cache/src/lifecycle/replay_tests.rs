@@ -8,7 +8,7 @@ use pool::Pool;
 
 use super::*;
 use crate::Cache;
-use crate::testkit::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings, write_part};
 
 /// Where the cache has the first block of volume "a" from `lba` on.
 fn offset_of(cache: &Cache, lba: u64) -> u64 {
@@ -126,12 +126,12 @@ fn a_part_over_a_block_that_was_staged_again_replaced_what_was_before_it() {
         let sector = cache.pool().bufs().zeroed(SECTOR).freeze();
         stage(&cache, 3200, 1).await;
         // A part, and a bucket that has it, its summary, and nothing else that stays.
-        cache.write_part((a, Lba(3200)), 0, &sector, None).await.expect("write");
+        write_part(&cache, (a, Lba(3200)), 0, &sector).await.expect("write");
         fill(&cache, a, 3300, 14, 1).await;
         let bucket = bucket_of(&cache, 3200);
         assert_eq!(bucket, bucket_of(&cache, 3313));
         cache.checkpoint_now().await.expect("checkpoint");
-        cache.write_part((a, Lba(3200)), SECTOR, &sector, None).await.expect("write");
+        write_part(&cache, (a, Lba(3200)), SECTOR, &sector).await.expect("write");
         fill(&cache, a, 3300, 14, 2).await;
         cache.flush().await.expect("flush");
         fill(&cache, a, 3400, 16, 3).await;
@@ -165,7 +165,7 @@ fn a_part_is_not_completed_before_the_block_below_it_is_durable() {
         let a = pool.find_volume("a").expect("there").id;
         let sector = pool.bufs().zeroed(SECTOR).freeze();
         stage(&cache, 3200, 1).await;
-        cache.write_part((a, Lba(3200)), 0, &sector, None).await.expect("write");
+        write_part(&cache, (a, Lba(3200)), 0, &sector).await.expect("write");
         for completed in [0, 1] {
             let data = cache.read(a, Lba(3200), 1).await.expect("read");
             assert_eq!((data[0][0], data[0][SECTOR]), (0, 1));

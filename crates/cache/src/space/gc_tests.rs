@@ -3,7 +3,7 @@
 use base::{BLOCK, SECTOR};
 
 use super::*;
-use crate::testkit::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, settings, write_part};
 
 /// Torture's seed 80106605. The key of a part without an epoch would be no key.
 #[test]
@@ -18,7 +18,7 @@ fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
             fill(&cache, a, 3_000, left, 1).await;
         }
         let sector = cache.pool().bufs().zeroed(SECTOR).freeze();
-        cache.write_part((a, Lba(3_200)), 0, &sector, None).await.expect("write");
+        write_part(&cache, (a, Lba(3_200)), 0, &sector).await.expect("write");
         for byte in [1, 2] {
             fill(&cache, a, 3_300, bucket - 1, byte).await;
         }

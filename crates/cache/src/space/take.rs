@@ -124,7 +124,7 @@ impl Cache {
 
     /// Takes and pins up to `blocks` blocks, as many as there are now.
     pub(crate) fn take_some(&self, stream: Stream, blocks: u32) -> TakenBlocks {
-        let mut taken = TakenBlocks { cache: self.clone(), all: SmallVec::new(), in_flight: false };
+        let mut taken = TakenBlocks::none(self);
         self.take_more(stream, blocks, &mut taken);
         taken
     }
@@ -148,6 +148,11 @@ impl Cache {
 }
 
 impl TakenBlocks {
+    /// No blocks.
+    pub fn none(cache: &Cache) -> TakenBlocks {
+        TakenBlocks { cache: cache.clone(), all: SmallVec::new(), in_flight: false }
+    }
+
     /// How many there are.
     pub fn blocks(&self) -> u32 {
         self.all.iter().map(|t| t.len).sum()

@@ -73,9 +73,7 @@ fn text(s: &Value) -> String {
     let moves = device::line(&pool["moves"]).map(|fact| vec!["moves".to_owned(), fact]);
     let rows = rows.map(|(name, fact)| vec![name.to_owned(), fact]);
     let mut out = table(&rows.into_iter().chain(scrub).chain(moves).collect::<Vec<_>>());
-    if let Some(trouble) = pool["trouble"].as_str() {
-        out += &format!("\nthe pool takes no more writes, reads go on: {trouble}\n");
-    }
+    out += &health(&s["health"]);
     if let Some(stalls) = s["stalls"].as_str() {
         out += &format!("\n{stalls}; see forebay explain\n");
     }
@@ -87,6 +85,16 @@ fn text(s: &Value) -> String {
     let volumes = s["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
     out += &format!("\n{}", table(&volume::rows(volumes)));
     out += &format!("\n{}", table(&traffic(s)));
+    out
+}
+
+/// What is wrong and what to do, a line each.
+fn health(problems: &Value) -> String {
+    let mut out = String::new();
+    for p in problems.as_array().into_iter().flatten() {
+        let (what, todo, page) = (word(&p["what"]), word(&p["todo"]), word(&p["page"]));
+        out += &format!("\n! {what}\n  to do: {todo} ({page} in docs/operations.md)\n");
+    }
     out
 }
 
@@ -136,10 +144,13 @@ fn devices(list: &Value) -> Vec<Vec<String>> {
         let errors: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
-        let state = match d["emulate"].as_str() {
-            Some(what) => format!("{}, emulating {what}", word(&d["state"])),
-            None => word(&d["state"]).to_owned(),
-        };
+        let mut state = word(&d["state"]).to_owned();
+        if let Some(what) = d["emulate"].as_str() {
+            state += &format!(", emulating {what}");
+        }
+        if let Some(why) = d["sits_out"]["why"].as_str() {
+            state += &format!(", {why}: read only where it must be");
+        }
         rows.push(vec![path, state, errors]);
     }
     rows

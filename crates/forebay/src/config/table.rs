@@ -203,6 +203,13 @@ pub static KEYS: &[Key] = &[
         "the same for a client's write to a device of the pool",
     ),
     key(
+        (POOL, "sit_out"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(86_400)),
+        time!(pool.sit_out),
+        "so long a device that is slow beside others or errs often is read only where it must be; \
+         0: never",
+    ),
+    key(
         (SCRUB, "every"),
         Kind::Time(Duration::ZERO, Duration::from_secs(3650 * 86_400)),
         time!(pool.scrub_every),

@@ -12,6 +12,7 @@ impl Pool {
     pub fn set(&self, new: Settings) -> Result<()> {
         self.settings().check_change(&new)?;
         self.state().devices.set_targets(new.targets);
+        self.state_mut().devices.set_sit_out(new.sit_out);
         self.replace_settings(new);
         self.after_change();
         Ok(())

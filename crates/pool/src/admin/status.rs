@@ -7,7 +7,7 @@ use queue::{Class, ClassStats, DeviceStats, KindStats};
 use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
-use crate::devices::DeviceErrors;
+use crate::devices::{DeviceErrors, SitsOut};
 use crate::findings::{MovesStatus, ScrubStatus};
 use crate::pool::Pool;
 
@@ -68,6 +68,8 @@ pub struct DeviceStatus {
     pub id: String,
     /// `online`, `joining`, `leaving`, `failed`, `stale` or `missing`.
     pub state: &'static str,
+    /// It is read only where no other has a good copy.
+    pub sits_out: Option<SitsOut>,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
     /// Its queue; absent if it is missing.
@@ -225,6 +227,8 @@ impl Pool {
         // What no read is about any more is free, though nothing needed it yet.
         self.state_mut().space.drain(STATUS_DRAINS);
         let (scrub, moves) = (self.known_scrub_status(), self.moves_status());
+        let now = self.now();
+        self.state_mut().devices.judge_sources(now);
         let st = self.state();
         let degraded = st.devices.degraded();
         let there = st.devices.iter().filter(|d| !d.is_removed());
@@ -232,6 +236,7 @@ impl Pool {
             path: d.path().to_owned(),
             id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
             state: d.state(),
+            sits_out: d.source().sits_out(now),
             errors: d.errors(),
             queue: d.disk().map(|disk| QueueStatus::of(disk.kind(), &disk.stats())),
         });

@@ -6,6 +6,7 @@ use format::superblock::{DeviceRecord, DeviceState};
 use rt::DeviceKind;
 
 use super::disk::Disk;
+use super::sources::Source;
 
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;
@@ -42,6 +43,7 @@ pub struct PoolDevice {
     errors: DeviceErrors,
     /// Where the last read ended that was given to it.
     read_upto: u64,
+    source: Source,
     /// Why it is not in use, in words.
     trouble: Option<&'static str>,
     /// It is coming into use: it gets all that is written, and nothing is read from it.
@@ -69,6 +71,7 @@ impl PoolDevice {
             disk,
             errors: DeviceErrors::default(),
             read_upto: 0,
+            source: Source::default(),
             trouble: None,
             joining: None,
             missed: false,
@@ -236,6 +239,20 @@ impl PoolDevice {
     /// A read that ends there is given to it.
     pub(crate) fn read_upto(&mut self, end: u64) {
         self.read_upto = end;
+    }
+
+    /// How it does as a source of reads.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(crate) fn source_mut(&mut self) -> &mut Source {
+        &mut self.source
+    }
+
+    /// It is read only where no other has a good copy.
+    pub(crate) fn sits_out(&self) -> bool {
+        self.source.is_out()
     }
 
     /// It is not used, because of this.

@@ -96,10 +96,11 @@ impl Pool {
                     good.get_or_insert_with(|| block.freeze());
                 }
                 Some(outcome) => {
+                    let now = self.now();
                     let mut st = self.state_mut();
                     match outcome {
-                        Ok(_) => st.devices.note_bad_block(row, offset),
-                        Err(e) => st.devices.note_read_error(row, offset, e),
+                        Ok(_) => st.devices.note_bad_block(row, offset, now),
+                        Err(e) => st.devices.note_read_error(row, offset, e, now),
                     }
                     bad.push((row, offset));
                 }

@@ -32,14 +32,19 @@ impl Pool {
         let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
         let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
         let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
+        let began = self.now();
         let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;
+        if class == Class::Foreground {
+            let now = self.now();
+            self.state_mut().devices.note_read(first, now.since(began), now);
+        }
         if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
             return Ok(buf.freeze());
         }
         let bad = match outcome {
             Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
             Err(e) => {
-                self.state_mut().devices.note_read_error(first, offset, e);
+                self.state_mut().devices.note_read_error(first, offset, e, self.now());
                 vec![true; crcs.len()]
             }
         };
@@ -76,11 +81,11 @@ impl Pool {
                         break;
                     }
                     Ok(()) => {
-                        self.state_mut().devices.note_bad_block(d, offset);
+                        self.state_mut().devices.note_bad_block(d, offset, self.now());
                         broken.push((d, offset));
                     }
                     Err(e) => {
-                        self.state_mut().devices.note_read_error(d, offset, e);
+                        self.state_mut().devices.note_read_error(d, offset, e, self.now());
                         broken.push((d, offset));
                     }
                 }

@@ -1,0 +1,236 @@
+//! What is wrong, and what to do: from a server's status to sentences for people.
+//!
+//! Each state has a page in docs/operations.md, which [`Problem::page`] names.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::units::{human_bytes, human_seconds};
+
+/// A pool is nearly full from this share on.
+const NEARLY_FULL: f64 = 0.9;
+
+/// Something that somebody should know of.
+#[derive(Serialize, Debug, PartialEq)]
+pub struct Problem {
+    /// The section of docs/operations.md.
+    pub page: &'static str,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub todo: String,
+}
+
+/// All that is wrong, the worst first.
+pub fn problems(status: &Value) -> Vec<Problem> {
+    let mut all = Vec::new();
+    let pool = &status["pool"];
+    of_pool(pool, &status["commit"], &mut all);
+    of_cache(&status["cache"], &mut all);
+    for device in pool["devices"].as_array().into_iter().flatten() {
+        all.extend(of_device(device));
+        all.extend(of_source(device));
+    }
+    if pool["moves"]["state"] == "waiting" {
+        let why = pool["moves"]["trouble"].as_str().unwrap_or("it is not known for what");
+        add(&mut all, "moves-wait", format!("chunks that should move wait: {why}"), MOVES);
+    }
+    all
+}
+
+const MOVES: &str = "add a device with room (forebay device add), or cancel the removal \
+                     (forebay device cancel)";
+
+fn add(all: &mut Vec<Problem>, page: &'static str, what: impl Into<String>, todo: &str) {
+    all.push(Problem { page, what: what.into(), todo: todo.to_owned() });
+}
+
+fn number(v: &Value) -> u64 {
+    v.as_u64().unwrap_or(0)
+}
+
+fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
+    if let Some(trouble) = pool["trouble"].as_str() {
+        let what = format!("the pool takes no more writes, reads go on: {trouble}");
+        add(all, "pool-failed", what, "see to the device, then restart forebay");
+    } else if number(&commit["failed"]) > 0 {
+        let what = format!("{} commits of the pool have failed", number(&commit["failed"]));
+        add(all, "commits-fail", what, "see the log for why; each was tried again");
+    }
+    if pool["scrub"]["lost_blocks"].as_array().is_some_and(|lost| !lost.is_empty()) {
+        let what = "blocks of volumes have no good copy";
+        let todo = "see which by forebay scrub status; restore them from a backup, or write them \
+                    anew";
+        add(all, "blocks-lost", what, todo);
+    }
+    let (used, reserved) = (number(&pool["used_bytes"]), number(&pool["reserved_bytes"]));
+    let capacity = number(&pool["capacity_bytes"]);
+    let share = (used + reserved) as f64 / capacity.max(1) as f64;
+    if capacity > 0 && share >= NEARLY_FULL {
+        let left = human_bytes(capacity.saturating_sub(used + reserved));
+        let what = format!("the pool is {:.0} % full, {left} are left", share * 100.0);
+        add(all, "pool-full", what, "add a device (forebay device add), or delete or trim volumes");
+    }
+}
+
+fn of_device(device: &Value) -> Option<Problem> {
+    let id = device["id"].as_str().unwrap_or("?");
+    let name = device["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(id);
+    let problem = |page, what: &str, todo: &str| {
+        let todo = todo.replace("NAME", name);
+        Some(Problem { page, what: format!("{name} {what}"), todo })
+    };
+    match device["state"].as_str()? {
+        "missing" => problem(
+            "device-missing",
+            "is missing",
+            "plug it in, then forebay device online PATH; or forebay device replace NAME NEW",
+        ),
+        "failed" => problem(
+            "device-failed",
+            "has failed and is out of use; it is tried again by itself within five minutes",
+            "see to it; if it stays out: forebay device replace NAME NEW",
+        ),
+        "flapping" => problem(
+            "device-flapping",
+            "has failed again and again, and is left out",
+            "forebay device replace NAME NEW; or see to it, then forebay device online NAME",
+        ),
+        "stale" => problem(
+            "device-stale",
+            "was away while the pool was written; it is brought up to date by itself",
+            "wait; if it stays out, the log says why",
+        ),
+        "offline" => problem(
+            "device-offline",
+            "was taken out of use",
+            "forebay device online NAME, when it may be used again",
+        ),
+        _ => None,
+    }
+}
+
+fn of_source(device: &Value) -> Option<Problem> {
+    let out = device["sits_out"].as_object()?;
+    let name = device["path"].as_str()?;
+    let left = human_seconds(number(&out["seconds_left"]));
+    let todo = format!(
+        "nothing at once, it is read again in {left}; if it comes again: forebay device replace \
+         {name} NEW"
+    );
+    let (page, why) = match out["why"].as_str()? {
+        "slow" => ("device-slow", "reads slowly beside the others"),
+        _ => ("device-errs", "has many bad blocks"),
+    };
+    let what = format!("{name} {why}: it is read only where no other device has a good copy");
+    Some(Problem { page, what, todo })
+}
+
+fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
+    let Some(path) = cache["path"].as_str() else { return };
+    match cache["state"].as_str() {
+        Some("failed") => add(
+            all,
+            "cache-failed",
+            format!("the cache {path} has failed with writes in it that are not in the pool"),
+            "see to the device, then restart forebay: what was flushed is in the cache; if the \
+             device is gone, see docs/operations.md",
+        ),
+        Some("aside") => add(
+            all,
+            "cache-aside",
+            format!("the cache {path} is out of use; the pool has everything and goes on"),
+            "see to the device, then forebay cache attach, or go on without",
+        ),
+        _ => {}
+    }
+    if cache["bad_blocks"].as_array().is_some_and(|bad| !bad.is_empty()) {
+        let what = format!("blocks in the cache {path} were damaged before they came to the pool");
+        let todo = "forebay status names them; restore them from a backup, or write them anew, and \
+                    replace the cache's device";
+        add(all, "cache-blocks-lost", what, todo);
+    }
+    let w = &cache["writeback"];
+    if let Some(error) = w["error"].as_str() {
+        let what = format!("write-back fails: {error}");
+        add(all, "writeback-fails", what, "see to what it says; it is tried again by itself");
+    }
+    let seconds = |name: &str| w[name].as_f64().unwrap_or(0.0);
+    let (lag, most) = (seconds("lag_seconds"), seconds("max_lag_seconds"));
+    if most > 0.0 && lag > 2.0 * most {
+        let what = format!(
+            "the pool's image is {} old, it should be {} at most",
+            human_seconds(lag as u64),
+            human_seconds(most as u64)
+        );
+        let todo = "nothing if the load is a burst; else the pool is too slow for what is written: \
+                    see forebay explain";
+        add(all, "writeback-behind", what, todo);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pages(status: &Value) -> Vec<&'static str> {
+        problems(status).into_iter().map(|p| p.page).collect()
+    }
+
+    #[test]
+    fn a_healthy_server_has_no_problem() {
+        let status = json!({
+            "pool": {
+                "capacity_bytes": 100, "used_bytes": 80,
+                "devices": [{ "path": "/a", "state": "online", "sits_out": null }],
+                "scrub": { "state": "never", "lost_blocks": [] }, "moves": { "state": "none" },
+            },
+            "commit": { "failed": 0 },
+            "cache": { "path": "/c", "state": "serving", "bad_blocks": [],
+                "writeback": { "lag_seconds": 30.0, "max_lag_seconds": 30.0, "error": null } },
+        });
+        assert_eq!(problems(&status), []);
+        for strange in [Value::Null, json!([]), json!({ "pool": 5, "cache": { "path": "/c" } })] {
+            assert_eq!(problems(&strange), []);
+        }
+    }
+
+    /// Every state that can be shown has a page in docs/operations.md, and says what to type.
+    #[test]
+    fn every_problem_has_a_page() {
+        let device = |state: &str, why: &str| {
+            let out = (!why.is_empty()).then(|| json!({ "why": why, "seconds_left": 90 }));
+            json!({ "path": "/a", "id": "x", "state": state, "sits_out": out })
+        };
+        let status = json!({
+            "pool": {
+                "trouble": "flush: EIO", "capacity_bytes": 100, "used_bytes": 90,
+                "devices": [
+                    device("missing", ""), device("failed", ""), device("flapping", ""),
+                    device("stale", ""), device("offline", ""), device("online", "slow"),
+                    device("online", "errs"),
+                ],
+                "scrub": { "lost_blocks": [{}] },
+                "moves": { "state": "waiting", "trouble": "waiting for room" },
+            },
+            "cache": { "path": "/c", "state": "failed", "bad_blocks": [[1, 2]],
+                "writeback": { "lag_seconds": 90.0, "max_lag_seconds": 30.0, "error": "full" } },
+        });
+        let mut found = pages(&status);
+        found.extend(pages(&json!({
+            "commit": { "failed": 2 }, "cache": { "path": "/c", "state": "aside" }
+        })));
+        let text = include_str!("../../../docs/operations.md");
+        let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
+        let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
+        assert_eq!(found.len(), 17);
+        for page in &found {
+            assert!(sections.contains(page), "docs/operations.md has no section {page}");
+        }
+        for section in sections {
+            assert!(found.contains(&section), "{section} is never shown");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a running server says of itself: everything of `forebay status`.
+
+use pool::status::KindStatus;
+use queue::KindStats;
+use serde_json::{Value, json};
+
+use super::Shard;
+use crate::{explain, health};
+
+impl Shard {
+    /// The pool's status, with what only the server knows.
+    pub(super) fn status(&self) -> Value {
+        let clients = self.nbd.status();
+        let mut status = json!(self.volumes.pool().status());
+        for device in status["pool"]["devices"].as_array_mut().into_iter().flatten() {
+            let what = device["path"].as_str().and_then(|path| self.devices.emulated(path));
+            device["emulate"] = json!(what);
+        }
+        if let Some(cache) = self.volumes.cache() {
+            status["cache"] = json!(cache.status());
+        }
+        status["server"] = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "io_backend": self.backend,
+            "uptime_seconds": self.rt.now().since(self.started).as_secs(),
+            "connections": clients.connections,
+            "connections_accepted": clients.accepted,
+            "connections_refused": clients.refused,
+            "requests_in_flight": clients.requests,
+            "payload_bytes": clients.payload_bytes,
+            "resident_bytes": resident_bytes(),
+        });
+        let requests = self.volumes.requests();
+        let kind = |k: &KindStats| json!(KindStatus::of(k));
+        status["stalls"] = json!(explain::first_cause(self.rt.ledger(), self.rt.now()));
+        let waits = self.volumes.waits();
+        status["admission"] = json!({
+            "waiting": waits.waiting,
+            "waited_for_limit": waits.limited,
+            "waited_for_share": waits.shared,
+        });
+        status["requests"] = json!({
+            "read": kind(&requests.read),
+            "write": kind(&requests.write),
+            "flush": kind(&requests.flush),
+            "discard": kind(&requests.discard),
+            "zero": kind(&requests.zero),
+        });
+        status["health"] = json!(health::problems(&status));
+        status
+    }
+}
+
+/// Memory that this process has, as far as the kernel tells.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
