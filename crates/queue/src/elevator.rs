@@ -1,8 +1,9 @@
 //! The order of requests on a rotating disk: by place, over all that waits.
 //!
 //! Reads and writes are swept apart, each upwards by address and then again from the lowest, in
-//! batches. Reads go ahead: a batch of writes begins when no read waits, and ends when one comes;
-//! or when [`READ_BATCHES`] batches of reads have begun while writes waited. A batch begins at the
+//! batches. Reads go ahead: a batch of writes begins when no read waits, and ends when one comes or
+//! writes have to pause for those in flight ([`crate::write_gate`]); or it is their turn, when
+//! [`OVERTAKEN`] runs of reads have gone while writes waited. A batch begins at the
 //! oldest request of its kind if that has waited for longer than [`AGE`], so a stream that always
 //! brings a next request cannot keep the sweep at one place.
 //!
@@ -15,11 +16,12 @@ use std::collections::{BTreeMap, VecDeque};
 use base::{Duration, Instant};
 
 use crate::request::{Request, Room, Run};
+use crate::write_gate::MayWrite;
 
 /// Runs of a batch of reads, and of writes.
 const BATCH: (u32, u32) = (16, 8);
-/// So many batches of reads begin while writes wait.
-const READ_BATCHES: u32 = 2;
+/// So many runs of reads go while writes wait; then it is the turn of a batch of writes.
+const OVERTAKEN: u32 = 2 * BATCH.0;
 /// A request that has waited for longer is where the next batch begins.
 const AGE: Duration = Duration::from_millis(100);
 
@@ -106,8 +108,14 @@ struct Batch {
     writes: bool,
     /// Runs that it may still have.
     left: u32,
-    /// Reads were waiting when it began.
-    before_reads: bool,
+    /// It is the turn of writes, whatever reads wait.
+    turn: bool,
+}
+
+impl Batch {
+    fn is_turn(&self) -> bool {
+        self.turn && self.left > 0
+    }
 }
 
 /// What waits for a rotating disk.
@@ -121,8 +129,8 @@ pub(crate) struct Elevator<W> {
     /// The places of writes in flight.
     in_flight: Vec<(u64, u64)>,
     batch: Batch,
-    /// Batches of reads that have begun since writes wait.
-    read_batches: u32,
+    /// Runs of reads that have gone since writes wait and one went.
+    overtaken: u32,
     /// The next piece of a request of which one has gone, and whether that is a write.
     owed: Option<(bool, Place)>,
     arrived: u64,
@@ -137,7 +145,7 @@ impl<W> Elevator<W> {
             held: VecDeque::new(),
             in_flight: Vec::new(),
             batch: Batch::default(),
-            read_batches: 0,
+            overtaken: 0,
             owed: None,
             arrived: 0,
         }
@@ -148,8 +156,14 @@ impl<W> Elevator<W> {
     }
 
     /// True if a request may go now. Those that are held go when one in flight has ended.
-    pub fn is_ready(&self) -> bool {
-        !self.reads.is_empty() || !self.writes.is_empty() || !self.again.is_empty()
+    pub fn is_ready(&self, may: MayWrite) -> bool {
+        let in_turn = may.in_turn && (self.is_turn_of_writes() || self.batch.is_turn());
+        let writes = !self.writes.is_empty() && (may.beside_reads || in_turn);
+        writes || !self.reads.is_empty() || !self.again.is_empty() || self.owes()
+    }
+
+    fn is_turn_of_writes(&self) -> bool {
+        !self.writes.is_empty() && self.overtaken >= OVERTAKEN
     }
 
     /// True if a request of several pieces has begun, and is next with the others of them.
@@ -190,11 +204,11 @@ impl<W> Elevator<W> {
             || self.again.iter().any(|r| r.write && r.overlaps(place))
     }
 
-    /// Takes what goes next.
-    pub fn take(&mut self, now: Instant, room: &Room) -> Option<Run<W>> {
+    /// Takes what goes next; the pieces of one that has begun go always.
+    pub fn take(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
         let run = match self.again.pop_front() {
             Some(request) => Run::of(request),
-            None => self.sweep_on(now, room)?,
+            None => self.sweep_on(now, room, may)?,
         };
         if run.first().write {
             self.in_flight.push((run.first().offset, run.end()));
@@ -219,10 +233,10 @@ impl<W> Elevator<W> {
         if writes { &mut self.writes } else { &mut self.reads }
     }
 
-    fn sweep_on(&mut self, now: Instant, room: &Room) -> Option<Run<W>> {
+    fn sweep_on(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
         let (writes, place) = match self.owed.take() {
             Some(owed) => owed,
-            None => self.next_of_batch(now)?,
+            None => self.next_of_batch(now, may)?,
         };
         let sweep = self.sweep(writes);
         let (run, last) = sweep.take(place, room)?;
@@ -234,23 +248,37 @@ impl<W> Elevator<W> {
         Some(run)
     }
 
-    fn next_of_batch(&mut self, now: Instant) -> Option<(bool, Place)> {
-        let writes = self.batch.writes;
-        let reads_came = writes && !self.batch.before_reads && !self.reads.is_empty();
-        if self.batch.left == 0 || self.sweep(writes).is_empty() || reads_came {
-            self.begin_batch(now);
+    fn next_of_batch(&mut self, now: Instant, may: MayWrite) -> Option<(bool, Place)> {
+        let goes_on = self.batch.left > 0 && !self.sweep(self.batch.writes).is_empty();
+        let stays = match (self.batch.writes, self.batch.turn) {
+            (false, _) => true,
+            (true, true) if goes_on && !may.in_turn => return None,
+            (true, true) => true,
+            (true, false) => may.beside_reads && self.reads.is_empty(),
+        };
+        if !(goes_on && stays) {
+            self.begin_batch(now, may);
         }
-        self.batch.left -= 1;
         let writes = self.batch.writes;
-        self.sweep(writes).next().map(|place| (writes, place))
+        let place = self.sweep(writes).next()?;
+        let may_go = !writes || if self.batch.turn { may.in_turn } else { may.beside_reads };
+        may_go.then(|| {
+            let overtakes = !writes && !self.writes.is_empty();
+            self.overtaken = if overtakes { self.overtaken + 1 } else { 0 };
+            self.batch.left -= 1;
+            (writes, place)
+        })
     }
 
-    fn begin_batch(&mut self, now: Instant) {
+    fn begin_batch(&mut self, now: Instant, may: MayWrite) {
         let (reads, writes) = (!self.reads.is_empty(), !self.writes.is_empty());
-        let of_writes = writes && (!reads || self.read_batches >= READ_BATCHES);
-        self.read_batches = if of_writes || !writes { 0 } else { self.read_batches + 1 };
+        let turn = self.is_turn_of_writes() && may.in_turn;
+        let of_writes = turn || writes && !reads;
+        if !of_writes && !reads {
+            return;
+        }
         let left = if of_writes { BATCH.1 } else { BATCH.0 };
-        self.batch = Batch { writes: of_writes, left, before_reads: of_writes && reads };
+        self.batch = Batch { writes: of_writes, left, turn };
         let sweep = self.sweep(of_writes);
         if let Some(oldest) = sweep.oldest()
             && now.since(oldest.since) > AGE

@@ -30,6 +30,7 @@ mod tags;
 mod tests;
 mod transfer;
 mod work;
+mod write_gate;
 
 pub use blocks::Blocks;
 pub use device::Device;

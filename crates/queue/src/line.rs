@@ -6,6 +6,7 @@ use base::Instant;
 
 use crate::elevator::Elevator;
 use crate::request::{Request, Room, Run};
+use crate::write_gate::MayWrite;
 
 /// What waits for a device.
 pub(crate) enum Line<W> {
@@ -32,10 +33,10 @@ impl<W> Line<W> {
     }
 
     /// True if a request may go now.
-    pub fn is_ready(&self) -> bool {
+    pub fn is_ready(&self, may: MayWrite) -> bool {
         match self {
             Line::Arrival(line) => !line.is_empty(),
-            Line::Place(line) => line.is_ready(),
+            Line::Place(line) => line.is_ready(may),
         }
     }
 
@@ -63,10 +64,10 @@ impl<W> Line<W> {
     }
 
     /// Takes what goes next, with what continues it.
-    pub fn take(&mut self, now: Instant, room: &Room) -> Option<Run<W>> {
+    pub fn take(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
         let line = match self {
             Line::Arrival(line) => line,
-            Line::Place(line) => return line.take(now, room),
+            Line::Place(line) => return line.take(now, room, may),
         };
         let mut run = Run::of(line.pop_front()?);
         while let Some(next) = line.front()

@@ -4,8 +4,9 @@
 //! Two lines wait for a device. In one are the foreground and the journal and commits, as clients
 //! wait for both: on a device that does not rotate they go in one order of arrival. In the other is
 //! the background. [`crate::share`] says when the background has a turn, [`crate::feedback`] how
-//! much it may have, [`crate::tags`] when a free tag is handed over, [`crate::line`] which request
-//! of a line goes first.
+//! much it may have, [`crate::write_gate`] which writes a rotating device has beside reads,
+//! [`crate::tags`] when a free tag is handed over, [`crate::line`] which request of a line goes
+//! first.
 //!
 //! No class starves. The lines have an order in which each request comes to its turn, one of nine
 //! turns is the background's if it waits, and all classes of the background are in one line.
@@ -20,6 +21,7 @@ use crate::request::{Request, Room, Run};
 use crate::share::{LEAST, Share};
 use crate::stats::{Class, DeviceStats};
 use crate::tags::Tags;
+use crate::write_gate::{MayWrite, WriteGate};
 
 /// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied
 /// before what was copied is used: more would push it out of the processor's cache again.
@@ -58,6 +60,7 @@ pub struct Scheduler<W> {
     urgent: Line<W>,
     background: Line<W>,
     share: Share,
+    gate: WriteGate,
     feedback: Feedback,
     tags: Tags,
     /// By ticket.
@@ -91,6 +94,7 @@ impl<W> Scheduler<W> {
             background: Line::new(rotating),
             feedback: Feedback::new(LEAST, share.full()),
             share,
+            gate: WriteGate::new(rotating),
             tags: Tags::new(depth, rotating),
             flights: Vec::new(),
             free: Vec::new(),
@@ -156,24 +160,29 @@ impl<W> Scheduler<W> {
 
     /// What goes to the device now, if there is room for it.
     pub fn next(&mut self, now: Instant) -> Option<(Ticket, Run<W>)> {
-        let begun = self.urgent.owes();
+        let (begun, late) = (self.urgent.owes(), self.is_read_late(now));
         if self.bytes_in_flight >= self.max_bytes || !self.tags.may_take(begun) {
             return None;
         }
-        let turn = if begun || !self.background.is_ready() { None } else { self.turn(now) };
+        let turn = if begun || !self.background.is_ready(MayWrite::ALL) {
+            None
+        } else {
+            self.turn(now, late)
+        };
         let run = match turn {
             Some(bytes) => {
                 let room = Room { bytes: self.room.bytes.min(bytes), ..self.room };
-                self.background.take(now, &room)
+                self.background.take(now, &room, MayWrite::ALL)
             }
-            None => self.urgent.take(now, &self.room),
+            None => self.urgent.take(now, &self.room, self.gate.may_write(late)),
         }?;
         let ticket = self.begin(now, &run);
         Some((ticket, run))
     }
 
-    /// How large the next request of the background may be; `None`: it is not its turn.
-    fn turn(&mut self, now: Instant) -> Option<usize> {
+    /// How large the next request of the background may be; `None`: it is not its turn. While a
+    /// read is `late`, it is as if others waited.
+    fn turn(&mut self, now: Instant, late: bool) -> Option<usize> {
         let (flights, urgent, targets) = (&self.flights, &self.urgent, &self.targets);
         self.feedback.look(now, || {
             let pace = |class: Class, write: bool, since: Instant| match class {
@@ -184,7 +193,16 @@ impl<W> Scheduler<W> {
             let waiting = urgent.oldest().map(|r| pace(r.class, r.write, r.since));
             flying.chain(waiting).max().unwrap_or(Pace::InTime)
         });
-        self.share.next_bytes(self.urgent.is_ready(), self.feedback.most())
+        let others = late || self.urgent.is_ready(self.gate.may_write(late));
+        self.share.next_bytes(others, self.feedback.most())
+    }
+
+    /// True if the device is rotating, and has passed a read over that is not of the background:
+    /// half of its target is behind it.
+    fn is_read_late(&self, now: Instant) -> bool {
+        let reads = self.flights.iter().flatten();
+        let mut reads = reads.filter(|f| !f.write && !f.class.is_background());
+        self.gate.minds_late_reads() && reads.any(|f| now.since(f.began) >= self.targets.read / 2)
     }
 
     fn begin(&mut self, now: Instant, run: &Run<W>) -> Ticket {
@@ -201,6 +219,7 @@ impl<W> Scheduler<W> {
         counters.gap_bytes += (run.bytes() - bytes) as u64;
         counters.waited_ns += waited_ns;
         self.share.begin(class, self.background.len() > 0);
+        self.gate.begin(first.write, class.is_background(), run.bytes());
         self.tags.take();
         self.bytes_in_flight += run.bytes();
         self.by_class[class as usize] += run.bytes();
@@ -252,6 +271,7 @@ impl<W> Scheduler<W> {
             }
         }
         self.share.end(flight.class);
+        self.gate.end(flight.write, flight.class.is_background(), flight.bytes);
     }
 }
 

@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::share::LEAST_BYTES;
 
+#[path = "write_gate_tests.rs"]
+mod write_gate;
+
 const K: usize = 1 << 10;
 const M: u64 = 1 << 20;
 

@@ -3,8 +3,8 @@
 //! where no other has a good copy. It still gets all that is written, so the pool is as redundant
 //! as before, and it is read again after some time, as it may be well by then.
 //!
-//! How long reads take is looked at by periods. What a device makes of a few reads says nothing; nor
-//! does one slow period, as devices have pauses of their own.
+//! How long reads take is looked at by periods. What a device makes of a few reads says nothing;
+//! nor does one slow period, as devices have pauses of their own.
 
 use base::{Duration, Instant};
 
