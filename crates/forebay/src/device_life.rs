@@ -112,16 +112,15 @@ impl PoolDevices {
             Err(e) => return Err(e.into()),
         }
         let path = PathBuf::from(device);
-        if !path.is_absolute() {
-            let text = format!("{device} is not open: say by which path the server finds it now");
-            return Err(RequestError::invalid(text));
-        }
         let how = OpenFile { write: true, create_len: None, direct: true };
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_unowned(&path, &how)).await;
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
         let opened = opening.map_err(failed)?;
-        let opened = opened.map_err(|e| RequestError::new("refused", e.to_string()))?;
+        let opened = opened.map_err(|e| {
+            let text = format!("{e}; say by which path the server finds the device now");
+            RequestError::new("refused", text)
+        })?;
         let size_bytes = opened.info.size_bytes;
         let file = self.handles.adopt_file(opened);
         let returned =

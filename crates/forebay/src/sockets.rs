@@ -10,7 +10,7 @@ use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,6 +48,7 @@ impl UnixSocket {
         let failed =
             |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
         check_unix_path(path).map_err(CommandError::Failed)?;
+        make_directory(path).map_err(failed)?;
         let socket = match bind_now(path) {
             Err(e) if e.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
@@ -70,6 +71,15 @@ impl UnixSocket {
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
             tracing::warn!("removing {}: {e}", self.path.display());
         }
+    }
+}
+
+/// Makes the directory of a socket, for its owner alone, if it does not exist and the one above it
+/// does.
+fn make_directory(socket: &Path) -> io::Result<()> {
+    match socket.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+        Some(dir) => std::fs::DirBuilder::new().mode(0o700).create(dir),
+        None => Ok(()),
     }
 }
 
@@ -193,6 +203,17 @@ mod tests {
         assert!(path.exists(), "the name is another's now");
         again.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_directory_is_made_if_the_one_above_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/s");
+        let (_socket, _listener) = UnixSocket::bind(&path).unwrap();
+        let mode = dir.path().join("new").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let Err(e) = UnixSocket::bind(&dir.path().join("a/b/s")) else { panic!("made") };
+        assert!(e.to_string().contains("a/b/s"), "{e}");
     }
 
     #[test]
