@@ -31,7 +31,7 @@ impl Model {
         if len == BLOCK {
             cache.write(key.0, key.1, &data.freeze()).await.unwrap();
         } else {
-            let known = write_part(&cache, key, at, &data.freeze()).await.unwrap();
+            let known = write_part(cache, key, at, &data.freeze()).await.unwrap();
             assert!(known.sectors.has(Sectors::covered(at, len)));
         }
         self.bytes[block * BLOCK + at..][..len].fill(byte);
