@@ -120,7 +120,7 @@ fn of_source(device: &Value) -> Option<Problem> {
     );
     let (page, why) = match out["why"].as_str()? {
         "slow" => ("device-slow", "reads slowly beside the others"),
-        _ => ("device-errs", "has many bad blocks"),
+        _ => ("device-errs", "has many blocks that cannot be read"),
     };
     let what = format!("{name} {why}: it is read only where no other device has a good copy");
     Some(Problem { page, what, todo })

@@ -187,27 +187,23 @@ impl Devices {
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "read failed, the {n}. there: {e}");
         }
-        self.note_bad_source(row, now);
+        if self.rows[row].source_mut().erred(now, self.sit_out) {
+            tracing::warn!(
+                device = %self.rows[row].path(),
+                "many blocks of the device cannot be read: for some time it is read only where no \
+                 other has a good copy"
+            );
+        }
     }
 
     /// A block of the device is not what was written.
-    pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
+    pub fn note_bad_block(&mut self, row: usize, offset: u64) {
         let d = &mut self.rows[row];
         d.errors_mut().checksum += 1;
         let n = d.errors().checksum;
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. \
                 there");
-        }
-        self.note_bad_source(row, now);
-    }
-
-    fn note_bad_source(&mut self, row: usize, now: Instant) {
-        if self.rows[row].source_mut().erred(now, self.sit_out) {
-            tracing::warn!(
-                device = %self.rows[row].path(),
-                "many blocks of the device are bad: it is read only where no other has a good copy"
-            );
         }
     }
 

@@ -21,6 +21,9 @@ pub struct Settings {
     pub device: queue::Limits,
     /// A scrub begins by itself so long after the last one; zero: none does. May change.
     pub scrub_every: Duration,
+    /// Minutes since midnight, UTC, at which a scrub begins that is due; `None`: at any time. May
+    /// change.
+    pub scrub_at: Option<u16>,
     /// Bytes a second that a scrub reads of each copy at most, if it was not started with a rate of
     /// its own; 0: as fast as the devices let it. May change.
     pub scrub_rate: u64,
@@ -43,6 +46,7 @@ impl Default for Settings {
             unix_time_at_zero: 0,
             device: queue::Limits::default(),
             scrub_every: Duration::from_secs(30 * 86_400),
+            scrub_at: None,
             scrub_rate: 0,
             scrub_gap: 128 << 10,
             sit_out: Duration::from_secs(600),

@@ -319,6 +319,12 @@ fn one_begins_by_itself_when_it_is_due() {
         assert_eq!(first.state, "done");
         rt.sleep(Duration::from_secs(86_400)).await;
         assert!(pool.scrub_status().await.completed_at > first.completed_at);
+        // From now on after 02:30 only.
+        let at = pool::Settings { scrub_at: Some(150), ..pool.current_settings() };
+        pool.set(at).expect("set");
+        rt.sleep(Duration::from_secs(3 * 86_400)).await;
+        let status = pool.scrub_status().await;
+        assert!((9000..9000 + 600).contains(&(status.started_at % 86_400)), "{status:?}");
         let never = pool::Settings { scrub_every: Duration::ZERO, ..pool.current_settings() };
         pool.set(never).expect("set");
         let last = pool.scrub_status().await.completed_at;

@@ -9,6 +9,7 @@ fn every_setting_is_written_to_a_place_of_its_own() {
         let default = Chosen::default();
         let values: Vec<Value> = match key.kind {
             Kind::Word(words) => words.iter().map(|word| Value::Word(word)).collect(),
+            Kind::TimeOfDay => [None, Some(0), Some(1439)].map(Value::TimeOfDay).into(),
             _ => {
                 let (least, most) = key.kind.ends().unwrap();
                 vec![least, most]

@@ -134,6 +134,7 @@ dirty_nodes = 100
         for key in KEYS {
             let value = match key.kind {
                 Kind::Word(words) => Value::Word(words[0]),
+                Kind::TimeOfDay => Value::TimeOfDay(Some(61)),
                 kind => kind.ends().unwrap().1,
             };
             let text = with_setting("devices = []\n", key, value).unwrap();

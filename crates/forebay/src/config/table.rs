@@ -216,6 +216,12 @@ pub static KEYS: &[Key] = &[
         "a scrub begins by itself so long after the last one; 0: none does",
     ),
     key(
+        (SCRUB, "at"),
+        Kind::TimeOfDay,
+        (|s| Value::TimeOfDay(s.pool.scrub_at), |s, v| s.pool.scrub_at = v.time_of_day()),
+        "the time of day, UTC, at which a scrub that is due begins",
+    ),
+    key(
         (SCRUB, "rate"),
         Kind::Size(0, T),
         number!(Size: pool.scrub_rate),

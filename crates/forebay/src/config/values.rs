@@ -18,6 +18,8 @@ pub enum Kind {
     Number(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
+    /// A time of day, or any.
+    TimeOfDay,
 }
 
 /// A value of a setting.
@@ -31,6 +33,8 @@ pub enum Value {
     Number(u64),
     /// A word.
     Word(&'static str),
+    /// Minutes since midnight; `None`: any time.
+    TimeOfDay(Option<u16>),
 }
 
 impl fmt::Display for Value {
@@ -41,7 +45,29 @@ impl fmt::Display for Value {
             Value::Time(time) => f.write_str(&exact_duration(*time)),
             Value::Number(n) => n.fmt(f),
             Value::Word(word) => f.write_str(word),
+            Value::TimeOfDay(None) => f.write_str(ANY),
+            Value::TimeOfDay(Some(minutes)) => {
+                write!(f, "{:02}:{:02}", minutes / 60, minutes % 60)
+            }
         }
+    }
+}
+
+/// Any time of day.
+const ANY: &str = "any";
+
+fn parse_time_of_day(text: &str) -> Result<Option<u16>, String> {
+    if text == ANY {
+        return Ok(None);
+    }
+    let number = |part: &str, below: u16| {
+        let digits = part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+        part.parse().ok().filter(|n: &u16| digits && *n < below)
+    };
+    let (hours, minutes) = text.split_once(':').unwrap_or_default();
+    match (number(hours, 24), number(minutes, 60)) {
+        (Some(hours), Some(minutes)) => Ok(Some(hours * 60 + minutes)),
+        _ => Err(format!("{text:?} is no time of day, like \"02:30\", and not \"{ANY}\"")),
     }
 }
 
@@ -50,7 +76,7 @@ impl Value {
     pub fn number(self) -> u64 {
         match self {
             Value::Size(n) | Value::Number(n) => n,
-            Value::Time(_) | Value::Word(_) => unreachable!("the table says that it is a number"),
+            _ => unreachable!("the table says that it is a number"),
         }
     }
 
@@ -59,6 +85,14 @@ impl Value {
         match self {
             Value::Time(time) => time,
             _ => unreachable!("the table says that it is a time"),
+        }
+    }
+
+    /// Minutes since midnight, or any time.
+    pub fn time_of_day(self) -> Option<u16> {
+        match self {
+            Value::TimeOfDay(time) => time,
+            _ => unreachable!("the table says that it is a time of day"),
         }
     }
 
@@ -87,15 +121,15 @@ impl Kind {
                     format!("{text:?} is none of its values; it can be {}", self.range())
                 })
             }
+            Kind::TimeOfDay => parse_time_of_day(text).map(Value::TimeOfDay),
         }
     }
 
     /// Reads a value of the configuration file.
     pub fn read(self, value: &Toml) -> Result<Value, String> {
         match (self, value) {
-            (Kind::Size(..) | Kind::Time(..) | Kind::Word(_), Toml::String(text)) => {
-                self.parse(text)
-            }
+            (Kind::Number(..), Toml::String(_)) => Err(format!("{value} is not a whole number")),
+            (_, Toml::String(text)) => self.parse(text),
             (Kind::Size(..) | Kind::Number(..), Toml::Integer(n)) => {
                 let number = u64::try_from(*n).map_err(|_| format!("{n} is below 0"))?;
                 Ok(if let Kind::Size(..) = self {
@@ -107,7 +141,9 @@ impl Kind {
             (Kind::Size(..), _) => Err(format!("{value} is not a size, like \"512M\" or 4096")),
             (Kind::Time(..), _) => Err(format!("{value} is not a time, like \"5s\"")),
             (Kind::Number(..), _) => Err(format!("{value} is not a whole number")),
-            (Kind::Word(_), _) => Err(format!("{value} is no text; it can be {}", self.range())),
+            (Kind::Word(_) | Kind::TimeOfDay, _) => {
+                Err(format!("{value} is no text; it can be {}", self.range()))
+            }
         }
     }
 
@@ -117,7 +153,7 @@ impl Kind {
             Kind::Size(least, most) => Some((Value::Size(least), Value::Size(most))),
             Kind::Time(least, most) => Some((Value::Time(least), Value::Time(most))),
             Kind::Number(least, most) => Some((Value::Number(least), Value::Number(most))),
-            Kind::Word(_) => None,
+            Kind::Word(_) | Kind::TimeOfDay => None,
         }
     }
 
@@ -126,6 +162,7 @@ impl Kind {
         match (self, self.ends()) {
             (_, Some((least, most))) => format!("{least} to {most}"),
             (Kind::Word([words @ .., last]), None) => format!("{} or {last}", words.join(", ")),
+            (Kind::TimeOfDay, _) => format!("{ANY}, or 00:00 to 23:59"),
             (_, None) => unreachable!("there are words"),
         }
     }
@@ -149,6 +186,8 @@ mod tests {
             (Kind::Time(hour, hour), Value::Time(hour), "1h"),
             (Kind::Number(0, 9), Value::Number(1 << 24), "16777216"),
             (Kind::Word(&["a", "b"]), Value::Word("b"), "b"),
+            (Kind::TimeOfDay, Value::TimeOfDay(Some(125)), "02:05"),
+            (Kind::TimeOfDay, Value::TimeOfDay(None), "any"),
         ] {
             assert_eq!((value.to_string().as_str(), kind.parse(text)), (text, Ok(value)));
         }
@@ -161,6 +200,9 @@ mod tests {
             (Kind::Time(Duration::ZERO, Duration::ZERO), "7", "500ms"),
             (Kind::Number(0, 9), "-1", "whole number"),
             (Kind::Word(&["a", "b", "c"]), "d", "a, b or c"),
+            (Kind::TimeOfDay, "24:00", "02:30"),
+            (Kind::TimeOfDay, "+1:00", "02:30"),
+            (Kind::TimeOfDay, "7", "any"),
         ] {
             let e = kind.parse(text).unwrap_err();
             assert!(e.contains(word), "{e}");

@@ -1,7 +1,8 @@
 //! Which devices are good sources of reads. One that is slow beside another of its kind for a
-//! while, or on which many blocks cannot be read as they were written, sits out: it is read only
-//! where no other has a good copy. It still gets all that is written, so the pool is as redundant
-//! as before, and it is read again after some time, as it may be well by then.
+//! while, or of which many blocks cannot be read, sits out: it is read only where no other has a
+//! good copy. It still gets all that is written, so the pool is as redundant as before, and it is
+//! read again after some time, as it may be well by then. Blocks that are read, and are not what
+//! was written, are no reason: they cost little, and each that a read meets is healed.
 //!
 //! How long reads take is looked at by periods. What a device makes of a few reads says nothing;
 //! nor does one slow period, as devices have pauses of their own.
@@ -18,7 +19,7 @@ const SLOW: u64 = 4;
 const SLOW_LEAST: Duration = Duration::from_millis(2);
 /// in so many periods on end.
 const SLOW_PERIODS: u32 = 3;
-/// A device errs often if this many blocks were bad
+/// A device errs often if this many of its blocks could not be read
 const MANY_ERRORS: u64 = 32;
 /// within this time.
 const ERRORS_WITHIN: Duration = Duration::from_secs(600);
@@ -29,7 +30,7 @@ const ERRORS_WITHIN: Duration = Duration::from_secs(600);
 pub enum Fault {
     /// Its reads took much longer than those of another device of its kind.
     Slow,
-    /// Many of its blocks could not be read, or were not what was written.
+    /// Many of its blocks could not be read.
     Errs,
 }
 
@@ -61,7 +62,7 @@ impl Source {
         self.took_ns += took.as_nanos() as u64;
     }
 
-    /// A block could not be read, or is not what was written. True if it sits out from now on.
+    /// A block could not be read. True if it sits out from now on.
     pub fn erred(&mut self, now: Instant, out_for: Duration) -> bool {
         let since = self.first_error.filter(|&then| now.since(then) < ERRORS_WITHIN);
         self.errors = if since.is_some() { self.errors + 1 } else { 1 };

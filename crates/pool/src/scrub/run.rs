@@ -144,6 +144,14 @@ impl Window {
     }
 }
 
+/// True at a time of day, minutes after midnight, and for an hour after it: the server may be busy
+/// or away at that moment.
+fn is_time(unix_seconds: u32, at: Option<u16>) -> bool {
+    const DAY: u32 = 86_400;
+    let since = |at: u16| (unix_seconds % DAY + DAY - u32::from(at) * 60) % DAY;
+    at.is_none_or(|at| since(at) < 3600)
+}
+
 impl Pool {
     /// Begins to scrub in the background whenever a scrub runs; one that ran when the pool was
     /// closed or killed goes on.
@@ -174,6 +182,7 @@ impl Pool {
     /// made together are not scrubbed together.
     async fn start_when_due(&self) {
         let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
+        let at = self.settings().scrub_at;
         if every == 0 || now == 0 || self.permit().is_err() {
             return;
         }
@@ -186,7 +195,7 @@ impl Pool {
             st.txns.open_mut().need_superblock();
             drop(st);
             self.requests().tell_dirtied();
-        } else if !paused && u64::from(now) >= u64::from(since) + every {
+        } else if !paused && u64::from(now) >= u64::from(since) + every && is_time(now, at) {
             match self.start_scrub(ScrubOptions::default()).await {
                 Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
                 Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),

@@ -81,7 +81,7 @@ impl Pool {
                         break;
                     }
                     Ok(()) => {
-                        self.state_mut().devices.note_bad_block(d, offset, self.now());
+                        self.state_mut().devices.note_bad_block(d, offset);
                         broken.push((d, offset));
                     }
                     Err(e) => {

@@ -1,0 +1,129 @@
+"""The part `moves` of bench/run: how fast a device is replaced, and how fast one that was away gets
+what it lacks, beside a plain sequential copy between the same files.
+
+A pool of two copies on two files, its volume written once in order. In each round three have their
+turn: fio writes a file as large as the data (1 MiB, depth 8, io_uring, O_DIRECT), a device is
+replaced by a new one, and a device comes back after one block in a hundred was written without it,
+in pieces of 64 KiB at random. The limit of a copy is the slower of what reads and writes; on one
+disk for all, reads and writes share it.
+"""
+
+import json
+import statistics
+import subprocess
+import time
+
+import fio
+import nbd_client
+import scrub
+import servers
+from servers import GIB
+
+CHANGED = 0.01
+
+
+def measure(options, backing, work):
+    """A row: rates in MB/s, seconds, and bytes copied; medians."""
+    size = (options.size_disk if backing == "disk" else options.size_shm) * GIB // 2
+    runs = {"read": [], "write": [], "replace": [], "resync": []}
+    pool = Pool(work, size, options)
+    try:
+        for number in range(options.rounds):
+            runs["read"].append(read_file(pool.files[0], size))
+            runs["write"].append(write_file(work / "limit.img", size))
+            runs["replace"].append(pool.replace(work / f"new{number}.img"))
+            runs["resync"].append(pool.resync(number))
+    finally:
+        pool.stop()
+    row = {"backing": backing, "gib": size / GIB}
+    for name, found in runs.items():
+        row[name] = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    return row
+
+
+def read_file(path, size):
+    return transfer("read", path, size)
+
+
+def write_file(path, size):
+    try:
+        return transfer("write", path, size)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def transfer(rw, path, size):
+    command = ["fio", "--output-format=json", "--name=limit", "--ioengine=io_uring", "--direct=1"]
+    command += [f"--rw={rw}", "--bs=1m", "--iodepth=8", f"--size={int(size)}", "--end_fsync=1"]
+    began = time.monotonic()
+    fio.call([*command, f"--filename={path}"])
+    took = time.monotonic() - began
+    return {"mb_per_s": size / took / 1e6, "seconds": took}
+
+
+class Pool(scrub.Pool):
+    """As for scrubs, and devices of it change."""
+
+    name = "forebay-moves"
+
+    def __init__(self, work, size, options):
+        super().__init__(work, int(size), options)
+
+    def device(self, *words):
+        command = [self.bin, "device", *words, "--socket", self.control]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"forebay device {' '.join(map(str, words))}: {done.stderr}")
+        return done.stdout
+
+    def listed(self):
+        return json.loads(self.device("list", "--json"))
+
+    def until_whole(self, began):
+        while (listed := self.listed())["moves"]["state"] != "none":
+            time.sleep(0.02)
+        states = {device["state"] for device in listed["devices"]}
+        if states != {"online"}:
+            raise RuntimeError(f"devices are {states}")
+        return time.monotonic() - began, listed["moves"]["copied_bytes"]
+
+    def replace(self, new):
+        """The second device by a new one, of which nothing is allocated yet."""
+        with open(new, "wb") as file:
+            file.truncate(self.files[1].stat().st_size)
+        _, before = self.until_whole(time.monotonic())
+        began = time.monotonic()
+        self.device("replace", self.files[1], new)
+        took, copied = self.until_whole(began)
+        self.files[1].unlink()
+        self.files[1] = new
+        return {"mb_per_s": (copied - before) / took / 1e6, "seconds": took}
+
+    def resync(self, seed):
+        """The second device was away while one part in a hundred was written."""
+        self.device("offline", self.files[1])
+        words, size = self.fio_target()
+        command = ["fio", "--output-format=json", "--name=change", *words, "--rw=randwrite", "--bs=64k", "--iodepth=8", f"--randseed={seed + 1}"]
+        fio.call([*command, f"--size={int(size)}", f"--io_size={int(size * CHANGED)}"])
+        with nbd_client.Client(self.socket, self.export) as client:
+            client.flush()
+        before = self.listed()["moves"]["copied_bytes"]
+        began = time.monotonic()
+        self.device("online", self.files[1])
+        took, copied = self.until_whole(began)
+        return {"seconds": took, "copied_mb": (copied - before) / 1e6}
+
+
+def markdown(rows):
+    if not rows:
+        return []
+    lines = ["## Devices that are replaced, and that come back", ""]
+    lines += ["| files on | GiB | fio reads, MB/s | writes | replace | to the slower | resync of 1 %, s | MB copied | of the time of a replace |"]
+    lines += ["| --- |" + " ---: |" * 8]
+    for row in rows:
+        read, write, replace = (row[name]["mb_per_s"] for name in ("read", "write", "replace"))
+        resync = row["resync"]
+        cells = [row["backing"], f"{row['gib']:g}", f"{read:,.0f}", f"{write:,.0f}", f"{replace:,.0f}", f"{replace / min(read, write):.2f}"]
+        cells += [f"{resync['seconds']:.2f}", f"{resync['copied_mb']:,.0f}", f"{resync['seconds'] / row['replace']['seconds'] * 100:.1f} %"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
