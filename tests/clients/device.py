@@ -237,7 +237,10 @@ def test_a_missing_device_comes_back(t):
     server = served(t, server, [one])
     with Load(server) as load:
         time.sleep(0.3)
+        assert [problem["page"] for problem in server.status()["health"]] == ["device-missing"], server.status()["health"]
+        assert "is missing\n  to do: plug it in" in t.forebay("status", "--socket", server.control).stdout
         assert "nothing left to move" in device(t, server, "online", two, "--wait")
+        assert server.status()["health"] == []
         time.sleep(0.1)
     ended(t, server)
     assert server.status()["pool"]["state"] == "online"
