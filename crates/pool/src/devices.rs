@@ -19,8 +19,8 @@ pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use disk::{DeviceFile, Disk};
-use sources::Period;
 pub use sources::{Fault as SourceFault, SitsOut};
+use sources::{Period, Source};
 
 /// So many more requests may wait for a device that is near than for one that is not: those of a
 /// stream become a few large ones.
@@ -207,9 +207,9 @@ impl Devices {
         }
     }
 
-    /// A read of the device took so long.
-    pub fn note_read(&mut self, row: usize, took: Duration, now: Instant) {
-        self.rows[row].source_mut().read(took);
+    /// A read of the device took so long, and so many requests were there before it.
+    pub fn note_read(&mut self, row: usize, (took, others): (Duration, usize), now: Instant) {
+        self.rows[row].source_mut().read(took, others);
         self.judge_sources(now);
     }
 
@@ -235,6 +235,9 @@ impl Devices {
     /// From now on a bad source of reads sits out so long; zero: none does.
     pub fn set_sit_out(&mut self, time: Duration) {
         self.sit_out = time;
+        if time.is_zero() {
+            self.rows.iter_mut().for_each(|d| *d.source_mut() = Source::default());
+        }
     }
 
     /// Counts and logs the failures among `outcomes` of devices that are in use; returns these

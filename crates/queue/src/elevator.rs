@@ -275,6 +275,8 @@ impl<W> Elevator<W> {
         let turn = self.is_turn_of_writes() && may.in_turn;
         let of_writes = turn || writes && !reads;
         if !of_writes && !reads {
+            // A turn that has nothing left to write is over.
+            self.batch = Batch::default();
             return;
         }
         let left = if of_writes { BATCH.1 } else { BATCH.0 };

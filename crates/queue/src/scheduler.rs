@@ -219,7 +219,9 @@ impl<W> Scheduler<W> {
         counters.gap_bytes += (run.bytes() - bytes) as u64;
         counters.waited_ns += waited_ns;
         self.share.begin(class, self.background.len() > 0);
-        self.gate.begin(first.write, class.is_background(), run.bytes());
+        if !class.is_background() {
+            self.gate.begin(first.write, run.bytes());
+        }
         self.tags.take();
         self.bytes_in_flight += run.bytes();
         self.by_class[class as usize] += run.bytes();
@@ -271,7 +273,9 @@ impl<W> Scheduler<W> {
             }
         }
         self.share.end(flight.class);
-        self.gate.end(flight.write, flight.class.is_background(), flight.bytes);
+        if !flight.class.is_background() {
+            self.gate.end(flight.write, flight.bytes);
+        }
     }
 }
 

@@ -7,6 +7,9 @@
 //! ended; and none may while a read is late, as the disk has passed it over for others. Clients
 //! wait for reads; for most writes no client waits, as a cache has them.
 //!
+//! The background is none of this: [`crate::share`] says what it has, and while others wait it has
+//! less, or it would keep them out.
+//!
 //! No write starves: the turn of writes that comes after so many reads ([`crate::elevator`]) they
 //! have in any case.
 
@@ -48,33 +51,31 @@ impl WriteGate {
         self.rotating && self.reads > 0
     }
 
-    /// What writes may do that are not of the background. `late`: a read in flight is.
+    /// What writes may do. `late`: a read in flight is.
     pub fn may_write(&self, late: bool) -> MayWrite {
         let room = !self.rotating || self.bytes < BYTES;
         let turn = !self.minds_late_reads() || self.credit > 0 && !late;
         MayWrite { beside_reads: room && turn, in_turn: room }
     }
 
-    /// A request begins.
-    pub fn begin(&mut self, write: bool, background: bool, bytes: usize) {
-        match (write, background) {
-            (true, _) => {
-                self.bytes += bytes;
-                if self.reads > 0 {
-                    self.credit = self.credit.saturating_sub(1);
-                }
+    /// A request begins that is not of the background.
+    pub fn begin(&mut self, write: bool, bytes: usize) {
+        if write {
+            self.bytes += bytes;
+            if self.reads > 0 {
+                self.credit = self.credit.saturating_sub(1);
             }
-            (false, false) => self.reads += 1,
-            (false, true) => {}
+        } else {
+            self.reads += 1;
         }
     }
 
-    /// A request has ended.
-    pub fn end(&mut self, write: bool, background: bool, bytes: usize) {
-        match (write, background) {
-            (true, _) => self.bytes -= bytes,
-            (false, false) => (self.reads, self.credit) = (self.reads - 1, CREDIT),
-            (false, true) => {}
+    /// A request has ended that is not of the background.
+    pub fn end(&mut self, write: bool, bytes: usize) {
+        if write {
+            self.bytes -= bytes;
+        } else {
+            (self.reads, self.credit) = (self.reads - 1, CREDIT);
         }
     }
 }
@@ -92,7 +93,7 @@ mod tests {
     fn writes_pause_while_a_read_is_late() {
         let mut gate = WriteGate::new(true);
         assert!(!gate.minds_late_reads(), "there is none");
-        gate.begin(false, false, 4096);
+        gate.begin(false, 4096);
         assert!(gate.minds_late_reads());
         assert_eq!(may(&gate, false), (true, true));
         assert_eq!(may(&gate, true), (false, true));
@@ -102,20 +103,20 @@ mod tests {
     #[test]
     fn writes_pause_until_a_read_ends() {
         let mut gate = WriteGate::new(true);
-        gate.begin(false, false, 4096);
-        gate.begin(false, false, 4096);
+        gate.begin(false, 4096);
+        gate.begin(false, 4096);
         for _ in 0..CREDIT {
             assert_eq!(may(&gate, false), (true, true));
-            gate.begin(true, false, 4096);
-            gate.end(true, false, 4096);
+            gate.begin(true, 4096);
+            gate.end(true, 4096);
         }
         assert_eq!(may(&gate, false), (false, true), "the credit is spent");
-        gate.end(false, false, 4096);
+        gate.end(false, 4096);
         assert_eq!(may(&gate, false), (true, true));
-        gate.end(false, false, 4096);
+        gate.end(false, 4096);
         for _ in 0..3 * CREDIT {
             assert_eq!(may(&gate, false), (true, true), "there are no reads");
-            gate.begin(true, true, 4096);
+            gate.begin(true, 4096);
         }
     }
 
@@ -123,11 +124,11 @@ mod tests {
     fn few_bytes_of_writes_are_in_flight() {
         for rotating in [true, false] {
             let mut gate = WriteGate::new(rotating);
-            gate.begin(true, true, BYTES - 1);
+            gate.begin(true, BYTES - 1);
             assert_eq!(may(&gate, false), (true, true));
-            gate.begin(true, false, 1);
+            gate.begin(true, 1);
             assert_eq!(may(&gate, false), (!rotating, !rotating));
-            gate.end(true, false, 1);
+            gate.end(true, 1);
             assert_eq!(may(&gate, false), (true, true));
         }
     }

@@ -50,3 +50,31 @@ fn on_a_rotating_device_a_stream_of_commits_leaves_reads_their_turn() {
     let (took, written) = reads_beside_commits(64, Duration::ZERO);
     assert!(took.len() > 4000 && written > took.len() / 20, "{written} of {}", took.len());
 }
+
+#[test]
+fn on_a_rotating_device_the_background_does_not_keep_commits_out() {
+    let mut lab = Lab::new(DeviceKind::Rotating, Limits::default(), Disk::new(64 << 30));
+    let mut stream_at = 1 << 34;
+    let mut stream = |lab: &mut Lab<Disk>| {
+        lab.ask(Class::WriteBack, true, stream_at, (M as usize, 1));
+        stream_at += M;
+    };
+    (0..32).for_each(|_| stream(&mut lab));
+    lab.dispatch();
+    let (mut took, end) = (Vec::new(), Instant(0).after(Duration::from_secs(20)));
+    while lab.now < end && took.len() < 50 {
+        for ended in lab.step(end) {
+            if ended.class == Class::WriteBack {
+                stream(&mut lab);
+                if ended.id == 40 {
+                    lab.ask(Class::Commit, true, 0, (4 * K, 1));
+                }
+            } else {
+                took.push(ended.took());
+                lab.ask(Class::Commit, true, (took.len() as u64) << 20, (4 * K, 1));
+            }
+        }
+    }
+    let longest = took.iter().max().expect("a commit ended");
+    assert!(took.len() == 50 && *longest < Duration::from_millis(400), "{took:?}");
+}

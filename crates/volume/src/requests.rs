@@ -267,13 +267,28 @@ impl Volume {
                 Err(e) => to.send(Err(e)),
             }
         }
-        let write = async { self.route().await?.write_parts(lba, &patches, known).await };
-        let outcome = match patches.is_empty() {
-            true => return,
-            false => write.await.map(|known| group.leave(known)),
+        let write = async |patches: &[Patch], known| {
+            self.route().await?.write_parts(lba, patches, known).await
         };
+        let mut outcomes = match &patches[..] {
+            [] => Vec::new(),
+            all => match write(all, known).await {
+                Ok(known) => {
+                    group.leave(known);
+                    vec![Ok(()); all.len()]
+                }
+                Err(e) => vec![Err(e)],
+            },
+        };
+        if patches.len() > outcomes.len() {
+            // What one of them needs may be missing, and the others need not suffer for it.
+            outcomes.clear();
+            for patch in &patches {
+                outcomes.push(write(std::slice::from_ref(patch), None).await.map(drop));
+            }
+        }
         drop(group);
-        told.into_iter().for_each(|to| to.send(outcome.clone()));
+        told.into_iter().zip(outcomes).for_each(|(to, outcome)| to.send(outcome));
     }
 
     /// Makes everything that completed before, on any handle, durable.

@@ -56,10 +56,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A read of it has ended.
-    pub fn read(&mut self, took: Duration) {
+    /// A read of it has ended, before which there were so many `others`: it has waited for them, so
+    /// their number says nothing of the device.
+    pub fn read(&mut self, took: Duration, others: usize) {
         self.reads += 1;
-        self.took_ns += took.as_nanos() as u64;
+        self.took_ns += took.as_nanos() as u64 / (others as u64 + 1);
     }
 
     /// A block could not be read. True if it sits out from now on.
@@ -97,10 +98,9 @@ impl Source {
     /// A period ends, in which the reads of the best device of the kind took `best_ns` on average.
     /// True if it sits out from now on.
     fn judge(&mut self, now: Instant, best_ns: u64, out_for: Duration) -> bool {
-        if let Some(mean) = self.mean_ns() {
-            let slow = mean > SLOW * best_ns && mean > SLOW_LEAST.as_nanos() as u64;
-            self.slow_periods = if slow { self.slow_periods + 1 } else { 0 };
-        }
+        let is_slow = |mean| mean > SLOW * best_ns && mean > SLOW_LEAST.as_nanos() as u64;
+        let slow = self.mean_ns().is_some_and(is_slow);
+        self.slow_periods = if slow { self.slow_periods + 1 } else { 0 };
         (self.reads, self.took_ns) = (0, 0);
         if self.out.is_some_and(|(_, until)| until <= now) {
             self.out = None;
@@ -147,7 +147,7 @@ mod tests {
 
     fn period(pair: &mut [Source; 2], now: &mut Instant, ms: [u64; 2], reads: u64) -> Vec<usize> {
         for (source, ms) in pair.iter_mut().zip(ms) {
-            (0..reads).for_each(|_| source.read(Duration::from_millis(ms)));
+            (0..reads).for_each(|_| source.read(Duration::from_millis(ms), 0));
         }
         *now = now.after(PERIOD);
         judge(pair.iter_mut().enumerate(), *now, OUT_FOR)
@@ -175,6 +175,17 @@ mod tests {
             period(&mut pair, &mut now, [10, 10], 0);
         }
         assert!(!pair[1].is_out(), "it is tried again");
+    }
+
+    #[test]
+    fn a_busy_device_is_not_slow() {
+        let (mut pair, mut now) = ([Source::default(), Source::default()], Instant(0));
+        for _ in 0..10 {
+            (0..99).for_each(|_| pair[0].read(Duration::from_millis(10), 0));
+            (0..99).for_each(|_| pair[1].read(Duration::from_millis(160), 31));
+            now = now.after(PERIOD);
+            assert!(judge(pair.iter_mut().enumerate(), now, OUT_FOR).is_empty());
+        }
     }
 
     #[test]
@@ -206,8 +217,8 @@ mod tests {
     fn none_sits_out_if_the_setting_says_so() {
         let mut pair = [Source::default(), Source::default()];
         for _ in 0..10 {
-            (0..99).for_each(|_| pair[0].read(Duration::from_millis(1)));
-            (0..99).for_each(|_| pair[1].read(Duration::from_secs(1)));
+            (0..99).for_each(|_| pair[0].read(Duration::from_millis(1), 0));
+            (0..99).for_each(|_| pair[1].read(Duration::from_secs(1), 0));
             assert!(judge(pair.iter_mut().enumerate(), Instant(0), Duration::ZERO).is_empty());
         }
     }

@@ -32,11 +32,11 @@ impl Pool {
         let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
         let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
         let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
-        let began = self.now();
+        let (began, others) = (self.now(), device.load());
         let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;
         if class == Class::Foreground {
             let now = self.now();
-            self.state_mut().devices.note_read(first, now.since(began), now);
+            self.state_mut().devices.note_read(first, (now.since(began), others), now);
         }
         if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
             return Ok(buf.freeze());
