@@ -54,6 +54,6 @@ pub use io::parts::{BlockPart, Patch};
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use policy::replacement::Policy;
 pub use policy::{controller, delay, gc_pace, replacement};
-pub use settings::{LagPolicy, Promote, Settings};
+pub use settings::{LagPolicy, Promote, Settings, StreamWrites};
 pub use status::CacheStatus;
 pub use store::scrubbed::CacheScrub;

@@ -34,6 +34,29 @@ impl Promote {
     }
 }
 
+/// Where long streams of writes of a write-back volume go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StreamWrites {
+    /// Into the cache, like all others.
+    #[default]
+    Cached,
+    /// Past it, as long as the pool answers in time.
+    Past,
+}
+
+impl StreamWrites {
+    /// All of them.
+    pub const ALL: [StreamWrites; 2] = [StreamWrites::Cached, StreamWrites::Past];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            StreamWrites::Cached => "cached",
+            StreamWrites::Past => "past",
+        }
+    }
+}
+
 /// What becomes of writers when the pool's image is older than it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LagPolicy {
@@ -103,6 +126,8 @@ pub struct Settings {
     pub promote_blocks: u64,
     /// A stream of reads or writes goes past the cache from so many bytes on; 0: none does.
     pub sequential_cutoff: u64,
+    /// Whether streams of writes of a write-back volume do. May change.
+    pub stream_writes: StreamWrites,
     /// Where the cache device takes longer for a client's read than this, large requests go past
     /// it; zero: that does not matter.
     pub congested_read: Duration,
@@ -135,8 +160,9 @@ impl Default for Settings {
             promote: Promote::First,
             promote_blocks: 64,
             sequential_cutoff: 4 << 20,
-            congested_read: Duration::from_millis(2),
-            congested_write: Duration::from_millis(20),
+            stream_writes: StreamWrites::Cached,
+            congested_read: Duration::from_millis(30),
+            congested_write: Duration::from_millis(75),
             device: queue::Limits::default(),
             targets: queue::Targets::default(),
         }

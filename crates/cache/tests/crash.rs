@@ -83,6 +83,7 @@ fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 40),
         sequential_cutoff: [0, 32 << 10, 64 << 10, 256 << 10][rng.below(4) as usize],
+        stream_writes: cache::StreamWrites::Past,
         seal_blocks: [0, 1, 8, 64][rng.below(4) as usize],
         pressure_percent: [0, 10, 33, 100][rng.below(4) as usize],
         ..Settings::default()

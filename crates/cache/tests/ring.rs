@@ -126,6 +126,7 @@ fn settings(rng: &mut Prng) -> Settings {
         journal_interval: Duration::from_millis(rng.range(1, 1_000)),
         dirty_nodes: rng.range(16, 200),
         sequential_cutoff: 64 << 10,
+        stream_writes: cache::StreamWrites::Past,
         ..Settings::default()
     }
 }

@@ -126,6 +126,8 @@ pub enum Reason {
     PoolRoom,
     /// A node of the pool's trees, or a page of its tables, is read.
     Tree,
+    /// The same data is being read ahead.
+    ReadAhead,
     /// The pool commits.
     Commit,
     /// A copy was bad, and another one is read.
@@ -140,7 +142,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 26] = [
+    pub const ALL: [Reason; 27] = [
         Reason::NotRunning,
         Reason::Engine,
         Reason::Turn,
@@ -162,6 +164,7 @@ impl Reason {
         Reason::Publish,
         Reason::PoolRoom,
         Reason::Tree,
+        Reason::ReadAhead,
         Reason::Commit,
         Reason::Heal,
         Reason::DeviceQueue,
@@ -193,6 +196,7 @@ impl Reason {
             Reason::Publish => "publish",
             Reason::PoolRoom => "pool_room",
             Reason::Tree => "tree_load",
+            Reason::ReadAhead => "read_ahead",
             Reason::Commit => "pool_commit",
             Reason::Heal => "heal",
             Reason::DeviceQueue => "device_queue",
@@ -215,9 +219,12 @@ impl Reason {
             | Reason::Buckets
             | Reason::Index
             | Reason::Journal => Layer::Cache,
-            Reason::Publish | Reason::PoolRoom | Reason::Tree | Reason::Commit | Reason::Heal => {
-                Layer::Pool
-            }
+            Reason::Publish
+            | Reason::PoolRoom
+            | Reason::Tree
+            | Reason::ReadAhead
+            | Reason::Commit
+            | Reason::Heal => Layer::Pool,
             Reason::DeviceQueue | Reason::Transfer | Reason::DeviceFlush => Layer::Device,
         }
     }
@@ -246,6 +253,7 @@ impl Reason {
             Reason::Publish => "dirty data to be published, as the pool is nearly full",
             Reason::PoolRoom => "room in the pool",
             Reason::Tree => "a node of the pool's trees",
+            Reason::ReadAhead => "data that is read ahead",
             Reason::Commit => "a commit of the pool",
             Reason::Heal => "a good copy of a bad block",
             Reason::DeviceQueue => "its turn on",
@@ -281,7 +289,7 @@ impl Reason {
                 "the device takes long to make data durable"
             }
             Reason::Heal => "look at the device's errors in forebay status",
-            Reason::DeviceQueue | Reason::Transfer => {
+            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => {
                 "lower writeback_rate_max if write-back is what keeps the device busy"
             }
         }

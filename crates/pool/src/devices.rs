@@ -359,6 +359,12 @@ impl Devices {
         }
     }
 
+    /// True if a device that is read is a disk that rotates.
+    pub fn any_rotates(&self) -> bool {
+        let mut live = self.rows.iter().filter_map(PoolDevice::live);
+        live.any(|disk| disk.kind() == DeviceKind::Rotating)
+    }
+
     /// From now on foreground requests to each device should take so long at most.
     pub fn set_targets(&self, targets: Targets) {
         self.rows.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));

@@ -28,6 +28,7 @@ pub(crate) use missing::Missing;
 pub(crate) use tree::LiveTree;
 pub(crate) use volume::{FrozenVolume, Held, Volume};
 
+pub(crate) use readers::Ahead;
 use readers::Readers;
 
 /// The transaction that a volume is edited in, and the generations of now.
@@ -340,8 +341,8 @@ impl Forest {
     }
 
     /// A client reads; see [`Readers::follow`].
-    pub fn follow(&mut self, id: VolumeId, lba: Lba, blocks: u64) -> Option<(Lba, Lba)> {
-        self.readers.follow(id, lba, blocks)
+    pub fn follow(&mut self, id: VolumeId, lba: Lba, blocks: u64, most: u64) -> Ahead {
+        self.readers.follow(id, lba, blocks, most)
     }
 
     /// A transaction's version of a volume's mapping.

@@ -67,5 +67,5 @@ pub use open::{check_create, create};
 pub use pool::Pool;
 
 pub use settings::{CreateOptions, Settings};
-pub use space::Reservation;
+pub use space::{FetchedCounts, Reservation};
 pub use writeback::{Pass, Staging};

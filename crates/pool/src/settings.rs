@@ -29,6 +29,9 @@ pub struct Settings {
     pub scrub_rate: u64,
     /// A scrub reads through gaps of up to so many bytes between blocks. May change.
     pub scrub_gap: u64,
+    /// On disks that rotate, data is read ahead of clients that read in order, up to so many bytes;
+    /// 0: none is. May change.
+    pub read_ahead: u64,
     /// A device whose reads are slow beside those of others, or that errs often, is read only where
     /// no other has a good copy, for so long; zero: none is. May change.
     pub sit_out: Duration,
@@ -49,6 +52,7 @@ impl Default for Settings {
             scrub_at: None,
             scrub_rate: 0,
             scrub_gap: 128 << 10,
+            read_ahead: 512 << 10,
             sit_out: Duration::from_secs(600),
             targets: queue::Targets::default(),
         }

@@ -9,6 +9,7 @@
 mod alloc;
 mod behind;
 mod bitmaps;
+mod fetched;
 mod geometry;
 mod limbo;
 mod maps;
@@ -28,6 +29,8 @@ use crate::devices::Devices;
 
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{PageChange, Place, Planned};
+pub use fetched::Counts as FetchedCounts;
+pub(crate) use fetched::{Fetched, Load, Part};
 pub use geometry::Geometry;
 pub(crate) use limbo::{Era, Pin};
 pub(crate) use maps::Maps;
@@ -80,6 +83,8 @@ pub(crate) struct Space {
     changed: BTreeSet<GroupId>,
     limbo: Limbo,
     reserved: Ledger,
+    /// Data that was read ahead.
+    fetched: Fetched,
 }
 
 fn kind_index(kind: GroupKind) -> usize {
@@ -122,6 +127,7 @@ impl Space {
             changed: BTreeSet::new(),
             limbo: Limbo::default(),
             reserved: Ledger::default(),
+            fetched: Fetched::default(),
         };
         for id in (0..space.groups.len() as u32).map(GroupId) {
             let record = &space.group(id).record;
@@ -327,6 +333,16 @@ impl Space {
         self.limbo.reads_until_now().1
     }
 
+    /// The data that was read ahead.
+    pub fn fetched(&self) -> &Fetched {
+        &self.fetched
+    }
+
+    /// As [`Space::fetched`], to change it.
+    pub fn fetched_mut(&mut self) -> &mut Fetched {
+        &mut self.fetched
+    }
+
     /// A commit is durable, and has freed `frees`.
     pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
         self.limbo.push(frees);
@@ -348,6 +364,7 @@ impl Space {
 
     /// Makes blocks allocatable to which nothing refers: freed ones, or such as were taken in vain.
     pub fn release(&mut self, run: Run) {
+        self.fetched.forget(run);
         let (id, block) = self.geometry.split(run.addr);
         let g = self.group_mut(id);
         let freed = match &mut g.maps {

@@ -158,6 +158,7 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     buckets(&mut plan, count);
     plan.disk.flush_latency = micros(20, 60);
     plan.settings.sequential_cutoff = 4096;
+    plan.settings.stream_writes = cache::StreamWrites::Past;
     plan.settings.max_lag = Duration::from_secs(30);
     plan.settings.journal_interval = Duration::from_millis(20);
     plan.settings.dirty_nodes = 400;

@@ -3,6 +3,7 @@
 //! 2012).
 
 use base::{Duration, Prng};
+use cache::StreamWrites;
 use rt::DeviceKind;
 use sim::{DiskModel, FaultRates};
 
@@ -47,6 +48,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
             max_segments: one_of(r, &[1, 8, 256]),
             kind: kind(seed),
         },
+        read_ahead: read_ahead(seed),
         ..pool::Settings::default()
     };
     // Large requests are split. On a device of up to seconds a request, one block at a time, all
@@ -129,6 +131,12 @@ fn kind(seed: u64) -> Option<DeviceKind> {
     r.one_in(3).then_some(DeviceKind::Rotating)
 }
 
+/// How far data is read ahead where devices count as rotating. Of a generator of its own, too.
+fn read_ahead(seed: u64) -> u64 {
+    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xA4EA_D000));
+    one_of(r, &[0, 32 << 10, 512 << 10, 1 << 20])
+}
+
 /// Some cache.
 #[allow(clippy::needless_update, reason = "settings that are not drawn here are the default ones")]
 pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
@@ -170,6 +178,7 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
         promote_blocks: one_of(r, &[0, 4, 64]),
         // Small, so that requests of a few blocks more than may go past the cache are streams.
         sequential_cutoff: one_of(r, &[0, 4096, 4096, 64 << 10, 4 << 20]),
+        stream_writes: one_of(r, &StreamWrites::ALL),
         congested_read: Duration::from_micros(one_of(r, &[0, 1, 2000])),
         congested_write: Duration::from_micros(one_of(r, &[0, 1, 20_000])),
         ..cache::Settings::default()

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use base::Duration;
-use cache::{LagPolicy, Promote};
+use cache::{LagPolicy, Promote, StreamWrites};
 
 use crate::cached;
 use crate::env::{Boot, Env};
@@ -87,6 +87,7 @@ fn draw(env: &Env, new: &mut cache::Settings) {
         3 => new.max_lag_policy = one_of(env, &LagPolicy::ALL),
         4 => {
             new.sequential_cutoff = one_of(env, &[0, 4096, 64 << 10, 4 << 20]);
+            new.stream_writes = one_of(env, &StreamWrites::ALL);
             new.congested_read = Duration::from_micros(one_of(env, &[0, 1, 2000]));
             new.congested_write = Duration::from_micros(one_of(env, &[0, 1, 20_000]));
         }

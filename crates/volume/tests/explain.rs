@@ -242,6 +242,7 @@ fn a_full_cache() {
 fn a_full_journal() {
     let streams = |_: &mut pool::Settings, c: &mut cache::Settings| {
         c.sequential_cutoff = 64 << 10;
+        c.stream_writes = cache::StreamWrites::Past;
         c.dirty_nodes = 1 << 20;
     };
     bench(192 * MIB, streams, |b| async move {

@@ -118,6 +118,7 @@ fn settings(rng: &mut Prng) -> Settings {
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 24),
         sequential_cutoff: if rng.one_in(3) { 0 } else { 64 << 10 },
+        stream_writes: cache::StreamWrites::Past,
         promote: if rng.one_in(3) { cache::Promote::Second } else { cache::Promote::First },
         ..Settings::default()
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::BLOCK;
-use cache::Settings;
+use cache::{Settings, StreamWrites};
 use rt::{Order, Rt};
 use testkit::{Cached, MIB, block, blocks, check_pool, holds, only_byte};
 use volume::{Volume, Volumes};
@@ -23,7 +23,12 @@ async fn live(rt: Rt, bench: Cached) {
     let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
     let pool = bench.create_pool(&rt, slow).await;
     bench.create_cache(&rt, &pool, [3; 16]).await;
-    let settings = Settings { max_lag: every, sequential_cutoff: MIB, ..Settings::default() };
+    let settings = Settings {
+        max_lag: every,
+        sequential_cutoff: MIB,
+        stream_writes: StreamWrites::Past,
+        ..Settings::default()
+    };
     let cache = bench.open_cache(&rt, &pool, settings).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 16 * MIB, 4096).await.expect("create");

@@ -1,5 +1,5 @@
-//! Writes of a volume that writes back, past the buckets: long streams, and large requests while
-//! the cache device is late.
+//! Writes of a volume that writes back, past the buckets: large requests while the cache device
+//! is late, and long streams where the settings say so.
 //!
 //! Their data goes to the pool at once, into the staging volume of the volume and the open epoch,
 //! and a *staged* key into the index; from there on they are writes like all others: dirty until a
@@ -53,6 +53,7 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::io::window::{InWindow, UnderWay};
 use crate::policy::seal::STAGED_PER_BLOCK;
+use crate::settings::StreamWrites;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{Room, nodes_for};
 use crate::store::state::State;
@@ -141,7 +142,8 @@ impl Cache {
     /// Whether a client's write goes past the buckets.
     pub(crate) fn goes_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         let sequential = self.0.written.follow(volume, lba, blocks);
-        blocks >= LEAST_BLOCKS && (sequential || self.is_congested())
+        let stream = sequential && self.settings().stream_writes == StreamWrites::Past;
+        blocks >= LEAST_BLOCKS && (stream || self.is_congested())
     }
 
     /// More staged blocks wait for a pass than should; half as many make a pass begin.

@@ -4,7 +4,7 @@ use base::{Duration, ErrorKind, Lba, VolumeId};
 
 use super::*;
 use crate::controller;
-use crate::settings::{LagPolicy, Promote};
+use crate::settings::{LagPolicy, Promote, StreamWrites};
 use crate::testkit::{Lab, fill, settings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -188,9 +188,11 @@ fn streams_and_promotion_go_by_the_new_settings() {
         // A stream of one request.
         assert!(!cache.goes_past(a, Lba(0), 256));
         set(&cache, |s| s.sequential_cutoff = 1 << 20);
-        assert!(cache.goes_past(a, Lba(256), 256), "with what went before");
+        assert!(!cache.goes_past(a, Lba(256), 256), "streams are cached");
+        set(&cache, |s| s.stream_writes = StreamWrites::Past);
+        assert!(cache.goes_past(a, Lba(512), 256), "with what went before");
         set(&cache, |s| s.sequential_cutoff = 0);
-        assert!(!cache.goes_past(a, Lba(512), 1024));
+        assert!(!cache.goes_past(a, Lba(768), 1024));
     });
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::BLOCK_U64;
-use cache::{LagPolicy, Policy, Promote};
+use cache::{LagPolicy, Policy, Promote, StreamWrites};
 use rt::DeviceKind;
 
 use super::values::{Kind, Value};
@@ -203,6 +203,12 @@ pub static KEYS: &[Key] = &[
         "the same for a client's write to a device of the pool",
     ),
     key(
+        (POOL, "read_ahead"),
+        Kind::Size(0, 1 << 20),
+        number!(Size: pool.read_ahead),
+        "on disks that rotate, data is read so far ahead of clients that read in order; 0: none is",
+    ),
+    key(
         (POOL, "sit_out"),
         Kind::Time(Duration::ZERO, Duration::from_secs(86_400)),
         time!(pool.sit_out),
@@ -303,7 +309,13 @@ pub static KEYS: &[Key] = &[
         (CACHE, "sequential_cutoff"),
         Kind::Size(0, T),
         number!(Size: cache.sequential_cutoff),
-        "a stream of reads or writes goes past the cache from there on; 0: none does",
+        "what is longer is a stream of reads or writes; 0: nothing is",
+    ),
+    key(
+        (CACHE, "stream_writes"),
+        Kind::Word(&["cached", "past"]),
+        word!(StreamWrites::ALL, cache.stream_writes),
+        "whether long streams of writes are cached, or go past the cache",
     ),
     key(
         (CACHE, "congested_read"),

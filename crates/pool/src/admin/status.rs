@@ -10,6 +10,7 @@ use super::volumes::VolumeInfo;
 use crate::devices::{DeviceErrors, SitsOut};
 use crate::findings::{MovesStatus, ScrubStatus};
 use crate::pool::Pool;
+use crate::space::FetchedCounts;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
 const STATUS_DRAINS: usize = 256;
@@ -25,6 +26,8 @@ pub struct Status {
     pub commit: CommitStatus,
     /// Device I/O by class.
     pub io: BTreeMap<&'static str, ClassStatus>,
+    /// Blocks read ahead of clients.
+    pub read_ahead: FetchedCounts,
     /// Memory.
     pub memory: MemoryStatus,
 }
@@ -282,6 +285,7 @@ impl Pool {
             },
         };
         drop(m);
-        Status { pool, volumes: self.volumes(), commit, io, memory }
+        let read_ahead = st.space.fetched().counts();
+        Status { pool, volumes: self.volumes(), commit, io, read_ahead, memory }
     }
 }

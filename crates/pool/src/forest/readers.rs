@@ -1,10 +1,14 @@
-//! Readers that go through a volume in order, and how far the nodes are asked for that they will
-//! need.
+//! Readers that go through a volume in order, and how far the nodes, and the data, are asked for
+//! that they will need.
 //!
 //! A read needs leaves of the mapping and of checksums. Loaded one at a time as reads come to them,
 //! each costs a disk a seek, and the stream stands still meanwhile. So a reader that has gone on
 //! for [`BEGINS`] blocks has its nodes read ahead of it, many at once. The window
 //! grows with what it has read, so that a short one costs little.
+//!
+//! On disks that rotate, data is asked for as well, of readers whose requests are small beside a
+//! window. One with large requests has many of them in flight, or waits for the disk's transfer
+//! more than for its head.
 
 use base::{Lba, VolumeId};
 
@@ -26,6 +30,24 @@ const GROWTH: u64 = 4;
 const BLOCKS_A_NODE: u64 = 32;
 /// and never more.
 const MOST: u64 = 32_768;
+/// A reader that has gone on for so many blocks has data read ahead,
+const DATA_BEGINS: u64 = 8;
+/// so many times as much as it has read, up to the largest window,
+const DATA_GROWTH: u64 = 2;
+/// if its requests are at most such a part of that.
+const DATA_PART: u64 = 4;
+
+/// Blocks of a volume, and the end of them.
+type Range = (Lba, Lba);
+
+/// What a reader will need soon.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Ahead {
+    /// Blocks whose nodes should be read.
+    pub nodes: Option<Range>,
+    /// Blocks that should be read.
+    pub data: Option<Range>,
+}
 
 #[derive(Clone, Copy)]
 struct Reader {
@@ -36,6 +58,8 @@ struct Reader {
     read: u64,
     /// Nodes up to here were asked for.
     ahead: u64,
+    /// Data up to here was asked for.
+    data: u64,
     /// The number of its last read among those of all readers.
     used: u64,
 }
@@ -46,10 +70,19 @@ impl Reader {
     }
 
     fn goes_on(&self, volume: VolumeId, lba: u64, blocks: u64) -> bool {
-        let behind = lba.checked_sub(self.next).is_some_and(|gap| gap <= GAP);
+        // Requests that are not whole blocks have one in common with their neighbours.
+        let behind = lba <= self.next.saturating_add(GAP) && lba.saturating_add(blocks) > self.next;
         let slack = blocks.saturating_mul(SLACK);
         let near = behind || self.is_sequential() && lba.abs_diff(self.next) <= slack;
         near && self.volume == volume
+    }
+
+    /// The part behind `asked` of a window of so many blocks, if less than half of it was asked
+    /// for.
+    fn window(&self, asked: u64, blocks: u64) -> Option<Range> {
+        let (from, end) = (asked.max(self.next), self.next.saturating_add(blocks));
+        let is_due = from - self.next <= blocks / 2 && from < end;
+        is_due.then_some((Lba(from), Lba(end)))
     }
 }
 
@@ -64,14 +97,15 @@ pub(super) struct Readers {
 impl Readers {
     /// For a store of so many nodes.
     pub fn new(cached_nodes: usize) -> Readers {
-        let none = Reader { volume: VolumeId(0), next: u64::MAX, read: 0, ahead: 0, used: 0 };
+        let none =
+            Reader { volume: VolumeId(0), next: u64::MAX, read: 0, ahead: 0, data: 0, used: 0 };
         let most = (cached_nodes as u64).saturating_mul(BLOCKS_A_NODE).min(MOST);
         Readers { readers: [none; READERS], reads: 0, most }
     }
 
-    /// Notes a read. Returns the blocks whose nodes should be read now, if the reader is a
-    /// sequential one that has come near to the end of what was asked for.
-    pub fn follow(&mut self, volume: VolumeId, lba: Lba, blocks: u64) -> Option<(Lba, Lba)> {
+    /// Notes a read. Returns what should be read now, if the reader is a sequential one that has
+    /// come near to the end of what was asked for. Data is asked for up to `most` blocks ahead.
+    pub fn follow(&mut self, volume: VolumeId, lba: Lba, blocks: u64, most: u64) -> Ahead {
         self.reads += 1;
         let Some(reader) = self.readers.iter_mut().find(|r| r.goes_on(volume, lba.0, blocks))
         else {
@@ -80,24 +114,27 @@ impl Readers {
                 next: lba.0.saturating_add(blocks),
                 read: 0,
                 ahead: 0,
+                data: 0,
                 used: self.reads,
             };
             *self.least_useful() = begun;
-            return None;
+            return Ahead::default();
         };
         reader.used = self.reads;
         reader.next = reader.next.max(lba.0.saturating_add(blocks));
         reader.read = reader.read.saturating_add(blocks);
-        if !reader.is_sequential() {
-            return None;
+        let mut ahead = Ahead::default();
+        if reader.is_sequential() {
+            let window = reader.read.saturating_mul(GROWTH).min(self.most);
+            ahead.nodes = reader.window(reader.ahead, window);
         }
-        let window = reader.read.saturating_mul(GROWTH).min(self.most);
-        let from = reader.ahead.max(reader.next);
-        if from - reader.next > window / 2 {
-            return None;
+        if reader.read >= DATA_BEGINS && blocks.saturating_mul(DATA_PART) <= most {
+            let window = reader.read.saturating_mul(DATA_GROWTH).min(most);
+            ahead.data = reader.window(reader.data, window);
         }
-        reader.ahead = reader.next.saturating_add(window);
-        (from < reader.ahead).then_some((Lba(from), Lba(reader.ahead)))
+        reader.ahead = ahead.nodes.map_or(reader.ahead, |(_, end)| end.0);
+        reader.data = ahead.data.map_or(reader.data, |(_, end)| end.0);
+        ahead
     }
 
     /// The one that a new reader replaces: what was used last the longest time ago, but for
@@ -128,7 +165,7 @@ mod tests {
         let mut readers = Readers::new(1 << 20);
         let (mut covered, mut largest) = (None, 0);
         for i in 0..4096 {
-            let asked = readers.follow(V, Lba(i * 64), 64);
+            let asked = readers.follow(V, Lba(i * 64), 64, 0).nodes;
             assert!(asked.is_none() || i > 0, "a first read is no stream");
             if let Some((from, to)) = asked {
                 assert!(covered.is_none_or(|end| end == from), "a gap before {from:?}");
@@ -144,7 +181,7 @@ mod tests {
     #[test]
     fn a_small_store_has_a_small_window() {
         let mut readers = Readers::new(256);
-        let asked = (0..1000).filter_map(|i| readers.follow(V, Lba(i * 256), 256));
+        let asked = (0..1000).filter_map(|i| readers.follow(V, Lba(i * 256), 256, 0).nodes);
         assert!(asked.map(|(from, to)| to.0 - from.0).max() <= Some(256 * BLOCKS_A_NODE));
     }
 
@@ -153,12 +190,13 @@ mod tests {
         let (mut readers, mut r) = (Readers::new(1 << 20), Prng::new(3));
         let mut windows = 0;
         for i in 0..10_000 {
-            assert_eq!(readers.follow(V, Lba((1 << 32) + r.below(1 << 30)), 1), None);
+            let random = readers.follow(V, Lba((1 << 32) + r.below(1 << 30)), 1, 128);
+            assert_eq!(random, Ahead::default());
             // Requests of the stream come in pairs whose order is wrong, once it has begun.
             if i % 8 == 0 {
                 let n = i / 8;
                 let n = if n > 8 { n ^ 1 } else { n };
-                windows += usize::from(readers.follow(V, Lba(n * 64), 64).is_some());
+                windows += usize::from(readers.follow(V, Lba(n * 64), 64, 0).nodes.is_some());
             }
         }
         assert!((3..100).contains(&windows), "{windows}");
@@ -168,7 +206,38 @@ mod tests {
     fn volumes_are_told_apart() {
         let mut readers = Readers::new(1 << 20);
         for i in 0..100 {
-            assert_eq!(readers.follow(VolumeId(1 + i % 2), Lba(i as u64 * 512), 512), None);
+            let ahead = readers.follow(VolumeId(1 + i % 2), Lba(i as u64 * 512), 512, 128);
+            assert_eq!(ahead, Ahead::default());
         }
+    }
+
+    /// Interleaved readers of 8 KiB that begin in the middle of a block: each block is asked for
+    /// once, and never more ahead than twice what was read.
+    #[test]
+    fn data_is_asked_for_before_readers_of_small_requests_come_to_it() {
+        let mut readers = Readers::new(1 << 20);
+        let mut upto = [None; 5];
+        let mut unforeseen = 0;
+        for i in 0..2000_u64 {
+            for (stream, upto) in upto.iter_mut().enumerate() {
+                let lba = (stream as u64) << 32 | (i * 2);
+                unforeseen += u32::from(upto.is_none_or(|upto| upto < lba + 3));
+                let ahead = readers.follow(V, Lba(lba), 3, 128);
+                if let Some((from, end)) = ahead.data {
+                    assert!(upto.is_none_or(|upto| upto == from.0), "{from:?} after {upto:?}");
+                    assert!(end.0 - (lba + 3) <= (3 * i * DATA_GROWTH).min(128));
+                    *upto = Some(end.0);
+                }
+            }
+        }
+        assert!(unforeseen <= 5 * 6, "{unforeseen} requests found nothing");
+    }
+
+    #[test]
+    fn readers_of_large_requests_read_ahead_by_themselves() {
+        let mut readers = Readers::new(1 << 20);
+        assert!((0..100).all(|i| readers.follow(V, Lba(i * 33), 33, 128).data.is_none()));
+        assert!((0..100).any(|i| readers.follow(V, Lba(i * 32), 32, 128).data.is_some()));
+        assert!((0..100).all(|i| readers.follow(V, Lba(i * 32), 32, 0).data.is_none()));
     }
 }

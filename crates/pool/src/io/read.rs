@@ -2,8 +2,8 @@
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the
-//! pin goes with the plan. What a client reads in order has its nodes read ahead
-//! ([`read_ahead`](super::read_ahead)).
+//! pin goes with the plan. What a client reads in order has its nodes read ahead, and on disks that
+//! rotate its data ([`read_ahead`](super::read_ahead)).
 
 use base::{
     BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
@@ -14,26 +14,34 @@ use smallvec::SmallVec;
 use super::STEP_BLOCKS;
 use crate::error::Step;
 use crate::pool::Pool;
-use crate::space::Pin;
+use crate::space::{Fetched, Load, Part, Pin, Run};
 use crate::state::State;
 
 /// A part of a read: a hole, or blocks with their checksums.
-struct Piece {
-    len: u32,
-    /// First block, and where in the list of checksums its own begin.
-    place: Option<(PoolAddr, usize)>,
+pub(super) struct Piece {
+    pub len: u32,
+    pub place: Option<Place>,
+}
+
+/// Where blocks are.
+pub(super) struct Place {
+    pub addr: PoolAddr,
+    /// Where in the list of checksums their own begin.
+    pub crcs: usize,
+    /// What was read ahead and has them, and its blocks before them.
+    pub ahead: Option<(Load, u32)>,
 }
 
 /// What is read: a volume, or the staging volume that it has for an epoch, if it has.
-type Origin = (VolumeId, Option<Epoch>);
+pub(super) type Origin = (VolumeId, Option<Epoch>);
 
 /// What is read, and for whom.
 type Asked = (Origin, Class);
 
-struct Plan {
-    pieces: SmallVec<[Piece; 1]>,
-    crcs: SmallVec<[Crc; 8]>,
-    pin: Pin,
+pub(super) struct Plan {
+    pub pieces: SmallVec<[Piece; 1]>,
+    pub crcs: SmallVec<[Crc; 8]>,
+    pub pin: Pin,
 }
 
 impl Pool {
@@ -68,8 +76,8 @@ impl Pool {
     }
 
     async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
-        if let ((volume, None), Class::Foreground) = from {
-            self.follow_reader(volume, lba, blocks);
+        if let (origin, Class::Foreground) = from {
+            self.follow_reader(origin, lba, blocks);
         }
         if blocks <= STEP_BLOCKS {
             return self.read_step(from, lba, blocks).await;
@@ -96,23 +104,31 @@ impl Pool {
     async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
         let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await?;
         let mut out = SliceList::new();
-        if let [Piece { len, place: Some((addr, _)) }] = plan.pieces[..] {
+        if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
             out.push(self.read_verified(addr, &plan.crcs, class, &plan.pin).await?);
             return Ok(out);
         }
-        Box::pin(self.read_pieces(&plan, class)).await
+        Box::pin(self.read_pieces(plan, class)).await
     }
 
-    async fn read_pieces(&self, plan: &Plan, class: Class) -> Result<SliceList> {
+    async fn read_pieces(&self, plan: Plan, class: Class) -> Result<SliceList> {
         let mut out = SliceList::new();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         for p in &plan.pieces {
-            tasks.push(p.place.map(|(addr, at)| {
+            tasks.push(p.place.as_ref().map(|place| {
+                let (addr, ahead) = (place.addr, place.ahead.clone());
                 let crcs: SmallVec<[Crc; 8]> =
-                    SmallVec::from_slice(&plan.crcs[at..at + p.len as usize]);
+                    SmallVec::from_slice(&plan.crcs[place.crcs..place.crcs + p.len as usize]);
                 let (pool, pin) = (self.clone(), plan.pin.clone());
-                self.rt().spawn(async move { pool.read_verified(addr, &crcs, class, &pin).await })
+                self.rt().spawn(async move {
+                    if let Some(ahead) = ahead
+                        && let Some(data) = pool.take_fetched(ahead, &crcs).await
+                    {
+                        return Ok(data);
+                    }
+                    pool.read_verified(addr, &crcs, class, &pin).await
+                })
             }));
         }
         for (p, t) in plan.pieces.iter().zip(tasks) {
@@ -154,7 +170,7 @@ impl Pool {
                 .await?;
             for p in &plan.pieces {
                 match p.place {
-                    Some((_, first)) => {
+                    Some(Place { crcs: first, .. }) => {
                         let crcs = &plan.crcs[first..first + p.len as usize];
                         out.extend(crcs.iter().copied().map(Some));
                     }
@@ -200,8 +216,30 @@ impl Pool {
     }
 }
 
+impl Plan {
+    /// Blocks with their checksums from `crcs` on, in as many pieces as what was read ahead makes
+    /// of them.
+    fn push(&mut self, (mut addr, mut len): (PoolAddr, u32), mut crcs: usize, fetched: &Fetched) {
+        while len > 0 {
+            let part = match fetched.is_empty() {
+                true => Part { len, found: None },
+                false => fetched.find(Run { addr, len }),
+            };
+            let place = Place { addr, crcs, ahead: part.found };
+            self.pieces.push(Piece { len: part.len, place: Some(place) });
+            addr = addr.plus(u64::from(part.len));
+            (len, crcs) = (len - part.len, crcs + part.len as usize);
+        }
+    }
+}
+
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
-fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) -> Step<Plan> {
+pub(super) fn plan_read(
+    st: &mut State,
+    (volume, staged): Origin,
+    lba: Lba,
+    blocks: u64,
+) -> Step<Plan> {
     let staging = staged.and_then(|epoch| st.forest.staging(volume, epoch));
     let volume = staging.unwrap_or(volume);
     let end = lba.plus(blocks);
@@ -231,7 +269,7 @@ fn plan_read(st: &mut State, (volume, staged): Origin, lba: Lba, blocks: u64) ->
             );
             return Err(StorageError::new(ErrorKind::Damaged, what).into());
         }
-        plan.pieces.push(Piece { len, place: Some((addr, start)) });
+        plan.push((addr, len), start, st.space.fetched());
         at = to;
     }
     if at < end.0 {

@@ -1,13 +1,26 @@
-//! Reading nodes ahead of a client that reads in order: the leaves of the mapping that come next,
-//! and those of the checksums of what they map, many at once. No data is read ahead: that is the
-//! client's choice, and the disk's.
+//! Reading ahead of a client that reads in order.
+//!
+//! *Nodes*: the leaves of the mapping that come next, and those of the checksums of what they map,
+//! many at once. *Data*, where a disk rotates and requests are small: such a disk brings half a
+//! megabyte in the time that its head needs to come to another reader's place and back. It is read
+//! and verified like everything else, and kept in memory
+//! ([`Fetched`](crate::space::Fetched)). A request that comes while its data is under
+//! way waits for that.
 
-use base::{Lba, VolumeId};
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, Crc, Lba, Slice, VolumeId};
 use queue::Class;
+use rt::Reason;
+use rt::sync::Worker;
 
-use crate::forest::Missing;
+use super::STEP_BLOCKS;
+use super::read::{Origin, Plan, plan_read};
+use crate::forest::{Ahead, Missing};
 use crate::pool::Pool;
-use crate::space::Pin;
+use crate::space::{Load, Pin, Run};
+
+/// What reads ahead, in the stories of requests.
+const JOB: &str = "read-ahead";
 
 /// A node that was read may lead to others. They are looked for in so many rounds at most.
 const ROUNDS: usize = 8;
@@ -17,14 +30,84 @@ const NODES: usize = 1024;
 const SLICE: usize = 512;
 
 impl Pool {
-    /// Notes a client's read, and has nodes read if the client will need them soon.
-    pub(super) fn follow_reader(&self, volume: VolumeId, lba: Lba, blocks: u64) {
-        let ahead = self.state_mut().forest.follow(volume, lba, blocks);
-        if let Some(range) = ahead {
+    /// Notes a client's read, and has read what the client will need soon.
+    pub(super) fn follow_reader(&self, from: Origin, lba: Lba, blocks: u64) {
+        let Ahead { nodes, data } = {
+            let most = self.settings().read_ahead / BLOCK_U64;
+            let mut st = self.state_mut();
+            let most = if st.devices.any_rotates() { most } else { 0 };
+            st.forest.follow(from.0, lba, blocks, most)
+        };
+        if let (Some(range), None) = (nodes, from.1) {
             let pool = self.clone();
-            let load = async move { pool.read_nodes_ahead(volume, range).await };
-            self.rt().detach_job("read-ahead", load);
+            let load = async move { pool.read_nodes_ahead(from.0, range).await };
+            self.rt().detach_job(JOB, load);
         }
+        if let Some((lba, end)) = data {
+            self.read_data_ahead(from, lba, (end.0 - lba.0).min(STEP_BLOCKS));
+        }
+    }
+
+    /// Begins to read data, now if its nodes are in memory: the client's next requests should find
+    /// it under way. What goes wrong is left to the reads.
+    fn read_data_ahead(&self, from: Origin, lba: Lba, blocks: u64) {
+        let plan = plan_read(&mut self.state_mut(), from, lba, blocks);
+        match plan {
+            Ok(plan) => self.fetch(&plan),
+            Err(_) => {
+                let pool = self.clone();
+                self.rt().detach_job(JOB, async move {
+                    let plan = |st: &mut _| plan_read(st, from, lba, blocks);
+                    if let Ok(plan) = pool.resident(Class::Foreground, plan).await {
+                        pool.fetch(&plan);
+                    }
+                });
+            }
+        }
+    }
+
+    fn fetch(&self, plan: &Plan) {
+        for piece in &plan.pieces {
+            let Some(place) = &piece.place else { continue };
+            let begun = self
+                .state_mut()
+                .space
+                .fetched_mut()
+                .begin(Run { addr: place.addr, len: piece.len });
+            for (run, worker) in begun {
+                let first = place.crcs + (run.addr.0 - place.addr.0) as usize;
+                let crcs = plan.crcs[first..first + run.len as usize].to_vec();
+                self.detach_fetch(run, crcs, plan.pin.clone(), worker);
+            }
+        }
+    }
+
+    fn detach_fetch(&self, run: Run, crcs: Vec<Crc>, pin: Pin, worker: Worker<Option<Slice>>) {
+        let pool = self.clone();
+        self.rt().detach_job(JOB, async move {
+            let data = pool.read_verified(run.addr, &crcs, Class::Foreground, &pin).await;
+            if data.is_err() {
+                pool.state_mut().space.fetched_mut().forget(run);
+            }
+            worker.end(data.ok());
+        });
+    }
+
+    /// Blocks with these checksums, of what is read ahead; `None` if it could not be read.
+    pub(super) async fn take_fetched(
+        &self,
+        (load, skip): (Load, u32),
+        crcs: &[Crc],
+    ) -> Option<Slice> {
+        let whole = self.rt().waits_for_job(Reason::ReadAhead, JOB, load.wait()).await??;
+        let data = whole.slice(skip as usize * BLOCK, crcs.len() * BLOCK);
+        let is_good = block_crcs(&data).eq(crcs.iter().copied());
+        debug_assert!(is_good, "what was read ahead has another checksum than its mapping");
+        if !is_good {
+            return None;
+        }
+        self.state_mut().space.fetched_mut().used(crcs.len() as u32);
+        Some(data)
     }
 
     /// Brings the nodes into memory that reads of a range need. What goes wrong is left to the
