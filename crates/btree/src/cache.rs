@@ -57,6 +57,8 @@ pub(crate) struct NodeCache {
     vacant: Vec<u32>,
     /// Whole by themselves, but not where they are referred to: not to be admitted again.
     condemned: FxHashSet<NodePtr>,
+    /// Nodes that edits have left to readers, beside the limit.
+    left: usize,
     /// Beside the clock, and not in `index`.
     held: Held,
     hand: usize,
@@ -77,6 +79,7 @@ impl NodeCache {
             slots: Vec::new(),
             vacant: Vec::new(),
             condemned: FxHashSet::default(),
+            left: 0,
             held: Held::default(),
             hand: 0,
             hits: Cell::new(0),
@@ -208,6 +211,18 @@ impl NodeCache {
         self.slots[at].node.take()
     }
 
+    /// The node, which stays in the cache for readers, and is not held any more. Nothing is evicted
+    /// for it: an edit is under way, which needs what it has found. The next one makes room.
+    pub(crate) fn share(&mut self, ptr: &NodePtr, tree: u64) -> Option<Rc<Node>> {
+        if let Some(at) = self.slot_of(ptr) {
+            return self.slots[at].node.clone();
+        }
+        let node = self.held.take(ptr)?;
+        self.left += 1;
+        self.enter(*ptr, Slot { node: Some(node.clone()), tree, credit: Cell::new(0) });
+        Some(node)
+    }
+
     fn slot_of(&self, ptr: &NodePtr) -> Option<usize> {
         let at = *self.index.get(&ptr.addr)? as usize;
         // A freed address may have been given to another node since.
@@ -220,9 +235,8 @@ impl NodeCache {
             return;
         }
         let slot = Slot { node: Some(node), tree, credit: Cell::new(0) };
-        if let Some(&at) = self.index.get(&ptr.addr) {
-            self.slots[at as usize] = slot;
-            return;
+        if self.index.contains_key(&ptr.addr) {
+            return self.enter(ptr, slot);
         }
         let limit = self.limit.max(self.stretch.get());
         // Two for one, so that a limit that was stretched comes back.
@@ -230,6 +244,24 @@ impl NodeCache {
             if self.index.len() >= limit {
                 self.evict();
             }
+        }
+        self.enter(ptr, slot);
+    }
+
+    /// An edit begins: others make room for the nodes that the last ones have left to readers.
+    pub(crate) fn trim(&mut self) {
+        for _ in 0..self.left.min(2) {
+            self.left -= 1;
+            if self.index.len() > self.limit {
+                self.evict();
+            }
+        }
+    }
+
+    fn enter(&mut self, ptr: NodePtr, slot: Slot) {
+        if let Some(&at) = self.index.get(&ptr.addr) {
+            self.slots[at as usize] = slot;
+            return;
         }
         let at = if let Some(at) = self.vacant.pop() {
             self.slots[at as usize] = slot;

@@ -14,12 +14,25 @@ pub struct Changes {
     generation: Generation,
     freed: Freed,
     dirty: usize,
+    /// Others look at the trees as they were before.
+    beside_readers: bool,
 }
 
 impl Changes {
     /// A transaction of this generation, which has changed nothing.
     pub fn new(generation: Generation) -> Changes {
-        Changes { generation, freed: Freed::new(), dirty: 0 }
+        Changes { generation, freed: Freed::new(), dirty: 0, beside_readers: false }
+    }
+
+    /// The same, of clones of trees that are read meanwhile: the store keeps the nodes that it
+    /// replaces, until their blocks are freed.
+    pub fn beside_readers(generation: Generation) -> Changes {
+        Changes { beside_readers: true, ..Changes::new(generation) }
+    }
+
+    /// True if others look at the trees as they were before.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.beside_readers
     }
 
     /// The generation that edits belong to.

@@ -76,6 +76,7 @@ impl Store {
         from: &[u8],
         to: &[u8],
     ) -> Result<Editor<'a>, Fault> {
+        self.nodes.trim();
         let (reach, path) = self.reach(tree, (from, to), true, &mut 0)?;
         self.nodes.relax();
         Ok(Editor::new(self, tree, changes, SmallVec::from_buf([reach]), Some((reach.from, path))))
@@ -87,6 +88,7 @@ impl Store {
         ranges: impl IntoIterator<Item = (&'t Tree, Key, Key)>,
     ) -> Result<Ready<'_>, Fault> {
         let ranges: SmallVec<[_; 2]> = ranges.into_iter().collect();
+        self.nodes.trim();
         let mut seen = 0;
         let mut reaches = SmallVec::new();
         for (tree, from, to) in &ranges {
@@ -274,7 +276,7 @@ impl<'a> Editor<'a> {
     fn own_link(&mut self, link: Link) -> Rc<Node> {
         let node = match link {
             Link::Mem(node) => node,
-            Link::Disk(ptr) => match self.store.nodes.take(&ptr) {
+            Link::Disk(ptr) => match self.take_old(&ptr) {
                 Some(node) => node,
                 None => panic!(
                     "an edit of tree {:#x} was not prepared for its node {}",
@@ -283,6 +285,15 @@ impl<'a> Editor<'a> {
             },
         };
         self.own(node)
+    }
+
+    /// A node of the store that is to be replaced. It leaves the store, if nothing looks at it any
+    /// more.
+    fn take_old(&mut self, ptr: &NodePtr) -> Option<Rc<Node>> {
+        match self.changes.has_readers() {
+            true => self.store.nodes.share(ptr, self.tree.id),
+            false => self.store.nodes.take(ptr),
+        }
     }
 
     fn own_child<'n>(&mut self, parent: &'n mut Node, i: usize) -> &'n mut Node {
@@ -308,7 +319,7 @@ impl<'a> Editor<'a> {
         if let Some(ptr) = node.ptr() {
             // Freed with this transaction; without the store's share it may be ours alone, and need
             // not be copied.
-            self.store.nodes.take(&ptr);
+            drop(self.take_old(&ptr));
         }
         let mut node = Rc::try_unwrap(node).unwrap_or_else(|shared| (*shared).clone());
         node.generation = open;
@@ -459,7 +470,7 @@ impl<'a> Editor<'a> {
         for old in [left, right] {
             self.changes.retire(&old);
             if let Some(ptr) = old.ptr() {
-                self.store.nodes.take(&ptr);
+                drop(self.take_old(&ptr));
             }
         }
         node.children[l] = Some(self.new_node(page, children));

@@ -229,7 +229,10 @@ fn bands_cover_all_lengths_in_order_to_an_eighth() {
 proptest! {
     #[test]
     fn parts_add_up_to_the_length(
-        steps in prop::collection::vec((0u8..5, 0..Reason::ALL.len(), 0u64..50, 0u64..20, 0u64..9), 0..60),
+        steps in prop::collection::vec(
+            (0u8..5, 0..Reason::ALL.len(), 0u64..50, 0u64..20, 0u64..9),
+            0..60,
+        ),
     ) {
         let ledger = Ledger::default();
         let jobs = [ledger.job("a", at(0)), ledger.job("b", at(0))];

@@ -249,9 +249,9 @@ impl Devices {
     ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
         for (row, outcome) in outcomes {
-            if let (Err(_), true) = (&outcome, self.rows[row].is_joining()) {
+            if let (Err(e), true) = (&outcome, self.rows[row].is_joining()) {
                 // It does not join: see `moves/join.rs`.
-                self.rows[row].miss();
+                self.rows[row].miss(*e);
                 self.rows[row].errors_mut().write += 1;
             }
             let (Err(e), true) = (outcome, self.is_live(row)) else { continue };

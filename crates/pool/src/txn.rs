@@ -78,9 +78,13 @@ pub(crate) struct Txn {
 
 impl Txn {
     fn new(kind: Kind, generation: Generation, room: Option<Reservation>) -> Txn {
+        let nodes = match kind {
+            Kind::Direct => Changes::new(generation),
+            Kind::Pass => Changes::beside_readers(generation),
+        };
         Txn {
             kind,
-            nodes: Changes::new(generation),
+            nodes,
             lists: Lists::default(),
             volumes: BTreeMap::new(),
             sums: BTreeMap::new(),

@@ -33,9 +33,14 @@ fn load_and_hold(
 /// A tree of 10,000 records as it stands on the disk, and the smallest store, which holds the nodes
 /// of the first 2,000.
 fn bench() -> (World, Tree, Store) {
+    bench_of(0)
+}
+
+/// The same with a store of so many nodes.
+fn bench_of(limit: usize) -> (World, Tree, Store) {
     let mut w = ascending(10_000);
     commit(&mut w);
-    let (tree, mut store) = (Tree::open(ID, w.durable), Store::new(0));
+    let (tree, mut store) = (Tree::open(ID, w.durable), Store::new(limit));
     load_and_hold(&tree, &mut store, &w.disk, (&key(0), &key(2_000)));
     (w, tree, store)
 }
@@ -69,6 +74,30 @@ fn what_is_held_stays_whatever_else_is_read_and_goes_with_its_edit() {
     }
     assert_eq!(store.stats().loaded, loaded);
     assert!(store.resident() <= 16 + 2, "{}: an edit takes its nodes", store.resident());
+}
+
+/// A write-back pass edits a clone of a tree whose clients read it all the while.
+#[test]
+fn nodes_that_a_clone_replaces_stay_for_readers_within_the_limit() {
+    for limit in [16, 1 << 20] {
+        let (w, tree, mut store) = bench_of(limit);
+        let mut clone = tree.clone();
+        let mut changes = Changes::beside_readers(w.changes.generation());
+        let loaded = store.stats().loaded;
+        for n in 0..1_900 {
+            let edit = store.edit(&mut clone, &mut changes, &key(n), &key(n));
+            edit.expect("held").insert(&key(n), b"new");
+        }
+        assert_eq!(store.stats().loaded, loaded);
+        assert!(clone.get(&store, &key(7)).is_ok_and(|v| v == Some(&b"new"[..])));
+        if limit == 16 {
+            assert!(store.resident() <= 16 + 8, "{} nodes", store.resident());
+            continue;
+        }
+        let there =
+            (0..1_900).all(|n| tree.get(&store, &key(n)).is_ok_and(|v| v != Some(&b"new"[..])));
+        assert!(there, "a reader of the old version would have to load it");
+    }
 }
 
 #[test]

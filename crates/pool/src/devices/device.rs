@@ -1,7 +1,7 @@
 //! A device of the pool: its queue, its row of the device table, its error counters, and its
 //! chunks.
 
-use base::{Bitmap, Duration, Generation, Instant};
+use base::{Bitmap, Duration, Generation, Instant, IoError};
 use format::superblock::{DeviceRecord, DeviceState};
 use rt::DeviceKind;
 
@@ -49,7 +49,7 @@ pub struct PoolDevice {
     /// It is coming into use: it gets all that is written, and nothing is read from it.
     joining: Option<Joining>,
     /// It did not get something that was written while it was joining.
-    missed: bool,
+    missed: Option<IoError>,
     /// How often it went out of use. What was copied to it before need not be there after.
     absences: u32,
     /// It was dropped because it failed, and nothing was done about it yet.
@@ -74,7 +74,7 @@ impl PoolDevice {
             source: Source::default(),
             trouble: None,
             joining: None,
-            missed: false,
+            missed: None,
             absences: 0,
             dropped: false,
             failures: Vec::new(),
@@ -92,7 +92,7 @@ impl PoolDevice {
     /// It was away, and is there again: it is given all that is written from now on. Returns the
     /// path and the queue that it had.
     pub(crate) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
-        (self.joining, self.missed) = (Some(Joining::Back), false);
+        (self.joining, self.missed) = (Some(Joining::Back), None);
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
     }
 
@@ -127,11 +127,14 @@ impl PoolDevice {
     }
 
     /// Something that was to be written to it while it joins was not.
-    pub(crate) fn miss(&mut self) {
-        self.missed |= self.joining.is_some();
+    pub(crate) fn miss(&mut self, e: IoError) {
+        if self.joining.is_some() {
+            self.missed.get_or_insert(e);
+        }
     }
 
-    pub(crate) fn has_missed(&self) -> bool {
+    /// Why the first of what it misses was not written.
+    pub(crate) fn missed(&self) -> Option<IoError> {
         self.missed
     }
 

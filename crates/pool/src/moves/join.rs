@@ -137,8 +137,11 @@ impl Pool {
     /// Fails if a device that joins did not get something that was written meanwhile.
     fn has_all(&self, row: usize) -> Result<()> {
         match self.state().devices.row(row) {
-            Some(d) if d.is_joining() && !d.has_missed() => Ok(()),
-            _ => Err(StorageError::new(ErrorKind::Io, "something could not be written to it")),
+            Some(d) if d.is_joining() => match d.missed() {
+                None => Ok(()),
+                Some(e) => Err(StorageError::from_io(e, "a write to it failed")),
+            },
+            _ => Err(StorageError::new(ErrorKind::Io, "it went out of use")),
         }
     }
 

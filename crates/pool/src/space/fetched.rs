@@ -1,7 +1,7 @@
 //! Data that was read ahead of clients, and is kept for them in memory.
 //!
 //! It is kept by where it is in the pool. A block of the pool has the same content from the write
-//! that filled it until it is given to another one, so what is kept is right for whoever finds this
+//! that filled it until it is given to another one, so what is kept is right for all who find this
 //! address in a mapping, for as long as the block is not free. [`super::Space::release`], the one
 //! door through which blocks become free, has it forgotten.
 
