@@ -85,7 +85,7 @@ fn mixed(seed: u64) -> u64 {
                     pool.discard(id, Lba(at), Lba(at + len)).await.expect("discard");
                     model[at as usize..(at + len) as usize].fill(0);
                 }
-                2 => drop(pool.commit().await.expect("commit")),
+                2 => pool.commit().await.expect("commit"),
                 _ => {
                     for lba in (at..at + len).step_by(2) {
                         let data = pool.read(id, Lba(lba), 2).await.expect("read");
