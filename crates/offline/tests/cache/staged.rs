@@ -1,7 +1,7 @@
 //! What is staged: counted, and the counters compared.
 
 use base::BLOCK;
-use cache::Settings;
+use cache::{Settings, StreamWrites};
 use offline::Subject;
 use offline::pool::check::{Image, Staged};
 
@@ -12,7 +12,8 @@ use crate::lab::{Lab, fill, settings};
 fn lab() -> Lab {
     let lab = Lab::new();
     // No pass begins meanwhile.
-    let settings = Settings { dirty_target_percent: 100, ..settings() };
+    let settings =
+        Settings { dirty_target_percent: 100, stream_writes: StreamWrites::Past, ..settings() };
     lab.with(settings, |cache, a| async move {
         for i in 0..7 {
             fill(&cache, a, i * 200, 200, i as u8).await;
