@@ -252,7 +252,7 @@ impl NodeCache {
     pub(crate) fn trim(&mut self) {
         for _ in 0..self.left.min(2) {
             self.left -= 1;
-            if self.index.len() > self.limit {
+            if self.index.len() > self.limit.max(self.stretch.get()) {
                 self.evict();
             }
         }

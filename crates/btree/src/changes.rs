@@ -59,7 +59,8 @@ impl Changes {
 
     /// Ends the transaction and begins the next one.
     pub fn freeze(&mut self) -> Changes {
-        let next = Changes::new(self.generation.next());
+        let next =
+            Changes { beside_readers: self.beside_readers, ..Changes::new(self.generation.next()) };
         std::mem::replace(self, next)
     }
 

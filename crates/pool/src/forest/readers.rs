@@ -8,7 +8,8 @@
 //!
 //! On disks that rotate, data is asked for as well, of readers whose requests are small beside a
 //! window. One with large requests has many of them in flight, or waits for the disk's transfer
-//! more than for its head.
+//! more than for its head. A large request may come here in pieces, of which the first and the last
+//! are small: so some requests in a row have to be.
 
 use base::{Lba, VolumeId};
 
@@ -34,8 +35,10 @@ const MOST: u64 = 32_768;
 const DATA_BEGINS: u64 = 8;
 /// so many times as much as it has read, up to the largest window,
 const DATA_GROWTH: u64 = 2;
-/// if its requests are at most such a part of that.
-const DATA_PART: u64 = 4;
+/// if its last requests, so many of them,
+const DATA_REQUESTS: u32 = 4;
+/// are at most such a part of that.
+const DATA_PART: u64 = 8;
 
 /// Blocks of a volume, and the end of them.
 type Range = (Lba, Lba);
@@ -56,6 +59,11 @@ struct Reader {
     next: u64,
     /// Blocks that it has read since its first request.
     read: u64,
+    /// The same of late, without half of those that it has passed over: what is read in vain is at
+    /// most twice what it reads.
+    dense: u64,
+    /// Requests in a row that were small.
+    small: u32,
     /// Nodes up to here were asked for.
     ahead: u64,
     /// Data up to here was asked for.
@@ -65,6 +73,10 @@ struct Reader {
 }
 
 impl Reader {
+    fn new(volume: VolumeId, next: u64, used: u64) -> Reader {
+        Reader { volume, next, read: 0, dense: 0, small: 0, ahead: 0, data: 0, used }
+    }
+
     fn is_sequential(&self) -> bool {
         self.read >= BEGINS
     }
@@ -97,8 +109,7 @@ pub(super) struct Readers {
 impl Readers {
     /// For a store of so many nodes.
     pub fn new(cached_nodes: usize) -> Readers {
-        let none =
-            Reader { volume: VolumeId(0), next: u64::MAX, read: 0, ahead: 0, data: 0, used: 0 };
+        let none = Reader::new(VolumeId(0), u64::MAX, 0);
         let most = (cached_nodes as u64).saturating_mul(BLOCKS_A_NODE).min(MOST);
         Readers { readers: [none; READERS], reads: 0, most }
     }
@@ -109,27 +120,25 @@ impl Readers {
         self.reads += 1;
         let Some(reader) = self.readers.iter_mut().find(|r| r.goes_on(volume, lba.0, blocks))
         else {
-            let begun = Reader {
-                volume,
-                next: lba.0.saturating_add(blocks),
-                read: 0,
-                ahead: 0,
-                data: 0,
-                used: self.reads,
-            };
+            let begun = Reader::new(volume, lba.0.saturating_add(blocks), self.reads);
             *self.least_useful() = begun;
             return Ahead::default();
         };
         reader.used = self.reads;
+        let passed_over = lba.0.saturating_sub(reader.next);
         reader.next = reader.next.max(lba.0.saturating_add(blocks));
         reader.read = reader.read.saturating_add(blocks);
+        reader.dense =
+            reader.dense.saturating_sub(passed_over / 2).saturating_add(blocks).min(most);
+        let is_small = blocks.saturating_mul(DATA_PART) <= most;
+        reader.small = if is_small { reader.small.saturating_add(1) } else { 0 };
         let mut ahead = Ahead::default();
         if reader.is_sequential() {
             let window = reader.read.saturating_mul(GROWTH).min(self.most);
             ahead.nodes = reader.window(reader.ahead, window);
         }
-        if reader.read >= DATA_BEGINS && blocks.saturating_mul(DATA_PART) <= most {
-            let window = reader.read.saturating_mul(DATA_GROWTH).min(most);
+        if reader.dense >= DATA_BEGINS && reader.small >= DATA_REQUESTS {
+            let window = (reader.dense * DATA_GROWTH).min(most);
             ahead.data = reader.window(reader.data, window);
         }
         reader.ahead = ahead.nodes.map_or(reader.ahead, |(_, end)| end.0);
@@ -236,8 +245,41 @@ mod tests {
     #[test]
     fn readers_of_large_requests_read_ahead_by_themselves() {
         let mut readers = Readers::new(1 << 20);
-        assert!((0..100).all(|i| readers.follow(V, Lba(i * 33), 33, 128).data.is_none()));
-        assert!((0..100).any(|i| readers.follow(V, Lba(i * 32), 32, 128).data.is_some()));
-        assert!((0..100).all(|i| readers.follow(V, Lba(i * 32), 32, 0).data.is_none()));
+        assert!((0..100).all(|i| readers.follow(V, Lba(i * 17), 17, 128).data.is_none()));
+        assert!((0..100).any(|i| readers.follow(V, Lba(i * 16), 16, 128).data.is_some()));
+        assert!((0..100).all(|i| readers.follow(V, Lba(i * 16), 16, 0).data.is_none()));
+    }
+
+    /// Random requests that come in pieces of at most 32 blocks.
+    #[test]
+    fn pieces_of_a_large_request_are_no_reader_of_small_ones() {
+        let (mut readers, mut r) = (Readers::new(1 << 20), Prng::new(5));
+        for _ in 0..10_000 {
+            let (mut at, end) = (r.below(1 << 32), 64 + r.below(200));
+            let end = at + end;
+            while at < end {
+                let next = (at / 32 + 1) * 32;
+                let ahead = readers.follow(V, Lba(at), next.min(end) - at, 128);
+                assert_eq!(ahead.data, None);
+                at = next;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_in_vain_is_at_most_twice_what_is_read() {
+        for every in 1..64 {
+            let mut readers = Readers::new(1 << 20);
+            // In one piece first, so that the window is large; then with gaps.
+            let places = (0..500).map(|i| i * 2).chain((0..2000).map(|i| 1000 + i * (every + 2)));
+            let (mut asked, mut read) = (0, 0);
+            for lba in places {
+                let data = readers.follow(V, Lba(lba), 2, 128).data;
+                asked += data.map_or(0, |(from, end)| end.0 - from.0);
+                read += 2;
+            }
+            assert!(asked <= read * 3 + 256, "a gap of {every}: {asked} for {read}");
+            assert!(every < 6 || asked < 2500, "a gap of {every}: {asked} for {read}");
+        }
     }
 }

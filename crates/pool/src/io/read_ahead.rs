@@ -107,7 +107,10 @@ impl Pool {
             return None;
         }
         self.state_mut().space.fetched_mut().used(crcs.len() as u32);
-        Some(data)
+        // A small part would hold the memory of the whole, of which those that limit memory by the
+        // lengths of replies know nothing.
+        let is_small = data.len() * 2 < whole.len();
+        Some(if is_small { self.bufs().copy_of(&data).freeze() } else { data })
     }
 
     /// Brings the nodes into memory that reads of a range need. What goes wrong is left to the

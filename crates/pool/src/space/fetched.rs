@@ -12,7 +12,7 @@ use rt::sync::{Shared, Worker};
 
 use super::run::Run;
 
-/// Blocks that are kept at most; what was asked for first goes first.
+/// Blocks that are kept at most, by the memory that they take; what was asked for first goes first.
 const MOST: u64 = (16 << 20) / base::BLOCK_U64;
 
 /// The data of a run that is being read, or was; `None` if it could not be read.
@@ -23,6 +23,13 @@ struct Kept {
     /// Tells it from another one that begins where it did.
     number: u64,
     load: Load,
+}
+
+impl Kept {
+    /// Blocks of memory: a buffer is as long as a power of two.
+    fn taken(&self) -> u64 {
+        u64::from(self.len.next_power_of_two())
+    }
 }
 
 /// A part of what is looked for: so many blocks, and where they are found, if they are.
@@ -39,7 +46,8 @@ pub(crate) struct Fetched {
     /// First blocks by number, which is the order in which they were asked for.
     order: BTreeMap<u64, u64>,
     next: u64,
-    blocks: u64,
+    /// Blocks of memory that they take.
+    taken: u64,
     counts: Counts,
 }
 
@@ -93,12 +101,12 @@ impl Fetched {
     }
 
     fn keep(&mut self, addr: PoolAddr, kept: Kept) {
-        self.blocks += u64::from(kept.len);
+        self.taken += kept.taken();
         self.counts.read += u64::from(kept.len);
         self.order.insert(self.next, addr.0);
         self.next += 1;
         self.runs.insert(addr.0, kept);
-        while self.blocks > MOST
+        while self.taken > MOST
             && let Some((_, &at)) = self.order.first_key_value()
         {
             self.drop_run(at);
@@ -108,7 +116,7 @@ impl Fetched {
     fn drop_run(&mut self, at: u64) {
         if let Some(kept) = self.runs.remove(&at) {
             self.order.remove(&kept.number);
-            self.blocks -= u64::from(kept.len);
+            self.taken -= kept.taken();
         }
     }
 
@@ -178,7 +186,9 @@ mod tests {
                 }
                 let kept = found(&fetched, 0, 600);
                 assert!(kept.iter().zip(&read).all(|(kept, read)| *read || !kept));
-                assert_eq!(fetched.blocks as usize, kept.iter().filter(|f| **f).count());
+                let blocks: u32 = fetched.runs.values().map(|kept| kept.len).sum();
+                assert_eq!(blocks as usize, kept.iter().filter(|f| **f).count());
+                assert_eq!(fetched.taken, fetched.runs.values().map(Kept::taken).sum());
                 assert_eq!(fetched.order.len(), fetched.runs.len());
             }
         }
@@ -189,7 +199,7 @@ mod tests {
         let mut fetched = Fetched::default();
         for i in 0..100 {
             drop(fetched.begin(run(i * 256, 128)));
-            assert!(fetched.blocks <= MOST);
+            assert!(fetched.taken <= MOST);
         }
         assert!(found(&fetched, 0, 128).iter().all(|f| !f));
         assert!(found(&fetched, 99 * 256, 128).iter().all(|&f| f));
