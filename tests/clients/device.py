@@ -259,3 +259,44 @@ def test_a_missing_device_comes_back(t):
     last = served(t, server, [one])
     load.verify(last)
     last.stop()
+
+
+@limit(90)
+def test_a_spare_takes_the_place_of_a_missing_device(t):
+    """By itself after its time, by hand at once; then devices grow and are filled to the same share."""
+    one, two, three, four = t.devices(512 * MIB, 512 * MIB, 512 * MIB, 768 * MIB)
+    server = pool(t, [one, two], 2)
+    device(t, server, "add", "--spare", three)
+    t.refused(t.bin, "device", "add", "--spare", three, "--socket", server.control, saying=("in use", "already"))
+    with Load(server) as load:
+        time.sleep(0.5)
+    server.stop()
+    two.rename(two.with_suffix(".gone"))
+    server = served(t, server, [one, three])
+    (problem,) = server.status()["health"]
+    assert problem["page"] == "device-missing" and f"the spare {three} takes its place in" in problem["what"], problem
+    t.forebay("set", "pool.spare_after", "1s", "--socket", server.control)
+    with Load(server) as more:
+        deadline = time.monotonic() + 30
+        while server.status()["pool"]["state"] != "online":
+            assert time.monotonic() < deadline, server.status()["pool"]
+            time.sleep(0.05)
+    listed = ended(t, server)
+    assert {d["path"]: d["state"] for d in listed["devices"]} == {str(one): "online", str(three): "online"}, listed
+    more.verify(server)
+    device(t, server, "add", "--spare", four)
+    assert "nothing left to move" in device(t, server, "replace", one, four, "--wait")
+    assert {d["path"] for d in ended(t, server)["devices"]} == {str(three), str(four)}
+    device(t, server, "add", one, "--force")
+    assert "1 GiB" in device(t, server, "resize", four, "1G")
+    t.refused(t.bin, "device", "resize", four, "512M", "--socket", server.control, saying=("shrink",))
+    assert "nothing left to move" in device(t, server, "rebalance", "--wait")
+    used = {d["path"]: d["allocated_bytes"] / d["capacity_bytes"] for d in ended(t, server)["devices"]}
+    group = 16 * MIB / (400 * MIB)
+    assert max(used.values()) - min(used.values()) <= 2 * group, used
+    more.verify(server)
+    server.kill()
+    last = served(t, server, [one, three, four])
+    more.verify(last)
+    last.stop()
+    assert "clean" in t.forebay("check", "--device", one, "--device", three, "--device", four).stdout or "--cache" in server.command

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use base::ErrorKind;
@@ -21,6 +22,17 @@ use crate::devices::DeviceChoice;
 use crate::mailbox::spawn_blocking;
 use crate::signatures;
 use crate::world::open_unowned;
+
+/// What a new device is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role<'a> {
+    /// To be one like the others.
+    Serves,
+    /// To take the place of one that stays out of use.
+    Spare,
+    /// To take all that this one holds.
+    Replaces(&'a str),
+}
 
 /// What is needed to open and close devices of the pool while it is served.
 pub struct PoolDevices {
@@ -53,21 +65,27 @@ impl PoolDevices {
         self.emulated.borrow().get(path).map(|what| what.name())
     }
 
-    /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. If `replaces` is
-    /// given, that one's data moves to it. `force`: what it holds may be overwritten.
-    pub async fn add(
-        &self,
-        pool: &Pool,
-        device: &str,
-        replaces: Option<&str>,
-        force: bool,
-    ) -> Answer {
+    /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. `force`: what it
+    /// holds may be overwritten. A spare of the pool is used at once as `role` says.
+    pub async fn add(&self, pool: &Pool, device: &str, role: Role<'_>, force: bool) -> Answer {
+        let replaces = match role {
+            Role::Replaces(old) => Some(old),
+            Role::Serves | Role::Spare => None,
+        };
+        if role != Role::Spare && pool.use_spare(device, replaces).await? {
+            tracing::info!(device, "the spare is used");
+            return Ok(self.moves(pool));
+        }
         let choice = DeviceChoice::parse(OsStr::new(device)).map_err(RequestError::invalid)?;
         if choice.emulate.is_some() && self.emulations.is_none() {
             let text = "this server emulates nothing: start it with a device that is emulated";
             return Err(RequestError::invalid(text));
         }
         let path = choice.path.clone();
+        if pool.path_of_device(&name(&path)).is_ok() {
+            let text = format!("{} is in use already, as a device of this pool", path.display());
+            return Err(RequestError::invalid(text));
+        }
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
@@ -81,9 +99,10 @@ impl PoolDevices {
         let path = name(&choice.path);
         let device = DeviceFile { path: path.clone(), file, size_bytes };
         let uuid = uuid::Uuid::new_v4().into_bytes();
-        let joined = match replaces {
-            Some(old) => pool.replace_device(old, device, uuid).await,
-            None => pool.add_device(device, uuid).await,
+        let joined = match role {
+            Role::Replaces(old) => pool.replace_device(old, device, uuid).await,
+            Role::Serves => pool.add_device(device, uuid).await,
+            Role::Spare => pool.add_spare(device, uuid).await,
         };
         if !pool.uses_file(file) {
             let _ = self.handles.close_file(file);
@@ -92,6 +111,19 @@ impl PoolDevices {
         }
         joined?;
         Ok(self.moves(pool))
+    }
+
+    /// Gives the pool all that a device has, by its path or id. Its file grows to `size_bytes`
+    /// before that, if it is given.
+    pub async fn resize(&self, pool: &Pool, device: &str, size_bytes: Option<u64>) -> Answer {
+        let path = pool.path_of_device(device)?;
+        let file = PathBuf::from(&path);
+        let growing = spawn_blocking(&self.rt, &self.handles, move || grown(&file, size_bytes));
+        let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
+        let size = growing.await.map_err(failed)?.map_err(RequestError::invalid)?;
+        let usable = pool.grow_device(&path, size).await?;
+        tracing::info!(device = %path, size, "the pool uses all of the device");
+        Ok(json!({ "device": path, "size_bytes": size, "usable_bytes": usable }))
     }
 
     /// Takes a device out of use, by its path or id.
@@ -151,6 +183,33 @@ impl PoolDevices {
 
 fn name(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// The size of a device in bytes; of a file, after it has grown to `wanted`. That is durable: a
+/// superblock is to rely on it.
+fn grown(path: &Path, wanted: Option<u64>) -> Result<u64, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    let Some(wanted) = wanted else { return Ok(size) };
+    let is_file = file.metadata().map_err(failed)?.is_file();
+    if wanted < size {
+        return Err(format!(
+            "{} has {size} bytes already; a device does not shrink: replace it with a smaller one",
+            path.display()
+        ));
+    }
+    if wanted > size && !is_file {
+        return Err(format!(
+            "{} is no file: make the block device larger by its own means, then leave out the size",
+            path.display()
+        ));
+    }
+    if wanted > size {
+        file.set_len(wanted).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+    }
+    Ok(wanted)
 }
 
 /// Opens a device that holds nothing, or of which that does not matter.

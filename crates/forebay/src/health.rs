@@ -76,9 +76,10 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
 fn of_device(device: &Value) -> Option<Problem> {
     let id = device["id"].as_str().unwrap_or("?");
     let name = device["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(id);
+    let spare = spare(&device["spare"]);
     let problem = |page, what: &str, todo: &str| {
         let todo = todo.replace("NAME", name);
-        Some(Problem { page, what: format!("{name} {what}"), todo })
+        Some(Problem { page, what: format!("{name} {what}{spare}"), todo })
     };
     match device["state"].as_str()? {
         "missing" => problem(
@@ -107,6 +108,18 @@ fn of_device(device: &Value) -> Option<Problem> {
             "forebay device online NAME, when it may be used again",
         ),
         _ => None,
+    }
+}
+
+/// What is to be said of a spare for a device that is out of use.
+fn spare(spare: &Value) -> String {
+    match (spare.is_object(), spare["path"].as_str()) {
+        (false, _) => String::new(),
+        (true, None) => "; no spare in use has room for what it holds".into(),
+        (true, Some(path)) => {
+            let time = human_seconds(number(&spare["in_s"]));
+            format!("; the spare {path} takes its place in {time}")
+        }
     }
 }
 
@@ -195,6 +208,18 @@ mod tests {
         for strange in [Value::Null, json!([]), json!({ "pool": 5, "cache": { "path": "/c" } })] {
             assert_eq!(problems(&strange), []);
         }
+    }
+
+    #[test]
+    fn a_spare_is_promised() {
+        let missing = |spare: Value| {
+            let device = json!({ "path": "", "id": "x", "state": "missing", "spare": spare });
+            problems(&json!({ "pool": { "devices": [device] } }))[0].what.clone()
+        };
+        assert_eq!(missing(Value::Null), "x is missing");
+        let promise = missing(json!({ "path": "/s", "in_s": 300 }));
+        assert_eq!(promise, "x is missing; the spare /s takes its place in 5 min");
+        assert!(missing(json!({ "path": null, "in_s": 0 })).contains("no spare in use has room"));
     }
 
     /// Every state that can be shown has a page in docs/operations.md, and says what to type.

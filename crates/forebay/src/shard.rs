@@ -30,7 +30,7 @@ use crate::cache_life::Caches;
 use crate::config::ServeConfig;
 use crate::control::server::{ControlServer, Message};
 use crate::control::{Answer, Request, RequestError};
-use crate::device_life::PoolDevices;
+use crate::device_life::{PoolDevices, Role};
 use crate::error::{CommandError, Result};
 use crate::explain;
 use crate::home::{Home, Staged};
@@ -335,9 +335,25 @@ impl Shard {
                 tracing::info!("scrub cancelled");
                 return self.scrub_status().await;
             }
-            Request::DeviceAdd { device, replaces, force } => {
-                let pool = self.volumes.pool();
-                return self.devices.add(pool, &device, replaces.as_deref(), force).await;
+            Request::DeviceAdd { device, replaces, force, spare } => {
+                let role = match (replaces.as_deref(), spare) {
+                    (Some(_), true) => {
+                        let text = "a device replaces another one or is a spare, not both";
+                        return Err(RequestError::invalid(text));
+                    }
+                    (Some(old), false) => Role::Replaces(old),
+                    (None, true) => Role::Spare,
+                    (None, false) => Role::Serves,
+                };
+                return self.devices.add(self.volumes.pool(), &device, role, force).await;
+            }
+            Request::DeviceResize { device, size_bytes } => {
+                return self.devices.resize(self.volumes.pool(), &device, size_bytes).await;
+            }
+            Request::DevicesBalance {} => {
+                self.volumes.pool().balance_devices().await?;
+                tracing::info!("chunks are moved until all devices are filled to the same share");
+                return Ok(self.devices.moves(self.volumes.pool()));
             }
             Request::DeviceRemove { device } => {
                 self.volumes.pool().remove_device(&device).await?;
@@ -358,7 +374,7 @@ impl Shard {
             Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
             Request::MovesCancel {} => {
                 self.volumes.pool().cancel_moves().await?;
-                tracing::info!("no device leaves the pool");
+                tracing::info!("no device leaves the pool, and nothing is balanced");
                 return Ok(self.devices.moves(self.volumes.pool()));
             }
             Request::MovesPause { paused } => {

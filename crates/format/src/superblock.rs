@@ -16,7 +16,8 @@
 //!  120  previous generation    128  published epoch (u32)
 //!  132  time of the published cut (u32)
 //!  136  cache uuid             152  entry of the cache's journal, flags of the cache (u32)
-//!  164  reserved (zero)
+//!  164  flags of the pool (u32)
+//!  168  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  scrubs: see [`scrub`]  4088  reserved (zero)
 //! 4092  crc32c of all bytes before it
@@ -64,6 +65,11 @@ const CLEAN_VOID: u32 = 1;
 const LEAVING: u8 = 1;
 /// Flag of a device: the user took it out of use.
 const OFFLINE: u8 = 2;
+/// Flag of a device: it takes the place of one that fails.
+const SPARE: u8 = 4;
+const FLAGS: u8 = LEAVING | OFFLINE | SPARE;
+/// Flag of the pool: chunks are being spread evenly over the devices.
+const BALANCING: u32 = 1;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -110,7 +116,8 @@ struct Raw {
     cache_uuid: [u8; 16],
     cache_journal: U64,
     cache_flags: U32,
-    reserved_c: [u8; 28],
+    pool_flags: U32,
+    reserved_c: [u8; 24],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     scrub: [u8; scrub::BYTES],
@@ -133,6 +140,7 @@ const _: () = {
         std::mem::offset_of!(Raw, cache_journal) == 152
             && std::mem::offset_of!(Raw, cache_flags) == 160
     );
+    assert!(std::mem::offset_of!(Raw, pool_flags) == 164);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, scrub) == 3328);
@@ -171,6 +179,8 @@ pub struct DeviceRecord {
     pub leaving: bool,
     /// The row of the device that is to take its chunks; `None`: any.
     pub successor: Option<u8>,
+    /// It has no chunks, until it takes the place of a device that fails.
+    pub spare: bool,
 }
 
 impl DeviceRecord {
@@ -185,6 +195,7 @@ impl DeviceRecord {
             offline: false,
             leaving: false,
             successor: None,
+            spare: false,
         }
     }
 
@@ -234,6 +245,8 @@ pub struct Superblock {
     pub device: u16,
     /// Copies of every block.
     pub copies: u8,
+    /// Chunks are being moved until all devices are filled to the same share.
+    pub balancing: bool,
     /// Number of shards of the pool; 1 in this version.
     pub shards: u32,
     /// The pool's name.
@@ -285,7 +298,8 @@ impl Superblock {
             cache_uuid: self.cache_uuid.unwrap_or_default(),
             cache_journal: self.cache_journal.into(),
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
-            reserved_c: [0; 28],
+            pool_flags: if self.balancing { BALANCING } else { 0 }.into(),
+            reserved_c: [0; 24],
             name: padded_name(&self.name),
             devices: [RawDevice {
                 uuid: [0; 16],
@@ -311,7 +325,8 @@ impl Superblock {
                 DeviceState::Failed => 2,
                 DeviceState::Removed => 3,
             };
-            row.flags = if d.leaving { LEAVING } else { 0 } | if d.offline { OFFLINE } else { 0 };
+            let flags = [(d.leaving, LEAVING), (d.offline, OFFLINE), (d.spare, SPARE)];
+            row.flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
             row.successor = d.successor.map_or(0, |row| row + 1);
         }
         out.copy_from_slice(raw.as_bytes());
@@ -370,11 +385,13 @@ impl Superblock {
         )?;
         let flags = raw.cache_flags.get();
         value("flags of the cache", flags.into(), flags & !CLEAN_VOID == 0)?;
+        let pool_flags = raw.pool_flags.get();
+        value("flags of the pool", pool_flags.into(), pool_flags & !BALANCING == 0)?;
         value(
             "reserved bytes",
             1,
             raw.reserved_a == [0; 2]
-                && raw.reserved_c == [0; 28]
+                && raw.reserved_c == [0; 24]
                 && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let scrub = ScrubRecord::decode(&raw.scrub)?;
@@ -395,7 +412,7 @@ impl Superblock {
                 }
             };
             value("chunks", d.chunks.get(), d.chunks.get() <= u64::from(u32::MAX))?;
-            value("flags of a device", d.flags.into(), d.flags & !(LEAVING | OFFLINE) == 0)?;
+            value("flags of a device", d.flags.into(), d.flags & !FLAGS == 0)?;
             value("reserved bytes of a device", 1, d.reserved == [0; 5])?;
             let successor = d.successor.checked_sub(1);
             let row = successor.map_or(0, usize::from);
@@ -409,6 +426,7 @@ impl Superblock {
                 offline: d.flags & OFFLINE != 0,
                 leaving: d.flags & LEAVING != 0,
                 successor,
+                spare: d.flags & SPARE != 0,
             };
             let removed = state == DeviceState::Removed;
             value("removed device", 1, !removed || record == DeviceRecord::removed())?;
@@ -426,6 +444,7 @@ impl Superblock {
             cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
             cache_journal: raw.cache_journal.get(),
             clean_void: flags & CLEAN_VOID != 0,
+            balancing: pool_flags & BALANCING != 0,
             group_blocks: blocks,
             group_capacity: capacity,
             volume_pages: raw.volume_pages.get(),
@@ -476,6 +495,7 @@ mod tests {
             cache_uuid: Some([9; 16]),
             cache_journal: 1234,
             clean_void: false,
+            balancing: true,
             group_blocks: 4096,
             group_capacity: 800,
             volume_pages: 48,
@@ -495,6 +515,7 @@ mod tests {
                 },
                 DeviceRecord { leaving: true, successor: Some(0), ..device(3) },
                 DeviceRecord::removed(),
+                DeviceRecord { spare: true, ..device(4) },
             ],
             scrub: ScrubRecord {
                 state: scrub::ScrubState::Done,
@@ -520,7 +541,7 @@ mod tests {
     #[test]
     fn cache_flags_round_trip() {
         let mut out = encoded();
-        assert_eq!(out[160..192], [0; 32]);
+        assert_eq!((&out[160..168], &out[168..192]), (&[0, 0, 0, 0, 1, 0, 0, 0][..], &[0; 24][..]));
         let void = Superblock { clean_void: true, ..sample() };
         void.encode(&mut out);
         assert_eq!(out[160..164], [1, 0, 0, 0]);

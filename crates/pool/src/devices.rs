@@ -152,7 +152,7 @@ impl Devices {
     /// True if a device is missing or failed.
     pub fn degraded(&self) -> bool {
         let whole = |d: &PoolDevice| d.live().is_some() && d.record().lacks_since.is_none();
-        self.rows.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new())
+        self.rows.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new() && !d.is_spare())
     }
 
     /// These devices are out of use, from the superblock of `sequence` on. They have everything up
@@ -296,6 +296,12 @@ impl Devices {
     /// Chunks that may be taken of a device.
     pub fn spare_chunks(&self, row: usize) -> u64 {
         self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
+    }
+
+    /// A device that takes chunks: how many of it are in use, and how many it has.
+    pub fn fill(&self, row: usize) -> Option<(u64, u64)> {
+        let d = self.rows.get(row).filter(|d| d.takes_chunks() && d.live().is_some())?;
+        Some((d.record().chunks - d.free_chunks(), d.record().chunks))
     }
 
     /// Takes a chunk of a device.

@@ -1,5 +1,6 @@
 //! What a scrub does, how far it has come, and what it has found. Plain data.
 
+mod away;
 mod moves;
 mod speed;
 

@@ -16,6 +16,9 @@
 //! **A device that was away comes back** ([`back`]) with all that it has still; the chunks of
 //! groups that have changed since are *behind*, and get what they lack ([`refresh`]).
 //!
+//! **A spare** ([`spares`]) is a device that has joined, and gets no chunks until it takes the
+//! place of another one.
+//!
 //! **A device joins** ([`join`]) with all pages of the tables. While they are copied it gets those
 //! that commits write.
 
@@ -24,6 +27,7 @@ mod copy;
 mod join;
 mod refresh;
 mod run;
+mod spares;
 
 use base::{BLOCK_U64, ErrorKind, Result, StorageError};
 use format::superblock::MAX_COPIES;
@@ -33,6 +37,17 @@ use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::MovesStatus;
 use crate::pool::Pool;
 
+/// What a device that joins is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role<'a> {
+    /// To be one like the others.
+    Serves,
+    /// To take the place of one that fails.
+    Spare,
+    /// To take the chunks of this one, which leaves.
+    Replaces(&'a str),
+}
+
 fn invalid<T>(text: String) -> Result<T> {
     Err(StorageError::new(ErrorKind::Invalid, text))
 }
@@ -41,7 +56,62 @@ impl Pool {
     /// Adds a device, on which nothing is kept of what it holds. It is durable that it belongs to
     /// the pool when this returns. `uuid`: from a source of true randomness.
     pub async fn add_device(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
-        self.join(file, uuid, None).await
+        self.join(file, uuid, Role::Serves).await
+    }
+
+    /// Adds a device that takes the place of another one when that has been out of use for long;
+    /// the rest as [`Pool::add_device`].
+    pub async fn add_spare(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
+        self.join(file, uuid, Role::Spare).await?;
+        self.moves_changed().notify();
+        Ok(())
+    }
+
+    /// A device has this size from now on, of which the pool may use all; it is durable that it
+    /// does when this returns. Returns the bytes that the pool can use of the device.
+    pub async fn grow_device(&self, name: &str, size_bytes: u64) -> Result<u64> {
+        let bytes = {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let row = st.row_named(name)?;
+            let geometry = st.space.geometry();
+            let chunks = geometry.chunks_of(size_bytes).min(geometry.group_capacity.into());
+            let Some(d) = st.devices.row_mut(row).filter(|d| d.live().is_some()) else {
+                return invalid(format!("{name} is not in use now"));
+            };
+            let had = d.record().chunks;
+            if chunks < had {
+                let need = geometry.chunk_offset(had as u32, 0);
+                return invalid(format!(
+                    "{name} has {size_bytes} bytes, and the pool uses {need} of them: a device \
+                     does not shrink; replace it with a smaller one"
+                ));
+            }
+            d.grow(chunks);
+            st.txns.open_mut().need_superblock();
+            chunks * geometry.group_bytes()
+        };
+        self.commit().await?;
+        // There may be room for what could not be moved before.
+        self.moves_changed().notify();
+        Ok(bytes)
+    }
+
+    /// The path of the device that has this path or uuid.
+    pub fn path_of_device(&self, name: &str) -> Result<String> {
+        let st = self.state();
+        Ok(st.devices.path(st.row_named(name)?).to_owned())
+    }
+
+    /// Begins to move chunks until all devices are filled to the same share, as far as a group's
+    /// copies are on different ones.
+    pub async fn balance_devices(&self) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            st.moves.set_balancing(true);
+        }
+        self.note_moves().await
     }
 
     /// Begins to move everything from a device, named by its path or its uuid, to others; then it
@@ -63,9 +133,7 @@ impl Pool {
         {
             let st = self.state();
             let row = st.row_named(old)?;
-            if st.devices.row(row).is_some_and(|d| d.is_leaving()) {
-                return invalid(format!("{old} leaves the pool already"));
-            }
+            st.can_be_replaced(row, old)?;
             let used = st.space.chunks_on(row);
             let chunks = st.space.geometry().chunks_of(file.size_bytes);
             if chunks < used {
@@ -76,17 +144,20 @@ impl Pool {
                 ));
             }
         }
-        self.join(file, uuid, Some(old)).await?;
+        self.join(file, uuid, Role::Replaces(old)).await?;
         self.note_moves().await
     }
 
-    /// Devices that leave stay, after all; what was moved from them already stays where it is.
+    /// Devices that leave stay, after all, and nothing is balanced any more; what was moved already
+    /// stays where it is.
     pub async fn cancel_moves(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
             st.standing.permit()?;
-            if !st.stay_all() {
-                return invalid("no device leaves the pool".into());
+            let balanced = st.moves.is_balancing();
+            st.moves.set_balancing(false);
+            if !st.stay_all() && !balanced {
+                return invalid("no device leaves the pool, and nothing is balanced".into());
             }
         }
         self.note_moves().await
@@ -131,7 +202,10 @@ impl Pool {
     /// What is being moved, and how far that is.
     pub fn moves_status(&self) -> MovesStatus {
         let st = self.state();
-        let left = st.space.bytes_to_move(&st.devices);
+        let mut left = st.space.bytes_to_move(&st.devices);
+        if st.moves.is_balancing() {
+            left += st.space.bytes_to_balance(&st.devices);
+        }
         let any = st.space.next_to_move(base::GroupId(0), &st.devices).is_some();
         let leaving = st.devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
         let leaving = leaving.map(|(row, d)| st.devices.name_of(row, d)).collect();
@@ -173,6 +247,17 @@ impl crate::state::State {
         let known: Vec<String> = known.map(|(row, d)| self.devices.name_of(row, d)).collect();
         let text = format!("{name} is no device of this pool; these are: {}", known.join(", "));
         Err(StorageError::new(ErrorKind::NotFound, text))
+    }
+
+    /// Fails if no other device can take the place of this one.
+    pub(super) fn can_be_replaced(&self, row: usize, name: &str) -> Result<()> {
+        match self.devices.row(row) {
+            Some(d) if d.is_leaving() => invalid(format!("{name} leaves the pool already")),
+            Some(d) if d.is_spare() => invalid(format!(
+                "{name} is a spare and holds nothing: remove it, and add another one"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Fails if the other devices cannot take what a device holds.

@@ -53,6 +53,7 @@ impl Pool {
         pool.begin_scrubbing();
         pool.begin_moving();
         pool.begin_returning();
+        pool.begin_sparing();
         Ok((pool, warnings))
     }
 }
@@ -126,7 +127,7 @@ fn assemble(
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
-        moves: Moves::default(),
+        moves: Moves::new(best.balancing),
         standing,
     })
 }

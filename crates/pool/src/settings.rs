@@ -35,6 +35,9 @@ pub struct Settings {
     /// A device whose reads are slow beside those of others, or that errs often, is read only where
     /// no other has a good copy, for so long; zero: none is. May change.
     pub sit_out: Duration,
+    /// A spare takes the place of a device that was out of use for so long; zero: none does by
+    /// itself. May change.
+    pub spare_after: Duration,
     /// How long each device's foreground requests should take at most. May change.
     pub targets: queue::Targets,
 }
@@ -54,6 +57,7 @@ impl Default for Settings {
             scrub_gap: 128 << 10,
             read_ahead: 512 << 10,
             sit_out: Duration::from_secs(600),
+            spare_after: Duration::from_secs(600),
             targets: queue::Targets::default(),
         }
     }

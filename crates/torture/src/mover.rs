@@ -39,7 +39,9 @@ async fn change(boot: &Boot, devices: &Devices) {
     let members = members(&env.world, &devices.all());
     let (first, now) = (env.settings.devices.len(), members.len());
     let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
-    let outcome = match env.below(12) {
+    let spares = spares(pool);
+    let serving = now - spares.len().min(now);
+    let outcome = match env.below(15) {
         0 | 1 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added", file.path));
@@ -51,13 +53,13 @@ async fn change(boot: &Boot, devices: &Devices) {
             pool.replace_device(&old, file, id(env)).await
         }
         // Never fewer than there were: clients may be told that the pool is full only if it is.
-        4 if now > first => {
+        4 if serving > first => {
             let old = some(now);
             env.note(format!("{old} is removed"));
             pool.remove_device(&old).await
         }
         5 => {
-            let most = env.settings.copies + u8::from(now >= 2 * first);
+            let most = env.settings.copies + u8::from(serving >= 2 * first);
             let copies = env.settings.copies + env.below(2) as u8;
             env.note(format!("{copies} copies"));
             if copies > most { Ok(()) } else { pool.set_copies(copies).await }
@@ -73,12 +75,33 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{back} comes online"));
             pool.online_device(&back).await.map(|_| env.count("devices that came back", 1))
         }
+        11 if devices.all().len() < first + MOST_ADDED => {
+            let file = devices.another();
+            env.note(format!("{} is added as a spare", file.path));
+            pool.add_spare(file, id(env)).await
+        }
+        12 if !spares.is_empty() => {
+            let spare = &spares[env.below(spares.len() as u64) as usize];
+            let old = env.one_in(2).then(|| some(now));
+            env.note(format!("the spare {spare} is used, for {old:?}"));
+            let used = pool.use_spare(spare, old.as_deref()).await;
+            used.map(|_| env.count("spares that were used", 1))
+        }
+        13 => {
+            env.note("chunks are spread evenly".to_owned());
+            pool.balance_devices().await
+        }
         _ => {
             pool.pause_moves(env.one_in(3));
             Ok(())
         }
     };
     judge(env, outcome);
+}
+
+fn spares(pool: &Pool) -> Vec<String> {
+    let devices = pool.status().pool.devices;
+    devices.into_iter().filter(|d| d.state == "spare").map(|d| d.path).collect()
 }
 
 fn judge(env: &Env, outcome: Result<()>) {
@@ -122,7 +145,7 @@ pub(crate) async fn settle(boot: &Boot) {
 
 fn check(env: &Env, pool: &Pool) {
     let devices = pool.status().pool.devices;
-    if let Some(d) = devices.iter().find(|d| d.state != "online") {
+    if let Some(d) = devices.iter().find(|d| !matches!(d.state, "online" | "spare")) {
         env.fail(format!("{} is {}, and nothing is left to move", d.path, d.state));
     }
 }

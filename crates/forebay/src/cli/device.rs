@@ -33,10 +33,13 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
-    /// Add a device; what it holds is lost
+    /// Add a device; what it holds is lost. A spare is used from now on as the others are
     Add {
         /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]
         device: String,
+        /// It is kept empty, and takes the place of one that is missing or failed for long
+        #[arg(long)]
+        spare: bool,
         /// Overwrite what it holds
         #[arg(long)]
         force: bool,
@@ -47,7 +50,8 @@ enum Action {
     Replace {
         /// Path or id of the device to be replaced; it may be missing
         old: String,
-        /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]
+        /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]; or a spare of the
+        /// pool
         new: String,
         /// Overwrite what the new one holds
         #[arg(long)]
@@ -62,6 +66,25 @@ enum Action {
     Remove {
         /// Its path or id; it may be missing
         device: String,
+        /// Show how far it is until it has ended
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Use all of a device that has grown
+    Resize {
+        /// Its path or id
+        device: String,
+        /// The size that its file is to have; a block device is made larger before, and this is
+        /// left out
+        #[arg(value_parser = crate::units::parse_size)]
+        size: Option<u64>,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Move data until all devices are filled to the same share
+    Rebalance {
         /// Show how far it is until it has ended
         #[arg(long)]
         wait: bool,
@@ -86,7 +109,7 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
-    /// Let devices stay that are about to be removed
+    /// Let devices stay that are about to be removed, and end a rebalance
     Cancel {
         #[command(flatten)]
         client: ClientOptions,
@@ -119,12 +142,26 @@ impl DeviceCommand {
                     false => print(&list(pool)),
                 };
             }
-            Action::Add { device, force, client } => {
-                (client, Request::DeviceAdd { device, replaces: None, force }, false)
+            Action::Add { device, spare, force, client } => {
+                let request = Request::DeviceAdd { device, replaces: None, force, spare };
+                (client, request, false)
             }
             Action::Replace { old, new, force, wait, client } => {
-                (client, Request::DeviceAdd { device: new, replaces: Some(old), force }, wait)
+                let replaces = Some(old);
+                let request = Request::DeviceAdd { device: new, replaces, force, spare: false };
+                (client, request, wait)
             }
+            Action::Resize { device, size, client } => {
+                let request = Request::DeviceResize { device, size_bytes: size };
+                let grown = ask(&client.socket, &request)?;
+                return print(&format!(
+                    "{}: {}, of which the pool can use {} for data\n",
+                    grown["device"].as_str().unwrap_or("?"),
+                    human_bytes(number(&grown["size_bytes"])),
+                    human_bytes(number(&grown["usable_bytes"])),
+                ));
+            }
+            Action::Rebalance { wait, client } => (client, Request::DevicesBalance {}, wait),
             Action::Remove { device, wait, client } => {
                 (client, Request::DeviceRemove { device }, wait)
             }
@@ -182,6 +219,9 @@ pub fn progress(moves: &Value) -> String {
     if !leaving.is_empty() {
         text += &format!(", {leaving} will be removed");
     }
+    if moves["balancing"] == true {
+        text += ", devices are filled to the same share";
+    }
     let behind = names(&moves["behind"]);
     if !behind.is_empty() {
         let groups = number(&moves["behind_groups"]);
@@ -210,7 +250,8 @@ pub fn line(moves: &Value) -> Option<String> {
 }
 
 fn list(pool: &Value) -> String {
-    let mut rows = vec![["DEVICE", "STATE", "ERRORS", "ID"].map(str::to_owned).to_vec()];
+    let heads = ["DEVICE", "STATE", "USED", "OF", "ERRORS", "ID"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for d in pool["devices"].as_array().into_iter().flatten() {
         let word = |name: &str| d[name].as_str().unwrap_or("?").to_owned();
         let errors = d["errors"].as_object().into_iter().flatten();
@@ -220,7 +261,9 @@ fn list(pool: &Value) -> String {
             path if path.is_empty() => "-".to_owned(),
             path => path,
         };
-        rows.push(vec![path, word("state"), errors.to_string(), word("id")]);
+        let bytes = |name: &str| human_bytes(number(&d[name]));
+        let (used, of) = (bytes("allocated_bytes"), bytes("capacity_bytes"));
+        rows.push(vec![path, word("state"), used, of, errors.to_string(), word("id")]);
     }
     let copies = number(&pool["copies"]);
     format!("{}\ncopies of every block: {copies}\n{}\n", table(&rows), progress(&pool["moves"]))

@@ -216,6 +216,13 @@ pub static KEYS: &[Key] = &[
          0: never",
     ),
     key(
+        (POOL, "spare_after"),
+        Kind::Time(Duration::ZERO, Duration::from_secs(7 * 86_400)),
+        time!(pool.spare_after),
+        "a spare takes the place of a device that was missing or failed for so long; 0: none does \
+         by itself",
+    ),
+    key(
         (SCRUB, "every"),
         Kind::Time(Duration::ZERO, Duration::from_secs(3650 * 86_400)),
         time!(pool.scrub_every),

@@ -116,7 +116,19 @@ pub enum Request {
         replaces: Option<String>,
         /// What it holds may be overwritten.
         force: bool,
+        /// It takes the place of one that stays out of use.
+        #[serde(default)]
+        spare: bool,
     },
+    /// A device that has grown, or is to.
+    DeviceResize {
+        /// Its path or uuid.
+        device: String,
+        /// The size that its file is to have; absent: the one that it has.
+        size_bytes: Option<u64>,
+    },
+    /// Chunks moved until all devices are filled to the same share.
+    DevicesBalance {},
     /// Everything moved from a device, which then is none of the pool any more.
     DeviceRemove {
         /// Its path or uuid.
@@ -305,8 +317,21 @@ mod tests {
             Request::ScrubPause {},
             Request::ScrubResume { rate: None },
             Request::ScrubCancel {},
-            Request::DeviceAdd { device: "/a,emulate=hdd".into(), replaces: None, force: true },
-            Request::DeviceAdd { device: name(), replaces: Some(name()), force: false },
+            Request::DeviceAdd {
+                device: "/a,emulate=hdd".into(),
+                replaces: None,
+                force: true,
+                spare: false,
+            },
+            Request::DeviceAdd {
+                device: name(),
+                replaces: Some(name()),
+                force: false,
+                spare: false,
+            },
+            Request::DeviceAdd { device: name(), replaces: None, force: false, spare: true },
+            Request::DeviceResize { device: name(), size_bytes: Some(1) },
+            Request::DevicesBalance {},
             Request::DeviceRemove { device: name() },
             Request::DeviceOffline { device: name() },
             Request::DeviceOnline { device: name() },

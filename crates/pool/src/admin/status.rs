@@ -7,7 +7,7 @@ use queue::{Class, ClassStats, DeviceStats, KindStats};
 use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
-use crate::devices::{DeviceErrors, SitsOut};
+use crate::devices::{DeviceErrors, PoolDevice, SitsOut};
 use crate::findings::{MovesStatus, ScrubStatus};
 use crate::pool::Pool;
 use crate::space::FetchedCounts;
@@ -69,14 +69,30 @@ pub struct DeviceStatus {
     pub path: String,
     /// Its uuid.
     pub id: String,
-    /// `online`, `joining`, `leaving`, `failed`, `stale` or `missing`.
+    /// `online`, `spare`, `behind`, `joining`, `leaving`, `failed`, `flapping`, `stale`, `offline`
+    /// or `missing`.
     pub state: &'static str,
+    /// Bytes of block groups that it has room for.
+    pub capacity_bytes: u64,
+    /// Of these, bytes that block groups have.
+    pub allocated_bytes: u64,
+    /// What is to take its place if it stays out of use.
+    pub spare: Option<SpareStatus>,
     /// It is read only where no other has a good copy.
     pub sits_out: Option<SitsOut>,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
     /// Its queue; absent if it is missing.
     pub queue: Option<QueueStatus>,
+}
+
+/// A spare for a device that is out of use.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct SpareStatus {
+    /// Its path; `None`: no spare in use has room for what that device holds.
+    pub path: Option<String>,
+    /// Seconds until it takes the place.
+    pub in_s: u64,
 }
 
 /// The queue of one device.
@@ -234,11 +250,22 @@ impl Pool {
         self.state_mut().devices.judge_sources(now);
         let st = self.state();
         let degraded = st.devices.degraded();
-        let there = st.devices.iter().filter(|d| !d.is_removed());
-        let devices = there.map(|d| DeviceStatus {
+        let there = st.devices.iter().enumerate().filter(|(_, d)| !d.is_removed());
+        let spares = st.devices.iter().any(PoolDevice::is_spare);
+        let after = self.settings().spare_after;
+        let group_bytes = st.space.geometry().group_bytes();
+        let spare = |row| {
+            let then = st.time_of_spare(row, after).filter(|_| spares)?;
+            let path = st.spare_for(row).map(|spare| st.devices.path(spare).to_owned());
+            Some(SpareStatus { path, in_s: then.since(now).as_secs() })
+        };
+        let devices = there.map(|(row, d)| DeviceStatus {
             path: d.path().to_owned(),
             id: uuid::Uuid::from_bytes(d.record().uuid).to_string(),
             state: d.state(),
+            capacity_bytes: d.record().chunks * group_bytes,
+            allocated_bytes: (d.record().chunks - d.free_chunks()) * group_bytes,
+            spare: spare(row),
             sits_out: d.source().sits_out(now),
             errors: d.errors(),
             queue: d.disk().map(|disk| QueueStatus::of(disk.kind(), &disk.stats())),

@@ -78,6 +78,7 @@ impl State {
             next_volume: self.forest.next_volume(),
             device: row as u16,
             copies: self.identity.copies,
+            balancing: self.moves.is_balancing(),
             shards: 1,
             name: self.identity.name.clone(),
             devices: self.devices.records(),

@@ -198,9 +198,35 @@ impl PoolDevice {
         (self.record.leaving, self.record.successor) = (false, None);
     }
 
+    /// It keeps nothing but the tables until it takes the place of a device that fails.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.record.spare
+    }
+
+    /// It is a device like the others from now on.
+    pub(crate) fn serve(&mut self) {
+        self.record.spare = false;
+    }
+
+    /// A spare should take its place: it is out of use, and not because the user wants that.
+    pub(crate) fn wants_spare(&self) -> bool {
+        let away = self.record.state == DeviceState::Failed && !self.record.offline;
+        away && self.joining.is_none() && !self.record.leaving && !self.record.spare
+    }
+
+    /// It has so many chunks from now on, which are not fewer than before.
+    pub(crate) fn grow(&mut self, chunks: u64) {
+        let more = chunks - self.record.chunks;
+        let mut all = Bitmap::new(chunks as usize);
+        all.set_words(0, self.chunks.words());
+        self.chunks = all;
+        self.free_chunks += more;
+        self.record.chunks = chunks;
+    }
+
     /// New chunks may be taken of it, if it is there.
     pub(crate) fn takes_chunks(&self) -> bool {
-        !self.is_leaving() && !self.is_removed() && !self.is_new()
+        !self.is_leaving() && !self.is_removed() && !self.is_new() && !self.is_spare()
     }
 
     /// Its row of the device table.
@@ -301,6 +327,7 @@ impl PoolDevice {
             (_, DeviceState::Removed) => "removed",
             (_, _) if self.joining.is_some() => "joining",
             (Some(_), DeviceState::Online) if self.record.leaving => "leaving",
+            (Some(_), DeviceState::Online) if self.record.spare => "spare",
             (Some(_), DeviceState::Online) if self.record.lacks_since.is_some() => "behind",
             (Some(_), DeviceState::Online) => "online",
             (_, DeviceState::Failed) if self.record.offline => "offline",

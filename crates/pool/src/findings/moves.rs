@@ -3,6 +3,7 @@
 use base::{BLOCK_U64, Instant};
 use rt::FileId;
 
+use super::away::Away;
 use super::speed::Speed;
 
 /// What is being moved, and how far that is.
@@ -10,6 +11,8 @@ use super::speed::Speed;
 pub struct MovesStatus {
     /// `none`, `running`, `paused`, or `waiting` for something.
     pub state: &'static str,
+    /// Chunks are spread evenly over the devices.
+    pub balancing: bool,
     /// Devices that leave the pool, by their paths, or their uuids if they are missing.
     pub leaving: Vec<String>,
     /// Devices that came back, or are coming back, and lack something still.
@@ -32,18 +35,37 @@ pub struct MovesStatus {
 #[derive(Default)]
 pub(crate) struct Moves {
     paused: bool,
+    balancing: bool,
     copied: u64,
     speed: Speed,
     /// Files of devices that were removed.
     removed: Vec<FileId>,
     trouble: Option<String>,
+    away: Away,
 }
 
 impl Moves {
-    /// Something else is to be moved, or the pool was opened.
+    /// Of a pool that was opened.
+    pub fn new(balancing: bool) -> Moves {
+        Moves { balancing, ..Moves::default() }
+    }
+
+    /// Something else is to be moved.
     pub fn begin(&mut self) {
         let removed = std::mem::take(&mut self.removed);
-        *self = Moves { paused: self.paused, removed, ..Moves::default() };
+        let (paused, balancing) = (self.paused, self.balancing);
+        let away = std::mem::take(&mut self.away);
+        *self = Moves { paused, balancing, removed, away, ..Moves::default() };
+    }
+
+    /// Chunks are spread evenly over the devices.
+    pub fn is_balancing(&self) -> bool {
+        self.balancing
+    }
+
+    /// They are to be, or that has ended.
+    pub fn set_balancing(&mut self, balancing: bool) {
+        self.balancing = balancing;
     }
 
     pub fn set_paused(&mut self, paused: bool) {
@@ -52,6 +74,16 @@ impl Moves {
 
     pub fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// Devices that are out of use.
+    pub fn away(&self) -> &Away {
+        &self.away
+    }
+
+    /// To note which are.
+    pub fn away_mut(&mut self) -> &mut Away {
+        &mut self.away
     }
 
     /// So many blocks were copied.
@@ -89,7 +121,7 @@ impl Moves {
         leaving: Vec<String>,
         (behind, behind_groups): (Vec<String>, u64),
     ) -> MovesStatus {
-        let any = any || !leaving.is_empty() || !behind.is_empty();
+        let any = any || !leaving.is_empty() || !behind.is_empty() || self.balancing;
         let state = match (any, self.paused, &self.trouble) {
             (false, _, _) => "none",
             (true, true, _) => "paused",
@@ -99,6 +131,7 @@ impl Moves {
         let rate = if state == "running" { self.speed.now(now) } else { 0 };
         MovesStatus {
             state,
+            balancing: self.balancing,
             leaving,
             behind,
             behind_groups,
@@ -136,5 +169,6 @@ mod tests {
         assert_eq!(state(&moves, 1, &[]), "paused", "a new command does not end the pause");
         moves.set_paused(false);
         assert_eq!(state(&moves, 1, &[]), "running");
+        assert_eq!(state(&Moves::new(true), 0, &[]), "running");
     }
 }

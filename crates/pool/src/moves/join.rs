@@ -19,7 +19,7 @@ use format::page::{GroupKind, PageId, PageKind, open_page};
 use format::superblock::{DeviceRecord, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 
-use super::invalid;
+use super::{Role, invalid};
 use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::pool::Pool;
 use crate::state::State;
@@ -53,7 +53,7 @@ impl Pool {
         &self,
         file: DeviceFile,
         uuid: [u8; 16],
-        replaces: Option<&str>,
+        role: Role<'_>,
     ) -> Result<()> {
         let settings = self.current_settings();
         let path = file.path.clone();
@@ -73,8 +73,9 @@ impl Pool {
             }
             let disk = file.disk(self.rt(), settings.device);
             disk.set_targets(settings.targets);
-            let device =
-                PoolDevice::new_joining(DeviceRecord::online(uuid, chunks), path.clone(), disk);
+            let spare = role == Role::Spare;
+            let record = DeviceRecord { spare, ..DeviceRecord::online(uuid, chunks) };
+            let device = PoolDevice::new_joining(record, path.clone(), disk);
             let Some(row) = st.devices.enter(device) else {
                 return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
             };
@@ -84,9 +85,14 @@ impl Pool {
         let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
         self.wipe(&disk).await.map_err(failed)?;
         self.copy_pages(joining.row, &disk, Generation(0)).await.map_err(failed)?;
+        let replaces = match role {
+            Role::Replaces(old) => Some(old),
+            Role::Serves | Role::Spare => None,
+        };
         self.invite(joining.row, &disk, replaces).await.map_err(failed)?;
         joining.joined = true;
-        tracing::info!(device = %path, "device added to the pool");
+        tracing::info!(device = %path, "device added to the pool{}",
+            if role == Role::Spare { " as a spare" } else { "" });
         self.commit().await
     }
 

@@ -104,10 +104,49 @@ impl Pool {
                 later = Some(why);
             }
         }
+        if later.is_none() && self.state().moves.is_balancing() {
+            later = self.balance().await?;
+        }
         self.state_mut().moves.waits_for(later);
         let any = self.remove_empty().await?;
         let st = self.state();
         Ok(later.is_some() || any || st.devices.iter().any(|d| d.is_leaving()))
+    }
+
+    /// Moves chunks until all devices are filled to the same share; what that waits for.
+    async fn balance(&self) -> Result<Option<&'static str>> {
+        let (mut from, mut later, mut any) = (GroupId(0), None, false);
+        loop {
+            let want = {
+                let st = self.state();
+                if st.moves.is_paused() || self.is_closed() || !st.moves.is_balancing() {
+                    return Ok(None);
+                }
+                st.space.next_to_balance(from, &st.devices)
+            };
+            match want {
+                Some(want) => {
+                    from = GroupId(want.group.0 + 1);
+                    match self.move_group(want).await? {
+                        Moved::Done => any = true,
+                        Moved::Later(why) => later = Some(why),
+                    }
+                }
+                // What moved later may leave something for groups that were looked at before.
+                None if any => (from, any) = (GroupId(0), false),
+                None => break,
+            }
+        }
+        if later.is_none() {
+            {
+                let mut st = self.state_mut();
+                st.moves.set_balancing(false);
+                st.txns.open_mut().need_superblock();
+            }
+            self.commit().await?;
+            tracing::info!("all devices are filled to the same share");
+        }
+        Ok(later)
     }
 
     /// Gives a group the chunks that it should have.
@@ -189,6 +228,7 @@ impl Pool {
         let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
         let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
         let mut rows: Vec<usize> = (0..devices.count())
+            .filter(|&d| want.of.is_none_or(|of| of == d))
             .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
             .collect();
         rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
@@ -277,7 +317,7 @@ impl Pool {
             let _alone = self.commits().acquire(1).await;
             let mut st = self.state_mut();
             st.standing.permit()?;
-            let name = st.devices.path(row).to_owned();
+            let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
             let disk = st.devices.clear_row(row);
             st.txns.open_mut().need_superblock();
             (name, disk)

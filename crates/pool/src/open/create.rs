@@ -95,6 +95,7 @@ pub async fn create(
             next_volume: 1,
             device: i as u16,
             copies: options.copies,
+            balancing: false,
             shards: 1,
             name: options.name.clone(),
             devices: devices.clone(),

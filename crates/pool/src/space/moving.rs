@@ -36,6 +36,8 @@ pub(crate) struct Want {
     pub loses: Vec<Chunk>,
     /// How many chunks on other devices it is to get.
     pub gets: usize,
+    /// The device that it is to get them of; `None`: any.
+    pub of: Option<usize>,
 }
 
 impl Want {
@@ -58,7 +60,35 @@ impl Want {
             loses.extend(keeps.pop());
         }
         let gets = copies - keeps.len();
-        (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets })
+        (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets, of: None })
+    }
+
+    /// Of a group with these chunks, whose copies are as they should be: one of them moves to
+    /// another device, if that makes the shares of both that are in use more equal. What falls with
+    /// each such move is the sum over all devices of `used * used / chunks`: so there is a last
+    /// one.
+    fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<Want> {
+        let gain = |from: &Chunk, to: usize| {
+            let (used, all) = devices.fill(from.device.into())?;
+            let (used_there, all_there) = devices.fill(to)?;
+            if used_there == all_there || used == 0 || !devices.is_whole(from) {
+                return None;
+            }
+            let [used, all, used_there, all_there] =
+                [used, all, used_there, all_there].map(i128::from);
+            // The fall of that sum, times both numbers of chunks.
+            let fall = (2 * used - 1) * all_there - (2 * used_there + 1) * all;
+            // The same for all pairs: thousandths of a chunk.
+            (fall > 0).then(|| fall * 1000 / (all * all_there))
+        };
+        let is_free = |row: &usize| chunks.iter().all(|c| usize::from(c.device) != *row);
+        let pairs = chunks.iter().flat_map(|from| {
+            let to = (0..devices.count()).filter(is_free);
+            to.filter_map(move |to| Some((gain(from, to)?, *from, to)))
+        });
+        let (_, from, to) = pairs.max_by_key(|&(gain, ..)| gain)?;
+        let keeps = chunks.iter().filter(|c| **c != from).copied().collect();
+        Some(Want { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
     }
 }
 
@@ -69,6 +99,28 @@ impl Space {
         groups
             .filter(|(_, g)| g.record.kind != GroupKind::Free)
             .find_map(|(id, g)| Want::of(id, &g.record.chunks, usize::from(self.copies), devices))
+    }
+
+    /// The next group, from this number on, of which a chunk should be on another device so that
+    /// all are filled to the same share.
+    pub fn next_to_balance(&self, from: GroupId, devices: &Devices) -> Option<Want> {
+        let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
+        let used = groups.filter(|(_, g)| g.record.kind != GroupKind::Free);
+        used.filter(|(_, g)| !g.moving && !g.unreadable)
+            .find_map(|(id, g)| Want::to_balance(id, &g.record.chunks, devices))
+    }
+
+    /// About how many bytes have to be moved until all devices are filled to the same share.
+    pub fn bytes_to_balance(&self, devices: &Devices) -> u64 {
+        let fills: Vec<(u64, u64)> = (0..devices.count()).filter_map(|d| devices.fill(d)).collect();
+        let sum = |f: fn(&(u64, u64)) -> u64| fills.iter().map(f).sum::<u64>();
+        let (used, all) = (sum(|f| f.0), sum(|f| f.1).max(1));
+        let over = |&(n, of): &(u64, u64)| {
+            n.saturating_sub((u128::from(used) * u128::from(of)).div_ceil(u128::from(all)) as u64)
+        };
+        let chunks: u64 = fills.iter().map(over).sum();
+        let groups = self.used_groups_count().max(1);
+        chunks * (self.used_blocks() / groups) * base::BLOCK_U64
     }
 
     /// Bytes in the chunks that groups are to get, or to lose without getting any: what is left to

@@ -132,6 +132,11 @@ impl Source {
         self.devices.iter().any(|d| d.live().is_none() || d.record().lacks_since.is_some())
     }
 
+    /// True if a device has no chunks until it takes the place of another one.
+    pub fn is_spare(&self, device: u16) -> bool {
+        self.devices.get(usize::from(device)).is_some_and(|d| d.record().spare)
+    }
+
     /// Chunks that a device offers.
     pub fn chunks(&self, device: u16) -> u64 {
         self.devices.get(usize::from(device)).map_or(0, |d| d.record().chunks)

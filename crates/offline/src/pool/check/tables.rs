@@ -197,6 +197,8 @@ pub(crate) fn check_groups(
             if !there {
                 bad(format!("chunk {} of device {d} does not exist", c.chunk));
                 broken = true;
+            } else if src.is_spare(c.device) {
+                bad(format!("chunk {} is on device {d}, which is a spare", c.chunk));
             } else if taken[d].assign(c.chunk as usize, 1, true) == 0 {
                 bad(format!("chunk {} of device {d} belongs to another group too", c.chunk));
             }

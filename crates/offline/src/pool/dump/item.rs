@@ -88,6 +88,7 @@ pub struct SuperblockItem {
     pub volume_pages: u32,
     pub next_volume: u32,
     pub copies: u8,
+    pub balancing: bool,
     pub shards: u32,
     pub devices: Vec<DeviceItem>,
 }
@@ -104,6 +105,7 @@ pub struct DeviceItem {
     pub offline: bool,
     pub leaving: bool,
     pub successor: Option<u8>,
+    pub spare: bool,
 }
 
 impl From<&Superblock> for SuperblockItem {
@@ -117,6 +119,7 @@ impl From<&Superblock> for SuperblockItem {
             offline: d.offline,
             leaving: d.leaving,
             successor: d.successor,
+            spare: d.spare,
         };
         SuperblockItem {
             pool: sb.name.clone(),
@@ -136,6 +139,7 @@ impl From<&Superblock> for SuperblockItem {
             volume_pages: sb.volume_pages,
             next_volume: sb.next_volume,
             copies: sb.copies,
+            balancing: sb.balancing,
             shards: sb.shards,
             devices: sb.devices.iter().map(device).collect(),
         }

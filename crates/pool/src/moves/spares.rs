@@ -1,0 +1,158 @@
+//! A spare takes the place of a device that is out of use for long.
+//!
+//! A spare is a device of the pool: it has all tables, and is looked after like the others. It has
+//! no chunks. When another device was missing or failed for `spare_after`, without a break, the row
+//! of that one says that it leaves and who its successor is, and the row of the spare that it is
+//! none any more: one change of the device table, as by a command. The flow of moves does the rest.
+//! So a crash at any time leaves a spare, or a device that is being filled.
+//!
+//! One that the user took out of use, or cancelled the moves of, waits for the user, or for its
+//! time from then on.
+
+use base::{Duration, Instant, Result};
+use rt::sync::either;
+
+use super::invalid;
+use crate::devices::PoolDevice;
+use crate::pool::Pool;
+use crate::state::State;
+
+/// The job's name.
+const JOB: &str = "spare";
+/// While a device is away it is looked at so often.
+const LOOK: Duration = Duration::from_secs(5);
+
+impl Pool {
+    /// Gives spares the places of devices that stay away, for as long as the pool is open.
+    pub(crate) fn begin_sparing(&self) {
+        let pool = self.clone();
+        self.rt().detach_background(JOB, async move {
+            let mut told = false;
+            while !pool.is_closed() && pool.permit().is_ok() {
+                let (changed, set) = (pool.moves_changed().wait(), pool.was_set());
+                match pool.give_spares(&mut told).await {
+                    Ok(false) => {
+                        either(changed, set).await;
+                    }
+                    Ok(true) => {
+                        either(changed, pool.rt().sleep(LOOK)).await;
+                    }
+                    Err(e) => {
+                        tracing::error!("a spare cannot take its place now: {e}");
+                        pool.rt().sleep(LOOK).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// True if a device is away that a spare may take the place of. `told`: that there is none for
+    /// it was said.
+    async fn give_spares(&self, told: &mut bool) -> Result<bool> {
+        let after = self.settings().spare_after;
+        let (given, any) = {
+            let mut st = self.state_mut();
+            st.look_who_is_away(self.now());
+            let (due, any) = st.due_for_spares(self.now(), after);
+            let mut given = false;
+            for row in due {
+                let name = st.devices.row(row).map(|d| st.devices.name_of(row, d));
+                let name = name.unwrap_or_default();
+                match st.spare_for(row) {
+                    Some(spare) => {
+                        let path = st.devices.path(spare).to_owned();
+                        tracing::error!(
+                            device = %name, spare = %path,
+                            "the device was out of use for too long: a spare takes its place"
+                        );
+                        st.take_place(row, spare);
+                        given = true;
+                    }
+                    None if !*told && st.devices.iter().any(PoolDevice::is_spare) => {
+                        *told = true;
+                        tracing::error!(device = %name, "no spare is as large as what it holds");
+                    }
+                    None => {}
+                }
+            }
+            *told &= any;
+            (given, any)
+        };
+        if given {
+            self.note_moves().await?;
+        }
+        Ok(any)
+    }
+
+    /// A spare, named by its path or uuid, becomes a device like the others, or takes the place of
+    /// the device `replaces` at once. Returns false if there is no such spare.
+    pub async fn use_spare(&self, name: &str, replaces: Option<&str>) -> Result<bool> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            let Ok(spare) = st.row_named(name) else { return Ok(false) };
+            if !st.devices.row(spare).is_some_and(PoolDevice::is_spare) {
+                return Ok(false);
+            }
+            if st.devices.live(spare).is_none() {
+                return invalid(format!("{name} is not in use now"));
+            }
+            match replaces {
+                None => st.devices.row_mut(spare).into_iter().for_each(PoolDevice::serve),
+                Some(old) => {
+                    let row = st.row_named(old)?;
+                    st.can_be_replaced(row, old)?;
+                    if !st.fits(spare, row) {
+                        return invalid(format!("{name} is smaller than what {old} holds"));
+                    }
+                    st.take_place(row, spare);
+                }
+            }
+        }
+        self.note_moves().await?;
+        Ok(true)
+    }
+}
+
+impl State {
+    fn look_who_is_away(&mut self, now: Instant) {
+        let rows = self.devices.iter().enumerate().filter(|(_, d)| d.wants_spare());
+        self.moves.away_mut().look(now, rows.map(|(row, d)| (row, d.absences())));
+    }
+
+    /// Devices that have been away for so long, and whether any is away at all that a spare may
+    /// ever take the place of.
+    fn due_for_spares(&self, now: Instant, after: Duration) -> (Vec<usize>, bool) {
+        let rows = || (0..self.devices.count()).filter_map(|row| self.time_of_spare(row, after));
+        let away = rows().count() > 0;
+        let due = (0..self.devices.count())
+            .filter(|&row| self.time_of_spare(row, after).is_some_and(|then| then <= now));
+        (due.collect(), away)
+    }
+
+    /// When a spare is to take the place of a device, if it stays away and there is one.
+    pub(crate) fn time_of_spare(&self, row: usize, after: Duration) -> Option<Instant> {
+        let since = self.moves.away().since(row)?;
+        (!after.is_zero()).then(|| since.after(after))
+    }
+
+    /// A spare has room for what a device holds.
+    fn fits(&self, spare: usize, row: usize) -> bool {
+        let chunks = self.devices.row(spare).map_or(0, |d| d.record().chunks);
+        chunks >= self.space.chunks_on(row)
+    }
+
+    /// The smallest spare in use that has room for what a device holds.
+    pub(crate) fn spare_for(&self, row: usize) -> Option<usize> {
+        let is_spare = |d: &PoolDevice| d.is_spare() && !d.is_leaving() && d.live().is_some();
+        let spares = self.devices.iter().enumerate().filter(|(_, d)| is_spare(d));
+        let fit = spares.filter(|(spare, _)| self.fits(*spare, row));
+        fit.min_by_key(|(_, d)| d.record().chunks).map(|(spare, _)| spare)
+    }
+
+    /// The chunks of one device are to move to a spare, which is none any more.
+    fn take_place(&mut self, row: usize, spare: usize) {
+        self.devices.row_mut(spare).into_iter().for_each(PoolDevice::serve);
+        self.leave(row, Some(spare as u8));
+    }
+}
