@@ -3,28 +3,38 @@
 //!
 //! * [`table`]: all settings; [`values`]: what they can be; [`chosen`]: their values, and where
 //!   each comes from
+//! * [`places`]: what else a configuration says; [`shown`]: all of it, for people and programs
+//! * [`example`]: a file that explains itself
 //! * [`file`](mod@file): the configuration file; [`saving`]: a setting that is written to it
 //!
 //! `docs/configuration.md` describes every key of the file.
 
 mod caching;
 pub mod chosen;
+pub mod example;
 mod file;
+pub mod places;
 pub mod saving;
+pub mod shown;
 pub mod table;
 pub mod values;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value as Json, json};
+
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::logs::{DEFAULT_LEVEL, LogFormat};
 use crate::sockets::check_unix_path;
+use crate::units::exact_size;
 use crate::world::{IoChoice, check_distinct};
 
 pub use caching::{CacheConfig, CacheOverrides};
 use chosen::{Chosen, Source, known};
 pub use file::{ConfigFile, LogSection};
+use places::Places;
 use values::Value;
 
 /// Everything that a server needs to know.
@@ -44,12 +54,18 @@ pub struct ServeConfig {
     pub cache: CacheConfig,
     /// How pool and cache behave, and how much clients may use.
     pub settings: Chosen,
+    /// What a line of the log looks like.
+    pub log_format: LogFormat,
+    /// Which events are logged.
+    pub log_level: String,
+    /// All of it but the settings, and where each value comes from.
+    pub places: Places,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
 }
 
 /// Options of the command line: what is given takes precedence.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Overrides {
     /// See [`ServeConfig`].
     pub devices: Vec<DeviceChoice>,
@@ -63,6 +79,8 @@ pub struct Overrides {
     pub io: Option<IoChoice>,
     /// See [`CacheConfig`].
     pub cache: CacheOverrides,
+    /// How to log.
+    pub log: LogSection,
     /// Settings, by their full names.
     pub settings: Vec<(&'static str, Value)>,
 }
@@ -71,43 +89,83 @@ impl ServeConfig {
     /// Puts together what was said, with sockets in `home` where nothing was said about them, and
     /// checks it.
     pub fn new(options: Overrides, file: ConfigFile, home: &Path) -> Result<ServeConfig> {
-        let usage = |text: String| Err(CommandError::Usage(text));
         let settings = choose(&options.settings, &file).map_err(CommandError::Usage)?;
-        let devices = if options.devices.is_empty() { file.devices } else { options.devices };
-        if devices.is_empty() {
-            return usage("no device is named".into());
-        }
-        let cache = CacheConfig::new(options.cache, file.cache_path, file.cache_size)?;
+        let mut places = Places::default();
+        let named = [listed(options.devices), listed(file.devices), None];
+        let Some(devices) = places.choose("devices", named, |all| devices_json(all)) else {
+            return Err(CommandError::Usage("no device is named".into()));
+        };
+        let path = [options.cache.path, file.cache_path, None];
+        let path = places.choose("cache.path", path, |path| path_json(path));
+        let size = [options.cache.size_bytes, file.cache_size, None];
+        let size = places.choose("cache.size", size, |size| json!(exact_size(*size)));
+        let cache = CacheConfig::new(path, size, options.cache.forget)?;
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(cache.path.as_deref()))?;
-        let nbd_socket =
-            options.nbd_socket.or(file.nbd_socket).unwrap_or_else(|| home.join("nbd.sock"));
-        let control_socket = options
-            .control_socket
-            .or(file.control_socket)
-            .unwrap_or_else(|| home.join("control.sock"));
-        for path in [&nbd_socket, &control_socket] {
-            check_unix_path(path).map_err(CommandError::Usage)?;
-        }
-        if nbd_socket == control_socket {
-            return usage(format!(
-                "NBD and control cannot share the socket {}",
-                nbd_socket.display()
-            ));
-        }
-        let io = options.io.or(file.io).unwrap_or_default();
-        let nbd_listen =
-            if options.nbd_listen.is_empty() { file.nbd_listen } else { options.nbd_listen };
+        let mut socket = |name, option, file, default| {
+            let from = [option, file, Some(home.join(default))];
+            places.choose(name, from, |path: &PathBuf| path_json(path)).unwrap_or_default()
+        };
+        let nbd_socket = socket("nbd.socket", options.nbd_socket, file.nbd_socket, "nbd.sock");
+        let (option, in_file) = (options.control_socket, file.control_socket);
+        let control_socket = socket("control.socket", option, in_file, "control.sock");
+        check_sockets(&nbd_socket, &control_socket)?;
+        let listen = [listed(options.nbd_listen), listed(file.nbd_listen), Some(Vec::new())];
+        let nbd_listen = places.choose("nbd.listen", listen, |all| addresses_json(all));
+        let io = [options.io, file.io, Some(IoChoice::default())];
+        let io = places.choose("io.backend", io, |io| json!(io.name()));
+        let format = [options.log.format, file.log.format, Some(LogFormat::default())];
+        let log_format = places.choose("log.format", format, |format| json!(format.name()));
+        let level = [options.log.level, file.log.level, Some(DEFAULT_LEVEL.to_owned())];
+        let log_level = places.choose("log.level", level, |level| json!(level));
         Ok(ServeConfig {
             devices,
             nbd_socket,
-            nbd_listen,
+            nbd_listen: nbd_listen.unwrap_or_default(),
             control_socket,
-            io,
+            io: io.unwrap_or_default(),
             cache,
             settings,
+            log_format: log_format.unwrap_or_default(),
+            log_level: log_level.unwrap_or_default(),
+            places,
             file: file.path,
         })
     }
+}
+
+/// A list, unless nothing is in it.
+fn listed<T>(all: Vec<T>) -> Option<Vec<T>> {
+    Some(all).filter(|all| !all.is_empty())
+}
+
+fn check_sockets(nbd: &Path, control: &Path) -> Result<()> {
+    for path in [nbd, control] {
+        check_unix_path(path).map_err(CommandError::Usage)?;
+    }
+    if nbd == control {
+        let text = format!("NBD and control cannot share the socket {}", nbd.display());
+        return Err(CommandError::Usage(text));
+    }
+    Ok(())
+}
+
+/// Devices as the configuration file has them.
+pub fn devices_json(devices: &[DeviceChoice]) -> Json {
+    let one = |device: &DeviceChoice| match device.emulate {
+        None => path_json(&device.path),
+        Some(what) => json!({ "path": path_json(&device.path), "emulate": what.name() }),
+    };
+    devices.iter().map(one).collect()
+}
+
+fn addresses_json(all: &[SocketAddr]) -> Json {
+    all.iter().map(SocketAddr::to_string).collect()
+}
+
+/// A path that does not depend on the directory in which it is read.
+pub fn path_json(path: &Path) -> Json {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    json!(absolute.display().to_string())
 }
 
 fn choose(

@@ -65,6 +65,12 @@ impl PoolDevices {
         self.emulated.borrow().get(path).map(|what| what.name())
     }
 
+    /// A device that is open, as a configuration names it.
+    pub fn choice(&self, path: &str) -> DeviceChoice {
+        let emulate = self.emulated.borrow().get(path).copied();
+        DeviceChoice { path: path.into(), emulate }
+    }
+
     /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. `force`: what it
     /// holds may be overwritten. A spare of the pool is used at once as `role` says.
     pub async fn add(&self, pool: &Pool, device: &str, role: Role<'_>, force: bool) -> Answer {

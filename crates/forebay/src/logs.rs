@@ -8,6 +8,9 @@ use tracing_subscriber::filter::ParseError;
 /// The environment's variable for the level.
 pub const LEVEL_VARIABLE: &str = "FOREBAY_LOG";
 
+/// The level if nothing is said.
+pub const DEFAULT_LEVEL: &str = "info";
+
 /// What a line of log looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -17,6 +20,16 @@ pub enum LogFormat {
     Human,
     /// JSON objects
     Json,
+}
+
+impl LogFormat {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            LogFormat::Human => "human",
+            LogFormat::Json => "json",
+        }
+    }
 }
 
 /// Checks a level such as `info`, or a list of directives such as `warn,nbd=debug`.

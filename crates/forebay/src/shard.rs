@@ -73,7 +73,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let places = banner::Places::of(&config);
-    let tuning = Tuning::new(&world.rt, &world.handles, config.settings, config.file);
+    let chosen = (config.settings, config.places);
+    let tuning = Tuning::new(&world.rt, &world.handles, chosen, config.file);
     let tuning = Rc::new(tuning);
     let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     if let Source::Devices(files) = &source {
@@ -389,6 +390,7 @@ impl Shard {
                     slower_than_us,
                 );
             }
+            Request::Config {} => return Ok(self.config()),
             Request::Settings { key } => return self.tuning.show(key.as_deref()),
             Request::Set { key, value, save } => {
                 return self.tuning.set(&self.volumes, &key, &value, save).await;

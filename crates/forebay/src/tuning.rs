@@ -13,9 +13,11 @@ use serde_json::{Value as Json, json};
 use volume::Volumes;
 
 use crate::config::chosen::{Chosen, NotFound, Source, find};
+use crate::config::places::Places;
 use crate::config::saving::save;
+use crate::config::shown::{self, setting, to_json};
 use crate::config::table::Key;
-use crate::config::values::{Kind, Value};
+use crate::config::values::Value;
 use crate::control::{Answer, RequestError};
 use crate::mailbox::spawn_blocking;
 
@@ -24,6 +26,7 @@ pub struct Tuning {
     rt: Rt,
     handles: Handles,
     chosen: RefCell<Chosen>,
+    places: Places,
     /// The configuration file that it was started with.
     file: Option<PathBuf>,
     one_change: Semaphore,
@@ -40,11 +43,17 @@ impl From<NotFound> for RequestError {
 
 impl Tuning {
     /// Of a server that is to start with these settings.
-    pub fn new(rt: &Rt, handles: &Handles, chosen: Chosen, file: Option<PathBuf>) -> Tuning {
+    pub fn new(
+        rt: &Rt,
+        handles: &Handles,
+        (chosen, places): (Chosen, Places),
+        file: Option<PathBuf>,
+    ) -> Tuning {
         Tuning {
             rt: rt.clone(),
             handles: handles.clone(),
             chosen: RefCell::new(chosen),
+            places,
             file,
             one_change: Semaphore::new(1),
         }
@@ -71,7 +80,20 @@ impl Tuning {
         let chosen = self.chosen.borrow();
         let all = chosen.iter().map(|(key, ..)| key);
         let shown = all.filter(|key| wanted.is_none_or(|one| std::ptr::eq(one, *key)));
-        Ok(shown.map(|key| describe(&chosen, key)).collect())
+        Ok(shown.map(|key| setting(&chosen, key)).collect())
+    }
+
+    /// All that the server goes by. `devices` and `cache` are those that it has now.
+    pub fn config(&self, devices: Json, cache: Json) -> Json {
+        let mut places = self.places.clone();
+        places.now("devices", devices);
+        places.now("cache.path", cache);
+        shown::all(&places, &self.chosen.borrow(), self.file.as_deref())
+    }
+
+    /// What was said about a place at the start.
+    pub fn place(&self, name: &str) -> Json {
+        self.places.get(name).cloned().unwrap_or_default()
     }
 
     /// Gives a setting a value, and writes it to the configuration file if it is to be saved.
@@ -97,7 +119,7 @@ impl Tuning {
             self.save(key, value).await?;
         }
         apply(volumes, key, &new)?;
-        let mut shown = describe(&new, key);
+        let mut shown = setting(&new, key);
         *self.chosen.borrow_mut() = new;
         tracing::info!(key = name, %value, %before, saved, "setting changed");
         shown["before"] = to_json(before);
@@ -160,33 +182,4 @@ fn apply(volumes: &Volumes, key: &Key, new: &Chosen) -> Result<(), RequestError>
         cache.set(settings.cache.clone())?;
     }
     Ok(())
-}
-
-/// A setting for programs, its value as the configuration file has it.
-fn describe(chosen: &Chosen, key: &Key) -> Json {
-    let default = Chosen::default();
-    let range = match key.kind {
-        Kind::Word(words) => json!({ "one_of": words }),
-        kind => {
-            let ends = kind.ends();
-            json!({ "least": ends.map(|e| to_json(e.0)), "most": ends.map(|e| to_json(e.1)) })
-        }
-    };
-    json!({
-        "key": key.full_name(),
-        "value": to_json(key.get(chosen.settings())),
-        "default": to_json(key.get(default.settings())),
-        "from": chosen.source(key).to_string(),
-        "range": range,
-        "range_text": key.kind.range(),
-        "changes": if key.live { "at once" } else { "restart" },
-        "what": key.what,
-    })
-}
-
-fn to_json(value: Value) -> Json {
-    match value {
-        Value::Number(n) => json!(n),
-        _ => json!(value.to_string()),
-    }
 }

@@ -38,6 +38,17 @@ pub enum IoChoice {
     Posix,
 }
 
+impl IoChoice {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            IoChoice::Auto => "auto",
+            IoChoice::Uring => "uring",
+            IoChoice::Posix => "posix",
+        }
+    }
+}
+
 /// A runtime and what it can open.
 pub struct World {
     /// The runtime.

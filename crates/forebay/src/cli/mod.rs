@@ -3,6 +3,7 @@
 mod cache;
 mod cache_status;
 mod check;
+mod config;
 mod create;
 mod device;
 mod dump;
@@ -46,6 +47,7 @@ enum Command {
     Scrub(scrub::ScrubCommand),
     Explain(explain::Explain),
     Set(set::Set),
+    Config(config::Config),
     Status(status::Status),
     Check(check::Check),
     Dump(dump::Dump),
@@ -66,6 +68,7 @@ impl Cli {
             Command::Scrub(c) => c.run(),
             Command::Explain(c) => c.run().map(|()| 0),
             Command::Set(c) => c.run().map(|()| 0),
+            Command::Config(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
@@ -146,6 +149,8 @@ mod tests {
             "forebay dump",
             "forebay set a b c",
             "forebay set --save",
+            "forebay config --example --json",
+            "forebay config --example --config f",
             "forebay explain --since long",
             "forebay explain --class reading",
             "forebay set a --save",
@@ -191,6 +196,9 @@ mod tests {
             "forebay gc --json --socket s",
             "forebay set",
             "forebay set --json",
+            "forebay config --socket s --json",
+            "forebay config --config forebay.toml --json",
+            "forebay config --example",
             "forebay explain",
             "forebay explain --volume vol0 --since 5m --slower-than 5ms --class read --json",
             "forebay set max_lag --socket s",

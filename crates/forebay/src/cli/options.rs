@@ -68,7 +68,12 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// As they go into the configuration.
-    pub fn overrides(self, devices: Vec<DeviceChoice>, cache: CacheChoice) -> Overrides {
+    pub fn overrides(
+        self,
+        devices: Vec<DeviceChoice>,
+        cache: CacheChoice,
+        log: LogSection,
+    ) -> Overrides {
         let connections = self.max_connections.map(|n| Value::Number(n as u64));
         let settings = chosen([
             ("pool.commit_interval", self.commit_interval.map(Value::Time)),
@@ -82,6 +87,7 @@ impl ServerOptions {
             io: self.io,
             settings: cache.settings.into_iter().chain(settings).collect(),
             cache: cache.place,
+            log,
         }
     }
 }
@@ -160,11 +166,9 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Begins to log, by these options or else by the file.
-    pub fn start(self, file: LogSection) {
-        let format = self.log.or(file.format).unwrap_or_default();
-        let level = self.log_level.or(file.level).unwrap_or_else(|| "info".into());
-        logs::start(format, &level);
+    /// As they go into the configuration.
+    pub fn choice(self) -> LogSection {
+        LogSection { format: self.log, level: self.log_level }
     }
 }
 
@@ -178,7 +182,12 @@ pub fn log_warnings() {
 #[derive(Args, Debug)]
 pub struct ClientOptions {
     /// Control socket of the server
-    #[arg(long, value_name = "PATH", default_value = "./forebay-data/control.sock")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "FOREBAY_SOCKET",
+        default_value = "./forebay-data/control.sock"
+    )]
     pub socket: PathBuf,
 }
 

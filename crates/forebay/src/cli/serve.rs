@@ -8,6 +8,7 @@ use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions}
 use crate::config::{ConfigFile, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
+use crate::logs;
 use crate::shard::{Source, serve};
 use crate::world::World;
 
@@ -44,15 +45,10 @@ pub struct Serve {
 
 impl Serve {
     pub fn run(self) -> Result<()> {
-        let mut file =
-            self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-        let log = std::mem::take(&mut file.log);
-        let config = ServeConfig::new(
-            self.server.overrides(self.devices, self.cache.choice()),
-            file,
-            Path::new(DEFAULT_HOME),
-        )?;
-        self.log.start(log);
+        let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let overrides = self.server.overrides(self.devices, self.cache.choice(), self.log.choice());
+        let config = ServeConfig::new(overrides, file, Path::new(DEFAULT_HOME))?;
+        logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.files;
         serve(world, config, Source::Devices(files))

@@ -9,10 +9,11 @@ use crate::cache_life::preflight_made;
 use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
-use crate::config::{ConfigFile, LogSection, ServeConfig};
+use crate::config::{ConfigFile, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
+use crate::logs;
 use crate::shard::{NewPool, Source, serve};
 use crate::world::World;
 
@@ -61,10 +62,17 @@ impl Up {
         let (owned, optional) = (place.path.is_none(), place.size_bytes.is_none());
         place.path.get_or_insert_with(|| Home::cache(&self.dir));
         place.size_bytes.get_or_insert(CACHE_BYTES);
-        let overrides = self.server.overrides(devices.collect(), cache);
+        let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
         let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);
-        self.log.start(LogSection::default());
+        config.places.by_default("devices");
+        if owned {
+            config.places.by_default("cache.path");
+        }
+        if optional {
+            config.places.by_default("cache.size");
+        }
+        logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {

@@ -21,7 +21,7 @@ pub struct CacheConfig {
 }
 
 /// Options of the command line: what is given takes precedence.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct CacheOverrides {
     /// See [`CacheConfig`].
     pub path: Option<PathBuf>,
@@ -34,18 +34,15 @@ pub struct CacheOverrides {
 impl CacheConfig {
     /// Puts together what was said, and checks it.
     pub(super) fn new(
-        options: CacheOverrides,
         path: Option<PathBuf>,
         size_bytes: Option<u64>,
+        forget: bool,
     ) -> Result<CacheConfig> {
-        let path = options.path.or(path);
-        let size_bytes = options.size_bytes.or(size_bytes);
         if path.is_none() && size_bytes.is_some_and(|n| n > 0) {
             return Err(CommandError::Usage(
                 "a cache needs a path: --cache PATH, or path in [cache]".into(),
             ));
         }
-        let forget = options.forget;
         Ok(CacheConfig { path, size_bytes, forget, optional: false, owned: false })
     }
 }

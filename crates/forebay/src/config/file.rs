@@ -78,7 +78,7 @@ struct IoSection {
 }
 
 /// How to log.
-#[derive(Default, Debug, Deserialize)]
+#[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
     /// What a line looks like.

@@ -169,6 +169,8 @@ pub enum Request {
         /// From which length on they are slow.
         slower_than_us: u64,
     },
+    /// All that the server goes by.
+    Config {},
     /// All settings, or one.
     Settings {
         /// Its name.
@@ -339,6 +341,7 @@ mod tests {
             Request::MovesStatus {},
             Request::MovesCancel {},
             Request::MovesPause { paused: true },
+            Request::Config {},
             Request::Settings { key: None },
             Request::Settings { key: Some(name()) },
             Request::Set { key: name(), value: "7s".into(), save: true },

@@ -1,10 +1,13 @@
 //! What a running server says of itself: everything of `forebay status`.
 
+use std::path::Path;
+
 use pool::status::KindStatus;
 use queue::KindStats;
 use serde_json::{Value, json};
 
 use super::Shard;
+use crate::config::{devices_json, path_json};
 use crate::{explain, health};
 
 impl Shard {
@@ -49,6 +52,43 @@ impl Shard {
         status["health"] = json!(health::problems(&status));
         status
     }
+}
+
+impl Shard {
+    /// What the server goes by: as it was started, with what has changed since.
+    pub(super) fn config(&self) -> Value {
+        let status = json!(self.volumes.pool().status());
+        let mut devices = Vec::new();
+        let mut missing = false;
+        for device in status["pool"]["devices"].as_array().into_iter().flatten() {
+            match device["path"].as_str().filter(|path| !path.is_empty()) {
+                Some(path) => devices.push(self.devices.choice(path)),
+                None => missing = true,
+            }
+        }
+        let mut devices = devices_json(&devices);
+        // One that is missing has no path, but that under which it was looked for.
+        if let (true, Some(now)) = (missing, devices.as_array_mut()) {
+            let named = self.tuning.place("devices");
+            let gone = named.as_array().into_iter().flatten().filter(|one| !now.contains(one));
+            let gone: Vec<Value> = gone.cloned().collect();
+            now.extend(gone);
+        }
+        let named = self.tuning.place("devices");
+        if same(&devices, &named) {
+            devices = named;
+        }
+        let cache = self.volumes.cache().map(|cache| json!(cache.status()));
+        let path = cache.as_ref().and_then(|status| status["path"].as_str());
+        let cache = path.map_or(Value::Null, |path| path_json(Path::new(path)));
+        self.tuning.config(devices, cache)
+    }
+}
+
+/// Whether both lists have the same, in any order.
+fn same(one: &Value, other: &Value) -> bool {
+    let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else { return false };
+    one.len() == other.len() && one.iter().all(|entry| other.contains(entry))
 }
 
 /// Memory that this process has, as far as the kernel tells.

@@ -1,0 +1,113 @@
+//! A configuration file that explains itself: every key with what it says, its range and its
+//! default. All but the devices is commented out, so that a default may change with a new version.
+
+use super::chosen::Chosen;
+use super::places::{PLACES, Place};
+use super::shown::{keys, to_json};
+use super::table::{KEYS, Key};
+
+/// Columns of a comment.
+const COLUMNS: usize = 100;
+
+const HEAD: &str = "\
+# The configuration of a Forebay server: forebay serve --config forebay.toml
+#
+# Lines with a # before a key show its default, or an example where there is none. Options of the
+# command line take precedence over this file. Relative paths are relative to its directory. Sizes
+# are bytes, or text such as \"512M\" (powers of 1024); times are text such as \"500ms\" or \"5s\".
+# forebay config shows what a running server goes by. docs/configuration.md says more.
+";
+
+/// The text of the file.
+pub fn example() -> String {
+    let mut out = HEAD.to_owned();
+    let default = Chosen::default();
+    let mut before = String::new();
+    for full in keys() {
+        let (section, _) = full.split_once('.').unwrap_or_default();
+        if section != before {
+            out += &format!("\n[{section}]\n");
+            before = section.to_owned();
+        }
+        out.push('\n');
+        if let Some(place) = PLACES.iter().find(|place| place.name == full) {
+            out += &of_place(place);
+        } else if let Some(key) = KEYS.iter().find(|key| key.full_name() == full) {
+            out += &of_setting(key, &default);
+        }
+    }
+    out
+}
+
+fn of_place(place: &Place) -> String {
+    let mut says = format!("Default: {}.", place.default);
+    says += &of_option(place.option);
+    let name = place.name.rsplit('.').next().unwrap_or_default();
+    let mark = if place.name == "devices" { "" } else { "#" };
+    format!("{}{}{mark}{name} = {}\n", comment(place.what), comment(&says), place.example)
+}
+
+fn of_setting(key: &Key, default: &Chosen) -> String {
+    let when = if key.live { "at once" } else { "with a restart" };
+    let mut says = format!("Range: {}. Changes {when}.", key.kind.range());
+    says += &of_option(key.option);
+    let value = to_json(key.get(default.settings()));
+    format!("{}{}#{} = {value}\n", comment(key.what), comment(&says), key.name)
+}
+
+fn of_option(option: &str) -> String {
+    if option.is_empty() { String::new() } else { format!(" Option: {option}.") }
+}
+
+/// A comment that fits into the columns.
+fn comment(text: &str) -> String {
+    let mut out = String::new();
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            out += &format!("{line}\n");
+            line = String::from("#");
+        }
+        line += &format!(" {word}");
+    }
+    out + &line + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file::ConfigFile;
+
+    #[test]
+    fn the_file_in_contrib_is_the_example() {
+        let file = include_str!("../../../../contrib/forebay.toml");
+        assert!(file == example(), "make it anew: forebay config --example > contrib/forebay.toml");
+    }
+
+    #[test]
+    fn the_example_can_be_read_and_changes_nothing() {
+        let file = ConfigFile::parse(&example()).unwrap();
+        assert_eq!((file.devices.len(), file.settings().len()), (2, 0));
+    }
+
+    /// What is commented out is a key with its default, too.
+    #[test]
+    fn every_default_of_the_example_holds() {
+        let key = |line: &str| line.starts_with('#') && !line.starts_with("# ") && line != "#";
+        let lines = example();
+        let lines = lines.lines().map(|line| if key(line) { &line[1..] } else { line });
+        let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+        let file = ConfigFile::parse(&text).expect(&text);
+        assert_eq!(file.settings().len(), KEYS.len());
+        let default = Chosen::default();
+        for (key, value) in file.settings() {
+            assert_eq!(key.get(default.settings()), *value, "{}", key.full_name());
+        }
+        assert!(file.nbd_socket.is_some() && file.cache_size.is_some() && file.io.is_some());
+    }
+
+    #[test]
+    fn lines_fit() {
+        assert!(example().lines().all(|line| line.chars().count() <= COLUMNS));
+    }
+}

@@ -1,0 +1,144 @@
+//! Where things are and how to log: what a configuration says beside the settings of the table. All
+//! of it is read when the server starts.
+
+use serde_json::Value as Json;
+
+use super::chosen::Source;
+
+/// A key of the configuration that is no setting of the table.
+#[derive(Debug)]
+pub struct Place {
+    /// Its name, with its section if it has one.
+    pub name: &'static str,
+    /// Its option of the command line, or an empty text.
+    pub option: &'static str,
+    /// What holds if nothing is said, for people.
+    pub default: &'static str,
+    /// A value as the configuration file has it.
+    pub example: &'static str,
+    /// What it says, for people.
+    pub what: &'static str,
+}
+
+const fn place(
+    (name, option): (&'static str, &'static str),
+    (default, example): (&'static str, &'static str),
+    what: &'static str,
+) -> Place {
+    Place { name, option, default, example, what }
+}
+
+/// All of them, in the order in which the configuration file has its sections.
+pub static PLACES: &[Place] = &[
+    place(
+        ("devices", "--device"),
+        ("none, at least one is needed", r#"["/dev/disk/by-id/one", "/dev/disk/by-id/two"]"#),
+        "files and block devices of the pool, in any order; each is a path, or a table such as \
+         { path = \"/srv/a.img\", emulate = \"hdd\" }",
+    ),
+    place(
+        ("nbd.socket", "--nbd-socket"),
+        ("./forebay-data/nbd.sock", r#""/run/forebay/nbd.sock""#),
+        "unix socket of NBD clients, for the user that runs the server alone",
+    ),
+    place(
+        ("nbd.listen", "--nbd-listen"),
+        ("none", r#"["127.0.0.1:10809"]"#),
+        "addresses to serve on TCP too; NBD has no passwords, so all who can connect can read and \
+         write all volumes",
+    ),
+    place(
+        ("control.socket", "--socket"),
+        ("./forebay-data/control.sock", r#""/run/forebay/control.sock""#),
+        "unix socket of commands such as forebay status, for the user that runs the server alone",
+    ),
+    place(
+        ("cache.path", "--cache"),
+        ("none", r#""/dev/disk/by-id/fast-part1""#),
+        "file or block device of the write-back cache; needed where the pool has a cache",
+    ),
+    place(
+        ("cache.size", "--cache-size"),
+        ("none", r#""100G""#),
+        "if the pool has no cache, one of this size is made at the path; 0: what is dirty is \
+         written back, and the cache is detached",
+    ),
+    place(
+        ("io.backend", "--io"),
+        ("auto", r#""auto""#),
+        "what I/O goes through: uring or posix; auto: io_uring where it is permitted, else posix",
+    ),
+    place(
+        ("log.format", "--log"),
+        ("human", r#""human""#),
+        "what a line of the log looks like, on standard error: human or json",
+    ),
+    place(
+        ("log.level", "--log-level"),
+        ("info", r#""info""#),
+        "which events are logged: error, warn, info, debug, trace, or by part: \"warn,nbd=debug\"",
+    ),
+];
+
+/// The value of a place, and where it comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Given {
+    /// Which one.
+    pub name: &'static str,
+    /// As the configuration file has it; `null` if there is none.
+    pub value: Json,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// The values of all places.
+#[derive(Clone, Default, Debug)]
+pub struct Places(Vec<Given>);
+
+impl Places {
+    /// What holds for a place: what the command line says, or else the file, or else the default.
+    /// Notes it, with where it comes from; `json` is how the configuration file has it.
+    pub fn choose<T>(
+        &mut self,
+        name: &'static str,
+        [option, file, default]: [Option<T>; 3],
+        json: impl FnOnce(&T) -> Json,
+    ) -> Option<T> {
+        let (value, source) = match (option, file) {
+            (Some(value), _) => (Some(value), Source::Option),
+            (None, Some(value)) => (Some(value), Source::File),
+            (None, None) => (default, Source::Default),
+        };
+        self.put(name, value.as_ref().map_or(Json::Null, json), source);
+        value
+    }
+
+    fn put(&mut self, name: &'static str, value: Json, source: Source) {
+        match self.0.iter_mut().find(|one| one.name == name) {
+            Some(one) => (one.value, one.source) = (value, source),
+            None => self.0.push(Given { name, value, source }),
+        }
+    }
+
+    /// A value that the program has chosen itself, though as an option.
+    pub fn by_default(&mut self, name: &str) {
+        self.0.iter_mut().filter(|one| one.name == name).for_each(|g| g.source = Source::Default);
+    }
+
+    /// The value of a place while the server runs: one that is another than at the start was set.
+    pub fn now(&mut self, name: &'static str, value: Json) {
+        if self.get(name) != Some(&value) {
+            self.put(name, value, Source::Set);
+        }
+    }
+
+    /// What was noted for a place.
+    pub fn get(&self, name: &str) -> Option<&Json> {
+        self.0.iter().find(|one| one.name == name).map(|one| &one.value)
+    }
+
+    /// All that was noted.
+    pub fn iter(&self) -> impl Iterator<Item = &Given> {
+        self.0.iter()
+    }
+}
