@@ -31,7 +31,7 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build test real simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
+.PHONY: help run build man test real simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -39,8 +39,15 @@ help: ## this list
 run: deps ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-size 100G")
 	cargo run --release -p forebay -- up $(ARGS)
 
+# The commit is a part of the binary. It is the same for the same sources, and so is the binary.
+run build: export FOREBAY_COMMIT := $(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null)
+
 build: deps ## the release binary
 	cargo build --release -p forebay
+
+man: ## manual pages, in $(TARGET)/man
+	cargo build --profile $(PROFILE) -p forebay
+	$(BIN) man $(TARGET)/man
 
 test: deps-test ## everything: format, commit messages, lints, unit and property tests, torture, real clients, crash images
 	$(MAKE) fmt-check

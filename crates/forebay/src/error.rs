@@ -2,6 +2,21 @@
 
 use std::fmt::Display;
 
+/// The exit status of `forebay check` and `forebay scrub` where something is lost: no copy of it is
+/// good.
+pub const LOST: u8 = 3;
+/// The exit status of `forebay check` where copies are damaged, and a good one of each is there.
+pub const DAMAGED: u8 = 4;
+
+/// All exit statuses and what they mean, for people.
+pub const EXIT_STATUSES: &[(u8, &str)] = &[
+    (0, "Done; a check, or a scrub that was waited for, found nothing lost or damaged."),
+    (1, "It was tried and did not work, or the server refused it. The last line says why."),
+    (2, "The arguments or the configuration make no sense. Nothing was touched."),
+    (LOST, "forebay check, or a scrub with --wait: something is wrong, and no copy of it is good."),
+    (DAMAGED, "forebay check: copies are damaged; a good one of each is there, and heals it."),
+];
+
 /// Why a command did not do what it was asked.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum CommandError {
@@ -25,6 +40,7 @@ impl CommandError {
     /// The process's exit status.
     pub fn exit_status(&self) -> u8 {
         match self {
+            // As clap does.
             CommandError::Usage(_) => 2,
             CommandError::Failed(_) => 1,
         }
@@ -34,5 +50,22 @@ impl CommandError {
 impl From<base::StorageError> for CommandError {
     fn from(e: base::StorageError) -> Self {
         CommandError::Failed(e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_are_documented() {
+        let text = include_str!("../../../docs/operations.md");
+        for (status, what) in EXIT_STATUSES {
+            let row = format!("| {status} | {what} |");
+            assert!(text.contains(&row), "docs/operations.md has no row {row}");
+        }
+        let known = |status: u8| EXIT_STATUSES.iter().any(|one| one.0 == status);
+        let errors = [CommandError::Usage(String::new()), CommandError::Failed(String::new())];
+        assert!(errors.iter().all(|e| known(e.exit_status())));
     }
 }

@@ -449,13 +449,13 @@ fn a_cache_is_checked_and_dumped_with_its_pool() {
     let other = tmp.path().join("other");
     Up::start(&other, &[]).stop("TERM");
     let foreign = forebay(&["check", text(&dir), "--cache", text(&other.join("cache.img"))]);
-    assert_eq!(foreign.status.code(), Some(1));
+    assert_eq!(foreign.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&foreign.stdout).contains("another pool"));
     std::fs::copy(other.join("cache.img"), &cache).unwrap();
     assert!(fine(&["check", text(&dir)]).contains("was not checked"));
     std::fs::write(&cache, vec![1; 1 << 20]).unwrap();
     let damaged = forebay(&["check", text(&dir)]);
-    assert_eq!(damaged.status.code(), Some(1));
+    assert_eq!(damaged.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&damaged.stdout).contains("no superblock"));
 }
 

@@ -12,17 +12,15 @@ use rt::Rt;
 use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, DAMAGED, LOST, Result};
 use crate::output::{Meter, print, print_json};
 use crate::units::human_bytes;
-
-/// The exit status where something is wrong.
-const NOT_CLEAN: u8 = 1;
 
 /// Check a pool that is not being served, and its cache: every structure, every reference
 ///
 /// Reads only, and repairs nothing: what is damaged in one copy is healed when a server reads it.
-/// The exit status is 0 only if nothing is wrong.
+/// The exit status is 0 only if nothing is wrong; 3 if something is lost, 4 if copies are damaged
+/// and a good one of each is there, and 1 if the check itself failed.
 #[derive(Args, Debug)]
 pub struct Check {
     /// A directory of `forebay up`
@@ -60,7 +58,7 @@ impl Check {
         } else {
             print(&text(&checked))?
         }
-        Ok(if checked.is_clean() { 0 } else { NOT_CLEAN })
+        Ok(checked.exit_status())
     }
 }
 
@@ -99,8 +97,19 @@ impl Checked {
         Ok(Checked { pool, cache_report })
     }
 
-    fn is_clean(&self) -> bool {
-        self.pool.is_clean() && self.cache_report.as_ref().is_none_or(|r| r.is_clean())
+    /// What was counted in pool and cache: errors, and damaged copies of what has a good one.
+    fn found(&self) -> (u64, u64) {
+        let cache = self.cache_report.as_ref();
+        let (errors, copies) = cache.map_or((0, 0), |r| (r.errors, r.damaged_copies));
+        (self.pool.errors + errors, self.pool.damaged_copies + copies)
+    }
+
+    fn exit_status(&self) -> u8 {
+        match self.found() {
+            (0, 0) => 0,
+            (0, _) => DAMAGED,
+            _ => LOST,
+        }
     }
 }
 
@@ -115,13 +124,8 @@ fn counted(n: u64, what: &str) -> String {
 
 fn text(checked: &Checked) -> String {
     let mut out = of_pool(&checked.pool);
-    let (mut errors, mut copies) = (checked.pool.errors, checked.pool.damaged_copies);
     match (&checked.cache_report, &checked.pool.cache) {
-        (Some(r), _) => {
-            out += &of_cache(r);
-            errors += r.errors;
-            copies += r.damaged_copies;
-        }
+        (Some(r), _) => out += &of_cache(r),
         (None, Some(uuid)) => {
             out += &format!(
                 "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
@@ -130,7 +134,7 @@ fn text(checked: &Checked) -> String {
         }
         (None, None) => {}
     }
-    out += &match (errors, copies) {
+    out += &match checked.found() {
         (0, 0) => "clean\n".to_owned(),
         (0, n) => format!(
             "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"

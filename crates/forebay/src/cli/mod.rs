@@ -3,6 +3,7 @@
 mod cache;
 mod cache_status;
 mod check;
+mod completions;
 mod config;
 mod create;
 mod device;
@@ -10,6 +11,7 @@ mod dump;
 mod explain;
 mod gc;
 mod limit;
+mod man;
 mod options;
 mod pool;
 mod scrub;
@@ -17,9 +19,10 @@ mod serve;
 mod set;
 mod status;
 mod up;
+mod version;
 mod volume;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
 
@@ -51,6 +54,9 @@ enum Command {
     Status(status::Status),
     Check(check::Check),
     Dump(dump::Dump),
+    Version(version::Version),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Cli {
@@ -72,14 +78,15 @@ impl Cli {
             Command::Status(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
+            Command::Version(c) => c.run().map(|()| 0),
+            Command::Completions(c) => c.run(Cli::command()).map(|()| 0),
+            Command::Man(c) => c.run(Cli::command()).map(|()| 0),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -147,6 +154,9 @@ mod tests {
             "forebay create --device a --cache-size 1G",
             "forebay check a --device b",
             "forebay dump",
+            "forebay completions",
+            "forebay completions dos",
+            "forebay man a b",
             "forebay set a b c",
             "forebay set --save",
             "forebay config --example --json",
@@ -214,6 +224,11 @@ mod tests {
             "forebay check --data --device a --device b",
             "forebay check --device a --device b --cache c",
             "forebay check data --cache c",
+            "forebay version",
+            "forebay version --json",
+            "forebay completions bash",
+            "forebay man",
+            "forebay man target/man",
             "forebay dump superblock",
             "forebay dump cache journal --cache c",
             "forebay dump extents vol0 --dir data",

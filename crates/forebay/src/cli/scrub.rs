@@ -9,14 +9,12 @@ use serde_json::Value;
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
 use crate::control::client::ask;
-use crate::error::Result;
+use crate::error::{LOST, Result};
 use crate::output::{Meter, print, print_json, table};
 use crate::units::{human_bytes, human_seconds, utc};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(500);
-/// The exit status of `--wait` where blocks are lost.
-const LOST: u8 = 3;
 
 /// Verify every copy of everything in the pool, and heal what is bad
 #[derive(Args, Debug)]

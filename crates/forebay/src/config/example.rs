@@ -18,41 +18,58 @@ const HEAD: &str = "\
 # forebay config shows what a running server goes by. docs/configuration.md says more.
 ";
 
+/// A key as it is explained.
+pub struct Entry {
+    /// Its section, or an empty text.
+    pub section: &'static str,
+    /// Its name in that.
+    pub name: &'static str,
+    /// Its default or an example, as the file has it.
+    pub value: String,
+    /// What it says.
+    pub what: &'static str,
+    /// Its range or default, when it changes, and its option.
+    pub says: String,
+}
+
+/// All keys in the order of the file.
+pub fn entries() -> Vec<Entry> {
+    let default = Chosen::default();
+    let explain = |full: String| {
+        let place = PLACES.iter().find(|place| place.name == full).map(of_place);
+        let key = || KEYS.iter().find(|key| key.full_name() == full);
+        place.or_else(|| key().map(|key| of_setting(key, &default)))
+    };
+    keys().into_iter().filter_map(explain).collect()
+}
+
 /// The text of the file.
 pub fn example() -> String {
     let mut out = HEAD.to_owned();
-    let default = Chosen::default();
-    let mut before = String::new();
-    for full in keys() {
-        let (section, _) = full.split_once('.').unwrap_or_default();
+    let mut before = "";
+    for Entry { section, name, value, what, says } in entries() {
         if section != before {
             out += &format!("\n[{section}]\n");
-            before = section.to_owned();
+            before = section;
         }
-        out.push('\n');
-        if let Some(place) = PLACES.iter().find(|place| place.name == full) {
-            out += &of_place(place);
-        } else if let Some(key) = KEYS.iter().find(|key| key.full_name() == full) {
-            out += &of_setting(key, &default);
-        }
+        let mark = if name == "devices" { "" } else { "#" };
+        out += &format!("\n{}{}{mark}{name} = {value}\n", comment(what), comment(&says));
     }
     out
 }
 
-fn of_place(place: &Place) -> String {
-    let mut says = format!("Default: {}.", place.default);
-    says += &of_option(place.option);
-    let name = place.name.rsplit('.').next().unwrap_or_default();
-    let mark = if place.name == "devices" { "" } else { "#" };
-    format!("{}{}{mark}{name} = {}\n", comment(place.what), comment(&says), place.example)
+fn of_place(place: &Place) -> Entry {
+    let (section, name) = place.name.split_once('.').unwrap_or(("", place.name));
+    let says = format!("Default: {}.{}", place.default, of_option(place.option));
+    Entry { section, name, value: place.example.to_owned(), what: place.what, says }
 }
 
-fn of_setting(key: &Key, default: &Chosen) -> String {
+fn of_setting(key: &Key, default: &Chosen) -> Entry {
     let when = if key.live { "at once" } else { "with a restart" };
-    let mut says = format!("Range: {}. Changes {when}.", key.kind.range());
-    says += &of_option(key.option);
-    let value = to_json(key.get(default.settings()));
-    format!("{}{}#{} = {value}\n", comment(key.what), comment(&says), key.name)
+    let range = key.kind.range();
+    let says = format!("Range: {range}. Changes {when}.{}", of_option(key.option));
+    let value = to_json(key.get(default.settings())).to_string();
+    Entry { section: key.section, name: key.name, value, what: key.what, says }
 }
 
 fn of_option(option: &str) -> String {

@@ -42,6 +42,8 @@ pub const FEATURE_PARTS: u64 = 2;
 /// this feature is refused. It was made before the format was released, and its buckets begin
 /// elsewhere.
 pub const FEATURE_TWO_RINGS: u64 = 4;
+/// The names of the incompatible features that this program knows.
+pub const FEATURES: &[&str] = &["staged", "parts", "two-rings"];
 const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS;
 
 const WHAT: &str = "cache superblock";

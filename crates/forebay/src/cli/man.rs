@@ -1,0 +1,196 @@
+//! `forebay man`: manual pages, made from the commands and from the table of settings.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::config::example::entries;
+use crate::error::{CommandError, EXIT_STATUSES, Result};
+use crate::output::print;
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("FOREBAY_SOCKET", "The control socket of the server, for commands that talk to one."),
+    ("FOREBAY_LOG", "Which events a server logs, as --log-level; for other commands: warn."),
+];
+
+/// Write manual pages
+///
+/// Without a directory the page of the command itself is printed: forebay man | man -l -
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct Man {
+    /// The directory, which is made if there is none
+    dir: Option<PathBuf>,
+}
+
+impl Man {
+    /// `command`: the whole command line.
+    pub fn run(self, command: Command) -> Result<()> {
+        let mut command = without_help(command);
+        command.build();
+        let Some(dir) = self.dir else {
+            return print(&String::from_utf8_lossy(&page(&command, "forebay", true)?));
+        };
+        let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
+        fs::create_dir_all(&dir).map_err(failed)?;
+        for (name, text) in pages(&command)? {
+            fs::write(dir.join(name), text).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Without the command `help`, of which there is no page.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+/// All pages: their file names and texts.
+fn pages(command: &Command) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut all = vec![
+        (PathBuf::from("forebay.1"), page(command, "forebay", true)?),
+        (PathBuf::from("forebay.toml.5"), of_file()?),
+    ];
+    for one in subcommands(command) {
+        add(one, &format!("forebay-{}", one.get_name()), &mut all)?;
+    }
+    Ok(all)
+}
+
+fn add(command: &Command, name: &str, all: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
+    all.push((Path::new(&format!("{name}.1")).to_owned(), page(command, name, false)?));
+    for one in subcommands(command) {
+        add(one, &format!("{name}-{}", one.get_name()), all)?;
+    }
+    Ok(())
+}
+
+/// Those that have a page.
+fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|one| !one.is_hide_set())
+}
+
+fn failed(e: std::io::Error) -> CommandError {
+    CommandError::failed("making a manual page", e)
+}
+
+/// The page of a command. That of `forebay` itself also says what holds for all.
+fn page(command: &Command, name: &str, whole: bool) -> Result<Vec<u8>> {
+    let man = clap_mangen::Man::new(command.clone())
+        .title(name.to_uppercase())
+        .source(format!("forebay {}", env!("CARGO_PKG_VERSION")))
+        .manual("Forebay");
+    let mut out = Vec::new();
+    man.render_title(&mut out).map_err(failed)?;
+    man.render_name_section(&mut out).map_err(failed)?;
+    man.render_synopsis_section(&mut out).map_err(failed)?;
+    man.render_description_section(&mut out).map_err(failed)?;
+    if command.get_arguments().any(|arg| !arg.is_hide_set()) {
+        man.render_options_section(&mut out).map_err(failed)?;
+    }
+    if subcommands(command).next().is_some() {
+        man.render_subcommands_section(&mut out).map_err(failed)?;
+    }
+    let mut more = Roff::new();
+    if whole {
+        section(&mut more, "ENVIRONMENT", ENVIRONMENT.iter().map(|e| (e.0.to_owned(), e.1)));
+    }
+    let statuses = EXIT_STATUSES.iter().map(|(status, what)| (status.to_string(), *what));
+    section(&mut more, "EXIT STATUS", statuses);
+    let others = if whole { "forebay.toml(5)" } else { "forebay(1), forebay.toml(5)" };
+    more.control("SH", ["SEE ALSO"]).text([roman(others)]);
+    more.to_writer(&mut out).map_err(failed)?;
+    Ok(out)
+}
+
+fn section<'a>(roff: &mut Roff, name: &str, rows: impl Iterator<Item = (String, &'a str)>) {
+    roff.control("SH", [name]);
+    for (term, what) in rows {
+        roff.control("TP", []).text([bold(term)]).text([roman(what)]);
+    }
+}
+
+/// The page of the configuration file.
+fn of_file() -> Result<Vec<u8>> {
+    let source = format!("forebay {}", env!("CARGO_PKG_VERSION"));
+    let mut roff = Roff::new();
+    roff.control("TH", ["FOREBAY.TOML", "5", "", &source, "Forebay"]);
+    roff.control("SH", ["NAME"]).text([roman("forebay.toml - the configuration of a server")]);
+    roff.control("SH", ["DESCRIPTION"]).text([roman(
+        "forebay serve --config FILE reads this file, in TOML. Options of the command line take \
+         precedence over it. Sizes are bytes, or text such as \"512M\" (powers of 1024); times are \
+         text such as \"500ms\" or \"5s\". Relative paths are relative to the directory of the \
+         file. SIGHUP has a server read its file again.",
+    )]);
+    let mut before = None;
+    for entry in entries() {
+        if before != Some(entry.section) {
+            let name = match entry.section {
+                "" => "KEYS WITHOUT A SECTION".to_owned(),
+                section => format!("[{section}]"),
+            };
+            roff.control("SH", [name.as_str()]);
+            before = Some(entry.section);
+        }
+        roff.control("TP", []).text([bold(format!("{} = {}", entry.name, entry.value))]);
+        roff.text([roman(format!("{}. {}", sentence(entry.what), entry.says))]);
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman("forebay(1), forebay-config(1)")]);
+    let mut out = Vec::new();
+    roff.to_writer(&mut out).map_err(failed)?;
+    Ok(out)
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, ArgAction};
+
+    use super::*;
+    use crate::config::table::KEYS;
+
+    fn text(pages: &[(PathBuf, Vec<u8>)], name: &str) -> String {
+        let found = pages.iter().find(|(file, _)| file == Path::new(name));
+        String::from_utf8(found.unwrap_or_else(|| panic!("no {name}")).1.clone()).unwrap()
+    }
+
+    #[test]
+    fn each_command_has_a_page() {
+        let leaf = Command::new("create")
+            .about("Make one")
+            .arg(Arg::new("size").long("size").help("How large").action(ArgAction::Set));
+        let hidden = Command::new("secret").hide(true);
+        let volume = Command::new("volume").about("Volumes").subcommand(leaf);
+        let mut whole = Command::new("forebay").about("All").subcommands([volume, hidden]);
+        whole = without_help(whole);
+        whole.build();
+        let pages = pages(&whole).unwrap();
+        assert_eq!(pages.len(), 4, "{:?}", pages.iter().map(|p| &p.0).collect::<Vec<_>>());
+        let page = text(&pages, "forebay-volume-create.1");
+        for word in
+            ["FOREBAY\\-VOLUME\\-CREATE", "Make one", "How large", "EXIT STATUS", "SEE ALSO"]
+        {
+            assert!(
+                page.contains(word) || page.contains(&word.replace('\\', "")),
+                "{word}: {page}"
+            );
+        }
+        assert!(text(&pages, "forebay.1").contains("FOREBAY_SOCKET"));
+    }
+
+    #[test]
+    fn every_setting_is_in_the_page_of_the_file() {
+        let page = String::from_utf8(of_file().unwrap()).unwrap();
+        for key in KEYS {
+            let plain = page.replace("\\-", "-");
+            assert!(plain.contains(&format!("{} = ", key.name)), "{}", key.name);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""Exit statuses are what docs/operations.md says; what the command tells of itself: version, manual pages, completions."""
+
+import json
+import os
+
+from harness.case import once
+from harness.data import GIB, MIB, noise
+
+
+def flip(path, where):
+    """Changes a byte of a file."""
+    with open(path, "r+b") as file:
+        file.seek(where)
+        old = file.read(1)
+        file.seek(where)
+        file.write(bytes([old[0] ^ 1]))
+
+
+def find(path, wanted):
+    """Where a block of data stands in a device."""
+    with open(path, "rb") as file:
+        descriptor, size, at = file.fileno(), os.path.getsize(path), 0
+        while at < size:
+            try:
+                at = os.lseek(descriptor, at, os.SEEK_DATA) // 4096 * 4096
+            except OSError:
+                break
+            if os.pread(descriptor, 4096, at) == wanted:
+                return at
+            at += 4096
+    raise AssertionError(f"the block is not in {path}")
+
+
+@once
+def test_each_status(t):
+    """Done, failed, misused, lost, damaged."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    at = ("--socket", server.control)
+    t.run(t.bin, "volume", "list", *at, ok=(0,))
+    t.run(t.bin, "volume", "delete", "none", *at, ok=(1,))
+    t.run(t.bin, "status", "--socket", t.dir / "none.sock", ok=(1,))
+    t.run(t.bin, "volume", "list", "--colour", *at, ok=(2,))
+    t.run(t.bin, "serve", "--config", t.dir / "none.toml", ok=(2,))
+    data = noise("status", MIB)
+    handle = server.connect()
+    handle.pwrite(data, 0)
+    handle.flush()
+    handle.shutdown()
+    t.run(t.bin, "scrub", "start", "--wait", *at, ok=(0,))
+    server.stop()
+    t.run(t.bin, "check", "--data", server.socket.parent, ok=(0,))
+    t.run(t.bin, "check", t.dir / "nowhere", ok=(1,))
+    block = data[4096:8192]
+    flip(server.devices[0], find(server.devices[0], block))
+    damaged = t.run(t.bin, "check", "--data", server.socket.parent, ok=(4,)).stdout
+    assert "nothing is lost" in damaged, damaged
+    flip(server.devices[1], find(server.devices[1], block) + 9)
+    assert "NOT CLEAN" in t.run(t.bin, "check", "--data", server.socket.parent, ok=(3,)).stdout
+    server.start()
+    t.run(t.bin, "scrub", "start", "--wait", *at, ok=(3,))
+    server.stop()
+
+
+@once
+def test_what_it_tells_of_itself(t):
+    """The version for people and programs; a page for each command, without faults; completions for each shell."""
+    told = json.loads(t.forebay("version", "--json").stdout)
+    assert t.forebay("--version").stdout.split()[1] == told["version"] == t.forebay("version").stdout.split()[1]
+    assert told["formats"]["pool"]["reads"] == [1] and "io_uring" in told["features"], told
+    pages = t.dir / "man"
+    t.forebay("man", pages)
+    names = sorted(path.name for path in pages.iterdir())
+    assert {"forebay.1", "forebay.toml.5", "forebay-volume-create.1", "forebay-check.1"} <= set(names), names
+    assert "forebay-man.1" not in names
+    devices = t.devices(GIB)
+    for shell in ("bash", "zsh", "fish"):
+        script = t.dir / f"completions.{shell}"
+        script.write_text(t.forebay("completions", shell).stdout)
+        assert "volume" in script.read_text()
+    t.run("bash", "-c", f"set -e; source {t.dir}/completions.bash; complete -p forebay")
+    t.run(t.bin, "man", devices[0] / "below", ok=(1,))
+    try:
+        t.need("man")
+    except Exception:
+        return
+    for name in names:
+        done = t.run("man", "--warnings", "-l", pages / name, env={**os.environ, "MANWIDTH": "90", "MANROFFSEQ": ""})
+        assert "EXIT STATUS" in done.stdout or name.endswith(".5"), name
+        assert not done.stderr.strip(), done.stderr
