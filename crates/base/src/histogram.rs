@@ -6,17 +6,42 @@ const SUB: usize = 16;
 const SUB_BITS: u32 = 4;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 
+/// Bounds of the coarse histograms that monitoring gets, in nanoseconds: 10 microseconds to 10
+/// seconds.
+pub const BOUNDS_NS: [u64; 19] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
 /// Counts of values in nanoseconds. Each power of two is divided into 16 buckets of equal width.
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u64]>,
     count: u64,
+    sum: u64,
     max: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, max: 0 }
+        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), count: 0, sum: 0, max: 0 }
     }
 }
 
@@ -49,6 +74,7 @@ impl Histogram {
     pub fn record_ns(&mut self, ns: u64) {
         self.counts[bucket_of(ns)] += 1;
         self.count += 1;
+        self.sum = self.sum.saturating_add(ns);
         self.max = self.max.max(ns);
     }
 
@@ -58,12 +84,30 @@ impl Histogram {
             *a += b;
         }
         self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
     /// Number of values counted.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// The sum of the values counted, in nanoseconds.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum
+    }
+
+    /// How many values are at most each of [`BOUNDS_NS`], to a sixteenth of the bound.
+    pub fn at_most_bounds(&self) -> [u64; BOUNDS_NS.len()] {
+        let (mut seen, mut bucket) = (0, 0);
+        BOUNDS_NS.map(|bound| {
+            while bucket < BUCKETS && top_of(bucket) <= bound {
+                seen += self.counts[bucket];
+                bucket += 1;
+            }
+            seen
+        })
     }
 
     /// The largest value counted, in nanoseconds.
@@ -86,9 +130,59 @@ impl Histogram {
     }
 }
 
+/// Counts of values by [`BOUNDS_NS`] alone: small enough for one of every volume.
+#[derive(Clone, Default)]
+pub struct CoarseHistogram {
+    /// By the first bound that is not below the value; the last: all bounds are.
+    counts: [u64; BOUNDS_NS.len() + 1],
+    sum: u64,
+}
+
+impl CoarseHistogram {
+    /// Counts one duration.
+    pub fn record(&mut self, d: Duration) {
+        let ns = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[BOUNDS_NS.partition_point(|bound| *bound < ns)] += 1;
+        self.sum = self.sum.saturating_add(ns);
+    }
+
+    /// The sum of the values counted, in nanoseconds.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum
+    }
+
+    /// How many values are at most each of [`BOUNDS_NS`].
+    pub fn at_most_bounds(&self) -> [u64; BOUNDS_NS.len()] {
+        let (mut seen, mut at_most) = (0, [0; BOUNDS_NS.len()]);
+        for (at_most, count) in at_most.iter_mut().zip(&self.counts) {
+            seen += count;
+            *at_most = seen;
+        }
+        at_most
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coarse_counts_agree_with_fine_ones() {
+        let (mut fine, mut coarse) = (Histogram::default(), CoarseHistogram::default());
+        for us in (0..200_000u64).step_by(7) {
+            fine.record(Duration::from_micros(us));
+            coarse.record(Duration::from_micros(us));
+        }
+        coarse.record(Duration::from_secs(11));
+        fine.record(Duration::from_secs(11));
+        assert_eq!(fine.sum_ns(), coarse.sum_ns());
+        let (fine, coarse) = (fine.at_most_bounds(), coarse.at_most_bounds());
+        for (fine, exact) in fine.iter().zip(&coarse) {
+            assert!(fine <= exact && *fine as f64 >= *exact as f64 * 0.9 - 1.0, "{fine} {exact}");
+        }
+        assert_eq!((fine[18], coarse[18]), (28572, 28572));
+        assert_eq!(coarse[0], 2);
+    }
 
     #[test]
     fn buckets_cover_all_values_in_order() {

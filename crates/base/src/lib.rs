@@ -17,7 +17,7 @@ pub use bitmap::Bitmap;
 pub use buf::{Buf, BufList, BufPool, Slice, SliceList};
 pub use checksum::{Crc, crc32c};
 pub use error::{ErrorKind, IoError, Result, StorageError};
-pub use histogram::Histogram;
+pub use histogram::{BOUNDS_NS, CoarseHistogram, Histogram};
 pub use prng::Prng;
 pub use sectors::Sectors;
 pub use time::{Duration, Instant};

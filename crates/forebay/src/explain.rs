@@ -1,5 +1,7 @@
 //! The answer to "why was this slow?", as JSON.
 
+use std::collections::BTreeMap;
+
 use base::{Instant, VolumeId};
 use ledger::explain::{Answer, OfKind, Question, explain};
 use ledger::{Kind, Ledger, Part};
@@ -85,21 +87,51 @@ fn kind_json(ledger: &Ledger, of: &OfKind) -> Value {
     })
 }
 
-/// One line for `status`: what slowed requests down most in the last minutes; `None` if nothing
-/// did.
-pub fn first_cause(ledger: &Ledger, now: Instant) -> Option<String> {
-    let since = Instant(now.0.saturating_sub(STATUS_MINUTES * 60_000_000_000));
-    let question = Question { volume: None, kind: None, since, slower_than_ns: STATUS_SLOW_NS };
-    let kinds = explain(ledger, &question).kinds;
-    let slow: u64 = kinds.iter().map(|k| k.slow).sum();
-    let first = kinds.iter().flat_map(|k| &k.causes).max_by_key(|c| c.count)?;
-    Some(format!(
-        "{slow} requests of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited \
-         mostly for {}",
-        STATUS_SLOW_NS / 1_000_000,
-        first.count,
-        first.text
-    ))
+/// For `status`: what slowed requests down in the last minutes.
+pub struct Stalls {
+    kinds: Vec<OfKind>,
+}
+
+impl Stalls {
+    /// Those of the last minutes.
+    pub fn of(ledger: &Ledger, now: Instant) -> Stalls {
+        let since = Instant(now.0.saturating_sub(STATUS_MINUTES * 60_000_000_000));
+        let question = Question { volume: None, kind: None, since, slower_than_ns: STATUS_SLOW_NS };
+        Stalls { kinds: explain(ledger, &question).kinds }
+    }
+
+    fn slow(&self) -> u64 {
+        self.kinds.iter().map(|k| k.slow).sum()
+    }
+
+    /// What most of them waited for, in one line; `None` if nothing was slow.
+    pub fn first_cause(&self) -> Option<String> {
+        let first = self.kinds.iter().flat_map(|k| &k.causes).max_by_key(|c| c.count)?;
+        Some(format!(
+            "{} requests of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited \
+             mostly for {}",
+            self.slow(),
+            STATUS_SLOW_NS / 1_000_000,
+            first.count,
+            first.text
+        ))
+    }
+
+    /// Slow requests by what they waited for longest.
+    pub fn to_json(&self) -> Value {
+        let mut by: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for blamed in self.kinds.iter().flat_map(|k| &k.causes) {
+            let reason = blamed.cause.what.reason;
+            *by.entry((reason.layer().word(), reason.word())).or_default() += blamed.count;
+        }
+        let cause = |((layer, reason), requests): (&(&str, &str), &u64)| json!({ "layer": layer, "reason": reason, "requests": requests });
+        json!({
+            "seconds": STATUS_MINUTES * 60,
+            "slower_than_us": us(STATUS_SLOW_NS),
+            "requests": self.slow(),
+            "causes": by.iter().map(cause).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// The kind of this name. Errors: a text for people.

@@ -135,6 +135,10 @@ impl<W> Scheduler<W> {
     pub fn stats(&self) -> DeviceStats {
         let mut stats = self.stats.clone();
         stats.background_most = self.feedback.most();
+        (stats.waiting, stats.background_waiting) = (self.urgent.len(), self.background.len());
+        for flight in self.flights.iter().flatten() {
+            stats.of(flight.class).in_flight += flight.requests as usize;
+        }
         stats
     }
 

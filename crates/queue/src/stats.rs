@@ -91,6 +91,8 @@ pub struct ClassStats {
     pub in_service_ns: u64,
     /// Of the foreground, requests to the device that took longer than its latency target.
     pub late: u64,
+    /// Requests that the device has now.
+    pub in_flight: usize,
 }
 
 /// Counters of one device.
@@ -100,6 +102,10 @@ pub struct DeviceStats {
     pub classes: [ClassStats; Class::ALL.len()],
     /// Requests that the background may have in flight now while the device has nothing else to do.
     pub background_most: u32,
+    /// Requests of clients, commits and the journal that wait now.
+    pub waiting: usize,
+    /// Requests of the background that wait now.
+    pub background_waiting: usize,
 }
 
 impl DeviceStats {
@@ -129,6 +135,9 @@ impl DeviceStats {
             a.waited_ns += b.waited_ns;
             a.in_service_ns += b.in_service_ns;
             a.late += b.late;
+            a.in_flight += b.in_flight;
         }
+        self.waiting += other.waiting;
+        self.background_waiting += other.background_waiting;
     }
 }

@@ -10,6 +10,7 @@
 
 mod admission;
 mod blocks;
+mod counts;
 mod edge_locks;
 mod quiesce;
 pub mod range_locks;
@@ -18,5 +19,6 @@ mod route;
 mod volumes;
 
 pub use admission::{Ticket, Waits};
-pub use requests::{RangeStatus, RequestStats, Volume};
+pub use counts::{ByOp, RequestStats, VolumeCounts, VolumeStats};
+pub use requests::{RangeStatus, Volume};
 pub use volumes::Volumes;

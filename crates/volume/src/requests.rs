@@ -11,31 +11,16 @@ use std::rc::Rc;
 use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
 use cache::Patch;
 use pool::{Pool, VolumeInfo};
-use queue::KindStats;
 use rt::Reason;
 
 use crate::admission::{Admission, Ticket};
 use crate::blocks::Blocks;
+use crate::counts::{Op, RequestStats, VolumeStats};
 use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
 
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
-
-/// Requests of clients, by kind.
-#[derive(Clone, Default)]
-pub struct RequestStats {
-    /// Reads.
-    pub read: KindStats,
-    /// Writes.
-    pub write: KindStats,
-    /// Flushes.
-    pub flush: KindStats,
-    /// Discards (TRIM).
-    pub discard: KindStats,
-    /// Write-zeroes.
-    pub zero: KindStats,
-}
 
 /// A part of a volume that is allocated throughout, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +43,7 @@ pub struct Volume {
     locks: Locks,
     admission: Admission,
     stats: Rc<RefCell<RequestStats>>,
+    own_stats: Rc<RefCell<VolumeStats>>,
 }
 
 impl Volume {
@@ -67,8 +53,10 @@ impl Volume {
         locks: Locks,
         admission: Admission,
         stats: Rc<RefCell<RequestStats>>,
+        own_stats: Rc<RefCell<VolumeStats>>,
     ) -> Volume {
-        Volume { pool: blocks.pool().clone(), blocks: blocks.clone(), id, locks, admission, stats }
+        let (pool, blocks) = (blocks.pool().clone(), blocks.clone());
+        Volume { pool, blocks, id, locks, admission, stats, own_stats }
     }
 
     /// Waits until a client's request that moves so many bytes may be carried out, as limits and
@@ -136,14 +124,10 @@ impl Volume {
     }
 
     /// Counts one request that took from `since` until now.
-    fn count(
-        &self,
-        of: impl FnOnce(&mut RequestStats) -> &mut KindStats,
-        bytes: u64,
-        since: base::Instant,
-    ) {
+    fn count(&self, op: Op, bytes: u64, since: base::Instant) {
         let took = self.pool.now().since(since);
-        of(&mut self.stats.borrow_mut()).record(bytes, took);
+        self.stats.borrow_mut().of(op).record(bytes, took);
+        self.own_stats.borrow_mut().of(op).record(bytes, took);
     }
 
     /// Reads `len` bytes from `offset` on; what was never written is zeros.
@@ -157,7 +141,7 @@ impl Volume {
         let mut data =
             self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
         trim_to(&mut data, offset, len);
-        self.count(|s| &mut s.read, len, since);
+        self.count(Op::Read, len, since);
         Ok(data)
     }
 
@@ -178,7 +162,7 @@ impl Volume {
         } else {
             Box::pin(self.write_pieces(offset, &data)).await?;
         }
-        self.count(|s| &mut s.write, len, since);
+        self.count(Op::Write, len, since);
         Ok(())
     }
 
@@ -295,7 +279,7 @@ impl Volume {
     pub async fn flush(&self) -> Result<()> {
         let since = self.begin();
         self.route().await?.flush().await?;
-        self.count(|s| &mut s.flush, 0, since);
+        self.count(Op::Flush, 0, since);
         Ok(())
     }
 
@@ -309,7 +293,7 @@ impl Volume {
             let _lock = self.granted(self.locks.lock(blocks.clone())).await;
             self.route().await?.discard(Lba(blocks.start), Lba(blocks.end)).await?;
         }
-        self.count(|s| &mut s.discard, len, since);
+        self.count(Op::Discard, len, since);
         Ok(())
     }
 
@@ -352,7 +336,7 @@ impl Volume {
                 self.fill(to.min(end), end).await?;
             }
         }
-        self.count(|s| &mut s.zero, len, since);
+        self.count(Op::Zero, len, since);
         Ok(())
     }
 

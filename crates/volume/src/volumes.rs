@@ -10,8 +10,9 @@ use rustc_hash::FxHashMap;
 
 use crate::admission::{Admission, Waits};
 use crate::blocks::Blocks;
+use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
-use crate::requests::{RequestStats, Volume};
+use crate::requests::Volume;
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ struct Inner {
     locks: RefCell<FxHashMap<VolumeId, Locks>>,
     admission: Admission,
     stats: Rc<RefCell<RequestStats>>,
+    /// Those of each volume that was opened.
+    of_volumes: RefCell<FxHashMap<VolumeId, Rc<RefCell<VolumeStats>>>>,
 }
 
 impl Volumes {
@@ -37,6 +40,7 @@ impl Volumes {
             locks: RefCell::default(),
             admission: Admission::new(pool.rt()),
             stats: Rc::default(),
+            of_volumes: RefCell::default(),
         }))
     }
 
@@ -102,7 +106,8 @@ impl Volumes {
         if let Some(limit) = &info.limit {
             admission.know(info.id, limit);
         }
-        Volume::new(&self.0.blocks, info.id, locks, admission, self.0.stats.clone())
+        let own = self.0.of_volumes.borrow_mut().entry(info.id).or_default().clone();
+        Volume::new(&self.0.blocks, info.id, locks, admission, self.0.stats.clone(), own)
     }
 
     /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
@@ -125,6 +130,7 @@ impl Volumes {
         let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
         self.0.blocks.delete(info.id).await?;
         self.0.locks.borrow_mut().remove(&info.id);
+        self.0.of_volumes.borrow_mut().remove(&info.id);
         // Requests that wait are told of its end.
         self.0.admission.set_limit(info.id, None);
         Ok(())
@@ -133,6 +139,11 @@ impl Volumes {
     /// What clients asked for since the pool was opened.
     pub fn requests(&self) -> RequestStats {
         self.0.stats.borrow().clone()
+    }
+
+    /// What clients asked of a volume since the pool was opened, if they asked for anything.
+    pub fn requests_of(&self, id: VolumeId) -> Option<VolumeStats> {
+        self.0.of_volumes.borrow().get(&id).map(|stats| stats.borrow().clone())
     }
 }
 

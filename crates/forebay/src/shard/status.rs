@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
+use base::BOUNDS_NS;
 use pool::status::KindStatus;
 use queue::KindStats;
 use serde_json::{Value, json};
+use volume::VolumeCounts;
 
 use super::Shard;
 use crate::config::{devices_json, path_json};
-use crate::{explain, health};
+use crate::explain::Stalls;
+use crate::health;
 
 impl Shard {
     /// The pool's status, with what only the server knows.
@@ -22,6 +25,7 @@ impl Shard {
         if let Some(cache) = self.volumes.cache() {
             status["cache"] = json!(cache.status());
         }
+        status["latency_bounds_us"] = BOUNDS_NS.iter().map(|ns| ns / 1_000).collect();
         status["server"] = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "io_backend": self.backend,
@@ -33,9 +37,19 @@ impl Shard {
             "payload_bytes": clients.payload_bytes,
             "resident_bytes": resident_bytes(),
         });
+        // The same volumes in the same order: no time has passed.
+        let volumes = status["volumes"].as_array_mut().into_iter().flatten();
+        for (shown, info) in volumes.zip(self.volumes.list()) {
+            if let Some(stats) = self.volumes.requests_of(info.id) {
+                shown["requests"] =
+                    stats.by_name().map(|(op, c)| (op, of_volume(c))).into_iter().collect();
+            }
+        }
         let requests = self.volumes.requests();
         let kind = |k: &KindStats| json!(KindStatus::of(k));
-        status["stalls"] = json!(explain::first_cause(self.rt.ledger(), self.rt.now()));
+        let stalls = Stalls::of(self.rt.ledger(), self.rt.now());
+        status["stalls"] = json!(stalls.first_cause());
+        status["slow_requests"] = stalls.to_json();
         let waits = self.volumes.waits();
         status["admission"] = json!({
             "waiting": waits.waiting,
@@ -89,6 +103,20 @@ impl Shard {
 fn same(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_array(), other.as_array()) else { return false };
     one.len() == other.len() && one.iter().all(|entry| other.contains(entry))
+}
+
+/// What clients asked of a volume: as [`KindStatus`], without quantiles.
+fn of_volume(counts: &VolumeCounts) -> Value {
+    let latency = &counts.latency;
+    let mut shown = json!({
+        "count": counts.count,
+        "bytes": counts.bytes,
+        "latency_sum_us": latency.sum_ns() as f64 / 1e3,
+    });
+    if counts.count > 0 {
+        shown["latency_at_most"] = json!(latency.at_most_bounds());
+    }
+    shown
 }
 
 /// Memory that this process has, as far as the kernel tells.

@@ -102,6 +102,10 @@ pub struct QueueStatus {
     pub kind: &'static str,
     /// Requests that the background may have in flight now while the device has nothing else to do.
     pub background_most: u32,
+    /// Requests of clients, of commits and of the journal that wait for the device now.
+    pub waiting: usize,
+    /// Requests of the background that wait for it now.
+    pub background_waiting: usize,
     /// Its I/O by class.
     pub io: BTreeMap<&'static str, ClassStatus>,
 }
@@ -110,7 +114,13 @@ impl QueueStatus {
     /// Of a queue's counters.
     pub fn of(kind: DeviceKind, stats: &DeviceStats) -> QueueStatus {
         let io = ClassStatus::by_class(stats);
-        QueueStatus { kind: kind.name(), background_most: stats.background_most, io }
+        QueueStatus {
+            kind: kind.name(),
+            background_most: stats.background_most,
+            waiting: stats.waiting,
+            background_waiting: stats.background_waiting,
+            io,
+        }
     }
 }
 
@@ -180,6 +190,8 @@ pub struct ClassStatus {
     pub in_service_ms: f64,
     /// Requests to the device that took longer than its latency target; of the foreground only.
     pub late: u64,
+    /// Requests that the device has now.
+    pub in_flight: usize,
 }
 
 impl ClassStatus {
@@ -193,6 +205,7 @@ impl ClassStatus {
             waited_ms: c.waited_ns as f64 / 1e6,
             in_service_ms: c.in_service_ns as f64 / 1e6,
             late: c.late,
+            in_flight: c.in_flight,
         }
     }
 
@@ -212,6 +225,11 @@ pub struct KindStatus {
     pub bytes: u64,
     /// From submission to completion, in microseconds.
     pub latency_us: Quantiles,
+    /// All latencies together, in microseconds.
+    pub latency_sum_us: f64,
+    /// How many took at most each of [`base::BOUNDS_NS`]; nothing if there was none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latency_at_most: Vec<u64>,
 }
 
 /// Memory in use.
@@ -236,7 +254,14 @@ pub struct MemoryStatus {
 impl KindStatus {
     /// Of the counters of a kind.
     pub fn of(k: &KindStats) -> KindStatus {
-        KindStatus { count: k.count, bytes: k.bytes, latency_us: Quantiles::of(&k.latency, 1e3) }
+        let at_most = if k.count > 0 { k.latency.at_most_bounds().to_vec() } else { Vec::new() };
+        KindStatus {
+            count: k.count,
+            bytes: k.bytes,
+            latency_us: Quantiles::of(&k.latency, 1e3),
+            latency_sum_us: k.latency.sum_ns() as f64 / 1e3,
+            latency_at_most: at_most,
+        }
     }
 }
 
