@@ -90,7 +90,7 @@ const LAYERS: &[&[&str]] = &[
     &["volume", "offline"],
     &["testkit"],
     &["nbd", "nbd-client"],
-    &["export"],
+    &["export", "http-api"],
     &["torture", "experiments"],
     &["forebay"],
 ];

@@ -1,0 +1,181 @@
+//! Whether a client may ask: the token, and the name by which it calls the server.
+//!
+//! Fault model: a client on TCP may be a browser that a foreign page directs here. A page whose own
+//! name was made to lead to this address (DNS rebinding) gives itself away by that name in `Host`.
+//! Addresses and `localhost` cannot be made to lead elsewhere.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, header, uri};
+
+use crate::failure::Failure;
+
+/// What clients have to know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// The token of this text. `None` where it is shorter than 16 characters or has others than
+    /// visible ones of ASCII.
+    pub fn new(text: &str) -> Option<Token> {
+        let visible = text.bytes().all(|b| b.is_ascii_graphic());
+        (visible && text.len() >= 16).then(|| Token(text.to_owned()))
+    }
+
+    /// Compares in a time that does not depend on where the difference is.
+    fn is(&self, other: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let differing = own.iter().zip(other).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+        own.len() == other.len() && differing == 0
+    }
+}
+
+/// Where a client comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// The unix socket, which belongs to one user.
+    Unix,
+    /// TCP, where the client can be any.
+    Tcp,
+}
+
+/// Who may ask for what.
+#[derive(Clone, Default)]
+pub struct Rules {
+    /// Clients on TCP need it; without one they have the basics only.
+    pub token: Option<Token>,
+    /// Names of the server beside `localhost` and addresses.
+    pub hosts: Vec<String>,
+}
+
+/// What a client may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// Everything.
+    All,
+    /// The basics, without names of files.
+    Basics,
+}
+
+impl Rules {
+    /// What a client may have. Errors: `forbidden` for a foreign host, `unauthorized` for a wrong
+    /// token.
+    pub fn grant(
+        &self,
+        via: Via,
+        headers: &HeaderMap,
+        authority: Option<&uri::Authority>,
+    ) -> Result<Grant, Failure> {
+        if via == Via::Unix {
+            return Ok(Grant::All);
+        }
+        self.check_host(headers, authority)?;
+        match (&self.token, bearer(headers)) {
+            (None, _) => Ok(Grant::Basics),
+            (Some(token), Some(given)) if token.is(given) => Ok(Grant::All),
+            (Some(_), Some(_)) => {
+                Err(Failure::new("unauthorized", "the token is not the right one"))
+            }
+            (Some(_), None) => Err(Failure::new(
+                "unauthorized",
+                "a token is needed: send the header Authorization: Bearer TOKEN",
+            )),
+        }
+    }
+
+    fn check_host(
+        &self,
+        headers: &HeaderMap,
+        authority: Option<&uri::Authority>,
+    ) -> Result<(), Failure> {
+        let refuse = |text: &str| Err(Failure::new("forbidden", text));
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            return refuse("a request has one header Host");
+        };
+        let Ok(host) = host.to_str() else { return refuse("the header Host is not readable") };
+        if self.is_ours(host) && authority.is_none_or(|a| self.is_ours(a.as_str())) {
+            return Ok(());
+        }
+        refuse(
+            "the server does not have the name by which it was asked for: use an address or \
+             localhost, or add the name to hosts in [http]",
+        )
+    }
+
+    /// Whether `HOST` or `HOST:PORT` names this server.
+    fn is_ours(&self, text: &str) -> bool {
+        let host = match text.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            _ => text,
+        };
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let named = |name: &str| name.eq_ignore_ascii_case(host);
+        bare.parse::<IpAddr>().is_ok() || named("localhost") || self.hosts.iter().any(|h| named(h))
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules { token: Token::new("0123456789abcdef"), hosts: vec!["box.lan".into()] }
+    }
+
+    fn asked(
+        rules: &Rules,
+        via: Via,
+        pairs: &[(&'static str, &'static str)],
+    ) -> Result<Grant, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        rules.grant(via, &headers, None).map_err(|e| e.kind)
+    }
+
+    #[test]
+    fn names_of_others_are_refused() {
+        let right = ("authorization", "Bearer 0123456789abcdef");
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:7", "[::1]:7", "10.0.0.7", "box.lan:1"]
+        {
+            assert_eq!(
+                asked(&rules(), Via::Tcp, &[("host", host), right]),
+                Ok(Grant::All),
+                "{host}"
+            );
+        }
+        for host in ["evil.example", "localhost.evil.example", "", "box.lan.", "127.0.0.1.nip.io"] {
+            let got = asked(&rules(), Via::Tcp, &[("host", host), right]);
+            assert_eq!(got, Err("forbidden".into()), "{host}");
+        }
+        let two = [("host", "localhost"), ("host", "localhost"), right];
+        assert!(asked(&rules(), Via::Tcp, &two).is_err());
+        assert!(asked(&rules(), Via::Tcp, &[right]).is_err());
+        assert_eq!(asked(&rules(), Via::Unix, &[("host", "evil.example")]), Ok(Grant::All));
+    }
+
+    #[test]
+    fn the_token_is_compared_whole() {
+        let host = ("host", "localhost");
+        for wrong in
+            ["Bearer 0123456789abcdeg", "Bearer 0123456789abcde", "Bearer ", "Basic x", "x"]
+        {
+            let got = asked(&rules(), Via::Tcp, &[host, ("authorization", wrong)]);
+            assert_eq!(got, Err("unauthorized".into()), "{wrong}");
+        }
+        assert_eq!(asked(&rules(), Via::Tcp, &[host]), Err("unauthorized".into()));
+        let spelled = [host, ("authorization", "bearer  0123456789abcdef")];
+        assert_eq!(asked(&rules(), Via::Tcp, &spelled), Ok(Grant::All));
+        assert_eq!(asked(&Rules::default(), Via::Tcp, &[host]), Ok(Grant::Basics));
+        assert!(Token::new("short").is_none() && Token::new("has a space in the middle").is_none());
+    }
+}

@@ -1,0 +1,288 @@
+//! Requests of clients, from their headers to their answers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody, to_bytes};
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::routing::{MethodFilter, on};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+
+use crate::access::{Grant, Rules, Via};
+use crate::engine::{Answer, Engine, ask};
+use crate::events::events;
+use crate::failure::{Failure, json_response, text_response};
+use crate::input::{self, Input};
+use crate::jobs::Jobs;
+use crate::metrics::{self, Format};
+use crate::openapi;
+use crate::routes::ROUTES;
+use crate::snapshot::Snapshot;
+use crate::table::{Act, Route, Shown};
+
+/// Bytes of a request's body.
+const BODY_BYTES: usize = 64 << 10;
+/// How long a client may take for a body.
+const BODY_LIMIT: Duration = Duration::from_secs(15);
+/// Streams of events at a time.
+const STREAMS: usize = 8;
+
+/// What all connections share.
+pub struct Api {
+    rules: Rules,
+    engine: Arc<dyn Engine>,
+    jobs: Jobs,
+    snapshot: Arc<Snapshot>,
+    streams: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+    connections: Arc<AtomicUsize>,
+    requests: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Counts for as long as it lives.
+pub struct Connected(Arc<AtomicUsize>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Api {
+    /// Of a server that is to go by these rules.
+    pub fn new(rules: Rules, engine: Arc<dyn Engine>, stopped: watch::Receiver<bool>) -> Api {
+        Api {
+            rules,
+            engine,
+            jobs: Jobs::default(),
+            snapshot: Arc::default(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            stopped,
+            connections: Arc::default(),
+            requests: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// A connection is there until what is returned is dropped.
+    pub fn connected(&self) -> Connected {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Connected(self.connections.clone())
+    }
+
+    /// Tells of the end.
+    pub fn stopped(&self) -> watch::Receiver<bool> {
+        self.stopped.clone()
+    }
+
+    /// All routes of the table.
+    pub fn router(self: &Arc<Self>) -> Router {
+        let mut router = Router::new();
+        for route in ROUTES {
+            let api = self.clone();
+            let handler = move |request: Request| async move { answer(&api, route, request).await };
+            router = router.route(route.path, on(filter(route.method), handler));
+        }
+        router
+            .fallback(|| async { Failure::new("not-found", "there is no such path").response() })
+            .method_not_allowed_fallback(|| async {
+                let text = "the path does not have this method; the header Allow says which it has";
+                Failure::new("no-method", text).response()
+            })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "connections": self.connections.load(Ordering::Relaxed),
+            "requests": self.requests.load(Ordering::Relaxed),
+            "refused": self.refused.load(Ordering::Relaxed),
+            "streams": STREAMS - self.streams.available_permits(),
+            "jobs": self.jobs.running(),
+        })
+    }
+}
+
+fn filter(method: &str) -> MethodFilter {
+    match method {
+        "POST" => MethodFilter::POST,
+        "PUT" => MethodFilter::PUT,
+        "PATCH" => MethodFilter::PATCH,
+        "DELETE" => MethodFilter::DELETE,
+        _ => MethodFilter::GET,
+    }
+}
+
+/// Refuses a request, or has it routed.
+pub async fn refuse_or<F>(
+    api: &Api,
+    via: Via,
+    mut request: Request,
+    routed: impl FnOnce(Request) -> F,
+) -> Response<Body>
+where
+    F: Future<Output = Result<Response<Body>, Infallible>>,
+{
+    api.requests.fetch_add(1, Ordering::Relaxed);
+    let grant = api.rules.grant(via, request.headers(), request.uri().authority());
+    let basic = |r: &Route| r.is_basic() && r.path == request.uri().path();
+    let grant = match grant {
+        Ok(Grant::Basics) if !ROUTES.iter().any(basic) => Err(Failure::new(
+            "unauthorized",
+            "over TCP only GET /metrics and GET /v1/health are there: the server has no token. \
+             Set token_file in [http], or use the unix socket",
+        )),
+        other => other,
+    };
+    match grant {
+        Err(e) => {
+            api.refused.fetch_add(1, Ordering::Relaxed);
+            e.response()
+        }
+        Ok(grant) => {
+            request.extensions_mut().insert(grant);
+            let Ok(response) = routed(request).await;
+            response
+        }
+    }
+}
+
+async fn answer(api: &Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let grant = parts.extensions.get::<Grant>().copied().unwrap_or(Grant::Basics);
+    let outcome = async {
+        use axum::extract::FromRequestParts;
+        let path = RawPathParams::from_request_parts(&mut parts, &()).await;
+        let path = path.map_err(|e| Failure::invalid(e.body_text()))?;
+        let path: Vec<String> = path.iter().map(|(_, value)| value.to_owned()).collect();
+        let body = read_body(&parts.headers, body).await?;
+        let input = input::read(route, &path, parts.uri.query(), &body)?;
+        act(api, route, &input, &parts.headers, grant).await
+    };
+    outcome.await.unwrap_or_else(|e| e.response())
+}
+
+/// The body, which is JSON if there is one: a page of another origin cannot send that unasked.
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failure> {
+    let too_large = || {
+        let text = format!("a body has at most {BODY_BYTES} bytes");
+        Failure::new("too-large", text)
+    };
+    if body.is_end_stream() {
+        return Ok(Vec::new());
+    }
+    if body.size_hint().lower() > BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let text = "a body is JSON: send the header Content-Type: application/json";
+        return Err(Failure::new("no-json", text));
+    }
+    match tokio::time::timeout(BODY_LIMIT, to_bytes(body, BODY_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(bytes.to_vec()),
+        Ok(Err(e)) if e.to_string().contains("limit") => Err(too_large()),
+        Ok(Err(e)) => Err(Failure::invalid(format!("the body did not come: {e}"))),
+        Err(_) => Err(Failure::new("timeout", "the body did not come in time")),
+    }
+}
+
+async fn act(
+    api: &Arc<Api>,
+    route: &Route,
+    input: &Input,
+    headers: &HeaderMap,
+    grant: Grant,
+) -> Result<Response<Body>, Failure> {
+    match route.act {
+        Act::Ask(verb, shown) => {
+            let answer = ask(&api.engine, input.request(verb)).await?;
+            show(answer, shown, input).map(respond)
+        }
+        Act::Job(verb) => job(api, verb, input).await,
+        Act::Jobs => Ok(respond(api.jobs.list())),
+        Act::OneJob => {
+            let id = input.fields.get("id").and_then(Value::as_u64).unwrap_or(0);
+            let found = api.jobs.find(id);
+            let none = || Failure::new("not-found", format!("there is no job {id} any more"));
+            found.map(respond).ok_or_else(none)
+        }
+        Act::Events => {
+            let every = Duration::from_secs(input.number("every").max(1));
+            let place = api.streams.clone().try_acquire_owned().map_err(|_| {
+                Failure::new("busy", format!("there are {STREAMS} streams of events already"))
+            })?;
+            Ok(events(api.engine.clone(), api.snapshot.clone(), api.stopped(), every, place))
+        }
+        Act::Health => Ok(respond(health(&*api.snapshot.get(&api.engine).await?, grant))),
+        Act::Metrics => {
+            let status = api.snapshot.get(&api.engine).await?;
+            let format = Format::accepted(headers);
+            let text = metrics::render(&status, &api.to_json(), format, grant == Grant::All);
+            Ok(text_response(StatusCode::OK, format.content_type(), text))
+        }
+        Act::OpenApi => Ok(respond(openapi::document())),
+    }
+}
+
+/// Where there is nothing to say, the response has no body.
+fn respond(value: Value) -> Response<Body> {
+    if value.is_null() {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return response;
+    }
+    json_response(StatusCode::OK, &value)
+}
+
+/// The part of an answer that is to be shown.
+fn show(mut answer: Value, shown: Shown, input: &Input) -> Answer {
+    match shown {
+        Shown::Whole => Ok(answer),
+        Shown::Part(pointer, missing) => match answer.pointer_mut(pointer).map(Value::take) {
+            None | Some(Value::Null) => Err(Failure::new("not-found", missing)),
+            Some(part) => Ok(part),
+        },
+        Shown::First => {
+            let first = answer.get_mut(0).map(Value::take);
+            first.ok_or_else(|| Failure::new("not-found", "there is none of this name"))
+        }
+        Shown::Named => {
+            let name = input.here.get("name").unwrap_or(&Value::Null);
+            let mut all = answer.as_array_mut().into_iter().flatten();
+            let found = all.find(|one| one["name"] == *name).map(Value::take);
+            found.ok_or_else(|| Failure::new("not-found", format!("there is no volume {name}")))
+        }
+    }
+}
+
+async fn job(api: &Api, verb: &'static str, input: &Input) -> Result<Response<Body>, Failure> {
+    let (id, running) = api.jobs.start(&api.engine, verb, input.request(verb))?;
+    if !input.flag("wait") {
+        let mut response = json_response(StatusCode::ACCEPTED, &json!({ "job": id }));
+        if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{id}")) {
+            response.headers_mut().insert(header::LOCATION, place);
+        }
+        return Ok(response);
+    }
+    // The job runs on where the client goes. Without a result the runtime ends.
+    running.await.unwrap_or_else(|_| Err(Failure::stopping()))?;
+    Ok(respond(api.jobs.find(id).unwrap_or(json!({ "job": id, "state": "done" }))))
+}
+
+/// What is wrong; without names of files for clients without a token.
+fn health(status: &Value, grant: Grant) -> Value {
+    let problems = status["health"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let word = if problems.is_empty() { "ok" } else { "problems" };
+    let pages: Vec<&Value> = problems.iter().map(|problem| &problem["page"]).collect();
+    match grant {
+        Grant::All => json!({ "state": word, "pages": pages, "problems": problems }),
+        Grant::Basics => json!({ "state": word, "pages": pages }),
+    }
+}

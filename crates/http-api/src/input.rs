@@ -1,0 +1,219 @@
+//! What a client sends, checked by the table and made into a request to the engine.
+//!
+//! Fault model: anything may come. Each error says which field is wrong, and what it could be.
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+
+/// What a route was given.
+#[derive(Debug)]
+pub struct Input {
+    /// The request to the engine, without its verb.
+    pub fields: Map<String, Value>,
+    /// What is for this crate.
+    pub here: Map<String, Value>,
+}
+
+impl Input {
+    /// The request to the engine.
+    pub fn request(&self, verb: &str) -> Value {
+        let mut fields = self.fields.clone();
+        fields.insert("request".into(), verb.into());
+        Value::Object(fields)
+    }
+
+    /// A flag for this crate.
+    pub fn flag(&self, name: &str) -> bool {
+        self.here.get(name) == Some(&Value::Bool(true))
+    }
+
+    /// A number for this crate.
+    pub fn number(&self, name: &str) -> u64 {
+        self.here.get(name).and_then(Value::as_u64).unwrap_or(0)
+    }
+}
+
+/// Reads what a client gave: the values of the path in its order, the query, the body.
+pub fn read(
+    route: &Route,
+    path: &[String],
+    query: Option<&str>,
+    body: &[u8],
+) -> Result<Input, Failure> {
+    let mut input = Input { fields: Map::new(), here: Map::new() };
+    for (field, text) in route.at(Place::Path).zip(path) {
+        input.fields.insert(field.name.into(), of_text(field, text)?);
+    }
+    let (mut asked, mut sent) = (pairs(query)?, object(body)?);
+    for field in route.fields {
+        let given = match field.place {
+            Place::Path => continue,
+            Place::Fixed => None,
+            Place::Query | Place::Here => {
+                asked.remove(field.name).map(|text| of_text(field, &text)).transpose()?
+            }
+            Place::Body => match sent.remove(field.name) {
+                None | Some(Value::Null) => None,
+                Some(value) => Some(of_json(field, value)?),
+            },
+        };
+        let Some(value) = given.map_or_else(|| absent(field), |value| Ok(Some(value)))? else {
+            continue;
+        };
+        let into = if field.place == Place::Here { &mut input.here } else { &mut input.fields };
+        into.insert(field.name.into(), value);
+    }
+    if let Some(name) = asked.keys().next() {
+        return Err(unknown("the query", name, route, &[Place::Query, Place::Here]));
+    }
+    if let Some(name) = sent.keys().next() {
+        return Err(unknown("the body", name, route, &[Place::Body]));
+    }
+    // A field that picks from the answer is none of the request.
+    if let Act::Ask(_, Shown::Named) = route.act {
+        input.here = std::mem::take(&mut input.fields);
+    }
+    Ok(input)
+}
+
+fn unknown(place: &str, name: &str, route: &Route, places: &[Place]) -> Failure {
+    let known: Vec<&str> =
+        route.fields.iter().filter(|f| places.contains(&f.place)).map(|f| f.name).collect();
+    let known = match known.is_empty() {
+        true => "it takes nothing".to_owned(),
+        false => format!("it takes {}", known.join(", ")),
+    };
+    Failure::invalid(format!("{place} has {name:?}, which is not known; {known}"))
+}
+
+fn absent(field: &Field) -> Result<Option<Value>, Failure> {
+    match field.need {
+        Need::Must => Err(Failure::invalid(format!("{} is missing: {}", field.name, field.what))),
+        Need::May => Ok(None),
+        Need::Else(text) => serde_json::from_str(text)
+            .map(Some)
+            .map_err(|e| Failure::new("failed", format!("{}: {e}", field.name))),
+    }
+}
+
+/// The pairs behind the question mark.
+fn pairs(query: Option<&str>) -> Result<std::collections::BTreeMap<String, String>, Failure> {
+    let mut found = std::collections::BTreeMap::new();
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        if found.insert(name.clone().into_owned(), value.into_owned()).is_some() {
+            return Err(Failure::invalid(format!("the query has {name:?} twice")));
+        }
+    }
+    Ok(found)
+}
+
+/// The object of a body; an absent one is empty.
+fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(Failure::invalid("the body is no JSON object")),
+        Err(e) => Err(Failure::invalid(format!("the body is not JSON: {e}"))),
+    }
+}
+
+fn wrong(field: &Field, given: &str) -> Failure {
+    // What a client sends comes back, though not a lot of it.
+    let given: String = given.chars().take(80).collect();
+    let can = match field.kind {
+        Kind::Text => "a text".to_owned(),
+        Kind::Scalar => "a text or a number".to_owned(),
+        Kind::Word(words) => format!("one of {}", words.join(", ")),
+        Kind::Whole(least, u64::MAX) => format!("a whole number from {least} on"),
+        Kind::Whole(least, most) => format!("a whole number from {least} to {most}"),
+        Kind::Flag => "true or false".to_owned(),
+    };
+    Failure::invalid(format!("{} is {given}; it can be {can}", field.name))
+}
+
+/// A value of path or query.
+fn of_text(field: &Field, text: &str) -> Result<Value, Failure> {
+    let value = match field.kind {
+        Kind::Text | Kind::Scalar | Kind::Word(_) => json!(text),
+        Kind::Whole(..) => text.parse::<u64>().map_or(Value::Null, |n| json!(n)),
+        Kind::Flag => text.parse::<bool>().map_or(Value::Null, |flag| json!(flag)),
+    };
+    match value {
+        Value::Null => Err(wrong(field, &format!("{text:?}"))),
+        value => of_json(field, value),
+    }
+}
+
+/// A value of the body.
+fn of_json(field: &Field, value: Value) -> Result<Value, Failure> {
+    let fits = match (field.kind, &value) {
+        (Kind::Text | Kind::Scalar, Value::String(_)) | (Kind::Flag, Value::Bool(_)) => true,
+        (Kind::Word(words), Value::String(word)) => words.contains(&word.as_str()),
+        (Kind::Whole(least, most), Value::Number(n)) => {
+            n.as_u64().is_some_and(|n| (least..=most).contains(&n))
+        }
+        (Kind::Scalar, Value::Number(n)) => return Ok(json!(n.to_string())),
+        _ => false,
+    };
+    if fits { Ok(value) } else { Err(wrong(field, &value.to_string())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::ROUTES;
+
+    fn route(method: &str, path: &str) -> &'static Route {
+        ROUTES.iter().find(|r| r.method == method && r.path == path).unwrap()
+    }
+
+    #[test]
+    fn fields_come_from_everywhere() {
+        let path = ["vm1".to_owned()];
+        let body = br#"{"mode":"writethrough"}"#;
+        let input = read(route("PUT", "/v1/volumes/{name}/mode"), &path, None, body).unwrap();
+        assert_eq!(
+            input.request("cache-mode"),
+            json!({ "request": "cache-mode", "volume": "vm1", "mode": "writethrough" })
+        );
+        let input = read(route("POST", "/v1/cache/flush"), &[], Some("wait=true"), b"").unwrap();
+        assert!(input.flag("wait") && input.fields.is_empty());
+        let query = Some("volume=a%20b&since_seconds=7");
+        let input = read(route("GET", "/v1/explain"), &[], query, b" {} ").unwrap();
+        assert_eq!(
+            Value::Object(input.fields),
+            json!({ "volume": "a b", "since_seconds": 7, "slower_than_us": 20000 })
+        );
+        let body = br#"{"value":40,"save":null}"#;
+        let input = read(route("PUT", "/v1/settings/{key}"), &path, None, body).unwrap();
+        assert_eq!(input.request("set")["value"], "40");
+        let input = read(route("POST", "/v1/moves/pause"), &[], None, b"").unwrap();
+        assert_eq!(input.request("moves-pause")["paused"], true);
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        let create = route("POST", "/v1/volumes");
+        for (body, word) in [
+            ("{", "line 1"),
+            ("[]", "object"),
+            ("{}", "name is missing"),
+            (r#"{"name":"a"}"#, "size_bytes is missing"),
+            (r#"{"name":7,"size_bytes":1}"#, "name is 7; it can be a text"),
+            (r#"{"name":"a","size_bytes":-1}"#, "size_bytes is -1"),
+            (r#"{"name":"a","size_bytes":1.5}"#, "whole number"),
+            (r#"{"name":"a","size_bytes":1,"colour":"red"}"#, "colour"),
+        ] {
+            let e = read(create, &[], None, body.as_bytes()).unwrap_err();
+            assert!(e.kind == "invalid" && e.message.contains(word), "{body}: {}", e.message);
+        }
+        let events = route("GET", "/v1/events");
+        for query in ["every=0", "every=61", "every=soon", "each=1", "every=1&every=2"] {
+            assert_eq!(read(events, &[], Some(query), b"").unwrap_err().kind, "invalid", "{query}");
+        }
+    }
+}

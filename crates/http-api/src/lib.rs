@@ -1,0 +1,35 @@
+//! The HTTP API and the metrics of a running server, in a thread of their own beside the engine.
+//!
+//! It knows the engine as something that takes a request of the control protocol as JSON and
+//! answers later ([`Engine`]). So command and API have the same verbs, and nothing here can hold
+//! the engine up: it is asked, as any command asks it.
+//!
+//! * [`routes`]: all methods and paths; [`table`]: what a row says; [`openapi`] is made of them
+//! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
+//! * `input`: what clients send, checked; `jobs`: long work; `events`: the status as a stream
+//! * [`metrics`]: from a status to the text that Prometheus reads
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "outside of the engine: threads, locks and the clock are those of the system"
+)]
+
+mod access;
+mod api;
+mod engine;
+mod events;
+mod failure;
+mod input;
+mod jobs;
+pub mod metrics;
+pub mod openapi;
+pub mod routes;
+mod server;
+mod snapshot;
+mod stall;
+pub mod table;
+
+pub use access::{Rules, Token};
+pub use engine::{Answer, Engine, Reply};
+pub use failure::Failure;
+pub use server::{Listener, Server};

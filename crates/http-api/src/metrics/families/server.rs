@@ -1,0 +1,135 @@
+//! The process, its clients and its volumes.
+
+use crate::metrics::family::Each::{Http, Once, Op, Volume, VolumeHits, VolumeOp};
+use crate::metrics::family::{Each, Family, count, gauge, info, latency};
+
+/// Metrics of this part.
+pub const FAMILIES: &[Family] = &[
+    info("forebay_build_info", Each::Facts(&["version", "io_backend"]), "/server", "the program"),
+    gauge("forebay_uptime_seconds", Once, "/server/uptime_seconds", "since the server started"),
+    gauge("forebay_resident_memory_bytes", Once, "/server/resident_bytes", "memory of the process"),
+    gauge(
+        "forebay_payload_memory_bytes",
+        Once,
+        "/server/payload_bytes",
+        "data of requests being worked on",
+    ),
+    gauge("forebay_buffer_memory_bytes", Once, "/memory/buffer_bytes", "buffers in use"),
+    gauge(
+        "forebay_problem",
+        Each::Problem,
+        "",
+        "1 for each thing that is wrong; page is its section in docs/operations.md",
+    ),
+    // Clients.
+    gauge("forebay_nbd_connections", Once, "/server/connections", "NBD connections"),
+    count(
+        "forebay_nbd_connections_accepted_total",
+        Once,
+        "/server/connections_accepted",
+        "NBD connections accepted",
+    ),
+    count(
+        "forebay_nbd_connections_refused_total",
+        Once,
+        "/server/connections_refused",
+        "NBD connections closed, as there were too many",
+    ),
+    gauge(
+        "forebay_nbd_requests_in_flight",
+        Once,
+        "/server/requests_in_flight",
+        "requests of clients being worked on",
+    ),
+    count("forebay_requests_total", Op, "/count", "requests of clients, of all volumes together"),
+    count(
+        "forebay_request_bytes_total",
+        Op,
+        "/bytes",
+        "bytes that clients asked for, of all volumes together",
+    ),
+    latency(
+        "forebay_request_latency_seconds",
+        Op,
+        "from the arrival of a request to its end, of all volumes together",
+    ),
+    gauge(
+        "forebay_admission_waiting",
+        Once,
+        "/admission/waiting",
+        "requests that wait for a limit or for their share",
+    ),
+    count(
+        "forebay_admission_limit_waits_total",
+        Once,
+        "/admission/waited_for_limit",
+        "requests that had to wait for the limit of their volume",
+    ),
+    count(
+        "forebay_admission_share_waits_total",
+        Once,
+        "/admission/waited_for_share",
+        "requests that had to wait for their share beside other volumes",
+    ),
+    gauge(
+        "forebay_slow_requests",
+        Once,
+        "/slow_requests/requests",
+        "requests of the last ten minutes that took more than 20 ms",
+    ),
+    gauge(
+        "forebay_slow_requests_by_cause",
+        Each::Cause,
+        "/requests",
+        "the same by what they waited for longest, as forebay explain says it",
+    ),
+    // Volumes.
+    info(
+        "forebay_volume_info",
+        Each::VolumeFact("cache_mode"),
+        "",
+        "a volume, and what the cache does for it",
+    ),
+    gauge("forebay_volume_size_bytes", Volume, "/size_bytes", "size of a volume"),
+    gauge(
+        "forebay_volume_allocated_bytes",
+        Volume,
+        "/allocated_bytes",
+        "what a volume takes of the pool, one copy counted",
+    ),
+    count("forebay_volume_requests_total", VolumeOp, "/count", "requests of clients to a volume"),
+    count(
+        "forebay_volume_request_bytes_total",
+        VolumeOp,
+        "/bytes",
+        "bytes that clients asked a volume for",
+    ),
+    latency(
+        "forebay_volume_request_latency_seconds",
+        VolumeOp,
+        "from the arrival of a request to its end",
+    ),
+    count(
+        "forebay_volume_cache_hits_total",
+        VolumeHits,
+        "/hits",
+        "blocks of a volume that were found in the cache",
+    ),
+    count(
+        "forebay_volume_cache_misses_total",
+        VolumeHits,
+        "/misses",
+        "blocks of a volume that were read from the pool",
+    ),
+    // This server itself.
+    gauge("forebay_http_connections", Http, "/connections", "HTTP connections"),
+    count("forebay_http_requests_total", Http, "/requests", "HTTP requests"),
+    count(
+        "forebay_http_refused_total",
+        Http,
+        "/refused",
+        "HTTP requests refused for their host or token",
+    ),
+    gauge("forebay_http_streams", Http, "/streams", "streams of events"),
+    gauge("forebay_jobs_running", Http, "/jobs", "long work asked for over HTTP that runs"),
+];

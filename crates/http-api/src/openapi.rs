@@ -1,0 +1,186 @@
+//! The OpenAPI document, made of the table.
+
+use serde_json::{Map, Value, json};
+
+use crate::routes::ROUTES;
+use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let at = paths.entry(route.path).or_insert_with(|| json!({}));
+        at[route.method.to_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Forebay",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What a running server is and does, and how to change it. The objects of \
+                            answers are those that the commands print with --json.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed on TCP, not on the unix socket.",
+                },
+            },
+            "schemas": { "Error": error_schema(), "Job": job_schema() },
+        },
+    })
+}
+
+fn error_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": {
+            "type": "object",
+            "required": ["kind", "message"],
+            "properties": {
+                "kind": { "type": "string", "description": "for programs" },
+                "message": { "type": "string", "description": "for people" },
+            },
+        } },
+    })
+}
+
+fn job_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["job", "request", "state", "seconds"],
+        "properties": {
+            "job": { "type": "integer" },
+            "request": { "type": "string" },
+            "state": { "enum": ["running", "done", "failed"] },
+            "seconds": { "type": "number" },
+            "outcome": { "description": "of a job that is done" },
+            "error": { "description": "of a job that failed" },
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut shown = json!({ "summary": route.what, "responses": responses(route) });
+    let mut names = route.path.split(['{', '}']).skip(1).step_by(2);
+    let parameters: Vec<Value> = route
+        .fields
+        .iter()
+        .filter_map(|field| match field.place {
+            Place::Path => Some(parameter(field, "path", names.next().unwrap_or(field.name))),
+            Place::Query | Place::Here => Some(parameter(field, "query", field.name)),
+            Place::Body | Place::Fixed => None,
+        })
+        .collect();
+    if !parameters.is_empty() {
+        shown["parameters"] = json!(parameters);
+    }
+    if route.at(Place::Body).next().is_some() {
+        let must = |field: &Field| (field.need == Need::Must).then_some(field.name);
+        let required: Vec<&str> = route.at(Place::Body).filter_map(must).collect();
+        let properties: Map<String, Value> =
+            route.at(Place::Body).map(|field| (field.name.to_owned(), schema(field))).collect();
+        shown["requestBody"] = json!({
+            "required": !required.is_empty(),
+            "content": { "application/json": { "schema": {
+                "type": "object",
+                "required": required,
+                "properties": properties,
+                "additionalProperties": false,
+            } } },
+        });
+    }
+    shown
+}
+
+fn parameter(field: &Field, place: &str, name: &str) -> Value {
+    let mut schema = schema(field);
+    let what = schema.as_object_mut().and_then(|s| s.remove("description"));
+    let required = field.need == Need::Must;
+    json!({
+        "name": name, "in": place, "required": required, "description": what, "schema": schema,
+    })
+}
+
+fn schema(field: &Field) -> Value {
+    let mut shown = match field.kind {
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Scalar => json!({ "type": ["string", "number"] }),
+        Kind::Word(words) => json!({ "enum": words }),
+        Kind::Whole(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
+        Kind::Whole(least, most) => {
+            json!({ "type": "integer", "minimum": least, "maximum": most })
+        }
+        Kind::Flag => json!({ "type": "boolean" }),
+    };
+    shown["description"] = json!(field.what);
+    if let Need::Else(default) = field.need {
+        shown["default"] = serde_json::from_str(default).unwrap_or(Value::Null);
+    }
+    shown
+}
+
+fn responses(route: &Route) -> Value {
+    let body = |what: &str, kind: &str, schema: Value| json!({ "description": what, "content": { kind: { "schema": schema } } });
+    let whole = |what: &str| body(what, "application/json", json!({}));
+    let job = || json!({ "$ref": "#/components/schemas/Job" });
+    let error =
+        body("an error", "application/json", json!({ "$ref": "#/components/schemas/Error" }));
+    let mut all = json!({ "default": error });
+    match route.act {
+        Act::Ask(_, Shown::Whole) => {
+            all["200"] = whole("the answer");
+            if route.method != "GET" {
+                all["204"] = json!({ "description": "it is done, and there is nothing to say" });
+            }
+        }
+        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => all["200"] = whole("the answer"),
+        Act::Job(_) => {
+            all["200"] = body("the job has ended", "application/json", job());
+            all["202"] = body(
+                "the job runs",
+                "application/json",
+                json!({
+                    "type": "object", "required": ["job"], "properties": { "job": { "type": "integer" } },
+                }),
+            );
+        }
+        Act::OneJob => all["200"] = body("the job", "application/json", job()),
+        Act::Events => {
+            all["200"] = body("events", "text/event-stream", json!({ "type": "string" }));
+        }
+        Act::Metrics => all["200"] = body("metrics", "text/plain", json!({ "type": "string" })),
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written anew by `FOREBAY_WRITE_OPENAPI=1 cargo test -p http-api`.
+    #[test]
+    fn the_document_is_the_one_that_is_kept() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        let made = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("FOREBAY_WRITE_OPENAPI").is_some() {
+            std::fs::write(path, &made).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap();
+        assert!(made == kept, "docs/openapi.json is not what the table says");
+    }
+
+    #[test]
+    fn every_name_in_a_path_is_a_field() {
+        for route in ROUTES {
+            let names = route.path.matches('{').count();
+            assert_eq!(route.at(Place::Path).count(), names, "{} {}", route.method, route.path);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! All routes: the one table of methods and paths. Router, checks of input and the OpenAPI document
+//! are made of it.
+
+use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+
+const TEXT: Kind = Kind::Text;
+const WHOLE: Kind = Kind::Whole(0, u64::MAX);
+
+const fn field(
+    name: &'static str,
+    place: Place,
+    kind: Kind,
+    need: Need,
+    what: &'static str,
+) -> Field {
+    Field { name, place, kind, need, what }
+}
+
+const fn path(name: &'static str, what: &'static str) -> Field {
+    field(name, Place::Path, TEXT, Need::Must, what)
+}
+
+const fn must(name: &'static str, kind: Kind, what: &'static str) -> Field {
+    field(name, Place::Body, kind, Need::Must, what)
+}
+
+const fn may(name: &'static str, kind: Kind, what: &'static str) -> Field {
+    field(name, Place::Body, kind, Need::May, what)
+}
+
+const fn body(name: &'static str, kind: Kind, default: &'static str, what: &'static str) -> Field {
+    field(name, Place::Body, kind, Need::Else(default), what)
+}
+
+const fn fixed(name: &'static str, kind: Kind, value: &'static str) -> Field {
+    field(name, Place::Fixed, kind, Need::Else(value), "")
+}
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    act: Act,
+    fields: &'static [Field],
+    what: &'static str,
+) -> Route {
+    Route { method, path, act, fields, what }
+}
+
+const fn ask(verb: &'static str) -> Act {
+    Act::Ask(verb, Shown::Whole)
+}
+
+const NAME: Field = path("name", "name of the volume");
+const DEVICE: Field = path("device", "uuid of the device, or its path with %2F for each slash");
+const WAIT: Field = field(
+    "wait",
+    Place::Here,
+    Kind::Flag,
+    Need::Else("false"),
+    "answer when the job has ended, not before",
+);
+const RATE: Field = may("rate", WHOLE, "bytes a second that are read of each copy at most");
+
+/// All routes.
+pub const ROUTES: &[Route] = &[
+    route("GET", "/v1/status", ask("status"), &[], "the server, its pool, cache and volumes"),
+    route("GET", "/v1/health", Act::Health, &[], "whether something is wrong, and what to do"),
+    route(
+        "GET",
+        "/v1/events",
+        Act::Events,
+        &[field(
+            "every",
+            Place::Here,
+            Kind::Whole(1, 60),
+            Need::Else("5"),
+            "seconds between two events",
+        )],
+        "the status again and again, as server-sent events",
+    ),
+    route("GET", "/v1/openapi.json", Act::OpenApi, &[], "this description"),
+    route("GET", "/metrics", Act::Metrics, &[], "metrics for Prometheus, or as OpenMetrics"),
+    route("GET", "/v1/volumes", ask("volume-list"), &[], "all volumes"),
+    route(
+        "POST",
+        "/v1/volumes",
+        ask("volume-create"),
+        &[
+            must("name", TEXT, "its name"),
+            must("size_bytes", WHOLE, "its size"),
+            body("sector_bytes", Kind::Whole(0, 65536), "512", "its logical sector, 512 or 4096"),
+        ],
+        "make a volume",
+    ),
+    route(
+        "GET",
+        "/v1/volumes/{name}",
+        Act::Ask("volume-list", Shown::Named),
+        &[field("name", Place::Path, TEXT, Need::Must, "name of the volume")],
+        "one volume",
+    ),
+    route(
+        "PATCH",
+        "/v1/volumes/{name}",
+        ask("volume-resize"),
+        &[NAME, must("size_bytes", WHOLE, "its new size")],
+        "give a volume another size",
+    ),
+    route("DELETE", "/v1/volumes/{name}", ask("volume-delete"), &[NAME], "delete a volume"),
+    route(
+        "PUT",
+        "/v1/volumes/{name}/limit",
+        ask("volume-limit"),
+        &[
+            NAME,
+            may("iops", Kind::Whole(0, u32::MAX as u64), "requests a second; 0: no limit"),
+            may("bytes_per_second", WHOLE, "bytes a second; 0: no limit"),
+            may(
+                "burst_ms",
+                Kind::Whole(0, u32::MAX as u64),
+                "milliseconds of each rate that an idle volume saves up",
+            ),
+        ],
+        "limit what clients may ask of a volume; what is absent stays as it is",
+    ),
+    route(
+        "PUT",
+        "/v1/volumes/{name}/mode",
+        ask("cache-mode"),
+        &[
+            path("volume", "name of the volume"),
+            must(
+                "mode",
+                Kind::Word(&["writeback", "writethrough", "writearound", "none"]),
+                "what the cache is to do",
+            ),
+        ],
+        "change what the cache does for a volume",
+    ),
+    route(
+        "GET",
+        "/v1/cache",
+        Act::Ask("status", Shown::Part("/cache", "the pool has no cache")),
+        &[],
+        "the cache",
+    ),
+    route(
+        "POST",
+        "/v1/cache",
+        ask("cache-attach"),
+        &[
+            must("path", TEXT, "its file or block device, as the server sees it"),
+            may("size_bytes", WHOLE, "its size, if it is a file that is not there yet"),
+        ],
+        "put a new cache in front of the pool",
+    ),
+    route(
+        "DELETE",
+        "/v1/cache",
+        Act::Job("cache-detach"),
+        &[WAIT],
+        "write everything back, and take the cache out",
+    ),
+    route(
+        "POST",
+        "/v1/cache/flush",
+        Act::Job("cache-flush"),
+        &[WAIT],
+        "write everything back; the cache stays",
+    ),
+    route("POST", "/v1/gc", Act::Job("gc"), &[WAIT], "a pass of garbage collection over the cache"),
+    route("GET", "/v1/scrub", ask("scrub-status"), &[], "the scrub that runs, or the last one"),
+    route(
+        "POST",
+        "/v1/scrub",
+        ask("scrub-start"),
+        &[may("device", TEXT, "path of the only device to read"), RATE],
+        "start a scrub",
+    ),
+    route("POST", "/v1/scrub/pause", ask("scrub-pause"), &[], "let the scrub rest"),
+    route("POST", "/v1/scrub/resume", ask("scrub-resume"), &[RATE], "let it go on"),
+    route("POST", "/v1/scrub/cancel", ask("scrub-cancel"), &[], "end the scrub"),
+    route(
+        "GET",
+        "/v1/devices",
+        Act::Ask("status", Shown::Part("/pool/devices", "there is no device")),
+        &[],
+        "the devices of the pool",
+    ),
+    route(
+        "POST",
+        "/v1/devices",
+        ask("device-add"),
+        &[
+            must("device", TEXT, "it, as on a command line"),
+            may("replaces", TEXT, "path or uuid of the one whose data moves to it"),
+            body("force", Kind::Flag, "false", "what it holds may be overwritten"),
+        ],
+        "add a device, or replace one",
+    ),
+    route(
+        "DELETE",
+        "/v1/devices/{id}",
+        ask("device-remove"),
+        &[DEVICE],
+        "move everything from a device, which then leaves the pool",
+    ),
+    route(
+        "POST",
+        "/v1/devices/{id}/offline",
+        ask("device-offline"),
+        &[DEVICE],
+        "take a device out of use",
+    ),
+    route(
+        "POST",
+        "/v1/devices/{id}/online",
+        ask("device-online"),
+        &[DEVICE],
+        "take a device into use again",
+    ),
+    route(
+        "PUT",
+        "/v1/pool/copies",
+        ask("pool-copies"),
+        &[must("copies", Kind::Whole(0, 255), "copies of every block, 1 to 3")],
+        "change the number of copies",
+    ),
+    route("GET", "/v1/moves", ask("moves-status"), &[], "what is moved between devices"),
+    route(
+        "POST",
+        "/v1/moves/pause",
+        ask("moves-pause"),
+        &[fixed("paused", Kind::Flag, "true")],
+        "let moves rest",
+    ),
+    route(
+        "POST",
+        "/v1/moves/resume",
+        ask("moves-pause"),
+        &[fixed("paused", Kind::Flag, "false")],
+        "let moves go on",
+    ),
+    route(
+        "POST",
+        "/v1/moves/cancel",
+        ask("moves-cancel"),
+        &[],
+        "devices that are about to be removed stay",
+    ),
+    route(
+        "GET",
+        "/v1/explain",
+        ask("explain"),
+        &[
+            field("volume", Place::Query, TEXT, Need::May, "requests of this volume only"),
+            field("class", Place::Query, TEXT, Need::May, "requests of this class only"),
+            field("since_seconds", Place::Query, WHOLE, Need::Else("600"), "how far to look back"),
+            field("slower_than_us", Place::Query, WHOLE, Need::Else("20000"), "what is slow"),
+        ],
+        "why requests were slow",
+    ),
+    route("GET", "/v1/settings", ask("settings"), &[], "all settings"),
+    route(
+        "GET",
+        "/v1/settings/{key}",
+        Act::Ask("settings", Shown::First),
+        &[path("key", "name of the setting")],
+        "one setting",
+    ),
+    route(
+        "PUT",
+        "/v1/settings/{key}",
+        ask("set"),
+        &[
+            path("key", "name of the setting"),
+            must("value", Kind::Scalar, "its value, as the configuration file has it"),
+            body("save", Kind::Flag, "false", "write it to the configuration file, too"),
+        ],
+        "change a setting",
+    ),
+    route("GET", "/v1/jobs", Act::Jobs, &[], "long work that runs, and the last that ended"),
+    route(
+        "GET",
+        "/v1/jobs/{id}",
+        Act::OneJob,
+        &[field("id", Place::Path, WHOLE, Need::Must, "number of the job")],
+        "one job",
+    ),
+];
