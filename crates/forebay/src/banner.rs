@@ -19,6 +19,8 @@ pub struct Places {
     nbd_socket: PathBuf,
     nbd_listen: Vec<SocketAddr>,
     control_socket: PathBuf,
+    /// Of the HTTP API, once that listens.
+    pub http: Vec<String>,
 }
 
 impl Places {
@@ -28,6 +30,7 @@ impl Places {
             nbd_socket: config.nbd_socket.clone(),
             nbd_listen: config.nbd_listen.clone(),
             control_socket: config.control_socket.clone(),
+            http: Vec::new(),
         }
     }
 }
@@ -52,6 +55,9 @@ fn text(places: &Places, status: &Value, notes: &[String]) -> String {
             "Cache: {path}, {size}, {}\n",
             status["cache"]["mode"].as_str().unwrap_or_default()
         );
+    }
+    for place in &places.http {
+        out += &format!("HTTP API and metrics: {place}\n");
     }
     for note in notes {
         out += &format!("{note}\n");
@@ -106,6 +112,7 @@ mod tests {
             nbd_socket: "/d/n b.sock".into(),
             nbd_listen: vec!["127.0.0.1:10809".parse().unwrap()],
             control_socket: "/d/c'.sock".into(),
+            http: vec!["unix:/d/h.sock".into()],
         }
     }
 
@@ -121,6 +128,7 @@ mod tests {
         });
         let text = text(&places(), &status, &["WARNING: device 1 is missing".into()]);
         assert!(text.contains("  vol0  8 GiB  nbd+unix:///vol0?socket=/d/n%20b.sock\n"), "{text}");
+        assert!(text.contains("\nHTTP API and metrics: unix:/d/h.sock\n"), "{text}");
         assert!(text.contains("\nCache: /c.img, 2 GiB, writeback\n"), "{text}");
         assert!(
             text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"),

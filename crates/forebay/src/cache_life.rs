@@ -275,7 +275,8 @@ impl Caches {
                 "the pool has a cache already: forebay cache detach takes it out",
             ));
         }
-        let cache = self.make(volumes.pool(), path, size).await?;
+        let made = self.make(volumes.pool(), path, size).await;
+        let cache = made.map_err(|e| RequestError::new("refused", e.to_string()))?;
         if let Err(e) = volumes.attach(cache.clone()).await {
             cache.abandon().await;
             self.let_go();
@@ -324,7 +325,7 @@ impl<'a> Alone<'a> {
     fn take(changing: &'a Cell<bool>) -> std::result::Result<Alone<'a>, RequestError> {
         if changing.replace(true) {
             return Err(RequestError::new(
-                "failed",
+                "refused",
                 "a cache is being attached or detached already",
             ));
         }

@@ -13,6 +13,7 @@ mod caching;
 pub mod chosen;
 pub mod example;
 mod file;
+mod http;
 pub mod places;
 pub mod saving;
 pub mod shown;
@@ -34,6 +35,7 @@ use crate::world::{IoChoice, check_distinct};
 pub use caching::{CacheConfig, CacheOverrides};
 use chosen::{Chosen, Source, known};
 pub use file::{ConfigFile, LogSection};
+pub use http::{HttpConfig, HttpOverrides, HttpPlace};
 use places::Places;
 use values::Value;
 
@@ -48,6 +50,8 @@ pub struct ServeConfig {
     pub nbd_listen: Vec<SocketAddr>,
     /// Where commands connect.
     pub control_socket: PathBuf,
+    /// The HTTP API.
+    pub http: HttpConfig,
     /// What I/O goes through.
     pub io: IoChoice,
     /// The cache in front of the pool.
@@ -75,6 +79,8 @@ pub struct Overrides {
     pub nbd_listen: Vec<SocketAddr>,
     /// See [`ServeConfig`].
     pub control_socket: Option<PathBuf>,
+    /// See [`HttpConfig`].
+    pub http: HttpOverrides,
     /// See [`ServeConfig`].
     pub io: Option<IoChoice>,
     /// See [`CacheConfig`].
@@ -111,6 +117,8 @@ impl ServeConfig {
         check_sockets(&nbd_socket, &control_socket)?;
         let listen = [listed(options.nbd_listen), listed(file.nbd_listen), Some(Vec::new())];
         let nbd_listen = places.choose("nbd.listen", listen, |all| addresses_json(all));
+        let others = [&*nbd_socket, &*control_socket];
+        let http = HttpConfig::new(options.http, file.http, others, &mut places)?;
         let io = [options.io, file.io, Some(IoChoice::default())];
         let io = places.choose("io.backend", io, |io| json!(io.name()));
         let format = [options.log.format, file.log.format, Some(LogFormat::default())];
@@ -122,6 +130,7 @@ impl ServeConfig {
             nbd_socket,
             nbd_listen: nbd_listen.unwrap_or_default(),
             control_socket,
+            http,
             io: io.unwrap_or_default(),
             cache,
             settings,

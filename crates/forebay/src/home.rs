@@ -71,6 +71,16 @@ impl Home {
         dir.join(CACHE)
     }
 
+    /// The path of the socket of the HTTP API.
+    pub fn http_socket(dir: &Path) -> PathBuf {
+        dir.join("http.sock")
+    }
+
+    /// The path of the token that HTTP clients on TCP need.
+    pub fn http_token(dir: &Path) -> PathBuf {
+        dir.join("http.token")
+    }
+
     /// Whether there is a pool, or what is left of one. Finishes the naming of a whole one.
     pub fn has_pool(&self) -> Result<bool> {
         let [first, second] = DEVICES.map(|name| self.dir.join(name));

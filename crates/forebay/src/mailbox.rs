@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::task::Poll;
 
 use posix::Handles;
@@ -77,13 +77,25 @@ impl<T> Sender<T> {
     /// ended.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.messages.send(message).map_err(|e| e.0)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Sends a message, and never waits. It comes back if there are too many, or if the shard has
+    /// ended.
+    pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        self.messages.try_send(message)?;
+        self.ring();
+        Ok(())
+    }
+
+    fn ring(&self) {
         match (&*self.bell).write(&[1]) {
             Err(e) if e.kind() != ErrorKind::WouldBlock => {
                 tracing::debug!("the shard does not listen any more: {e}")
             }
             _ => {}
         }
-        Ok(())
     }
 }
 
@@ -194,11 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn a_full_mailbox_gives_back_what_cannot_wait() {
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
+        let (sender, mailbox) = mailbox(&world.rt, &world.handles).unwrap();
+        assert!((0..CAPACITY).all(|i| sender.try_send(i).is_ok()));
+        assert_eq!(sender.try_send(7), Err(TrySendError::Full(7)));
+        drop(mailbox);
+    }
+
+    #[test]
     fn a_shard_that_has_ended_gives_messages_back() {
         let world = World::new(IoChoice::Posix, &[]).unwrap();
         let (sender, mailbox) = mailbox(&world.rt, &world.handles).unwrap();
         drop(mailbox);
         assert_eq!(sender.send(5), Err(5));
+        assert_eq!(sender.try_send(5), Err(TrySendError::Disconnected(5)));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
 //! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
-//! * [`control`]: what commands say to a running server
+//! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
 //! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
 
 mod banner;
@@ -24,6 +24,7 @@ mod error;
 mod explain;
 mod health;
 mod home;
+mod http;
 mod limits;
 mod logs;
 mod mailbox;

@@ -10,7 +10,6 @@ mod status;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
@@ -28,12 +27,13 @@ use volume::Volumes;
 use crate::banner;
 use crate::cache_life::Caches;
 use crate::config::ServeConfig;
-use crate::control::server::{ControlServer, Message};
+use crate::control::server::{ControlServer, Message, Reply};
 use crate::control::{Answer, Request, RequestError};
 use crate::device_life::{PoolDevices, Role};
 use crate::error::{CommandError, Result};
 use crate::explain;
 use crate::home::{Home, Staged};
+use crate::http::{HttpSockets, Running};
 use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
 use crate::signals::{self, Ending, Waits};
@@ -72,7 +72,7 @@ pub struct NewPool {
 pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
-    let places = banner::Places::of(&config);
+    let mut places = banner::Places::of(&config);
     let chosen = (config.settings, config.places);
     let tuning = Tuning::new(&world.rt, &world.handles, chosen, config.file);
     let tuning = Rc::new(tuning);
@@ -95,6 +95,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
         }
         listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
     }
+    let http = HttpSockets::open(&config.http)?;
+    places.http = http.places.clone();
     let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
     let outcome =
         UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
@@ -105,7 +107,9 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 let devices = PoolDevices::new(&rt, &world.handles, emulations, known);
                 let devices = Rc::new(devices);
                 let engine = Starting { rt, backend, listeners, devices, tuning, caches, ending };
-                let control = ControlServer::start(control_socket, sender).map_err(failed)?;
+                let control = ControlServer::start(control_socket, sender.clone());
+                let control = control.map_err(failed)?;
+                let http = http.start(sender)?;
                 let served = world.rt.block_on(async move {
                     let unix_time_at_zero = unix_time_at_zero(&engine.rt);
                     let settings = engine.tuning.pool();
@@ -126,6 +130,7 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                         .await
                 });
                 control.drain(REPLY_GRACE);
+                http.into_iter().for_each(Running::stop);
                 // Nothing kills this runtime, so it has a result.
                 served.unwrap_or(Ok(()))
             })();
@@ -266,13 +271,12 @@ struct Shard {
 
 impl Shard {
     /// Carries out a request in a task of its own.
-    fn start(self: &Rc<Self>, request: Request, reply: SyncSender<Answer>) {
+    fn start(self: &Rc<Self>, request: Request, reply: Reply) {
         self.busy.set(self.busy.get() + 1);
         let shard = self.clone();
         drop(self.rt.spawn(async move {
             let answer = shard.answer(request).await;
-            // Who asked may have gone.
-            let _ = reply.try_send(answer);
+            reply(answer);
             shard.busy.set(shard.busy.get() - 1);
             shard.answered.notify();
         }));

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 /// Why a request was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// For programs: `invalid`, `not-found`, `exists`, `no-space`, `failed`, `stopping` of the
-    /// engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`, `too-large`, `timeout`
+    /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`,
+    /// `stopping` of the engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`, `too-large`, `timeout`
     /// of this crate.
     pub kind: String,
     /// For people.
@@ -40,7 +40,7 @@ impl Failure {
             "not-found" => StatusCode::NOT_FOUND,
             "no-method" => StatusCode::METHOD_NOT_ALLOWED,
             "timeout" => StatusCode::REQUEST_TIMEOUT,
-            "exists" => StatusCode::CONFLICT,
+            "exists" | "refused" => StatusCode::CONFLICT,
             "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
             "no-json" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "stopping" | "busy" => StatusCode::SERVICE_UNAVAILABLE,
@@ -90,6 +90,7 @@ mod tests {
             ("invalid", 400),
             ("not-found", 404),
             ("exists", 409),
+            ("refused", 409),
             ("no-space", 507),
             ("stopping", 503),
             ("failed", 500),

@@ -81,8 +81,9 @@ mod tests {
         runtime.block_on(async {
             let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
             let mut stream = Unstalled::new(ours, Duration::from_millis(30));
+            let data = vec![0; 65536];
             let e = loop {
-                let step = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &[0; 65536]));
+                let step = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &data));
                 if let Err(e) = step.await {
                     break e;
                 }

@@ -123,6 +123,8 @@ mod tests {
             "forebay up --io dos",
             "forebay up --nbd-listen nowhere",
             "forebay up --commit-interval soon",
+            "forebay up --http-listen nowhere",
+            "forebay up --http-listen unix:",
             "forebay up --log loud",
             "forebay create",
             "forebay create --device a --copies 4",
@@ -179,6 +181,8 @@ mod tests {
             "forebay up",
             "forebay up data --size 1G --volume-size 64M --io posix --nbd-listen 127.0.0.1:0 \
              --log json",
+            "forebay up --http-listen none",
+            "forebay up --http-listen 127.0.0.1:0 --http-listen unix:h.sock --http-token-file t",
             "forebay up --nbd-socket n --socket c --commit-interval 1s --max-connections 3 \
              --log-level debug",
             "forebay create --device a --device b --copies 2 --name p --size 1G --force",

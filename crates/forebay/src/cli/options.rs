@@ -10,7 +10,7 @@ use pool::DeviceFile;
 
 use crate::cache_file;
 use crate::config::values::Value;
-use crate::config::{CacheOverrides, LogSection, Overrides};
+use crate::config::{CacheOverrides, HttpOverrides, HttpPlace, LogSection, Overrides};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::home::Home;
@@ -55,6 +55,14 @@ pub struct ServerOptions {
     /// Unix socket for commands such as `forebay status`
     #[arg(long = "socket", value_name = "PATH")]
     control_socket: Option<PathBuf>,
+    /// Serve the HTTP API and metrics here (repeatable); none: nowhere [default of forebay up:
+    /// unix:DIR/http.sock and 127.0.0.1:10810]
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    http_listen: Vec<HttpPlace>,
+    /// File with the token that HTTP clients on TCP need, for its owner alone; without one they get
+    /// metrics and health only [default of forebay up: DIR/http.token]
+    #[arg(long, value_name = "PATH")]
+    http_token_file: Option<PathBuf>,
     /// What I/O goes through; `auto` takes io_uring where it is permitted
     #[arg(long, value_enum, value_name = "BACKEND")]
     io: Option<IoChoice>,
@@ -84,6 +92,11 @@ impl ServerOptions {
             nbd_socket: self.nbd_socket,
             nbd_listen: self.nbd_listen,
             control_socket: self.control_socket,
+            http: HttpOverrides {
+                listen: self.http_listen,
+                token_file: self.http_token_file,
+                hosts: Vec::new(),
+            },
             io: self.io,
             settings: cache.settings.into_iter().chain(settings).collect(),
             cache: cache.place,

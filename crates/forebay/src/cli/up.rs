@@ -1,6 +1,7 @@
 //! `forebay up`: everything in one directory.
 
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use emulate::Emulate;
@@ -9,7 +10,7 @@ use crate::cache_life::preflight_made;
 use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
-use crate::config::{ConfigFile, ServeConfig};
+use crate::config::{ConfigFile, HttpOverrides, HttpPlace, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
@@ -21,13 +22,16 @@ const POOL_NAME: &str = "forebay";
 const CACHE_BYTES: u64 = 2 << 30;
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
+const HTTP_ADDRESS: HttpPlace =
+    HttpPlace::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10810));
 
 /// Serve from a directory; the first run makes a pool and a volume in it
 ///
 /// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two
 /// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
 /// disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and
-/// prints their addresses. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
+/// prints their addresses. The HTTP API and metrics are on DIR/http.sock, and on 127.0.0.1:10810 if
+/// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
 /// however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
@@ -62,8 +66,10 @@ impl Up {
         let (owned, optional) = (place.path.is_none(), place.size_bytes.is_none());
         place.path.get_or_insert_with(|| Home::cache(&self.dir));
         place.size_bytes.get_or_insert(CACHE_BYTES);
-        let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
+        let mut overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
+        let http = http_by_default(&mut overrides.http, &self.dir);
         let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
+        http.note(&mut config);
         (config.cache.owned, config.cache.optional) = (owned, optional);
         config.places.by_default("devices");
         if owned {
@@ -102,5 +108,33 @@ impl Up {
             }
         };
         serve(world, config, source)
+    }
+}
+
+/// What was not said of HTTP, and chosen here.
+struct HttpByDefault {
+    listen: bool,
+    token_file: bool,
+}
+
+/// Where nothing was said, HTTP is served in the directory, and on TCP if the port is free.
+fn http_by_default(http: &mut HttpOverrides, dir: &Path) -> HttpByDefault {
+    let (listen, token_file) = (http.listen.is_empty(), http.token_file.is_none());
+    if listen {
+        http.listen = vec![HttpPlace::Unix(Home::http_socket(dir)), HTTP_ADDRESS];
+    }
+    http.token_file.get_or_insert_with(|| Home::http_token(dir));
+    HttpByDefault { listen, token_file }
+}
+
+impl HttpByDefault {
+    fn note(&self, config: &mut ServeConfig) {
+        (config.http.optional, config.http.make_token) = (self.listen, self.token_file);
+        if self.listen {
+            config.places.by_default("http.listen");
+        }
+        if self.token_file {
+            config.places.by_default("http.token_file");
+        }
     }
 }

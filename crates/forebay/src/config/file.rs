@@ -9,6 +9,7 @@ use serde::de::{Deserializer, Error as _};
 use toml::{Spanned, Value as Toml};
 
 use super::chosen::{Chosen, Source, find_in};
+use super::http::{HttpOverrides, HttpPlace};
 use super::table::Key;
 use super::values::{Kind, Value};
 use crate::devices::DeviceChoice;
@@ -28,6 +29,8 @@ pub struct ConfigFile {
     pub nbd_listen: Vec<SocketAddr>,
     /// Where commands connect.
     pub control_socket: Option<PathBuf>,
+    /// The HTTP API.
+    pub http: HttpOverrides,
     /// The cache's file or block device.
     pub cache_path: Option<PathBuf>,
     /// The size of a cache that is to be made.
@@ -51,6 +54,8 @@ struct Sections {
     #[serde(default)]
     control: ControlSection,
     #[serde(default)]
+    http: HttpSection,
+    #[serde(default)]
     pool: Keys,
     #[serde(default)]
     scrub: Keys,
@@ -69,6 +74,28 @@ type Keys = BTreeMap<String, Spanned<Toml>>;
 #[serde(deny_unknown_fields)]
 struct ControlSection {
     socket: Option<PathBuf>,
+}
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HttpSection {
+    #[serde(default, deserialize_with = "http_places")]
+    listen: Vec<HttpPlace>,
+    token_file: Option<PathBuf>,
+    #[serde(default)]
+    hosts: Vec<String>,
+}
+
+/// One place, or a list.
+fn http_places<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Vec<HttpPlace>, D::Error> {
+    let one = |value: &Toml| match value {
+        Toml::String(text) => text.parse().map_err(D::Error::custom),
+        other => Err(D::Error::custom(format!("{other} is not \"ADDRESS:PORT\" or \"unix:PATH\""))),
+    };
+    match Toml::deserialize(d)? {
+        Toml::Array(all) => all.iter().map(one).collect(),
+        value => Ok(vec![one(&value)?]),
+    }
 }
 
 #[derive(Default, Debug, Deserialize)]
@@ -107,6 +134,8 @@ impl ConfigFile {
         let paths = devices
             .chain(&mut file.nbd_socket)
             .chain(&mut file.control_socket)
+            .chain(&mut file.http.token_file)
+            .chain(file.http.listen.iter_mut().filter_map(HttpPlace::path_mut))
             .chain(&mut file.cache_path);
         paths.for_each(|p| *p = base.join(&*p));
         file.path = Some(path.to_owned());
@@ -121,12 +150,18 @@ impl ConfigFile {
     }
 
     fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
-        let Sections { devices, mut nbd, control, pool, scrub, mut cache, io, log } = sections;
+        let Sections { devices, mut nbd, control, http, pool, scrub, mut cache, io, log } =
+            sections;
         let mut file = ConfigFile {
             devices,
             nbd_socket: take(&mut nbd, "socket", path)?,
             nbd_listen: take(&mut nbd, "listen", addresses)?.unwrap_or_default(),
             control_socket: control.socket,
+            http: HttpOverrides {
+                listen: http.listen,
+                token_file: http.token_file,
+                hosts: http.hosts,
+            },
             cache_path: take(&mut cache, "path", path)?,
             cache_size: take(&mut cache, "size", |value| {
                 Kind::Size(0, u64::MAX).read(&value).map(Value::number)

@@ -53,6 +53,27 @@ pub static PLACES: &[Place] = &[
         "unix socket of commands such as forebay status, for the user that runs the server alone",
     ),
     place(
+        ("http.listen", "--http-listen"),
+        (
+            "none; forebay up: a socket in its directory and 127.0.0.1:10810",
+            r#"["127.0.0.1:10810"]"#,
+        ),
+        "where the HTTP API and metrics are served: \"ADDRESS:PORT\", \"unix:PATH\", or a list of \
+         them; a unix socket is for the user that runs the server alone",
+    ),
+    place(
+        ("http.token_file", "--http-token-file"),
+        ("none; forebay up: http.token in its directory", r#""/etc/forebay/http.token""#),
+        "file with the token that HTTP clients on TCP need, for its owner alone; without one they \
+         get metrics and health only",
+    ),
+    place(
+        ("http.hosts", ""),
+        ("none", r#"["box.lan"]"#),
+        "names by which HTTP clients may ask for the server over TCP, beside localhost and \
+         addresses",
+    ),
+    place(
         ("cache.path", "--cache"),
         ("none", r#""/dev/disk/by-id/fast-part1""#),
         "file or block device of the write-back cache; needed where the pool has a cache",

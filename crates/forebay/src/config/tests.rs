@@ -22,6 +22,10 @@ const WHOLE: &str = r#"
     max_payload = "128M"
     [control]
     socket = "c.sock"
+    [http]
+    listen = ["127.0.0.1:0", "unix:h.sock"]
+    token_file = "h.token"
+    hosts = ["box.lan"]
     [pool]
     commit_interval = "250ms"
     dirty_nodes = 100
@@ -69,6 +73,10 @@ fn every_key_is_heard() {
         (Some("n.sock"), Some("c.sock"))
     );
     assert_eq!(c.nbd_listen.len(), 2);
+    let places = [HttpPlace::Tcp("127.0.0.1:0".parse().unwrap()), HttpPlace::Unix("h.sock".into())];
+    assert_eq!(c.http.listen, places);
+    assert_eq!(c.http.token_file.as_deref(), Some(Path::new("h.token")));
+    assert_eq!((c.http.hosts, c.http.optional), (vec!["box.lan".to_owned()], false));
     let table::Settings { pool, cache: cached, limits } = c.settings.settings().clone();
     assert_eq!((limits.max_connections, limits.max_in_flight_requests), (7, 9));
     assert_eq!(limits.max_payload_bytes, 128 << 20);
@@ -132,6 +140,11 @@ fn what_is_not_known_is_named() {
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),
         ("devices = [\"a\"]\n[nbd]\nlisten = [\"nowhere\"]", "nowhere"),
+        ("devices = [\"a\"]\n[http]\nlisten = \"nowhere\"", "nowhere"),
+        ("devices = [\"a\"]\n[http]\nlisten = [7]", "unix:PATH"),
+        ("devices = [\"a\"]\n[http]\nlisten = [\"none\", \"unix:s\"]", "none"),
+        ("devices = [\"a\"]\n[http]\nlisten = \"unix:home/nbd.sock\"", "share"),
+        ("devices = [\"a\"]\n[http]\ntoken = \"x\"", "token"),
         ("devices = [\"a\"]\n[pool]\ncommit_interval = \"soon\"", "soon"),
         ("devices = [\"a\"]\n[pool]\ncommit_interval = \"0s\"", "commit_interval"),
         ("devices = [\"a\"]\n[pool]\ncached_nodes = 3", "cached_nodes"),
@@ -185,7 +198,10 @@ fn options_come_before_the_file_and_the_file_before_defaults() {
         [source("cache.max_lag"), source("cache.dirty_target"), source("cache.congested_read")],
         [Source::Option, Source::File, Source::Default]
     );
+    let c = config("devices = [\"a\"]\n[http]\nlisten = \"[::1]:80\"").unwrap();
+    assert_eq!(c.http.listen.len(), 1);
     let c = config("devices = [\"a\"]").unwrap();
+    assert_eq!(c.http.listen, []);
     assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
     assert_eq!(c.settings.settings().pool.commit_interval, Duration::from_secs(5));
 }
@@ -200,6 +216,8 @@ fn paths_are_relative_to_the_file() {
     assert_eq!(file.devices[1].path, Path::new("/b"));
     assert_eq!(file.nbd_socket, Some(dir.path().join("n.sock")));
     assert_eq!(file.cache_path, Some(dir.path().join("c.img")));
+    assert_eq!(file.http.token_file, Some(dir.path().join("h.token")));
+    assert_eq!(file.http.listen[1], HttpPlace::Unix(dir.path().join("h.sock")));
     let e = ConfigFile::read(&dir.path().join("none")).unwrap_err().to_string();
     assert!(e.contains("none"), "{e}");
 }

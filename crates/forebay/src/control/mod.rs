@@ -191,7 +191,8 @@ pub enum Request {
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct RequestError {
-    /// For programs: `invalid`, `not-found`, `exists`, `no-space`, `failed`, `stopping`.
+    /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`, `busy`,
+    /// `stopping`.
     pub kind: String,
     /// For people.
     pub message: String,
@@ -221,6 +222,7 @@ impl From<base::StorageError> for RequestError {
             base::ErrorKind::NotFound => "not-found",
             base::ErrorKind::Exists => "exists",
             base::ErrorKind::NoSpace => "no-space",
+            base::ErrorKind::Foreign | base::ErrorKind::Stale | base::ErrorKind::Newer => "refused",
             _ => "failed",
         };
         RequestError::new(kind, e.context)

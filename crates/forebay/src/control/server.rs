@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::control::{Answer, MAX_LINE, Request, RequestError, decode_request, encode_answer};
@@ -19,10 +19,13 @@ const MAX_CONNECTIONS: usize = 32;
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Takes an answer. It is dropped where the shard has ended.
+pub type Reply = Box<dyn FnOnce(Answer) + Send>;
+
 /// What other threads tell the shard.
 pub enum Message {
-    /// A request, and where its answer goes.
-    Request(Request, SyncSender<Answer>),
+    /// A request, and what takes its answer. That does not wait.
+    Request(Request, Reply),
     /// End cleanly.
     Stop,
 }
@@ -136,7 +139,9 @@ fn converse(
 
 fn ask(shard: &Sender<Message>, request: Request) -> Answer {
     let (sender, receiver) = sync_channel(1);
-    shard.send(Message::Request(request, sender)).map_err(|_| RequestError::stopping())?;
+    // The client may have gone.
+    let reply = Box::new(move |answer| drop(sender.try_send(answer)));
+    shard.send(Message::Request(request, reply)).map_err(|_| RequestError::stopping())?;
     // Without an answer the shard has ended.
     receiver.recv().unwrap_or_else(|_| Err(RequestError::stopping()))
 }

@@ -1,0 +1,150 @@
+//! The HTTP API at a server: its sockets, its token, and how its requests come to the shard.
+//!
+//! Fault model: see `http_api`. Nothing of it waits for the shard, and the shard waits for nothing
+//! of it: a request that finds the mailbox full is refused.
+
+pub mod token;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::TrySendError;
+
+use http_api::{Engine, Failure, Listener, Reply, Rules, Server};
+use serde_json::Value;
+
+use crate::config::{HttpConfig, HttpPlace};
+use crate::control::server::Message;
+use crate::control::{Answer, Request, RequestError};
+use crate::error::{CommandError, Result};
+use crate::mailbox::Sender;
+use crate::sockets::{UnixSocket, bind_tcp};
+
+/// The sockets of the HTTP API. The names of unix sockets go when it is dropped.
+pub struct HttpSockets {
+    listeners: Vec<Listener>,
+    rules: Rules,
+    names: Names,
+    /// Where clients connect, for people.
+    pub places: Vec<String>,
+}
+
+/// Names of unix sockets, for as long as it lives.
+struct Names(Vec<UnixSocket>);
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.0.iter().for_each(UnixSocket::remove);
+    }
+}
+
+/// A server that runs.
+pub struct Running {
+    server: Server,
+    _names: Names,
+}
+
+impl HttpSockets {
+    /// Listens wherever it is to, and reads the token. Errors: a place that is taken, unless it was
+    /// not asked for; a token that cannot be read.
+    pub fn open(config: &HttpConfig) -> Result<HttpSockets> {
+        let mut sockets = HttpSockets {
+            listeners: Vec::new(),
+            rules: Rules { token: None, hosts: config.hosts.clone() },
+            names: Names(Vec::new()),
+            places: Vec::new(),
+        };
+        if config.listen.is_empty() {
+            return Ok(sockets);
+        }
+        if let Some(path) = &config.token_file {
+            if config.make_token {
+                token::make(path)?;
+            }
+            sockets.rules.token = Some(token::read(path)?);
+        }
+        for place in &config.listen {
+            match sockets.listen(place, config) {
+                Err(e) if config.optional && matches!(place, HttpPlace::Tcp(_)) => {
+                    tracing::warn!("HTTP is not served over TCP: {e}")
+                }
+                other => other?,
+            }
+        }
+        Ok(sockets)
+    }
+
+    fn listen(&mut self, place: &HttpPlace, config: &HttpConfig) -> Result<()> {
+        match place {
+            HttpPlace::Unix(path) => {
+                let (name, listener) = UnixSocket::bind(path)?;
+                self.names.0.push(name);
+                self.listeners.push(Listener::Unix(listener));
+                self.places.push(format!("unix:{}", path.display()));
+            }
+            HttpPlace::Tcp(address) => {
+                let listener = TcpListener::from(bind_tcp(*address)?);
+                let address = listener.local_addr().unwrap_or(*address);
+                if !address.ip().is_loopback() {
+                    tracing::warn!(
+                        "HTTP on {address} is not encrypted: the token can be read on its way"
+                    );
+                }
+                self.listeners.push(Listener::Tcp(listener));
+                let who = match &config.token_file {
+                    Some(path) => format!("token in {}", path.display()),
+                    None => "no token: metrics and health only".into(),
+                };
+                self.places.push(format!("http://{address} ({who})"));
+            }
+            HttpPlace::None => {}
+        }
+        Ok(())
+    }
+
+    /// Serves clients in a thread of its own; none if it listens nowhere.
+    pub fn start(self, shard: Sender<Message>) -> Result<Option<Running>> {
+        if self.listeners.is_empty() {
+            return Ok(None);
+        }
+        let engine = Arc::new(ToShard(shard));
+        let server = Server::start(self.listeners, self.rules, engine)
+            .map_err(|e| CommandError::failed("starting the HTTP server", e))?;
+        Ok(Some(Running { server, _names: self.names }))
+    }
+}
+
+impl Running {
+    /// Ends it, when the shard takes no more requests.
+    pub fn stop(self) {
+        self.server.stop();
+    }
+}
+
+/// The shard, as the HTTP server sees it.
+struct ToShard(Sender<Message>);
+
+impl Engine for ToShard {
+    fn ask(&self, request: Value, reply: Reply) {
+        let request: Request = match serde_json::from_value(request) {
+            Ok(request) => request,
+            Err(e) => return reply(Err(Failure::invalid(e.to_string()))),
+        };
+        let answered = move |answer: Answer| {
+            reply(answer.map_err(|e| Failure { kind: e.kind, message: e.message }))
+        };
+        match self.0.try_send(Message::Request(request, Box::new(answered))) {
+            Err(TrySendError::Full(Message::Request(_, reply))) => {
+                let text = "too many requests wait for the engine: try again in a moment";
+                reply(Err(RequestError::new("busy", text)));
+            }
+            Err(TrySendError::Disconnected(Message::Request(_, reply))) => {
+                reply(Err(RequestError::stopping()))
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

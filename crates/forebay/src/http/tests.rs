@@ -1,0 +1,83 @@
+//! The table of routes and the control protocol have the same verbs and fields.
+
+use http_api::routes::ROUTES;
+use http_api::table::{Field, Kind, Need, Place, Route};
+use serde_json::{Map, json};
+
+use super::*;
+
+fn sample(field: &Field) -> Value {
+    match (field.need, field.kind) {
+        (Need::Else(text), _) => serde_json::from_str(text).unwrap(),
+        (_, Kind::Text | Kind::Scalar) => json!("a"),
+        (_, Kind::Word(words)) => json!(words[0]),
+        (_, Kind::Whole(least, _)) => json!(least),
+        (_, Kind::Flag) => json!(true),
+    }
+}
+
+/// What a route asks for; without the field of this name.
+fn asked(route: &Route, without: &str, may: bool) -> serde_json::Result<Request> {
+    let mut fields = Map::new();
+    for field in route.fields.iter().filter(|f| f.place != Place::Here && f.name != without) {
+        if may || field.need != Need::May {
+            fields.insert(field.name.into(), sample(field));
+        }
+    }
+    // A name that picks one of a list is not asked for.
+    if route.method == "GET" && route.path == "/v1/volumes/{name}" {
+        fields.clear();
+    }
+    fields.insert("request".into(), route.verb().unwrap().into());
+    serde_json::from_value(Value::Object(fields))
+}
+
+#[test]
+fn every_route_asks_for_what_the_protocol_has() {
+    for route in ROUTES.iter().filter(|route| route.verb().is_some()) {
+        let name = format!("{} {}", route.method, route.path);
+        for may in [false, true] {
+            asked(route, "", may).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        for field in route.fields.iter().filter(|f| f.place == Place::Body) {
+            let without = asked(route, field.name, true);
+            // What the protocol needs is there always.
+            assert!(without.is_ok() || field.need != Need::May, "{name} needs {}", field.name);
+        }
+    }
+}
+
+/// The protocol itself lists its verbs.
+fn verbs() -> Vec<String> {
+    let e = serde_json::from_value::<Request>(json!({ "request": "?" })).unwrap_err().to_string();
+    let (_, list) = e.split_once("expected one of").unwrap();
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_verb_of_the_protocol_has_a_route() {
+    let verbs = verbs();
+    assert!(verbs.len() > 20, "{verbs:?}");
+    for verb in &verbs {
+        let found = ROUTES.iter().any(|route| route.verb() == Some(verb));
+        assert!(found, "{verb} has no route in crates/http-api/src/routes.rs");
+    }
+    for route in ROUTES {
+        let known = route.verb().is_none_or(|verb| verbs.iter().any(|v| v == verb));
+        assert!(known, "{} {} asks for what is not there", route.method, route.path);
+    }
+}
+
+#[test]
+fn every_field_of_a_verb_can_be_sent() {
+    for verb in verbs() {
+        let routes: Vec<&Route> = ROUTES.iter().filter(|r| r.verb() == Some(&verb)).collect();
+        let e = json!({ "request": verb, "?": 1 });
+        let text = serde_json::from_value::<Request>(e).unwrap_err().to_string();
+        let known = text.split_once("expected").map_or("", |(_, list)| list);
+        for name in known.split('`').skip(1).step_by(2) {
+            let sent = routes.iter().any(|r| r.fields.iter().any(|f| f.name == name));
+            assert!(sent, "no route of {verb} has its field {name}");
+        }
+    }
+}
