@@ -36,7 +36,8 @@ pub use caching::{CacheConfig, CacheOverrides};
 use chosen::{Chosen, Source, known};
 pub use file::{ConfigFile, LogSection};
 pub use http::{HttpConfig, HttpOverrides, HttpPlace};
-use places::Places;
+pub use places::path_json;
+use places::{Places, listed};
 use values::Value;
 
 /// Everything that a server needs to know.
@@ -142,11 +143,6 @@ impl ServeConfig {
     }
 }
 
-/// A list, unless nothing is in it.
-fn listed<T>(all: Vec<T>) -> Option<Vec<T>> {
-    Some(all).filter(|all| !all.is_empty())
-}
-
 fn check_sockets(nbd: &Path, control: &Path) -> Result<()> {
     for path in [nbd, control] {
         check_unix_path(path).map_err(CommandError::Usage)?;
@@ -169,12 +165,6 @@ pub fn devices_json(devices: &[DeviceChoice]) -> Json {
 
 fn addresses_json(all: &[SocketAddr]) -> Json {
     all.iter().map(SocketAddr::to_string).collect()
-}
-
-/// A path that does not depend on the directory in which it is read.
-pub fn path_json(path: &Path) -> Json {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    json!(absolute.display().to_string())
 }
 
 fn choose(

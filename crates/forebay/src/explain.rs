@@ -124,7 +124,10 @@ impl Stalls {
             let reason = blamed.cause.what.reason;
             *by.entry((reason.layer().word(), reason.word())).or_default() += blamed.count;
         }
-        let cause = |((layer, reason), requests): (&(&str, &str), &u64)| json!({ "layer": layer, "reason": reason, "requests": requests });
+        let cause = |(what, requests): (&(&str, &str), &u64)| {
+            let (layer, reason) = what;
+            json!({ "layer": layer, "reason": reason, "requests": requests })
+        };
         json!({
             "seconds": STATUS_MINUTES * 60,
             "slower_than_us": us(STATUS_SLOW_NS),

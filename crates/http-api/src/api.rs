@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody, to_bytes};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::routing::{MethodFilter, on};
@@ -122,13 +122,16 @@ fn filter(method: &str) -> MethodFilter {
 pub async fn refuse_or<F>(
     api: &Api,
     via: Via,
-    mut request: Request,
+    request: Request,
     routed: impl FnOnce(Request) -> F,
 ) -> Response<Body>
 where
     F: Future<Output = Result<Response<Body>, Infallible>>,
 {
     api.requests.fetch_add(1, Ordering::Relaxed);
+    let (parts, body) = request.into_parts();
+    let body = read_body(body).await;
+    let mut request = Request::from_parts(parts, Body::empty());
     let grant = api.rules.grant(via, request.headers(), request.uri().authority());
     let basic = |r: &Route| r.is_basic() && r.path == request.uri().path();
     let grant = match grant {
@@ -139,13 +142,15 @@ where
         )),
         other => other,
     };
-    match grant {
-        Err(e) => {
+    match (grant, body) {
+        (Err(e), _) => {
             api.refused.fetch_add(1, Ordering::Relaxed);
             e.response()
         }
-        Ok(grant) => {
+        (Ok(_), Err(e)) => e.response(),
+        (Ok(grant), Ok(body)) => {
             request.extensions_mut().insert(grant);
+            request.extensions_mut().insert(body);
             let Ok(response) = routed(request).await;
             response
         }
@@ -153,44 +158,51 @@ where
 }
 
 async fn answer(api: &Arc<Api>, route: &'static Route, request: Request) -> Response<Body> {
-    let (mut parts, body) = request.into_parts();
+    let (mut parts, _) = request.into_parts();
+    let body = parts.extensions.remove::<Bytes>().unwrap_or_default();
     let grant = parts.extensions.get::<Grant>().copied().unwrap_or(Grant::Basics);
     let outcome = async {
         use axum::extract::FromRequestParts;
         let path = RawPathParams::from_request_parts(&mut parts, &()).await;
         let path = path.map_err(|e| Failure::invalid(e.body_text()))?;
         let path: Vec<String> = path.iter().map(|(_, value)| value.to_owned()).collect();
-        let body = read_body(&parts.headers, body).await?;
+        check_type(&parts.headers, &body)?;
         let input = input::read(route, &path, parts.uri.query(), &body)?;
         act(api, route, &input, &parts.headers, grant).await
     };
     outcome.await.unwrap_or_else(|e| e.response())
 }
 
-/// The body, which is JSON if there is one: a page of another origin cannot send that unasked.
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failure> {
+/// The body. It is read before anything is said of the request, so that a client that is refused
+/// can send it, and then reads why.
+async fn read_body(body: Body) -> Result<Bytes, Failure> {
     let too_large = || {
         let text = format!("a body has at most {BODY_BYTES} bytes");
         Failure::new("too-large", text)
     };
     if body.is_end_stream() {
-        return Ok(Vec::new());
+        return Ok(Bytes::new());
     }
     if body.size_hint().lower() > BODY_BYTES as u64 {
         return Err(too_large());
     }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        let text = "a body is JSON: send the header Content-Type: application/json";
-        return Err(Failure::new("no-json", text));
-    }
     match tokio::time::timeout(BODY_LIMIT, to_bytes(body, BODY_BYTES)).await {
-        Ok(Ok(bytes)) => Ok(bytes.to_vec()),
+        Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(e)) if e.to_string().contains("limit") => Err(too_large()),
         Ok(Err(e)) => Err(Failure::invalid(format!("the body did not come: {e}"))),
         Err(_) => Err(Failure::new("timeout", "the body did not come in time")),
     }
+}
+
+/// A body is JSON by its type: a page of another origin cannot send that unasked.
+fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Failure> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if body.is_empty() || kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let text = "a body is JSON: send the header Content-Type: application/json";
+    Err(Failure::new("no-json", text))
 }
 
 async fn act(

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`,
-    /// `stopping` of the engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`, `too-large`, `timeout`
-    /// of this crate.
+    /// `stopping` of the engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`,
+    /// `too-large`, `timeout` of this crate.
     pub kind: String,
     /// For people.
     pub message: String,

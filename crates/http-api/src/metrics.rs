@@ -53,25 +53,25 @@ impl<'a> Exposition<'a> {
                         self.value(family, &labels, &value[*name]);
                     }
                 }
-                Each::Facts(names) | Each::DeviceFacts(names) => {
-                    self.facts(family, labels, names, value)
+                Each::Texts(names) | Each::DeviceTexts(names) => {
+                    self.texts(family, labels, names, value)
                 }
-                Each::VolumeFact(name) => self.facts(family, labels, &[name], value),
+                Each::VolumeText(name) => self.texts(family, labels, &[name], value),
                 Each::Problem => self.put(family, &labels, 1.0),
                 _ => self.value(family, &labels, value),
             }
         }
     }
 
-    fn facts(&mut self, family: &Family, labels: Found<'_>, names: &[&str], value: &Value) {
+    fn texts(&mut self, family: &Family, labels: Found<'_>, names: &[&str], value: &Value) {
         if !value.is_object() {
             return;
         }
-        let facts = names.iter().filter(|name| self.paths || **name != PATH).filter_map(|name| {
+        let texts = names.iter().filter(|name| self.paths || **name != PATH).filter_map(|name| {
             let fact = value.get(*name).or_else(|| value.pointer("/queue")?.get(*name));
             Some((*name, fact?.as_str()?))
         });
-        let all: Found<'_> = labels.into_iter().chain(facts).collect();
+        let all: Found<'_> = labels.into_iter().chain(texts).collect();
         self.put(family, &all, 1.0);
     }
 
@@ -136,18 +136,18 @@ impl<'a> Exposition<'a> {
     fn places(&self, each: Each) -> Vec<(Found<'a>, &'a Value)> {
         let status = self.status;
         match each {
-            Each::Once | Each::Facts(_) | Each::State(_) | Each::Fields(..) => {
+            Each::Once | Each::Texts(_) | Each::State(_) | Each::Fields(..) => {
                 vec![(vec![], status)]
             }
             Each::Http => vec![(vec![], self.http)],
             Each::Op => named(&[], "op", &status["requests"]),
-            Each::Volume | Each::VolumeFact(_) => listed(&status["volumes"], "volume", "name"),
+            Each::Volume | Each::VolumeText(_) => listed(&status["volumes"], "volume", "name"),
             Each::VolumeOp => {
                 let volumes = listed(&status["volumes"], "volume", "name");
                 below(volumes, |labels, volume| named(labels, "op", &volume["requests"]))
             }
             Each::VolumeHits => listed(&status["cache"]["hit_ratio"]["volumes"], "volume", "name"),
-            Each::Device | Each::DeviceFacts(_) | Each::DeviceState(_) | Each::DeviceFields(..) => {
+            Each::Device | Each::DeviceTexts(_) | Each::DeviceState(_) | Each::DeviceFields(..) => {
                 devices(status)
             }
             Each::Queue => queues(status),

@@ -17,8 +17,8 @@ pub fn document() -> Value {
         "info": {
             "title": "Forebay",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What a running server is and does, and how to change it. The objects of \
-                            answers are those that the commands print with --json.",
+            "description": "What a running server is and does, and how to change it. The objects \
+                            of answers are those that the commands print with --json.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "security": [{ "token": [] }],
@@ -127,7 +127,10 @@ fn schema(field: &Field) -> Value {
 }
 
 fn responses(route: &Route) -> Value {
-    let body = |what: &str, kind: &str, schema: Value| json!({ "description": what, "content": { kind: { "schema": schema } } });
+    let body = |what: &str, kind: &str, schema: Value| {
+        let content = json!({ kind: { "schema": schema } });
+        json!({ "description": what, "content": content })
+    };
     let whole = |what: &str| body(what, "application/json", json!({}));
     let job = || json!({ "$ref": "#/components/schemas/Job" });
     let error =
@@ -147,7 +150,8 @@ fn responses(route: &Route) -> Value {
                 "the job runs",
                 "application/json",
                 json!({
-                    "type": "object", "required": ["job"], "properties": { "job": { "type": "integer" } },
+                    "type": "object", "required": ["job"],
+                    "properties": { "job": { "type": "integer" } },
                 }),
             );
         }

@@ -195,8 +195,26 @@ pub const ROUTES: &[Route] = &[
             must("device", TEXT, "it, as on a command line"),
             may("replaces", TEXT, "path or uuid of the one whose data moves to it"),
             body("force", Kind::Flag, "false", "what it holds may be overwritten"),
+            body("spare", Kind::Flag, "false", "it takes the place of one that stays out of use"),
         ],
-        "add a device, or replace one",
+        "add a device or a spare, or replace one",
+    ),
+    route(
+        "POST",
+        "/v1/devices/rebalance",
+        ask("devices-balance"),
+        &[],
+        "move chunks until all devices are filled to the same share",
+    ),
+    route(
+        "PUT",
+        "/v1/devices/{id}/size",
+        ask("device-resize"),
+        &[
+            DEVICE,
+            field("size_bytes", Place::Body, WHOLE, Need::May, "absent: the size that it has now"),
+        ],
+        "let a device grow",
     ),
     route(
         "DELETE",
@@ -260,6 +278,7 @@ pub const ROUTES: &[Route] = &[
         ],
         "why requests were slow",
     ),
+    route("GET", "/v1/config", ask("config"), &[], "what the server goes by, and where it is from"),
     route("GET", "/v1/settings", ask("settings"), &[], "all settings"),
     route(
         "GET",

@@ -31,8 +31,8 @@ const HTTP_ADDRESS: HttpPlace =
 /// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
 /// disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and
 /// prints their addresses. The HTTP API and metrics are on DIR/http.sock, and on 127.0.0.1:10810 if
-/// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
-/// however it ends.
+/// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that
+/// a client has flushed is lost however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
     /// The directory

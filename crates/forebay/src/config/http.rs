@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
 
-use super::places::Places;
-use super::{listed, path_json};
+use super::places::{Places, listed, path_json};
 use crate::error::{CommandError, Result};
 use crate::sockets::{check_unix_path, resolve};
 

@@ -1,7 +1,9 @@
 //! Where things are and how to log: what a configuration says beside the settings of the table. All
 //! of it is read when the server starts.
 
-use serde_json::Value as Json;
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
 
 use super::chosen::Source;
 
@@ -162,4 +164,15 @@ impl Places {
     pub fn iter(&self) -> impl Iterator<Item = &Given> {
         self.0.iter()
     }
+}
+
+/// A list, unless nothing is in it.
+pub fn listed<T>(all: Vec<T>) -> Option<Vec<T>> {
+    Some(all).filter(|all| !all.is_empty())
+}
+
+/// A path that does not depend on the directory in which it is read.
+pub fn path_json(path: &Path) -> Json {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    json!(absolute.display().to_string())
 }

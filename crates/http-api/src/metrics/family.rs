@@ -27,7 +27,7 @@ pub enum Kind {
     Histogram,
     /// Quantiles.
     Summary,
-    /// Facts, as labels of a 1.
+    /// Texts, as labels of a 1.
     Info,
 }
 
@@ -51,9 +51,9 @@ pub enum Each {
     Once,
     /// One of this crate's own counters.
     Http,
-    /// One with these facts: names of fields, which become labels. They are below `at`. Those that
+    /// One with these texts: names of fields, which become labels. They are below `at`. Those that
     /// name files are shown to clients with a token only.
-    Facts(&'static [&'static str]),
+    Texts(&'static [&'static str]),
     /// One for each of these words: 1 for the one that the value is, 0 for others.
     State(&'static [&'static str]),
     /// One for each of these fields below `at`, with a label of this name.
@@ -63,15 +63,15 @@ pub enum Each {
     /// One for each volume: label `volume`.
     Volume,
     /// One for each volume and this fact of it.
-    VolumeFact(&'static str),
+    VolumeText(&'static str),
     /// One for each volume and kind of request: labels `volume` and `op`.
     VolumeOp,
     /// One for each volume that was read through the cache: label `volume`.
     VolumeHits,
     /// One for each device of the pool: label `device`.
     Device,
-    /// One for each device with these facts.
-    DeviceFacts(&'static [&'static str]),
+    /// One for each device with these texts.
+    DeviceTexts(&'static [&'static str]),
     /// One for each device and word: 1 for the one that the value is.
     DeviceState(&'static [&'static str]),
     /// One for each device and each of these fields below `at`: labels `device` and the name.
@@ -93,15 +93,15 @@ impl Each {
     pub fn labels(self) -> Vec<&'static str> {
         match self {
             Each::Once | Each::Http => vec![],
-            Each::Facts(facts) => facts.to_vec(),
+            Each::Texts(texts) => texts.to_vec(),
             Each::State(_) => vec!["state"],
             Each::Fields(label, _) => vec![label],
             Each::Op => vec!["op"],
             Each::Volume | Each::VolumeHits => vec!["volume"],
-            Each::VolumeFact(fact) => vec!["volume", fact],
+            Each::VolumeText(fact) => vec!["volume", fact],
             Each::VolumeOp => vec!["volume", "op"],
             Each::Device | Each::Queue => vec!["device"],
-            Each::DeviceFacts(facts) => [&["device"], facts].concat(),
+            Each::DeviceTexts(texts) => [&["device"], texts].concat(),
             Each::DeviceState(_) => vec!["device", "state"],
             Each::DeviceFields(label, _) => vec!["device", label],
             Each::Class => vec!["device", "class"],
@@ -160,7 +160,7 @@ pub(crate) const fn gauge(
     row(name, Kind::Gauge, each, at, ONE, help)
 }
 
-/// Facts.
+/// Texts.
 pub(crate) const fn info(
     name: &'static str,
     each: Each,

@@ -53,7 +53,8 @@ fn status() -> Value {
         "health": [{ "page": "pool-full" }, { "page": "pool-full" }],
         "requests": { "read": op, "write": { "count": 0, "bytes": 0 } },
         "volumes": [{
-            "name": "a \"b\"\n\\", "size_bytes": 7, "cache_mode": "none", "requests": { "read": op },
+            "name": "a \"b\"\n\\", "size_bytes": 7, "cache_mode": "none",
+            "requests": { "read": op },
         }],
         "commit": { "duration_ms": { "p50": 1.0, "p99": 2.0, "p999": 3.0, "max": 4.0 } },
         "pool": {

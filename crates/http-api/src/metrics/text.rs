@@ -1,7 +1,7 @@
 //! The text of metrics, in both formats.
 //!
-//! They differ in the names in the lines before the samples: OpenMetrics leaves `_total` and `_info`
-//! to the samples, and names the unit.
+//! They differ in the names in the lines before the samples: OpenMetrics leaves `_total` and
+//! `_info` to the samples, and names the unit.
 
 use std::fmt::Write;
 

@@ -12,7 +12,7 @@ pub const FAMILIES: &[Family] = &[
     // The cache.
     info(
         "forebay_cache_info",
-        Each::Facts(&["mode", "path"]),
+        Each::Texts(&["mode", "path"]),
         "/cache",
         "the cache; path is shown with a token or on the unix socket only",
     ),

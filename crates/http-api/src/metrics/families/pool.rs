@@ -9,14 +9,15 @@ const POOL_STATES: Each = Each::State(&["online", "degraded", "failed"]);
 const SCRUB_STATES: Each = Each::State(&["never", "running", "paused", "done", "cancelled"]);
 const MOVES_STATES: Each = Each::State(&["none", "running", "paused", "waiting"]);
 const DEVICE_STATES: Each = Each::DeviceState(&[
-    "online", "joining", "leaving", "behind", "offline", "stale", "failed", "flapping", "missing",
+    "online", "spare", "joining", "leaving", "behind", "offline", "stale", "failed", "flapping",
+    "missing",
 ]);
 const ERRORS: Each = Each::DeviceFields("error", &["read", "write", "checksum"]);
 
 /// Metrics of this part.
 pub const FAMILIES: &[Family] = &[
     // The pool.
-    info("forebay_pool_info", Each::Facts(&["name", "uuid"]), "/pool", "the pool"),
+    info("forebay_pool_info", Each::Texts(&["name", "uuid"]), "/pool", "the pool"),
     gauge("forebay_pool_state", POOL_STATES, "/pool/state", "1 for the state that the pool is in"),
     gauge("forebay_pool_copies", Once, "/pool/copies", "copies of every block"),
     gauge(
@@ -112,11 +113,13 @@ pub const FAMILIES: &[Family] = &[
     // Devices of the pool.
     info(
         "forebay_device_info",
-        Each::DeviceFacts(&["path", "kind"]),
+        Each::DeviceTexts(&["path", "kind"]),
         "",
         "a device of the pool; path is shown with a token or on the unix socket only",
     ),
     gauge("forebay_device_state", DEVICE_STATES, "/state", "1 for the state that a device is in"),
+    gauge("forebay_device_capacity_bytes", Device, "/capacity_bytes", "size of all its chunks"),
+    gauge("forebay_device_allocated_bytes", Device, "/allocated_bytes", "size of those in use"),
     exists(
         "forebay_device_sits_out",
         Device,
@@ -212,7 +215,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_scrub_ended_timestamp_seconds",
         Once,
         "/pool/scrub/ended_at",
-        "when a scrub ended last, Unix time; where none has, when the pool began to wait for the first",
+        "when a scrub ended last, Unix time; where none has, when the pool began to wait for one",
     ),
     gauge(
         "forebay_scrub_verified_bytes",

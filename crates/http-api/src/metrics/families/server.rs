@@ -5,7 +5,7 @@ use crate::metrics::family::{Each, Family, count, gauge, info, latency};
 
 /// Metrics of this part.
 pub const FAMILIES: &[Family] = &[
-    info("forebay_build_info", Each::Facts(&["version", "io_backend"]), "/server", "the program"),
+    info("forebay_build_info", Each::Texts(&["version", "io_backend"]), "/server", "the program"),
     gauge("forebay_uptime_seconds", Once, "/server/uptime_seconds", "since the server started"),
     gauge("forebay_resident_memory_bytes", Once, "/server/resident_bytes", "memory of the process"),
     gauge(
@@ -86,7 +86,7 @@ pub const FAMILIES: &[Family] = &[
     // Volumes.
     info(
         "forebay_volume_info",
-        Each::VolumeFact("cache_mode"),
+        Each::VolumeText("cache_mode"),
         "",
         "a volume, and what the cache does for it",
     ),
