@@ -10,6 +10,9 @@ HEAD = """devices = ["device0.img", "device1.img"]
 socket = "nbd.sock"
 [control]
 socket = "control.sock"
+[http]
+listen = ["127.0.0.1:0"]
+hosts = ["box.lan"]
 [cache]
 path = "fast.img"
 max_lag = "8s"
