@@ -6,7 +6,8 @@
 //! * [`home`]: the directory of `forebay up`
 //! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
 //!   where it listens
-//! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`]
+//! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`];
+//!   [`notify`]: what the service manager hears
 //! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
@@ -28,6 +29,7 @@ mod http;
 mod limits;
 mod logs;
 mod mailbox;
+mod notify;
 mod output;
 mod shard;
 mod signals;

@@ -36,6 +36,7 @@ use crate::home::{Home, Staged};
 use crate::http::{HttpSockets, Running};
 use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
+use crate::notify::{self, ServiceManager};
 use crate::signals::{self, Ending, Waits};
 use crate::sockets::{UnixSocket, bind_tcp};
 use crate::tuning::Tuning;
@@ -84,6 +85,7 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     }
     let ending = Ending::default();
     signals::watch(sender.clone(), ending.clone())?;
+    let manager = Rc::new(ServiceManager::of_environment().map_err(failed)?);
     raise_open_files(tuning.limits().max_connections);
 
     let mut listeners = Vec::new();
@@ -106,7 +108,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 let (emulations, known) = (world.emulations(), &config.devices);
                 let devices = PoolDevices::new(&rt, &world.handles, emulations, known);
                 let devices = Rc::new(devices);
-                let engine = Starting { rt, backend, listeners, devices, tuning, caches, ending };
+                let engine =
+                    Starting { rt, backend, listeners, devices, tuning, caches, ending, manager };
                 let control = ControlServer::start(control_socket, sender.clone());
                 let control = control.map_err(failed)?;
                 let http = http.start(sender)?;
@@ -150,6 +153,7 @@ struct Starting {
     tuning: Rc<Tuning>,
     caches: Caches,
     ending: Ending,
+    manager: Rc<ServiceManager>,
 }
 
 /// Takes back what was made of a new pool, unless it is whole.
@@ -228,13 +232,31 @@ impl Starting {
         tracing::info!(io = shard.backend, "serving");
         shard.ending.waits_for(Waits::Clients);
         ready(&shard.status())?;
+        let manager = self.manager;
+        manager.ready();
+        tell_state(&shard, &manager);
         while let Some(Message::Request(request, reply)) = mailbox.next().await {
             shard.start(request, reply);
         }
         // A client that asks from now on is told that the server is stopping.
         drop(mailbox);
+        manager.stopping();
         shard.stop().await
     }
+}
+
+/// Tells the service manager at once, and then again and again, what the server does. If the engine
+/// stands still it hears nothing, and its watchdog bites.
+fn tell_state(shard: &Rc<Shard>, manager: &Rc<ServiceManager>) {
+    let Some(every) = manager.every() else { return };
+    let (rt, shard, manager) = (shard.rt.clone(), Rc::downgrade(shard), manager.clone());
+    rt.clone().detach(async move {
+        while let Some(shard) = shard.upgrade() {
+            manager.alive(notify::line(&shard.status()));
+            drop(shard);
+            rt.sleep(every).await;
+        }
+    });
 }
 
 /// Unix time at the runtime's time zero, in seconds.

@@ -1,0 +1,172 @@
+//! What the service manager hears (systemd's `Type=notify`): that the pool is served, what the
+//! server does, that its engine turns, that it ends.
+//!
+//! Fault model: the manager may be slow or gone, and its socket may block. A thread of its own
+//! writes there. The engine leaves a message and goes on; where the manager is so far behind that
+//! messages pile up, one is dropped. A drop costs nothing: the next one says what is true then.
+
+use std::cell::Cell;
+use std::fmt::Write;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use serde_json::Value;
+
+use crate::units::human_bytes;
+
+/// How many messages may wait for the manager.
+const MOST_WAITING: usize = 4;
+/// How often it hears what the server does, if it asked for no watchdog.
+const UNWATCHED: Duration = Duration::from_secs(10);
+
+/// The service manager, or none if there is none.
+pub struct ServiceManager {
+    messages: Option<SyncSender<Message>>,
+    every: Duration,
+    watched: bool,
+    said: Cell<bool>,
+}
+
+enum Message {
+    /// Clients are served.
+    Ready,
+    /// The engine turns, and this is what it does.
+    Alive { watched: bool, state: String },
+    /// The server ends.
+    Stopping,
+}
+
+impl ServiceManager {
+    /// The one that started this process, as its environment says (`NOTIFY_SOCKET`,
+    /// `WATCHDOG_USEC`, `WATCHDOG_PID`).
+    pub fn of_environment() -> std::io::Result<ServiceManager> {
+        let mut usec = 0;
+        let watched = sd_notify::watchdog_enabled(false, &mut usec);
+        // Twice within the time would do; one of three may be late.
+        let every = if watched { Duration::from_micros(usec) / 3 } else { UNWATCHED };
+        let mut messages = None;
+        if std::env::var_os("NOTIFY_SOCKET").is_some() {
+            let (sender, receiver) = sync_channel(MOST_WAITING);
+            let tell = move || tell(receiver);
+            std::thread::Builder::new().name("notify".into()).spawn(tell)?;
+            messages = Some(sender);
+        }
+        Ok(ServiceManager { messages, every, watched, said: Cell::new(false) })
+    }
+
+    /// How often [`ServiceManager::alive`] should be called; never, if there is no manager.
+    pub fn every(&self) -> Option<Duration> {
+        self.messages.as_ref().map(|_| self.every)
+    }
+
+    /// Clients are served from now on.
+    pub fn ready(&self) {
+        self.send(Message::Ready);
+    }
+
+    /// The engine turns, and does this.
+    pub fn alive(&self, state: String) {
+        self.send(Message::Alive { watched: self.watched, state });
+    }
+
+    /// The server ends. The manager waits for its end then, and no watchdog bites.
+    pub fn stopping(&self) {
+        self.send(Message::Stopping);
+    }
+
+    fn send(&self, message: Message) {
+        let Some(messages) = &self.messages else { return };
+        if messages.try_send(message).is_err() && !self.said.replace(true) {
+            tracing::warn!("the service manager does not read what it is told");
+        }
+    }
+}
+
+/// Tells the manager what comes, until the server is gone.
+fn tell(messages: Receiver<Message>) {
+    let mut failed = false;
+    for message in messages {
+        let told = match &message {
+            Message::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
+            Message::Alive { watched, state } => {
+                let all = [NotifyState::Status(state), NotifyState::Watchdog];
+                sd_notify::notify(false, if *watched { &all } else { &all[..1] })
+            }
+            Message::Stopping => {
+                let state = "stopping: everything is made durable";
+                sd_notify::notify(false, &[NotifyState::Stopping, NotifyState::Status(state)])
+            }
+        };
+        if let (Err(e), false) = (told, failed) {
+            failed = true;
+            tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {e}");
+        }
+    }
+}
+
+/// A server's status in a line: what is wrong first, else what is served.
+pub fn line(status: &Value) -> String {
+    let mut text = String::new();
+    let problems = status["health"].as_array().map_or(&[][..], |all| all);
+    if let Some(worst) = problems.first().and_then(|p| p["what"].as_str()) {
+        let more = problems.len() - 1;
+        let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let _ = write!(text, "! {worst}{rest}; ");
+    }
+    let count = |value: &Value, one: &str, many: &str| {
+        let n = value.as_u64().unwrap_or(0);
+        format!("{n} {}", if n == 1 { one } else { many })
+    };
+    let volumes = status["volumes"].as_array().map_or(0, Vec::len);
+    let clients = count(&status["server"]["connections"], "connection", "connections");
+    let volumes = count(&volumes.into(), "volume", "volumes");
+    let _ = write!(text, "serving {volumes}, {clients}");
+    if let Some(dirty) = status["cache"]["dirty_bytes"].as_u64() {
+        let _ = write!(text, ", {} dirty in the cache", human_bytes(dirty));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_served() {
+        let mut status = json!({
+            "volumes": [{}, {}],
+            "server": { "connections": 1 },
+            "health": [],
+        });
+        assert_eq!(line(&status), "serving 2 volumes, 1 connection");
+        status["cache"] = json!({ "dirty_bytes": 3 << 20 });
+        let dirty = "serving 2 volumes, 1 connection, 3 MiB dirty in the cache";
+        assert_eq!(line(&status), dirty);
+    }
+
+    #[test]
+    fn a_line_begins_with_what_is_wrong() {
+        let status = json!({
+            "volumes": [{}],
+            "server": { "connections": 0 },
+            "health": [{ "what": "a device is missing" }, { "what": "the pool is nearly full" }],
+        });
+        let wanted = "! a device is missing (and 1 more); serving 1 volume, 0 connections";
+        assert_eq!(line(&status), wanted);
+    }
+
+    #[test]
+    fn what_a_manager_does_not_take_is_dropped() {
+        let (sender, receiver) = sync_channel(MOST_WAITING);
+        let (messages, every) = (Some(sender), UNWATCHED);
+        let manager = ServiceManager { messages, every, watched: true, said: Cell::new(false) };
+        for _ in 0..3 * MOST_WAITING {
+            manager.alive("busy".into());
+        }
+        assert_eq!(receiver.try_iter().count(), MOST_WAITING);
+        assert!(manager.said.get());
+    }
+}
