@@ -46,6 +46,8 @@ struct File {
 }
 
 struct Socket {
+    /// It accepts connections. A shutdown would end that in all processes that have it.
+    listens: bool,
     fd: OwnedFd,
     /// Number of operations in flight.
     held: u32,
@@ -106,9 +108,10 @@ impl Handles {
         sys::close_in_place(f.fd.as_raw_fd())
     }
 
-    /// Adds a listening socket.
+    /// Adds a listening socket. Another process may have it too: closing it here leaves it as it is
+    /// there, with those who wait to be accepted.
     pub fn adopt_listener(&self, fd: OwnedFd) -> io::Result<SocketId> {
-        self.adopt(fd)
+        self.adopt(fd, true)
     }
 
     /// Adds a connected socket, and sets its options.
@@ -135,13 +138,13 @@ impl Handles {
         } else {
             let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_SEND_BYTES);
         }
-        self.adopt(fd)
+        self.adopt(fd, false)
     }
 
-    fn adopt(&self, fd: OwnedFd) -> io::Result<SocketId> {
+    fn adopt(&self, fd: OwnedFd, listens: bool) -> io::Result<SocketId> {
         let mut t = self.0.borrow_mut();
         sys::set_blocking(fd.as_raw_fd(), t.blocking)?;
-        let socket = Some(Socket { fd, held: 0, closing: None });
+        let socket = Some(Socket { fd, listens, held: 0, closing: None });
         let n = match t.free.pop() {
             Some(n) => {
                 t.sockets[n as usize] = socket;
@@ -189,6 +192,12 @@ impl Handles {
         }
     }
 
+    /// Whether a socket waits for operations to end, to be closed. For a backend.
+    pub fn is_closing(&self, socket: SocketId) -> bool {
+        let t = self.0.borrow();
+        matches!(t.sockets.get(socket.0 as usize), Some(Some(s)) if s.closing.is_some())
+    }
+
     /// Ends an operation on a socket, for a backend. Returns the close operation that waited for
     /// this one, if any; it is complete now.
     pub fn release(&self, socket: SocketId) -> Option<OpId> {
@@ -205,12 +214,15 @@ impl Handles {
         Some(closer)
     }
 
-    /// Shuts a socket down, and closes it as soon as no operation holds it. For a backend.
+    /// Shuts a connection down, and closes it as soon as no operation holds it. A listener is not
+    /// shut down, so the backend has to cancel what holds it. For a backend.
     pub fn close(&self, socket: SocketId, closer: OpId) -> Result<Closing, IoError> {
         let mut t = self.0.borrow_mut();
         match t.sockets.get_mut(socket.0 as usize) {
             Some(Some(s)) if s.closing.is_none() => {
-                sys::shutdown(s.fd.as_raw_fd());
+                if !s.listens {
+                    sys::shutdown(s.fd.as_raw_fd());
+                }
                 if s.held > 0 {
                     s.closing = Some(closer);
                     return Ok(Closing::Waiting);

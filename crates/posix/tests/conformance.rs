@@ -5,7 +5,7 @@
 use posix::Posix;
 
 mod world;
-use world::{Kind, World, in_memory, on_disk};
+use world::{Kind, World, a_shared_listener, in_memory, on_disk};
 
 fn suite(threads: usize, kind: Kind<'_>) {
     conformance::run(&mut || {
@@ -36,4 +36,11 @@ fn files_in_memory() {
         Some(dir) => suite(4, Kind { dir, tcp: false, direct: true }),
         None => println!("skipped: there is no tmpfs here"),
     }
+}
+
+#[test]
+fn closing_a_shared_listener_leaves_it_to_the_other() {
+    let posix = Posix::new(1).unwrap();
+    let handles = posix.handles();
+    a_shared_listener(Box::new(posix), &handles);
 }

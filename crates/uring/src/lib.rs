@@ -59,6 +59,8 @@ pub struct Uring {
     waiting: VecDeque<u32>,
     /// Number of entries in the kernel or in the submission queue.
     in_flight: usize,
+    /// Operations that are to be cancelled.
+    cancels: Vec<u32>,
     /// Number of reads of files among them.
     reads: usize,
     /// Reads that the kernel has completed and that are not handed over yet, with their results.
@@ -79,6 +81,7 @@ impl Uring {
             slots: Vec::new(),
             waiting: VecDeque::new(),
             in_flight: 0,
+            cancels: Vec::new(),
             reads: 0,
             ended: VecDeque::new(),
             ready: Vec::new(),
@@ -151,7 +154,36 @@ impl Uring {
         }
     }
 
+    /// Ends the accepts of a listener that is being closed.
+    fn cancel_accepts(&mut self, of: rt::SocketId) {
+        for n in 0..self.slots.len() as u32 {
+            let op = self.slots[n as usize].op.as_ref();
+            if !op.is_some_and(|op| matches!(op, Op::Accept { listener } if *listener == of)) {
+                continue;
+            }
+            match self.waiting.iter().position(|&waiting| waiting == n) {
+                Some(place) => {
+                    self.waiting.remove(place);
+                    self.finish(n, Err(IoError::CANCELED));
+                }
+                None => self.cancels.push(n),
+            }
+        }
+    }
+
+    fn push_cancels(&mut self) {
+        while let Some(&n) = self.cancels.last() {
+            let cancel = io_uring::opcode::AsyncCancel::new(n.into()).build().user_data(CANCEL);
+            // SAFETY: a cancellation points to no memory.
+            if !unsafe { self.ring.push(&cancel) } {
+                return;
+            }
+            self.cancels.pop();
+        }
+    }
+
     fn push_waiting(&mut self) {
+        self.push_cancels();
         while let Some(n) = self.waiting.pop_front() {
             let before = self.waiting.len();
             self.push(n);
@@ -220,9 +252,15 @@ impl Uring {
         match u64::try_from(result) {
             Ok(done) => self.finish(n, Ok(done)),
             // An interrupted operation has transferred nothing, so it is started again.
-            Err(_) if result == -libc::EINTR => self.waiting.push_back(n),
+            Err(_) if result == -libc::EINTR && !self.is_closing(n) => self.waiting.push_back(n),
             Err(_) => self.finish(n, Err(IoError(-result))),
         }
+    }
+
+    /// Whether the socket of an operation is being closed.
+    fn is_closing(&self, n: u32) -> bool {
+        let socket = self.slots[n as usize].op.as_ref().and_then(socket_of);
+        socket.is_some_and(|socket| self.handles.is_closing(socket))
     }
 
     fn limit(&self, until: Option<Instant>) -> Limit {
@@ -230,7 +268,7 @@ impl Uring {
             return Limit::Poll;
         }
         let left = until.map(|until| until.since(sys::now()));
-        let left = if self.waiting.is_empty() {
+        let left = if self.waiting.is_empty() && self.cancels.is_empty() {
             left
         } else {
             Some(left.unwrap_or(RETRY_SUBMIT).min(RETRY_SUBMIT))
@@ -256,7 +294,7 @@ impl Backend for Uring {
                 self.start_on_socket(id, socket, op);
             }
             Op::Close { socket } => match self.handles.close(socket, id) {
-                Ok(Closing::Waiting) => {}
+                Ok(Closing::Waiting) => self.cancel_accepts(socket),
                 Ok(Closing::Done) => {
                     self.ready.push(Completion { id, result: Ok(0), payload: Payload::None })
                 }

@@ -6,7 +6,7 @@ use uring::Uring;
 
 #[path = "../../posix/tests/world/mod.rs"]
 mod world;
-use world::{Kind, World, in_memory, on_disk};
+use world::{Kind, World, a_shared_listener, in_memory, on_disk};
 
 /// With two `entries` the submission queue is often full: the suite has more operations in flight.
 fn suite(entries: u32, kind: Kind<'_>) {
@@ -41,5 +41,16 @@ fn files_in_memory() {
     match in_memory() {
         Some(dir) => suite(64, Kind { dir, tcp: false, direct: true }),
         None => println!("skipped: there is no tmpfs here"),
+    }
+}
+
+#[test]
+fn closing_a_shared_listener_leaves_it_to_the_other() {
+    match Uring::new(64) {
+        Ok(uring) => {
+            let handles = uring.handles();
+            a_shared_listener(Box::new(uring), &handles);
+        }
+        Err(e) => println!("skipped: io_uring is refused here: {e}"),
     }
 }

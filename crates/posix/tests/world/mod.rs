@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::{Harness, SLOTS};
 use posix::{Handles, OpenFile};
-use rt::{Backend, FileId, Order, Rt, SocketId};
+use rt::{Backend, FileId, Op, Order, Rt, SocketId};
 
 enum Address {
     Unix(PathBuf),
@@ -93,4 +93,30 @@ impl Harness for World {
         };
         self.handles.adopt_socket(fd).expect("a number")
     }
+}
+
+/// A listener that two processes have: closing one of the two ends its accept, and those who
+/// connect then are accepted by the other.
+pub fn a_shared_listener(backend: Box<dyn Backend>, handles: &Handles) {
+    let rt = Rt::new(backend, Order::Fifo, SLOTS);
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let path = dir.path().join("socket");
+    let other = UnixListener::bind(&path).expect("a listener");
+    let ours = handles.adopt_listener(other.try_clone().expect("a clone").into()).expect("adopted");
+    let closed = rt.clone().block_on({
+        let rt = rt.clone();
+        async move {
+            let accept = rt.spawn({
+                let rt = rt.clone();
+                async move { rt.op(Op::Accept { listener: ours }).await.result }
+            });
+            rt.sleep(base::Duration::from_millis(10)).await;
+            let closed = rt.op(Op::Close { socket: ours }).await.result;
+            (accept.await, closed)
+        }
+    });
+    assert_eq!(closed, Some((Some(Err(base::IoError::CANCELED)), Ok(0))));
+    let _client = UnixStream::connect(&path).expect("it still listens");
+    other.set_nonblocking(true).expect("its mode");
+    other.accept().expect("it waits to be accepted");
 }
