@@ -24,6 +24,8 @@ class Server:
         self.control = pathlib.Path(control)
         self.devices = [pathlib.Path(device) for device in devices]
         self.environment = environment
+        # Descriptors that it inherits.
+        self.inherits = ()
         self.process = None
         self.log = case.dir / f"server{len(case.servers)}.log"
         case.servers.append(self)
@@ -47,7 +49,7 @@ class Server:
         assert self.process is None or self.process.poll() is not None, "already running"
         print("$", " ".join(self.command + list(more)), "&", flush=True)
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env())
+            self.process = subprocess.Popen(self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env(), pass_fds=self.inherits)
 
     def env(self):
         """This environment, and what was given for this server."""

@@ -122,7 +122,7 @@ impl ServeConfig {
         let http = HttpConfig::new(options.http, file.http, others, &mut places)?;
         let io = [options.io, file.io, Some(IoChoice::default())];
         let io = places.choose("io.backend", io, |io| json!(io.name()));
-        let format = [options.log.format, file.log.format, Some(LogFormat::default())];
+        let format = [options.log.format, file.log.format, Some(LogFormat::of_environment())];
         let log_format = places.choose("log.format", format, |format| json!(format.name()));
         let level = [options.log.level, file.log.level, Some(DEFAULT_LEVEL.to_owned())];
         let log_level = places.choose("log.level", level, |level| json!(level));
@@ -135,7 +135,7 @@ impl ServeConfig {
             io: io.unwrap_or_default(),
             cache,
             settings,
-            log_format: log_format.unwrap_or_default(),
+            log_format: log_format.unwrap_or_else(LogFormat::of_environment),
             log_level: log_level.unwrap_or_default(),
             places,
             file: file.path,

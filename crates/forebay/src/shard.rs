@@ -38,7 +38,8 @@ use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
 use crate::signals::{self, Ending, Waits};
-use crate::sockets::{UnixSocket, bind_tcp};
+use crate::sockets::inherited::Inherited;
+use crate::sockets::{UnixSocket, open_tcp};
 use crate::tuning::Tuning;
 use crate::world::World;
 
@@ -73,6 +74,7 @@ pub struct NewPool {
 pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
+    let mut inherited = Inherited::of_environment()?;
     let mut places = banner::Places::of(&config);
     let chosen = (config.settings, config.places);
     let tuning = Tuning::new(&world.rt, &world.handles, chosen, config.file);
@@ -95,14 +97,17 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 "whoever reaches {address} can read and write all volumes: NBD has no passwords"
             );
         }
-        listeners.push(world.handles.adopt_listener(bind_tcp(address)?).map_err(failed)?);
+        listeners.push(
+            world.handles.adopt_listener(open_tcp(address, &mut inherited)?).map_err(failed)?,
+        );
     }
-    let http = HttpSockets::open(&config.http)?;
+    let http = HttpSockets::open(&config.http, &mut inherited)?;
     places.http = http.places.clone();
-    let (nbd_name, nbd_socket) = UnixSocket::bind(&config.nbd_socket)?;
-    let outcome =
-        UnixSocket::bind(&config.control_socket).and_then(|(control_name, control_socket)| {
+    let (nbd_name, nbd_socket) = UnixSocket::open(&config.nbd_socket, &mut inherited)?;
+    let outcome = UnixSocket::open(&config.control_socket, &mut inherited).and_then(
+        |(control_name, control_socket)| {
             let outcome = (|| {
+                inherited.finish()?;
                 listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
                 let (rt, backend) = (world.rt.clone(), world.backend);
                 let (emulations, known) = (world.emulations(), &config.devices);
@@ -139,7 +144,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
             })();
             control_name.remove();
             outcome
-        });
+        },
+    );
     nbd_name.remove();
     outcome
 }

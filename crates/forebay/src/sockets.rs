@@ -4,7 +4,10 @@
 //! connections and is replaced; one on which somebody answers, and anything that is no socket, is
 //! left alone. The sockets of a killed process answer for as long as the kernel still ends its I/O,
 //! a little longer than it lives itself; so an answer is asked for repeatedly, for up to a second.
-//! Unix sockets are for their owner alone from the moment they exist.
+//! Unix sockets are for their owner alone from the moment they exist. Those that the service
+//! manager listens on already are its own: their modes and their names are left as they are.
+
+pub mod inherited;
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -18,6 +21,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::{CommandError, Result};
+use inherited::Inherited;
 
 const BACKLOG: i32 = 128;
 const ANSWER_TRIES: u32 = 50;
@@ -28,8 +32,8 @@ const MAX_UNIX_PATH: usize = 107;
 /// A listening unix socket and its name.
 pub struct UnixSocket {
     path: PathBuf,
-    /// What stands at the path later may be somebody else's.
-    identity: Identity,
+    /// What stands at the path later may be somebody else's. None if it is the service manager's.
+    identity: Option<Identity>,
 }
 
 /// Device, inode, and the time it was made: numbers of inodes are used again.
@@ -43,8 +47,15 @@ impl Identity {
 }
 
 impl UnixSocket {
-    /// Listens at `path`.
-    pub fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
+    /// Listens at `path`, or takes over who does.
+    pub fn open(path: &Path, inherited: &mut Inherited) -> Result<(UnixSocket, UnixListener)> {
+        match inherited.take_unix(path) {
+            Some(listener) => Ok((UnixSocket { path: path.to_owned(), identity: None }, listener)),
+            None => UnixSocket::bind(path),
+        }
+    }
+
+    fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
         let failed =
             |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
         check_unix_path(path).map_err(CommandError::Failed)?;
@@ -58,7 +69,7 @@ impl UnixSocket {
         };
         let socket = socket.map_err(failed)?;
         let meta = path.symlink_metadata().map_err(failed)?;
-        let identity = Identity::of(&meta);
+        let identity = Some(Identity::of(&meta));
         Ok((
             UnixSocket { path: path.to_owned(), identity },
             UnixListener::from(OwnedFd::from(socket)),
@@ -67,7 +78,8 @@ impl UnixSocket {
 
     /// Takes the name away, if it is still ours.
     pub fn remove(&self) {
-        let ours = self.path.symlink_metadata().is_ok_and(|m| Identity::of(&m) == self.identity);
+        let Some(identity) = &self.identity else { return };
+        let ours = self.path.symlink_metadata().is_ok_and(|m| Identity::of(&m) == *identity);
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
             tracing::warn!("removing {}: {e}", self.path.display());
         }
@@ -138,8 +150,15 @@ pub fn resolve(text: &str) -> std::result::Result<SocketAddr, String> {
     addresses.next().ok_or_else(|| wrong(&"the name has no address"))
 }
 
-/// Listens on TCP.
-pub fn bind_tcp(address: SocketAddr) -> Result<OwnedFd> {
+/// Listens on TCP, or takes over who does.
+pub fn open_tcp(address: SocketAddr, inherited: &mut Inherited) -> Result<OwnedFd> {
+    match inherited.take_tcp(address) {
+        Some(listener) => Ok(listener.into()),
+        None => bind_tcp(address),
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> Result<OwnedFd> {
     let bind = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

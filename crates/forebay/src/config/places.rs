@@ -94,7 +94,8 @@ pub static PLACES: &[Place] = &[
     place(
         ("log.format", "--log"),
         ("human", r#""human""#),
-        "what a line of the log looks like, on standard error: human or json",
+        "where the log goes and what a line looks like: human or json on standard error, \
+         journal for systemd's",
     ),
     place(
         ("log.level", "--log-level"),

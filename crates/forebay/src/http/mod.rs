@@ -17,7 +17,8 @@ use crate::control::server::Message;
 use crate::control::{Answer, Request, RequestError};
 use crate::error::{CommandError, Result};
 use crate::mailbox::Sender;
-use crate::sockets::{UnixSocket, bind_tcp};
+use crate::sockets::inherited::Inherited;
+use crate::sockets::{UnixSocket, open_tcp};
 
 /// The sockets of the HTTP API. The names of unix sockets go when it is dropped.
 pub struct HttpSockets {
@@ -46,7 +47,7 @@ pub struct Running {
 impl HttpSockets {
     /// Listens wherever it is to, and reads the token. Errors: a place that is taken, unless it was
     /// not asked for; a token that cannot be read.
-    pub fn open(config: &HttpConfig) -> Result<HttpSockets> {
+    pub fn open(config: &HttpConfig, inherited: &mut Inherited) -> Result<HttpSockets> {
         let mut sockets = HttpSockets {
             listeners: Vec::new(),
             rules: Rules { token: None, hosts: config.hosts.clone() },
@@ -63,7 +64,7 @@ impl HttpSockets {
             sockets.rules.token = Some(token::read(path)?);
         }
         for place in &config.listen {
-            match sockets.listen(place, config) {
+            match sockets.listen(place, config, inherited) {
                 Err(e) if config.optional && matches!(place, HttpPlace::Tcp(_)) => {
                     tracing::warn!("HTTP is not served over TCP: {e}")
                 }
@@ -73,16 +74,21 @@ impl HttpSockets {
         Ok(sockets)
     }
 
-    fn listen(&mut self, place: &HttpPlace, config: &HttpConfig) -> Result<()> {
+    fn listen(
+        &mut self,
+        place: &HttpPlace,
+        config: &HttpConfig,
+        inherited: &mut Inherited,
+    ) -> Result<()> {
         match place {
             HttpPlace::Unix(path) => {
-                let (name, listener) = UnixSocket::bind(path)?;
+                let (name, listener) = UnixSocket::open(path, inherited)?;
                 self.names.0.push(name);
                 self.listeners.push(Listener::Unix(listener));
                 self.places.push(format!("unix:{}", path.display()));
             }
             HttpPlace::Tcp(address) => {
-                let listener = TcpListener::from(bind_tcp(*address)?);
+                let listener = TcpListener::from(open_tcp(*address, inherited)?);
                 let address = listener.local_addr().unwrap_or(*address);
                 if !address.ip().is_loopback() {
                     tracing::warn!(
