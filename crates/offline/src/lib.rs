@@ -5,11 +5,13 @@
 //! | [`pool::check`] | verifies every structure of a pool, on every copy |
 //! | [`cache::check`] | verifies every structure of a cache, against what the check of its pool has found |
 //! | [`pool::dump`], [`cache::dump`] | show a structure as data that can be written as JSON |
+//! | [`pool::repair`] | writes bad copies of a pool again from good ones, and frees what has leaked |
 //! | [`report`] | what both checks say: problems, their severity, progress |
+//! | [`repair`] | what repairs say: what was done, by device and kind |
 //! | [`items`] | what both dumps show: slots of superblocks, nodes of trees |
 //!
-//! **Nothing is written.** The tools repair nothing. What is bad in one copy is healed when the
-//! pool reads it.
+//! **Checks and dumps write nothing.** Repairs are apart from them, and write through
+//! `pool::repair` what a check has found to be sure.
 //!
 //! **Readers are shared, state is not.** The tools decode with `format`, walk trees with
 //! [`btree::Walk`], and read devices as an open does, through `pool::raw` and `cache::raw`: which
@@ -25,6 +27,7 @@
 pub mod cache;
 pub mod items;
 pub mod pool;
+pub mod repair;
 pub mod report;
 
 pub use report::{CheckOptions, Phase, Problem, Progress, Severity, Slot, Subject};

@@ -41,6 +41,8 @@ pub enum Phase {
     Journal,
     /// Of a cache: the index with the journal applied, and data if asked for.
     Keys,
+    /// Of a repair: bad copies, which are written again.
+    Repair,
 }
 
 /// How far a check has come.
@@ -182,6 +184,8 @@ pub(crate) struct Log<C> {
     /// How much was looked at.
     pub counts: C,
     totals: [u64; 3],
+    /// The first error that may be about more than the place where it was found.
+    unsound: Option<String>,
     problems: Vec<Problem>,
     listed: usize,
 }
@@ -189,7 +193,8 @@ pub(crate) struct Log<C> {
 impl<C: Default> Log<C> {
     /// Keeps up to `listed` problems.
     pub fn new(listed: usize) -> Self {
-        Log { counts: C::default(), totals: [0; 3], problems: Vec::new(), listed }
+        let counts = C::default();
+        Log { counts, totals: [0; 3], unsound: None, problems: Vec::new(), listed }
     }
 
     fn add(&mut self, problem: Problem) {
@@ -199,8 +204,22 @@ impl<C: Default> Log<C> {
         }
     }
 
-    /// Something that is lost or contradicts itself.
+    /// Something that contradicts itself or something else, or that the rest stands on and is
+    /// lost: what else was found may be wrong too.
     pub fn error(
+        &mut self,
+        subject: Subject,
+        place: impl Into<String>,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) {
+        let (place, what) = (place.into(), what.into());
+        self.unsound.get_or_insert_with(|| format!("{place}: {what}"));
+        self.lost(subject, place, what, remedy);
+    }
+
+    /// Something that is lost, or has leaked: nothing else is wrong for it.
+    pub fn lost(
         &mut self,
         subject: Subject,
         place: impl Into<String>,
@@ -269,6 +288,11 @@ impl<C: Default> Log<C> {
     /// How many of a kind there were.
     pub fn total(&self, severity: Severity) -> u64 {
         self.totals[severity as usize]
+    }
+
+    /// The first error that may be about more than the place where it was found.
+    pub fn unsound(&self) -> Option<&str> {
+        self.unsound.as_deref()
     }
 
     /// What the report says.

@@ -27,6 +27,7 @@
 //! | [`moves`] | devices are added, replaced and removed: chunks move between them |
 //! | [`admin`] | volumes, status |
 //! | [`open`] | finds and judges the devices, reads the tables, makes new pools |
+//! | [`repair`] | writes bad copies again and frees what has leaked, in a pool that is not served |
 //!
 //! [`raw`] has the readers that the offline tools share with [`open`].
 //!
@@ -46,6 +47,7 @@ mod moves;
 mod open;
 mod pool;
 pub mod raw;
+pub mod repair;
 mod scrub;
 pub mod settings;
 mod space;

@@ -25,7 +25,7 @@ use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
 pub use judge::{Found, doubt, judge, newest};
-use tables::PageCopy;
+pub(crate) use tables::PageCopy;
 
 impl Pool {
     /// Opens a pool for use on those of its devices that are there. Warnings (a missing device, a
@@ -58,16 +58,17 @@ impl Pool {
     }
 }
 
-struct Loaded {
-    state: State,
-    warnings: Vec<String>,
+/// A pool as its devices say.
+pub(crate) struct Loaded {
+    pub state: State,
+    pub warnings: Vec<String>,
     /// What devices in use lack of the newest commit's table pages, if any of them is behind.
-    lacking: Vec<PageCopy>,
+    pub lacking: Vec<PageCopy>,
 }
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes
 /// nothing.
-async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
+pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
     let standing = Standing::good();
     let found = judge::read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;

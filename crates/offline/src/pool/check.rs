@@ -18,6 +18,7 @@
 //! end (a note tells of them).
 
 mod groups;
+pub(crate) mod plan;
 mod report;
 pub(crate) mod source;
 mod space;
@@ -38,6 +39,7 @@ pub(crate) use walk::Walk;
 
 use crate::items::hex;
 use crate::report::{CheckOptions, Log, Phase, Progress, Subject};
+use plan::Plan;
 use source::Source;
 use space::Space;
 
@@ -46,6 +48,7 @@ pub(crate) struct Checker<'a> {
     pub src: Rc<Source>,
     pub space: Space,
     log: Log<Counts>,
+    plan: Plan,
     options: CheckOptions,
     /// False if something could not be read that may refer to blocks: what has leaked cannot be
     /// known then.
@@ -65,21 +68,23 @@ impl<'a> Checker<'a> {
         rt: &Rt,
         files: Vec<DeviceFile>,
         options: &CheckOptions,
+        mut plan: Plan,
         progress: &'a mut dyn FnMut(Progress),
     ) -> Result<(Checker<'a>, Vec<DeviceReport>, Vec<VolumeRecord>)> {
         let mut log = Log::new(options.listed);
-        let (src, devices) = Source::open(rt, files, &mut log).await?;
+        let (src, devices) = Source::open(rt, files, &mut log, &mut plan).await?;
         progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
-        let mut tables = tables::read_tables(&src, &mut log).await;
+        let mut tables = tables::read_tables(&src, &mut log, &mut plan).await;
         let all_volumes = tables.whole;
         let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
         let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
         let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
-        whole &= tables::read_bitmaps(&src, &mut space, &mut log, step).await;
+        whole &= tables::read_bitmaps(&src, &mut space, (&mut log, &mut plan), step).await;
         let checker = Checker {
             src,
             space,
             log,
+            plan,
             options: *options,
             whole,
             all_volumes,
@@ -97,7 +102,8 @@ impl<'a> Checker<'a> {
         progress: &'a mut dyn FnMut(Progress),
     ) -> Result<(Checker<'a>, Vec<VolumeRecord>)> {
         let options = CheckOptions { data: false, listed: 0 };
-        let (checker, _, volumes) = Checker::begin(rt, files, &options, progress).await?;
+        let (checker, _, volumes) =
+            Checker::begin(rt, files, &options, Plan::default(), progress).await?;
         Ok((checker, volumes))
     }
 
@@ -127,7 +133,10 @@ impl<'a> Checker<'a> {
                 "{count} {kind} blocks are allocated and nothing refers to them, the first is \
                  {first}"
             );
-            self.log.error(
+            if self.plan.is_wanted() {
+                self.plan.leaked.extend(self.space.leaked_runs(i));
+            }
+            self.log.lost(
                 Subject::Space,
                 format!("block group {i}"),
                 what,
@@ -150,12 +159,26 @@ pub async fn check(
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    let (mut checker, devices, volumes) = Checker::begin(rt, files, options, progress).await?;
+    check_for(Plan::default(), rt, files, options, progress).await.map(|(report, _, _)| report)
+}
+
+/// As [`check`]; and what a repair would do, as `plan` wants it, and the devices that are away.
+pub(crate) async fn check_for(
+    plan: Plan,
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Report, Plan, Vec<String>)> {
+    let (mut checker, devices, volumes) =
+        Checker::begin(rt, files, options, plan, progress).await?;
     checker.volumes(&volumes).await;
     checker.checksums(&volumes).await;
     checker.leaks();
     checker.close();
-    let (src, log) = (checker.src, checker.log);
+    let (src, log, mut plan) = (checker.src, checker.log, checker.plan);
+    plan.unsound = log.unsound().map(str::to_owned);
+    let away = src.away();
     let best = &src.best;
     let live = volumes.into_iter().filter(|v| v.state == VolumeState::Live && v.staged.is_none());
     let image = Image {
@@ -168,7 +191,7 @@ pub async fn check(
         next_volume: best.next_volume,
         staged: (checker.whole && checker.all_volumes).then(|| Rc::new(checker.staged)),
     };
-    Ok(Report {
+    let report = Report {
         pool: best.name.clone(),
         uuid: hex(&best.pool_uuid),
         generation: best.generation,
@@ -180,5 +203,6 @@ pub async fn check(
         findings: log.into_findings(),
         cache: best.cache_uuid.map(|uuid| hex(&uuid)),
         image,
-    })
+    };
+    Ok((report, plan, away))
 }

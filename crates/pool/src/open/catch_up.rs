@@ -24,19 +24,18 @@ use queue::Class;
 
 use super::tables::PageCopy;
 use crate::pool::Pool;
-use crate::transfer::Writes;
+use crate::transfer::{Writes, Written};
 
 impl Pool {
     /// Brings all devices in use to the newest commit, if one is behind; `lacking` is what they do
     /// not have of its table pages.
-    pub(super) async fn catch_up(&self, lacking: Vec<PageCopy>) -> Result<()> {
-        let (generation, digest) = {
+    pub(crate) async fn catch_up(&self, lacking: Vec<PageCopy>) -> Result<()> {
+        {
             let st = self.state();
             if st.txns.known() == st.txns.committed() {
                 return Ok(());
             }
-            (st.txns.committed(), st.tables.digest())
-        };
+        }
         let mut writes = Writes::new();
         for PageCopy { device, offset, block } in lacking {
             let (pool, data) =
@@ -45,15 +44,30 @@ impl Pool {
                 async move { pool.write_lacking(device, offset, data, Class::Commit).await };
             writes.add(self.rt().spawn(write)).await;
         }
-        let mut written = writes.finish().await?;
+        let written = writes.finish().await?;
         // The crash may have torn a superblock on the device that is behind. Each slot is written
         // once, so that none is damaged any more.
+        self.fill_slots(written).await?;
+        self.state_mut().txns.all_know();
+        Ok(())
+    }
+
+    /// Writes the newest superblock to every slot, where nothing else has to be written before.
+    pub(crate) async fn renew_slots(&self) -> Result<()> {
+        self.fill_slots(Writes::new().finish().await?).await
+    }
+
+    /// Writes the newest superblock to every slot, one after the other.
+    async fn fill_slots(&self, mut written: Written) -> Result<()> {
+        let (generation, digest) = {
+            let st = self.state();
+            (st.txns.committed(), st.tables.digest())
+        };
         for _ in 0..SLOTS {
             let flushed = self.flush_devices(written).await?;
             self.write_superblocks(flushed, generation, digest).await?;
             written = Writes::new().finish().await?;
         }
-        self.state_mut().txns.all_know();
         Ok(())
     }
 }

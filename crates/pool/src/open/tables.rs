@@ -30,7 +30,7 @@ pub(super) struct Tables {
 }
 
 /// A copy of a table page of the newest commit, for a device that does not have it.
-pub(super) struct PageCopy {
+pub(crate) struct PageCopy {
     /// The device's row.
     pub device: usize,
     /// Where it goes.

@@ -6,6 +6,7 @@ use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
 use format::page::{GroupKind, VolumeRecord};
 use format::records::{Checksums, MappedExtent};
 use format::tree::{checksum_tree_id, mapping_tree_id};
+use pool::repair::Content;
 
 use super::Checker;
 use super::space::owner_hash;
@@ -170,7 +171,14 @@ impl Checker<'_> {
                 let verdicts =
                     copies.iter().zip(&bad).filter_map(|(c, b)| Some((c.0, b[n].clone()?)));
                 if good > 0 {
+                    let at = |d| self.src.spot(&chunks, block, d);
+                    let good = copies.iter().zip(&bad).find(|(_, b)| b[n].is_none());
+                    let good = good.and_then(|((d, _), _)| at(*d));
                     for (d, why) in verdicts {
+                        if let (Some(bad), Some(good)) = (at(d), good) {
+                            let content = Content::Block(p.crcs[n]);
+                            self.plan.copy(Subject::Data, bad, good, content);
+                        }
                         let name = self.src.name(d);
                         self.log.copy(
                             Subject::Data,
@@ -184,7 +192,7 @@ impl Checker<'_> {
                     let why: Vec<String> =
                         verdicts.map(|(d, why)| format!("{}: {why}", self.src.name(d))).collect();
                     let what = format!("no good copy ({})", why.join("; "));
-                    self.log.error(Subject::Data, place, what, LOST);
+                    self.log.lost(Subject::Data, place, what, LOST);
                 }
             }
         }

@@ -7,14 +7,16 @@ use std::rc::Rc;
 
 use base::{BLOCK, Buf, ErrorKind, IoError, PoolAddr, Result, StorageError};
 use format::page::Chunk;
-use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
+use format::superblock::{DeviceState, SLOT_COPIES, SLOTS, Superblock};
 use pool::DeviceFile;
 use pool::raw::{Copy as SlotCopy, Disk, Found, Geometry, PoolDevice, Slots, doubt, judge, newest};
+use pool::repair::Spot;
 use queue::{Class, Limits};
 use rt::Rt;
 
+use super::plan::Plan;
 use super::report::{Counts, DeviceReport};
-use crate::report::{Log, Slot, Subject};
+use crate::report::{Log, Severity, Slot, Subject};
 
 /// Readable devices and the newest superblock.
 pub(crate) struct Source {
@@ -34,6 +36,7 @@ impl Source {
         rt: &Rt,
         files: Vec<DeviceFile>,
         log: &mut Log<Counts>,
+        plan: &mut Plan,
     ) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
         let several = files.len() > 1;
         let mut found = Vec::new();
@@ -51,7 +54,7 @@ impl Source {
             let foreign = slots.trouble().is_none();
             match slots.newest().cloned() {
                 Some(sb) => {
-                    judge_slots(&file.path, &slots, &sb, log);
+                    judge_slots(&file.path, &slots, &sb, (&mut *log, &mut *plan));
                     slots_of.push((file.path.clone(), report(&slots)));
                     found.push(Found { file, queue, sb, slots, unsure: None });
                 }
@@ -128,6 +131,11 @@ impl Source {
         !c.behind && self.is_live(usize::from(c.device))
     }
 
+    /// True if a row has no device.
+    pub fn is_removed(&self, device: usize) -> bool {
+        self.devices.get(device).is_some_and(|d| d.record().state == DeviceState::Removed)
+    }
+
     pub fn degraded(&self) -> bool {
         self.devices.iter().any(|d| d.live().is_none() || d.record().lacks_since.is_some())
     }
@@ -140,6 +148,12 @@ impl Source {
     /// Chunks that a device offers.
     pub fn chunks(&self, device: u16) -> u64 {
         self.devices.get(usize::from(device)).map_or(0, |d| d.record().chunks)
+    }
+
+    /// Where a block of a group is on a device.
+    pub fn spot(&self, chunks: &[Chunk], block: u32, device: usize) -> Option<Spot> {
+        let chunk = chunks.iter().find(|c| usize::from(c.device) == device)?;
+        Some(Spot { device, offset: self.geometry.chunk_offset(chunk.chunk, block) })
     }
 
     /// What users call a device.
@@ -258,10 +272,19 @@ fn trouble(copy: &SlotCopy) -> Option<String> {
     }
 }
 
-fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log<Counts>) {
+fn judge_slots(
+    path: &str,
+    slots: &Slots,
+    best: &Superblock,
+    (log, plan): (&mut Log<Counts>, &mut Plan),
+) {
     let said = report(slots);
     for (i, copies) in slots.copies() {
+        let before = log.total(Severity::DamagedCopy);
         let is_next = log.judge_slot(path, (i as u64, SLOTS), &said[i], best.sequence);
+        if log.total(Severity::DamagedCopy) > before {
+            plan.slot(path);
+        }
         if is_next || !matches!(said[i], Slot::Ok { .. }) {
             continue;
         }
@@ -269,6 +292,7 @@ fn judge_slots(path: &str, slots: &Slots, best: &Superblock, log: &mut Log<Count
         for why in copies.iter().filter_map(trouble) {
             let what = format!("one of its two copies: {why}; the other one counts");
             log.note(Subject::Superblock, format!("superblock slot {i} on {path}"), what);
+            plan.slot(path);
         }
     }
 }

@@ -7,8 +7,8 @@
 //! a group, a hash of (block, volume, volume's block). Equal sums mean equal owners.
 
 use base::prng::mix64;
-use base::{Bitmap, PoolAddr};
-use format::page::{GroupKind, GroupRecord};
+use base::{Bitmap, GroupId, PoolAddr};
+use format::page::{Chunk, GroupKind, GroupRecord};
 use pool::raw::Geometry;
 
 /// What is known of a block group.
@@ -62,6 +62,12 @@ impl Space {
         (fits && !g.referred.is_empty()).then_some((group.0 as usize, block))
     }
 
+    /// Where the copies of a block's group are.
+    pub fn chunks_of(&self, addr: PoolAddr) -> &[Chunk] {
+        let group = self.geometry.split(addr).0.0 as usize;
+        self.groups.get(group).map_or(&[], |g| &g.record.chunks)
+    }
+
     /// Marks blocks of a group as referred to.
     pub fn claim(&mut self, group: usize, block: u32, len: u32) -> Claim {
         let g = &mut self.groups[group];
@@ -72,6 +78,23 @@ impl Space {
         };
         let new = g.referred.assign(block as usize, len as usize, true) as u32;
         Claim { free, shared: len - new }
+    }
+
+    /// Runs of blocks of a group that are allocated and not referred to: the first, and how many.
+    pub fn leaked_runs(&self, group: usize) -> Vec<(PoolAddr, u32)> {
+        let g = &self.groups[group];
+        let Some(bits) = &g.allocated else { return Vec::new() };
+        let id = GroupId(group as u32);
+        let lost = |&b: &usize| bits.get(b) && !g.referred.get(b);
+        let mut runs: Vec<(PoolAddr, u32)> = Vec::new();
+        for b in (0..bits.len()).filter(lost) {
+            let addr = self.geometry.join(id, b as u32);
+            match runs.last_mut() {
+                Some((first, len)) if first.plus(u64::from(*len)) == addr => *len += 1,
+                _ => runs.push((addr, 1)),
+            }
+        }
+        runs
     }
 
     /// The number of blocks of a group that are allocated and not referred to, and the first of

@@ -7,7 +7,9 @@ use format::page::{
     BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE,
     VolumeRecord, decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
 };
+use pool::repair::{Content, Spot};
 
+use super::plan::Plan;
 use super::report::Counts;
 use super::source::Source;
 use super::space::Space;
@@ -29,13 +31,18 @@ pub(crate) struct Tables {
 
 /// A version of a page on a device.
 struct Version {
+    device: usize,
     generation: Generation,
     slot: u8,
     payload: Vec<u8>,
 }
 
 /// Reads all table pages on all devices and compares them.
-pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log<Counts>) -> Tables {
+pub(crate) async fn read_tables(
+    src: &Rc<Source>,
+    log: &mut Log<Counts>,
+    plan: &mut Plan,
+) -> Tables {
     let g = src.geometry;
     let mut tables = Tables { volumes: Vec::new(), groups: Vec::new(), whole: true };
     let mut digest = 0u64;
@@ -52,7 +59,7 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log<Counts>) -> Tabl
                 [2 * i, 2 * i + 1].map(|s| blocks[s as usize].as_ref().map(|b| b.to_vec()))
             };
             let copies: Vec<_> = read.iter().map(|(d, blocks)| (*d, slots(blocks))).collect();
-            let chosen = choose(src, kind, page, &copies, log);
+            let chosen = choose(src, (kind, page), &copies, log, plan);
             digest = digest.wrapping_add(page_digest(
                 page,
                 chosen.as_ref().map_or(Generation(0), |c| c.generation),
@@ -82,14 +89,14 @@ pub(crate) async fn read_tables(src: &Rc<Source>, log: &mut Log<Counts>) -> Tabl
 /// are reported.
 fn choose(
     src: &Source,
-    kind: PageKind,
-    page: u32,
+    (kind, page): (PageKind, u32),
     copies: &[(usize, [Option<Vec<u8>>; 2])],
     log: &mut Log<Counts>,
+    plan: &mut Plan,
 ) -> Option<Version> {
     let id = PageId { pool_uuid: src.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
     let mut chosen: Option<Version> = None;
-    for (_, slots) in copies {
+    for (device, slots) in copies {
         for (slot, block) in slots.iter().enumerate() {
             let Some(Ok((generation, payload))) =
                 block.as_ref().map(|b| open_page(&id.in_slot(slot as u8), b))
@@ -99,7 +106,8 @@ fn choose(
             if generation.0 <= src.best.generation
                 && chosen.as_ref().is_none_or(|c| c.generation < generation)
             {
-                chosen = Some(Version { generation, slot: slot as u8, payload: payload.to_vec() });
+                let (device, slot) = (*device, slot as u8);
+                chosen = Some(Version { device, generation, slot, payload: payload.to_vec() });
             }
         }
     }
@@ -133,6 +141,9 @@ fn choose(
             Some(Ok(_)) => continue,
         };
         log.copy(Subject::Table, &place, &src.name(*d), why, REWRITTEN);
+        let offset = src.geometry.page_offset(u64::from(page), c.slot);
+        let [bad, good] = [*d, c.device].map(|device| Spot { device, offset });
+        plan.copy(Subject::Table, bad, good, Content::Page(id.in_slot(c.slot), c.generation));
     }
     Some(c)
 }
@@ -243,7 +254,7 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
 pub(crate) async fn read_bitmaps(
     src: &Rc<Source>,
     space: &mut Space,
-    log: &mut Log<Counts>,
+    (log, plan): (&mut Log<Counts>, &mut Plan),
     mut step: impl FnMut(u64, u64),
 ) -> bool {
     let used: Vec<usize> = (0..space.groups.len())
@@ -267,7 +278,7 @@ pub(crate) async fn read_bitmaps(
         for (i, record, task) in tasks {
             let copies = task.await.unwrap_or_default();
             log.counts.groups += 1;
-            space.groups[i].allocated = bitmap(src, i, &record, &copies, log);
+            space.groups[i].allocated = bitmap(src, (i, &record), &copies, log, plan);
             whole &= space.groups[i].allocated.is_some();
         }
         step((n * GROUPS_AT_ONCE + part.len()) as u64, used.len() as u64);
@@ -277,10 +288,10 @@ pub(crate) async fn read_bitmaps(
 
 fn bitmap(
     src: &Source,
-    group: usize,
-    record: &GroupRecord,
+    (group, record): (usize, &GroupRecord),
     copies: &[(usize, Vec<Option<Buf>>)],
     log: &mut Log<Counts>,
+    plan: &mut Plan,
 ) -> Option<Bitmap> {
     let g = src.geometry;
     let mut bits = Bitmap::new(g.group_blocks as usize);
@@ -300,13 +311,13 @@ fn bitmap(
                 let (generation, payload) =
                     open_page(&id.in_slot(slot as u8), block.as_ref()?).ok()?;
                 let words = decode_bitmap(payload, g.bits_of_page(i) as usize).ok()?;
-                (generation == want).then_some(words)
+                (generation == want).then_some((slot as u8, words))
             })
         };
-        let found: Vec<(usize, Option<Vec<u64>>)> =
-            copies.iter().map(|(d, blocks)| (*d, version(blocks))).collect();
-        let Some(words) = found.iter().find_map(|f| f.1.clone()) else {
-            log.error(
+        let found: Vec<_> = copies.iter().map(|(d, blocks)| (*d, version(blocks))).collect();
+        let first = found.iter().find_map(|(d, f)| f.clone().map(|(slot, w)| (*d, slot, w)));
+        let Some((of, slot, words)) = first else {
+            log.lost(
                 Subject::Bitmap,
                 place,
                 format!("no device has its generation {want}"),
@@ -327,8 +338,11 @@ fn bitmap(
                         what,
                         "it is healed when the pool reads it",
                     );
+                    let offset = g.page_offset(page, slot);
+                    let [bad, good] = [*d, of].map(|device| Spot { device, offset });
+                    plan.copy(Subject::Bitmap, bad, good, Content::Page(id.in_slot(slot), want));
                 }
-                Some(other) if *other != words => {
+                Some((_, other)) if *other != words => {
                     let what = format!("two different versions of generation {want}");
                     log.error(Subject::Bitmap, &place, what, "restore from a backup");
                 }

@@ -7,8 +7,9 @@
 
 use base::{BLOCK, PoolAddr};
 use btree::{Nodes, Wanted};
-use format::node::{NodePage, NodeRef, RootPtr};
+use format::node::{NodePage, NodePtr, NodeRef, RootPtr};
 use format::page::GroupKind;
+use pool::repair::Content;
 
 use super::Checker;
 use super::source::Copy;
@@ -150,16 +151,24 @@ impl Copies<'_, '_> {
             return page;
         }
         if page.is_some() {
+            let NodePtr { addr, crc, .. } = wanted.node.ptr;
+            let chunks = check.space.chunks_of(addr);
+            let (_, block) = check.space.geometry.split(addr);
+            let good_on = copies.iter().map(|c| c.0).find(|d| bad.iter().all(|b| b.0 != *d));
+            let good = good_on.and_then(|d| check.src.spot(chunks, block, d));
             for (d, why) in bad {
                 let name = check.src.name(d);
                 check.log.copy(Subject::Node, &place, &name, why, HEALED);
+                if let (Some(bad), Some(good)) = (check.src.spot(chunks, block, d), good) {
+                    check.plan.copy(Subject::Node, bad, good, Content::Block(crc));
+                }
             }
         } else {
             let why = match bad.first() {
                 Some((_, why)) => format!("no good copy ({} tried): {why}", bad.len()),
                 None => "no device with a copy of it is there".to_owned(),
             };
-            check.log.error(Subject::Node, place, why, LOST);
+            check.log.lost(Subject::Node, place, why, LOST);
         }
         page
     }

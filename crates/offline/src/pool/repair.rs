@@ -1,0 +1,202 @@
+//! Repair of a pool: what the check finds bad in one copy and good in another is written again, and
+//! blocks to which nothing refers are freed.
+//!
+//! The check decides, [`pool::repair`] writes, and the check looks once more: what it says in the
+//! end is what the devices hold. Nothing is guessed:
+//!
+//! - What has no good copy is named and left as it is. So is what may hang on it: where a part of
+//!   the trees cannot be read, it is not known what has leaked, and nothing is freed.
+//! - Where structures contradict each other, or the tables are not all there, a good checksum does
+//!   not show that a copy is the right one for its place. Then nothing is written at all.
+//! - A device that is away may have the good copy. All of them have to be there.
+
+use std::collections::BTreeSet;
+
+use base::{ErrorKind, Result, StorageError};
+use pool::DeviceFile;
+use pool::repair::{Repair, Rewritten, Spot};
+use rt::Rt;
+
+use super::check::plan::{MOST, Plan};
+use super::check::{Report, check_for};
+use crate::repair::{Repairs, Tally};
+use crate::report::{CheckOptions, Phase, Progress, Subject};
+
+/// Copies that are written before a flush.
+const BATCH: usize = 256;
+
+/// The outcome of a repair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// What the check found before.
+    pub before: Report,
+    /// What it finds now, if anything was written.
+    pub after: Option<Report>,
+    /// What was done, or would be.
+    pub repairs: Repairs,
+}
+
+impl Outcome {
+    /// What holds now.
+    pub fn now(&self) -> &Report {
+        self.after.as_ref().unwrap_or(&self.before)
+    }
+}
+
+/// Repairs the pool on `files`, which nothing else may use meanwhile; all data is read. `dry_run`:
+/// says what would be done, and writes nothing. Refuses what is no pool, and one of which a device
+/// is away.
+pub async fn repair(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    options: &CheckOptions,
+    dry_run: bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome> {
+    let options = &CheckOptions { data: true, ..*options };
+    let (before, mut plan, away) =
+        check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;
+    if !away.is_empty() {
+        return Err(refusal(&away));
+    }
+    let mut work = Work::new(&before, Repairs { dry_run, ..Repairs::default() });
+    work.take_in(&plan);
+    let unsound = plan.unsound.take();
+    let mut after = None;
+    if let Some(what) = unsound {
+        work.repairs.refused = Some(what);
+    } else if !dry_run {
+        while work.is_left(&plan) {
+            let mut repair = Repair::open(rt, files.clone()).await?;
+            let done = work.round(&mut repair, &plan, progress).await;
+            repair.close();
+            done?;
+            let (report, next, _) =
+                check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;
+            let sound = next.unsound.is_none();
+            (plan, after) = (next, Some(report));
+            if !sound {
+                break;
+            }
+            work.take_in(&plan);
+        }
+        work.count_slots(&plan);
+    }
+    work.tally.tell(&mut work.repairs);
+    Ok(Outcome { before, after, repairs: work.repairs })
+}
+
+fn refusal(away: &[String]) -> StorageError {
+    let text = format!(
+        "missing or out of use: {}; nothing was written, as a good copy may be there. Give all \
+         devices of the pool. If one is lost, serve the pool and type forebay device replace; if \
+         one was away, serving the pool brings it up to date",
+        away.join(", ")
+    );
+    StorageError::new(ErrorKind::Missing, text)
+}
+
+/// A repair that goes on.
+struct Work {
+    /// What the devices are called, by row.
+    names: Vec<String>,
+    repairs: Repairs,
+    tally: Tally,
+    /// Bad copies that were counted.
+    known: BTreeSet<Spot>,
+    /// Bad copies that were tried. None is tried twice.
+    tried: BTreeSet<Spot>,
+    /// Bad superblock slots at first, by device; and whether they were tried.
+    slots: Vec<String>,
+    tried_slots: bool,
+    tried_leaks: bool,
+}
+
+impl Work {
+    fn new(report: &Report, repairs: Repairs) -> Work {
+        Work {
+            names: report.devices.iter().map(|d| d.path.clone()).collect(),
+            repairs,
+            tally: Tally::default(),
+            known: BTreeSet::new(),
+            tried: BTreeSet::new(),
+            slots: Vec::new(),
+            tried_slots: false,
+            tried_leaks: false,
+        }
+    }
+
+    fn name(&self, at: Spot) -> String {
+        self.names.get(at.device).cloned().unwrap_or_else(|| format!("device {}", at.device))
+    }
+
+    /// Counts what a check has found and the ones before it have not.
+    fn take_in(&mut self, plan: &Plan) {
+        for (kind, copy) in &plan.copies {
+            if self.known.insert(copy.bad) {
+                self.tally.bad(&self.name(copy.bad), *kind);
+            }
+        }
+        if !self.tried_slots && self.slots.is_empty() {
+            self.slots = plan.slots.clone();
+            self.slots.iter().for_each(|path| self.tally.bad(path, Subject::Superblock));
+        }
+        if !self.tried_leaks {
+            self.repairs.leaked_blocks = plan.leaked.iter().map(|l| u64::from(l.1)).sum();
+        }
+    }
+
+    /// True if there is something that was not tried.
+    fn is_left(&self, plan: &Plan) -> bool {
+        plan.copies.iter().any(|(_, copy)| !self.tried.contains(&copy.bad))
+            || (!self.tried_slots && !plan.slots.is_empty())
+            || (!self.tried_leaks && !plan.leaked.is_empty())
+    }
+
+    /// Does what was not tried.
+    async fn round(
+        &mut self,
+        repair: &mut Repair,
+        plan: &Plan,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let copies: Vec<_> =
+            plan.copies.iter().filter(|(_, copy)| self.tried.insert(copy.bad)).collect();
+        let (mut done, total) = (0, copies.len() as u64);
+        for batch in copies.chunks(BATCH) {
+            progress(Progress { phase: Phase::Repair, done, total });
+            let bad: Vec<_> = batch.iter().map(|(_, copy)| *copy).collect();
+            for ((kind, copy), outcome) in batch.iter().zip(repair.rewrite(&bad).await?) {
+                let name = self.name(copy.bad);
+                match outcome {
+                    Rewritten::Yes | Rewritten::WasGood => self.tally.repaired(&name, *kind),
+                    Rewritten::No(why) => self.tally.failed(&name, *kind, copy.bad.offset, why),
+                }
+            }
+            done += batch.len() as u64;
+        }
+        let slots = !std::mem::replace(&mut self.tried_slots, true) && !plan.slots.is_empty();
+        let leaked = match std::mem::replace(&mut self.tried_leaks, true) {
+            false => &plan.leaked[..],
+            true => &[],
+        };
+        repair.commit(leaked, slots).await?;
+        self.repairs.freed_blocks += leaked.iter().map(|l| u64::from(l.1)).sum::<u64>();
+        Ok(())
+    }
+
+    /// Superblock slots that are not bad any more were repaired.
+    fn count_slots(&mut self, last: &Plan) {
+        let mut left = last.slots.clone();
+        for path in std::mem::take(&mut self.slots) {
+            match left.iter().position(|l| *l == path) {
+                Some(at) => {
+                    left.swap_remove(at);
+                    let why = "it is bad after it was written; replace the device".to_owned();
+                    self.tally.failed(&path, Subject::Superblock, 0, why);
+                }
+                None => self.tally.repaired(&path, Subject::Superblock),
+            }
+        }
+    }
+}
