@@ -2,23 +2,28 @@
 
 use std::future::Future;
 
-use base::{BLOCK, BLOCK_U64, Generation, Lba, PoolAddr, Result, SECTOR, SliceList, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, Bitmap, Generation, GroupId, Lba, PoolAddr, Result, SECTOR, SliceList,
+    VolumeId,
+};
 use format::node::{NodePage, NodePtr, NodeRef, RootPtr, decode};
 use format::page::{
-    GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, encode_volumes,
-    open_page, payload_mut, seal_page,
+    GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_bitmap,
+    decode_groups, decode_volumes, encode_bitmap, encode_groups, encode_volumes, open_page,
+    payload_mut, seal_page,
 };
 use format::records::{MappedExtent, mapping_key};
 use format::superblock::{SLOTS, Superblock};
 use format::tree::mapping_tree_id;
 use offline::pool::check::{Report, check};
 use offline::pool::dump::{Item, What, dump};
+use offline::pool::repair::{Outcome, repair};
 use offline::{CheckOptions, Phase, Progress};
 use pool::raw::Geometry;
 use pool::{DeviceFile, Pool};
 use rt::{Op, Rt};
 use sim::{Fault, World};
-use testkit::{MIB, Mirror};
+use testkit::{MIB, Mirror, Rules};
 
 /// A pool that is not open.
 pub struct Lab(Mirror);
@@ -70,12 +75,39 @@ impl Lab {
         self.0.run(|rt, _| f(rt))
     }
 
+    /// What the devices answer.
+    pub fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    /// All bytes of all disks.
+    pub fn contents(&self) -> Vec<Vec<u8>> {
+        let disks = self.0.files.iter();
+        disks.map(|f| self.world().contents(f.file, 0, f.size_bytes as usize)).collect()
+    }
+
+    /// Repairs the pool on these disks, or says what would be done.
+    pub fn try_repair(&self, files: Vec<DeviceFile>, dry_run: bool) -> Result<Outcome> {
+        let before = self.contents();
+        let outcome = self.run(move |rt| async move {
+            repair(&rt, files, &CheckOptions::default(), dry_run, &mut |_| ()).await
+        });
+        assert!(!dry_run || self.contents() == before, "a dry run wrote");
+        outcome
+    }
+
+    /// Repairs the pool.
+    pub fn repair(&self) -> Outcome {
+        self.try_repair(self.files(), false).expect("a pool")
+    }
+
+    /// What a repair would do.
+    pub fn dry_run(&self) -> Outcome {
+        self.try_repair(self.files(), true).expect("a pool")
+    }
+
     pub fn try_check(&self, files: Vec<DeviceFile>, data: bool) -> Result<Report> {
-        let contents = || -> Vec<_> {
-            let disks = self.0.files.iter();
-            disks.map(|f| self.world().contents(f.file, 0, f.size_bytes as usize)).collect()
-        };
-        let before = contents();
+        let before = self.contents();
         let report = self.run(move |rt| async move {
             let mut phases = Vec::new();
             let options = CheckOptions { data, ..CheckOptions::default() };
@@ -83,7 +115,7 @@ impl Lab {
             assert!(report.is_err() || phases.contains(&Phase::Groups));
             report
         });
-        assert!(contents() == before, "a check wrote");
+        assert!(self.contents() == before, "a check wrote");
         report
     }
 
@@ -159,6 +191,11 @@ impl Lab {
         self.put(disks.map(|disk| (disk, version.offset)).collect(), block);
     }
 
+    /// Where a page of the volume table is on the second disk.
+    pub fn committed_page_of_volumes(&self) -> (usize, u64) {
+        (1, self.committed(PageKind::Volumes, 0).offset)
+    }
+
     /// The records of all groups.
     pub fn groups(&self) -> Vec<GroupRecord> {
         let g = self.geometry();
@@ -171,6 +208,36 @@ impl Lab {
     pub fn volumes(&self) -> Vec<VolumeRecord> {
         let page = self.committed(PageKind::Volumes, 0);
         decode_volumes(&page.payload).expect("whole").into_iter().flatten().collect()
+    }
+
+    /// A group in use that is partly used, and the first page of its bitmap.
+    pub fn a_bitmap(&self, kind: GroupKind) -> (GroupId, Version) {
+        let used = |g: &GroupRecord| g.kind == kind && g.used > 0 && g.used < 200;
+        let group = self.groups().iter().position(used).expect("a group that is partly used");
+        let group = GroupId(group as u32);
+        (group, self.committed(PageKind::Bitmap, self.geometry().bitmap_page(group, 0)))
+    }
+
+    /// Makes a bit of a bitmap this, on all disks.
+    pub fn flip(&self, kind: GroupKind, value: bool) -> GroupId {
+        let (group, page) = self.a_bitmap(kind);
+        let bits = self.geometry().bits_of_page(0) as usize;
+        let mut map = Bitmap::new(bits);
+        map.set_words(0, &decode_bitmap(&page.payload, bits).expect("whole"));
+        let bit = map.find(0, !value).expect("such a bit");
+        map.assign(bit, 1, value);
+        self.put_page(&page, |payload| encode_bitmap(map.words(), payload));
+        group
+    }
+
+    /// Allocates a block that nothing refers to, as a fault of the program would.
+    pub fn leak(&self, kind: GroupKind) {
+        let group = self.flip(kind, true);
+        let page = self.geometry().page_of_group(group);
+        let version = self.committed(PageKind::Groups, page.into());
+        let mut records = decode_groups(&version.payload).expect("whole");
+        records[(group.0 % GROUPS_PER_PAGE) as usize].used += 1;
+        self.put_page(&version, |payload| encode_groups(&records, payload));
     }
 
     /// The disks that have a block of the pool, and where.

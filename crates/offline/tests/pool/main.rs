@@ -2,11 +2,13 @@
 
 mod dump;
 mod lab;
+mod repair;
+mod repair_crash;
 
 use std::cell::RefCell;
 
-use base::{BLOCK_U64, Bitmap, Duration, ErrorKind, GroupId, Lba, PoolAddr, StorageError};
-use format::page::{GroupKind, GroupRecord, PageKind, decode_bitmap, encode_bitmap};
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, PoolAddr, StorageError};
+use format::page::GroupKind;
 use format::superblock::Superblock;
 use offline::pool::check::{Report, check};
 use offline::{CheckOptions, Severity, Subject};
@@ -15,7 +17,7 @@ use pool::{Pool, Settings};
 use rt::{Order, Rt};
 use sim::Fault;
 
-use lab::{Lab, Version, fill};
+use lab::{Lab, fill};
 
 /// Severity, subject, device of all problems.
 fn kinds(r: &Report) -> Vec<(Severity, Subject, Option<&str>)> {
@@ -112,18 +114,10 @@ fn table_pages() {
     }
 }
 
-/// A group in use, and the first page of its bitmap.
-fn a_bitmap(lab: &Lab, kind: GroupKind) -> (GroupId, Version) {
-    let used = |g: &GroupRecord| g.kind == kind && g.used > 0 && g.used < 200;
-    let group = lab.groups().iter().position(used).expect("a group that is partly used");
-    let group = GroupId(group as u32);
-    (group, lab.committed(PageKind::Bitmap, lab.geometry().bitmap_page(group, 0)))
-}
-
 #[test]
 fn bitmap_pages() {
     let lab = Lab::new(2, 2);
-    let at = a_bitmap(&lab, GroupKind::Data).1.offset;
+    let at = lab.a_bitmap(GroupKind::Data).1.offset;
     lab.rot(0, at);
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::DamagedCopy, Subject::Bitmap, Some("disk0"))]);
@@ -132,23 +126,11 @@ fn bitmap_pages() {
     assert_eq!(kinds(&r), [(Severity::Error, Subject::Bitmap, None)]);
 }
 
-/// Flips a bit of a bitmap on all disks.
-fn flip(lab: &Lab, kind: GroupKind, value: bool) -> GroupId {
-    let (group, page) = a_bitmap(lab, kind);
-    let bits = lab.geometry().bits_of_page(0) as usize;
-    let mut map = Bitmap::new(bits);
-    map.set_words(0, &decode_bitmap(&page.payload, bits).expect("whole"));
-    let bit = map.find(0, !value).expect("such a bit");
-    map.assign(bit, 1, value);
-    lab.put_page(&page, |payload| encode_bitmap(map.words(), payload));
-    group
-}
-
 #[test]
 fn leaks_and_references_to_free_blocks() {
     for kind in [GroupKind::Data, GroupKind::Metadata] {
         let lab = Lab::new(2, 2);
-        let group = flip(&lab, kind, true);
+        let group = lab.flip(kind, true);
         let r = lab.check();
         assert_eq!(
             kinds(&r),
@@ -158,7 +140,7 @@ fn leaks_and_references_to_free_blocks() {
         assert!(r.problems[1].what.starts_with("1 "), "{}", r.problems[1]);
 
         let lab = Lab::new(2, 2);
-        flip(&lab, kind, false);
+        lab.flip(kind, false);
         let r = lab.check();
         let subject = if kind == GroupKind::Data { Subject::Extent } else { Subject::Node };
         assert_eq!(
