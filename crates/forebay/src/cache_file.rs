@@ -25,10 +25,13 @@ pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
     open_unowned(path, &OpenFile { write: true, create_len: None, direct: true })
 }
 
-/// The same, for reading alone, and for use.
-pub fn open_to_read(handles: &Handles, path: &Path) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) =
-        open(handles, path, &OpenFile { write: false, create_len: None, direct: true })?;
+/// The same for use, and for reading alone unless `write` says something else.
+pub fn open_for(
+    handles: &Handles,
+    path: &Path,
+    write: bool,
+) -> std::result::Result<CacheFile, OpenError> {
+    let (file, info) = open(handles, path, &OpenFile { write, create_len: None, direct: true })?;
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 

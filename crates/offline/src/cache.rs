@@ -2,5 +2,6 @@
 
 pub mod check;
 pub mod dump;
+pub mod repair;
 
 pub use ::cache::CacheFile;

@@ -69,6 +69,24 @@ impl Repairs {
     }
 }
 
+/// The outcome of a repair, where checks report `R`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome<R> {
+    /// What the check found before.
+    pub before: R,
+    /// What it finds now, if anything was written.
+    pub after: Option<R>,
+    /// What was done, or would be.
+    pub repairs: Repairs,
+}
+
+impl<R> Outcome<R> {
+    /// What holds now.
+    pub fn now(&self) -> &R {
+        self.after.as_ref().unwrap_or(&self.before)
+    }
+}
+
 /// Counts what is repaired.
 #[derive(Default)]
 pub(crate) struct Tally {

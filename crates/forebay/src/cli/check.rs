@@ -2,25 +2,20 @@
 
 use std::path::PathBuf;
 
-use cache::CacheFile;
 use clap::Args;
-use offline::cache::check::{self as cache_check, Standing};
-use offline::pool::check::{self as pool_check, Report};
-use offline::{CheckOptions, Problem, Progress};
-use pool::DeviceFile;
-use rt::Rt;
-use serde::Serialize;
+use offline::CheckOptions;
 
+use crate::cli::checked::{Checked, text};
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
-use crate::error::{CommandError, DAMAGED, LOST, Result};
+use crate::cli::repair;
+use crate::error::{CommandError, Result};
 use crate::output::{Meter, print, print_json};
-use crate::units::human_bytes;
 
 /// Check a pool that is not being served, and its cache: every structure, every reference
 ///
-/// Reads only, and repairs nothing: what is damaged in one copy is healed when a server reads it.
-/// The exit status is 0 only if nothing is wrong; 3 if something is lost, 4 if copies are damaged
-/// and a good one of each is there, and 1 if the check itself failed.
+/// Reads only, unless --repair is given: what is damaged in one copy is healed when a server reads
+/// it. The exit status is 0 only if nothing is wrong, or nothing is any more; 3 if something is
+/// lost, 4 if copies are damaged and a good one of each is there, and 1 if the check itself failed.
 #[derive(Args, Debug)]
 pub struct Check {
     /// A directory of `forebay up`
@@ -29,6 +24,13 @@ pub struct Check {
     /// Read all data too and verify its checksums, in every copy
     #[arg(long)]
     data: bool,
+    /// Write bad copies again from good ones, free blocks that nothing refers to, and check once
+    /// more. What has no good copy is named and left as it is. All data is read
+    #[arg(long)]
+    repair: bool,
+    /// Say what --repair would do, and write nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -40,6 +42,9 @@ impl Check {
     /// The exit status.
     pub fn run(self) -> Result<u8> {
         log_warnings();
+        if self.repair {
+            return repair::run(&self.offline, &self.dir, self.dry_run, self.json);
+        }
         let (world, files) = self.offline.open(&self.dir)?;
         let cache = self.offline.open_cache(&world, &self.dir)?;
         let is_named = self.offline.names_cache();
@@ -60,165 +65,4 @@ impl Check {
         }
         Ok(checked.exit_status())
     }
-}
-
-/// The reports.
-#[derive(Serialize)]
-struct Checked {
-    #[serde(flatten)]
-    pool: Report,
-    cache_report: Option<cache_check::Report>,
-}
-
-impl Checked {
-    async fn of(
-        rt: &Rt,
-        files: Vec<DeviceFile>,
-        (cache, is_named): (Option<CacheFile>, bool),
-        options: &CheckOptions,
-        meter: &mut Meter,
-    ) -> base::Result<Checked> {
-        let mut show = |p: Progress| meter.show(&progress(&p));
-        let pool = pool_check::check(rt, files, options, &mut show).await?;
-        let mut cache_report = match cache {
-            Some(file) => {
-                Some(cache_check::check(rt, &file, &pool.image, options, &mut show).await)
-            }
-            None => None,
-        };
-        // A file of the usual name that is somebody else's cache is not what was asked about.
-        if !is_named
-            && cache_report
-                .as_ref()
-                .is_some_and(|r| r.standing == Standing::Foreign && r.uuid.is_some())
-        {
-            cache_report = None;
-        }
-        Ok(Checked { pool, cache_report })
-    }
-
-    /// What was counted in pool and cache: errors, and damaged copies of what has a good one.
-    fn found(&self) -> (u64, u64) {
-        let cache = self.cache_report.as_ref();
-        let (errors, copies) = cache.map_or((0, 0), |r| (r.errors, r.damaged_copies));
-        (self.pool.errors + errors, self.pool.damaged_copies + copies)
-    }
-
-    fn exit_status(&self) -> u8 {
-        match self.found() {
-            (0, 0) => 0,
-            (0, _) => DAMAGED,
-            _ => LOST,
-        }
-    }
-}
-
-fn progress(p: &Progress) -> String {
-    let percent = (p.done * 100).checked_div(p.total).unwrap_or(100);
-    format!("{:?}: {percent}%", p.phase).to_lowercase()
-}
-
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-fn text(checked: &Checked) -> String {
-    let mut out = of_pool(&checked.pool);
-    match (&checked.cache_report, &checked.pool.cache) {
-        (Some(r), _) => out += &of_cache(r),
-        (None, Some(uuid)) => {
-            out += &format!(
-                "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
-                 --cache\n"
-            );
-        }
-        (None, None) => {}
-    }
-    out += &match checked.found() {
-        (0, 0) => "clean\n".to_owned(),
-        (0, n) => format!(
-            "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"
-        ),
-        (n, m) => format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n"),
-    };
-    out
-}
-
-fn problems(problems: &[Problem], found: u64) -> String {
-    let mut out = String::new();
-    for p in problems {
-        out += &format!("{p}\n");
-    }
-    let listed = problems.len() as u64;
-    if found > listed {
-        out += &format!("... and {} more\n", found - listed);
-    }
-    out
-}
-
-fn verified(data: bool, bytes: u64) -> String {
-    match data {
-        true => format!("; {} of data verified", human_bytes(bytes)),
-        false => "; data not read (--data reads it)".to_owned(),
-    }
-}
-
-fn of_pool(r: &Report) -> String {
-    let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
-    let c = &r.counts;
-    out += &format!(
-        "pool {:?}: {}, {}, {}, {}, {}{}{}\n",
-        r.pool,
-        counted(c.volumes, "volume"),
-        counted(c.groups, "block group"),
-        counted(c.nodes, "tree node"),
-        counted(c.extents, "extent"),
-        counted(c.data_blocks, "data block"),
-        verified(r.data, c.verified_bytes),
-        if r.data { ", all copies counted" } else { "" },
-    );
-    if r.degraded {
-        let away: Vec<String> = r
-            .devices
-            .iter()
-            .enumerate()
-            .filter(|(_, d)| d.state != "online")
-            .map(|(i, d)| {
-                if d.path.is_empty() {
-                    format!("device {i} {}", d.state)
-                } else {
-                    format!("{} {}", d.path, d.state)
-                }
-            })
-            .collect();
-        out += &format!(
-            "degraded ({}): only what the other devices hold was checked\n",
-            away.join(", ")
-        );
-    }
-    out
-}
-
-fn of_cache(r: &cache_check::Report) -> String {
-    let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
-    if r.standing != Standing::Attached {
-        return out;
-    }
-    let c = &r.counts;
-    out += &format!(
-        "cache {}: {}, {}, {} since its checkpoint, {} ({} stale), {} ({} dirty){}\n",
-        r.path,
-        counted(c.buckets, "bucket"),
-        counted(c.nodes, "tree node"),
-        match c.journal_entries {
-            1 => "1 journal entry".to_owned(),
-            n => format!("{n} journal entries"),
-        },
-        counted(c.keys, "key"),
-        c.stale_keys,
-        counted(c.live_blocks, "data block"),
-        c.dirty_blocks,
-        verified(r.data, c.verified_bytes),
-    );
-    out
 }

@@ -3,6 +3,7 @@
 mod cache;
 mod cache_status;
 mod check;
+mod checked;
 mod completions;
 mod config;
 mod create;
@@ -14,6 +15,7 @@ mod limit;
 mod man;
 mod options;
 mod pool;
+mod repair;
 mod scrub;
 mod serve;
 mod set;
@@ -155,6 +157,7 @@ mod tests {
             "forebay up --max-lag soon",
             "forebay create --device a --cache-size 1G",
             "forebay check a --device b",
+            "forebay check --dry-run",
             "forebay dump",
             "forebay completions",
             "forebay completions dos",
@@ -228,6 +231,8 @@ mod tests {
             "forebay check --data --device a --device b",
             "forebay check --device a --device b --cache c",
             "forebay check data --cache c",
+            "forebay check --repair --dry-run --json",
+            "forebay check --repair --device a --device b --cache c",
             "forebay version",
             "forebay version --json",
             "forebay completions bash",

@@ -17,7 +17,7 @@ use crate::home::Home;
 use crate::logs::{self, LogFormat};
 use crate::sockets::resolve;
 use crate::units::{parse_duration, parse_size};
-use crate::world::{IoChoice, World, check_distinct};
+use crate::world::{IoChoice, Opened, World, check_distinct};
 
 /// Where `forebay up` keeps everything, and commands look for a server.
 pub const DEFAULT_HOME: &str = "./forebay-data";
@@ -227,14 +227,20 @@ pub struct OfflineOptions {
 impl OfflineOptions {
     /// Opens the devices that are named, or else those of the directory, for reading.
     pub fn open(&self, dir: &Path) -> Result<(World, Vec<DeviceFile>)> {
+        let (world, opened) = self.open_for(dir, false)?;
+        Ok((world, opened.files))
+    }
+
+    /// The same, for writing too if `write` says so; and why those are missing that are.
+    pub fn open_for(&self, dir: &Path, write: bool) -> Result<(World, Opened)> {
         let devices = match self.devices.is_empty() {
             true => Home::devices(dir).into_iter().map(DeviceChoice::from).collect(),
             false => self.devices.clone(),
         };
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
         let world = World::new(self.io, &devices)?;
-        let files = world.open_devices(&devices, false)?.files;
-        Ok((world, files))
+        let opened = world.open_devices(&devices, write)?;
+        Ok((world, opened))
     }
 
     /// Whether a cache is named.
@@ -244,9 +250,19 @@ impl OfflineOptions {
 
     /// Opens the cache that is named, or else that of the directory if it is there, for reading.
     pub fn open_cache(&self, world: &World, dir: &Path) -> Result<Option<CacheFile>> {
+        self.open_cache_for(world, dir, false)
+    }
+
+    /// The same, for writing too if `write` says so.
+    pub fn open_cache_for(
+        &self,
+        world: &World,
+        dir: &Path,
+        write: bool,
+    ) -> Result<Option<CacheFile>> {
         let own = || Some(Home::cache(dir)).filter(|path| self.devices.is_empty() && path.exists());
         let Some(path) = self.cache.clone().or_else(own) else { return Ok(None) };
-        let opened = cache_file::open_to_read(&world.handles, &path);
+        let opened = cache_file::open_for(&world.handles, &path, write);
         opened.map(Some).map_err(|e| CommandError::Failed(e.to_string()))
     }
 

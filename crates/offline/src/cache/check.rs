@@ -41,6 +41,7 @@ use crate::pool::check::Image;
 use crate::report::{CheckOptions, Phase, Progress, Severity, Subject};
 use checker::{Checker, GIVE_UP, Log, Source};
 use extents::Pass;
+use plan::Plan;
 use tally::Tally;
 
 pub(crate) mod checker;
@@ -48,6 +49,7 @@ mod data;
 mod device;
 mod extents;
 mod journal;
+pub(crate) mod plan;
 mod report;
 mod tally;
 pub(crate) mod walk;
@@ -67,17 +69,30 @@ pub async fn check(
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Report {
+    check_for(Plan::default(), rt, file, image, options, progress).await.0
+}
+
+/// As [`check`]; and what a repair would do, as `plan` wants it.
+pub(crate) async fn check_for(
+    plan: Plan,
+    rt: &Rt,
+    file: &CacheFile,
+    image: &Image,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> (Report, Plan) {
     let src = Source::new(rt, file);
     let log = Log::new(options.listed);
-    let mut checker = Checker { src, log, options: *options, image, progress };
+    let mut checker = Checker { src, log, plan, options: *options, image, progress };
     let (slots, sb) = checker.superblocks().await;
     let standing = checker.standing(sb.as_ref());
     if let (Some(sb), Standing::Attached) = (&sb, standing) {
         checker.attached(sb, file).await;
     }
     checker.src.device.close();
-    let log = checker.log;
-    Report {
+    let (log, mut plan) = (checker.log, checker.plan);
+    plan.unsound = log.unsound().map(str::to_owned);
+    let report = Report {
         path: file.path.clone(),
         uuid: sb.as_ref().map(|sb| hex(&sb.uuid)),
         standing,
@@ -87,7 +102,8 @@ pub async fn check(
         slots,
         data: options.data,
         findings: log.into_findings(),
-    }
+    };
+    (report, plan)
 }
 
 impl Checker<'_> {

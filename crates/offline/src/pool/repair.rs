@@ -19,29 +19,11 @@ use rt::Rt;
 
 use super::check::plan::{MOST, Plan};
 use super::check::{Report, check_for};
-use crate::repair::{Repairs, Tally};
+use crate::repair::{Outcome, Repairs, Tally};
 use crate::report::{CheckOptions, Phase, Progress, Subject};
 
 /// Copies that are written before a flush.
 const BATCH: usize = 256;
-
-/// The outcome of a repair.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
-    /// What the check found before.
-    pub before: Report,
-    /// What it finds now, if anything was written.
-    pub after: Option<Report>,
-    /// What was done, or would be.
-    pub repairs: Repairs,
-}
-
-impl Outcome {
-    /// What holds now.
-    pub fn now(&self) -> &Report {
-        self.after.as_ref().unwrap_or(&self.before)
-    }
-}
 
 /// Repairs the pool on `files`, which nothing else may use meanwhile; all data is read. `dry_run`:
 /// says what would be done, and writes nothing. Refuses what is no pool, and one of which a device
@@ -52,7 +34,7 @@ pub async fn repair(
     options: &CheckOptions,
     dry_run: bool,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome> {
+) -> Result<Outcome<Report>> {
     let options = &CheckOptions { data: true, ..*options };
     let (before, mut plan, away) =
         check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;

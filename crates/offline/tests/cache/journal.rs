@@ -12,7 +12,7 @@ use crate::lab::{Lab, fill};
 use crate::{data, has, kinds};
 
 /// Cuts the power when there are several entries in the journal; where they are, by their sequence.
-fn with_entries(lab: &Lab) -> Range<u64> {
+pub fn with_entries(lab: &Lab) -> Range<u64> {
     lab.power_cut(|cache, a| async move {
         for i in 0..6 {
             fill(&cache, a, 1300 + i, 1, 1).await;

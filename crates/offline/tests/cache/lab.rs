@@ -16,7 +16,9 @@ use format::page::{PageId, PageKind, payload_mut, seal_page};
 use format::tree::INDEX_TREE;
 use offline::CheckOptions;
 use offline::cache::check::{Report, check};
+use offline::cache::repair::repair;
 use offline::pool::check::Image;
+use offline::repair::Outcome;
 use rt::{Op, Order, Rt};
 use sim::Fault;
 use testkit::{Cached, MIB, check_pool};
@@ -149,6 +151,18 @@ impl Lab {
         });
         assert!(self.contents() == before, "a check wrote");
         report
+    }
+
+    /// Repairs the cache, or says what would be done.
+    pub fn repair(&self, dry_run: bool) -> Outcome<Report> {
+        let (before, image) = (self.contents(), self.image());
+        let outcome = self.run(move |rt, c| async move {
+            let of = (&c.file, &image);
+            let options = CheckOptions::default();
+            repair(&rt, of, vec![c.disk.clone()], &options, dry_run, &mut |_| ()).await
+        });
+        assert!(!dry_run || self.contents() == before, "a dry run wrote");
+        outcome.expect("repaired")
     }
 
     pub fn check(&self) -> Report {

@@ -4,6 +4,7 @@
 mod dump;
 mod journal;
 mod lab;
+mod repair;
 mod staged;
 
 use base::{BLOCK, BucketGen, CacheAddr, Epoch, Generation, PoolAddr, VolumeId};

@@ -17,7 +17,8 @@ use format::superblock::{SLOTS, Superblock};
 use format::tree::mapping_tree_id;
 use offline::pool::check::{Report, check};
 use offline::pool::dump::{Item, What, dump};
-use offline::pool::repair::{Outcome, repair};
+use offline::pool::repair::repair;
+use offline::repair::Outcome;
 use offline::{CheckOptions, Phase, Progress};
 use pool::raw::Geometry;
 use pool::{DeviceFile, Pool};
@@ -87,7 +88,7 @@ impl Lab {
     }
 
     /// Repairs the pool on these disks, or says what would be done.
-    pub fn try_repair(&self, files: Vec<DeviceFile>, dry_run: bool) -> Result<Outcome> {
+    pub fn try_repair(&self, files: Vec<DeviceFile>, dry_run: bool) -> Result<Outcome<Report>> {
         let before = self.contents();
         let outcome = self.run(move |rt| async move {
             repair(&rt, files, &CheckOptions::default(), dry_run, &mut |_| ()).await
@@ -97,12 +98,12 @@ impl Lab {
     }
 
     /// Repairs the pool.
-    pub fn repair(&self) -> Outcome {
+    pub fn repair(&self) -> Outcome<Report> {
         self.try_repair(self.files(), false).expect("a pool")
     }
 
     /// What a repair would do.
-    pub fn dry_run(&self) -> Outcome {
+    pub fn dry_run(&self) -> Outcome<Report> {
         self.try_repair(self.files(), true).expect("a pool")
     }
 

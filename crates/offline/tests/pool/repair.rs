@@ -6,7 +6,9 @@ use std::cell::Cell;
 use base::{BLOCK_U64, ErrorKind, IoError, Lba};
 use format::page::{GroupKind, PageKind};
 use format::superblock::Superblock;
-use offline::pool::repair::{Outcome, repair};
+use offline::pool::check::Report;
+use offline::pool::repair::repair;
+use offline::repair::Outcome;
 use offline::{CheckOptions, Subject};
 use pool::{Pool, Settings};
 use rt::Op;
@@ -16,7 +18,7 @@ use testkit::Done;
 use crate::lab::Lab;
 
 /// Device, kind, how many were bad, how many are good now.
-fn copies(o: &Outcome) -> Vec<(&str, Subject, u64, u64)> {
+fn copies(o: &Outcome<Report>) -> Vec<(&str, Subject, u64, u64)> {
     o.repairs.copies.iter().map(|m| (m.device.as_str(), m.kind, m.bad, m.repaired)).collect()
 }
 

@@ -5,6 +5,7 @@ use cache::CacheFile;
 use queue::{Class, Device, Limits};
 use rt::Rt;
 
+use super::plan::Plan;
 use super::report::Counts;
 use crate::pool::check::Image;
 use crate::report::{self, CheckOptions, Phase, Progress};
@@ -43,6 +44,7 @@ impl Source {
 pub(super) struct Checker<'a> {
     pub src: Source,
     pub log: Log,
+    pub plan: Plan,
     pub options: CheckOptions,
     pub image: &'a Image,
     pub progress: &'a mut dyn FnMut(Progress),

@@ -1,12 +1,13 @@
 //! The blocks that keys name, against the keys' checksums.
 
-use base::BLOCK;
 use base::checksum::block_crcs;
+use base::{BLOCK, CacheAddr, Lba};
 use cache::raw::{Body, IndexKey, Layout};
 use queue::Class;
 
 use super::checker::Checker;
 use super::extents::place_of;
+use super::plan::Fix;
 use crate::report::Subject;
 
 /// Extents that are read at once.
@@ -30,7 +31,7 @@ impl Checker<'_> {
             }
             for task in tasks {
                 let Some((e, bad)) = task.await else { continue };
-                let Body::Data { .. } = e.body else { continue };
+                let Body::Data { addr, crcs, cover, .. } = &e.body else { continue };
                 let dirty = e.written.is_some_and(|w| w > self.image.published);
                 if !dirty && self.image.clean_void {
                     // Opening the cache drops it unread; and one that was cut short may have put
@@ -43,10 +44,20 @@ impl Checker<'_> {
                     let place = place_of(self.image, e.volume, from, end);
                     if dirty {
                         let what = format!("dirty, and bad: {why}");
-                        self.log.error(Subject::Data, place, what, LOST);
+                        self.log.lost(Subject::Data, place, what, LOST);
                     } else {
                         let path = self.src.path.clone();
                         self.log.copy(Subject::Data, &place, &path, why, REFETCHED);
+                        for lba in from..end {
+                            let at = lba - e.lba.0;
+                            self.plan.add(Fix::Data {
+                                volume: e.volume,
+                                lba: Lba(lba),
+                                offset: layout.offset_of(CacheAddr(addr.0 + at)),
+                                crc: crcs[at as usize],
+                                sectors: cover.sectors,
+                            });
+                        }
                     }
                 }
             }
@@ -74,8 +85,7 @@ impl Checker<'_> {
                 Err(_) => {
                     for (i, should) in crcs.iter().enumerate() {
                         let at = e.lba.0 + i as u64;
-                        match src.block(layout.offset_of(base::CacheAddr(addr.0 + i as u64))).await
-                        {
+                        match src.block(layout.offset_of(CacheAddr(addr.0 + i as u64))).await {
                             Ok(block) if base::crc32c(&block) == *should => {}
                             Ok(_) => add(&mut bad, at, "its checksum is wrong".into()),
                             Err(why) => add(&mut bad, at, why),

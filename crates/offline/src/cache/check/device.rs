@@ -9,7 +9,7 @@ use format::page::page_digest;
 use super::checker::{Checker, GIVE_UP};
 use super::report::Standing;
 use crate::items::hex;
-use crate::report::{Phase, Slot, Subject};
+use crate::report::{Phase, Severity, Slot, Subject};
 
 /// Pages read at once.
 const BATCH: u32 = 32;
@@ -20,6 +20,7 @@ impl Checker<'_> {
         let mut slots = Vec::new();
         let mut found = Vec::new();
         let mut best: Option<CacheSuperblock> = None;
+        let mut all = Vec::new();
         for slot in 0..SLOTS {
             let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
             let as_opened =
@@ -30,6 +31,7 @@ impl Checker<'_> {
                 Err(e) => damaged(e),
                 Ok((Ok(sb), _)) => {
                     let whole = Slot::Ok { sequence: sb.sequence, generation: sb.generation.0 };
+                    all.push(sb.clone());
                     if best.as_ref().is_none_or(|b| b.sequence < sb.sequence) {
                         best = Some(sb);
                     }
@@ -41,7 +43,11 @@ impl Checker<'_> {
         }
         if let Some(best) = &best {
             for (number, slot) in (0..).zip(&slots) {
+                let before = self.log.total(Severity::DamagedCopy);
                 self.log.judge_slot(&self.src.path, (number, SLOTS), slot, best.sequence);
+                if self.log.total(Severity::DamagedCopy) > before {
+                    self.plan.slot(number, best.sequence, &all);
+                }
             }
             if newer_may_be_lost(&found, best) {
                 let what = "two newer ones in a row are bad: a newer checkpoint may have been \

@@ -11,6 +11,7 @@ use format::cache::superblock::CacheSuperblock;
 use queue::Class;
 
 use super::checker::{Checker, GIVE_UP};
+use super::plan::Fix;
 use crate::report::{Phase, Subject};
 
 const WHOLE: &str =
@@ -75,7 +76,8 @@ impl Checker<'_> {
             if entry.sequence > found.durable.0 {
                 return;
             }
-            for (copy, offset) in ring.places(position).into_iter().enumerate() {
+            let places = ring.places(position);
+            for (copy, offset) in places.into_iter().enumerate() {
                 let why = match read_copy(&src.device, offset, of, EntrySeq(entry.sequence)).await {
                     Copied::Entry(_) => continue,
                     Copied::Other => "it is damaged".to_owned(),
@@ -83,6 +85,14 @@ impl Checker<'_> {
                 };
                 let place = format!("copy {copy} of entry {} of the journal", entry.sequence);
                 self.log.copy(Subject::Journal, &place, &src.path, why, WHOLE);
+                // The entry was read, so the other copy is good.
+                self.plan.add(Fix::Entry {
+                    bad: offset,
+                    good: places[1 - copy],
+                    blocks: entry.blocks(),
+                    of: *of,
+                    sequence: EntrySeq(entry.sequence),
+                });
             }
         }
     }

@@ -1,0 +1,195 @@
+//! `forebay check --repair`: bad copies are written again from good ones.
+
+use std::path::Path;
+
+use cache::CacheFile;
+use offline::cache::check as cache_check;
+use offline::cache::repair as cache_repair;
+use offline::pool::check as pool_check;
+use offline::pool::repair as pool_repair;
+use offline::repair::{Outcome, Repairs};
+use offline::report::Findings;
+use offline::{CheckOptions, Problem, Progress};
+use pool::DeviceFile;
+use rt::Rt;
+use serde::Serialize;
+
+use crate::cli::checked::{Checked, counted, found, is_anothers, progress, verdict};
+use crate::cli::options::OfflineOptions;
+use crate::error::{CommandError, Result};
+use crate::output::{Meter, print, print_json, table};
+
+/// What is said of a cache if the pool behind it is not repaired.
+const POOL_FIRST: &str = "the pool was not repaired";
+
+/// Repairs what the options name. The exit status says what is left.
+pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> Result<u8> {
+    let (world, opened) = options.open_for(dir, !dry_run)?;
+    if !opened.gone.is_empty() {
+        return Err(CommandError::Failed(format!(
+            "{}. Nothing was written, as a good copy may be there: give all devices of the pool. \
+             If one is lost, serve the pool and type forebay device replace",
+            opened.gone.join("; ")
+        )));
+    }
+    let cache = options.open_cache_for(&world, dir, !dry_run)?;
+    let is_named = options.names_cache();
+    let rt = world.rt.clone();
+    let repaired = world.rt.block_on(async move {
+        let mut meter = Meter::new();
+        let outcome = Repaired::of(&rt, opened.files, (cache, is_named), dry_run, &mut meter).await;
+        meter.clear();
+        outcome
+    });
+    let repaired =
+        repaired.ok_or_else(|| CommandError::Failed("the repair was ended".into()))??;
+    if json {
+        print_json(&repaired)?
+    } else {
+        print(&repaired.text())?
+    }
+    Ok(repaired.now.exit_status())
+}
+
+/// What a repair has done, and what holds now.
+#[derive(Serialize)]
+struct Repaired {
+    #[serde(flatten)]
+    now: Checked,
+    repair: Told,
+    /// What was found before.
+    #[serde(skip)]
+    before: Option<Checked>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    pool: Part,
+    cache: Option<Part>,
+}
+
+/// What was done in the pool, or in the cache.
+#[derive(Serialize)]
+struct Part {
+    #[serde(flatten)]
+    repairs: Repairs,
+    /// What the check found before.
+    found: Before,
+}
+
+#[derive(Serialize)]
+struct Before {
+    errors: u64,
+    damaged_copies: u64,
+    problems: Vec<Problem>,
+}
+
+impl Part {
+    fn new<C>(repairs: Repairs, before: &Findings<C>) -> Part {
+        let found = Before {
+            errors: before.errors,
+            damaged_copies: before.damaged_copies,
+            problems: before.problems.clone(),
+        };
+        Part { repairs, found }
+    }
+}
+
+impl Repaired {
+    async fn of(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        (cache, is_named): (Option<CacheFile>, bool),
+        dry_run: bool,
+        meter: &mut Meter,
+    ) -> base::Result<Repaired> {
+        let options = CheckOptions { data: true, ..CheckOptions::default() };
+        let mut show = |p: Progress| meter.show(&progress(&p));
+        let pool = pool_repair::repair(rt, files.clone(), &options, dry_run, &mut show).await?;
+        let refused = pool.repairs.refused.is_some();
+        let mut done = None;
+        if let Some(file) = cache {
+            let of = (&file, &pool.now().image);
+            let dry_run = dry_run || refused;
+            let outcome = cache_repair::repair(rt, of, files, &options, dry_run, &mut show).await?;
+            done = Some(outcome).filter(|o| is_named || !is_anothers(o.now()));
+        }
+        if let Some(cache) = done.as_mut().filter(|_| refused) {
+            cache.repairs.dry_run = pool.repairs.dry_run;
+            cache.repairs.refused.get_or_insert_with(|| POOL_FIRST.to_owned());
+        }
+        Ok(Repaired::new(pool, done))
+    }
+
+    fn new(
+        pool: Outcome<pool_check::Report>,
+        cache: Option<Outcome<cache_check::Report>>,
+    ) -> Repaired {
+        let wrote = pool.after.is_some() || cache.as_ref().is_some_and(|c| c.after.is_some());
+        let now = Checked {
+            pool: pool.now().clone(),
+            cache_report: cache.as_ref().map(|c| c.now().clone()),
+        };
+        let repair = Told {
+            pool: Part::new(pool.repairs, &pool.before),
+            cache: cache.as_ref().map(|c| Part::new(c.repairs.clone(), &c.before)),
+        };
+        let before = Checked { pool: pool.before, cache_report: cache.map(|c| c.before) };
+        Repaired { now, repair, before: Some(before).filter(|_| wrote) }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Repairs> {
+        [Some(&self.repair.pool), self.repair.cache.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|p| &p.repairs)
+    }
+
+    fn text(&self) -> String {
+        let dry_run = self.repair.pool.repairs.dry_run;
+        let mut out = found(self.before.as_ref().unwrap_or(&self.now));
+        out += &self.copies(dry_run);
+        let leaked = self.repair.pool.repairs.leaked_blocks;
+        if leaked > 0 && self.repair.pool.repairs.refused.is_none() {
+            let what = if dry_run { "would be freed" } else { "were freed" };
+            out += &format!("{} that nothing refers to {what}\n", counted(leaked, "block"));
+        }
+        for f in self.parts().flat_map(|r| &r.failures) {
+            out += &format!(
+                "not repaired: {:?} at byte {} of {}: {}\n",
+                f.kind, f.offset, f.device, f.why
+            );
+        }
+        for (what, repairs) in ["pool", "cache"].iter().zip(self.parts()) {
+            if let Some(why) = &repairs.refused {
+                out += &format!(
+                    "nothing is written to the {what}, as it is not certain what is right: {why}\n"
+                );
+            }
+        }
+        if dry_run {
+            out += "dry run: nothing was written\n";
+        } else if self.before.is_some() {
+            out += "checked again: ";
+        } else if self.parts().all(|r| r.is_empty() && r.refused.is_none()) {
+            out += "nothing to repair\n";
+        }
+        out + &verdict(&self.now)
+    }
+
+    /// Bad copies, by device and kind.
+    fn copies(&self, dry_run: bool) -> String {
+        let mut rows = Vec::new();
+        for m in self.parts().filter(|r| r.refused.is_none()).flat_map(|r| &r.copies) {
+            let kind = format!("{:?}", m.kind).to_lowercase();
+            let last = if dry_run { m.bad } else { m.repaired };
+            rows.push(vec![m.device.clone(), kind, m.bad.to_string(), last.to_string()]);
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        let last = if dry_run { "would be repaired" } else { "repaired" };
+        rows.insert(0, ["device", "kind", "bad copies", last].map(str::to_owned).to_vec());
+        table(&rows)
+    }
+}
