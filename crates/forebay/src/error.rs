@@ -10,7 +10,11 @@ pub const DAMAGED: u8 = 4;
 
 /// All exit statuses and what they mean, for people.
 pub const EXIT_STATUSES: &[(u8, &str)] = &[
-    (0, "Done; a check, or a scrub that was waited for, found nothing lost or damaged."),
+    (
+        0,
+        "Done; a check, or a scrub that was waited for, found nothing lost or damaged, or a repair \
+         left nothing so.",
+    ),
     (1, "It was tried and did not work, or the server refused it. The last line says why."),
     (2, "The arguments or the configuration make no sense. Nothing was touched."),
     (LOST, "forebay check, or a scrub with --wait: something is wrong, and no copy of it is good."),

@@ -60,6 +60,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
             "moves",
             "admin",
             "open",
+            "repair",
             "raw",
             "lib",
         ],

@@ -13,9 +13,9 @@
 //! touched. Superblocks and commits are those of an open pool: a crash leaves the state before, or
 //! after.
 //!
-//! Nothing else goes on in a pool that is opened for this: no scrub, no move, no commit that nobody
-//! asked for. All its devices have to be there. A device that is away gets what it lacks when the
-//! pool is served.
+//! Nothing else goes on in a pool that is opened for this: no scrub, no move, no commit by a clock.
+//! All its devices have to be there. A device that is away gets what it lacks when the pool is
+//! served.
 
 use base::{BLOCK, Buf, Crc, ErrorKind, Generation, PoolAddr, Result, StorageError, crc32c};
 use format::page::{PageId, open_page};

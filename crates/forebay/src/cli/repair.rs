@@ -24,7 +24,14 @@ const POOL_FIRST: &str = "the pool was not repaired";
 
 /// Repairs what the options name. The exit status says what is left.
 pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> Result<u8> {
-    let (world, opened) = options.open_for(dir, !dry_run)?;
+    let alone = |e| match e {
+        CommandError::Failed(text) => CommandError::Failed(format!(
+            "{text}. A repair needs all devices for itself; while the pool is served, forebay \
+             scrub start heals it"
+        )),
+        e => e,
+    };
+    let (world, opened) = options.open_for(dir, !dry_run).map_err(alone)?;
     if !opened.gone.is_empty() {
         return Err(CommandError::Failed(format!(
             "{}. Nothing was written, as a good copy may be there: give all devices of the pool. \
@@ -32,7 +39,7 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
             opened.gone.join("; ")
         )));
     }
-    let cache = options.open_cache_for(&world, dir, !dry_run)?;
+    let cache = options.open_cache_for(&world, dir, !dry_run).map_err(alone)?;
     let is_named = options.names_cache();
     let rt = world.rt.clone();
     let repaired = world.rt.block_on(async move {

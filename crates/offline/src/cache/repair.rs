@@ -30,8 +30,8 @@ use crate::report::{CheckOptions, Phase, Progress};
 /// What is written before a flush.
 const BATCH: usize = 256;
 
-/// Repairs the cache on `file`, in front of the pool on `files` that `image` is of; nothing else may
-/// use them meanwhile. `dry_run`: says what would be done, and writes nothing.
+/// Repairs the cache on `file`, in front of the pool on `files` that `image` is of; nothing else
+/// may use them meanwhile. `dry_run`: says what would be done, and writes nothing.
 pub async fn repair(
     rt: &Rt,
     (file, image): (&CacheFile, &Image),

@@ -1,5 +1,5 @@
-//! A pool is made in simulation and damaged at a known place: a repair writes exactly the bad copies
-//! again, and leaves alone what has no good one.
+//! A pool is made in simulation and damaged at a known place: a repair writes exactly the bad
+//! copies again, and leaves alone what has no good one.
 
 use std::cell::Cell;
 

@@ -6,7 +6,6 @@
 use base::PoolAddr;
 use pool::repair::{BadCopy, Content, Spot};
 
-use super::source::Source;
 use crate::report::Subject;
 
 /// Bad copies that are written again after one check: 1 GiB, with 25 MiB of memory for the plan.
@@ -49,13 +48,5 @@ impl Plan {
         if self.is_wanted() {
             self.slots.push(path.to_owned());
         }
-    }
-}
-
-impl Source {
-    /// The devices of the pool's rows that can be neither read nor written.
-    pub fn away(&self) -> Vec<String> {
-        let rows = 0..self.best.devices.len();
-        rows.filter(|&d| !self.is_removed(d) && !self.is_live(d)).map(|d| self.name(d)).collect()
     }
 }

@@ -131,8 +131,14 @@ impl Source {
         !c.behind && self.is_live(usize::from(c.device))
     }
 
+    /// The devices of the pool that can be neither read nor written.
+    pub fn away(&self) -> Vec<String> {
+        let rows = 0..self.devices.len();
+        rows.filter(|&d| !self.is_removed(d) && !self.is_live(d)).map(|d| self.name(d)).collect()
+    }
+
     /// True if a row has no device.
-    pub fn is_removed(&self, device: usize) -> bool {
+    fn is_removed(&self, device: usize) -> bool {
         self.devices.get(device).is_some_and(|d| d.record().state == DeviceState::Removed)
     }
 
