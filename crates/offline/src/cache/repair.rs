@@ -98,6 +98,8 @@ impl Writer<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let (mut done, total) = (0, fixes.len() as u64);
+        // After a kill, what was read may stand in a volatile cache only.
+        self.flush().await?;
         for batch in fixes.chunks(BATCH) {
             progress(Progress { phase: Phase::Repair, done, total });
             let mut written = Vec::new();

@@ -106,6 +106,30 @@ fn superblock_slots() {
 }
 
 #[test]
+fn slots_that_cannot_be_read() {
+    let unreadable = |lab: &Lab, disk, sequence| {
+        for copy in [0, BLOCK_U64] {
+            let offset = Superblock::offset_of(sequence) + copy;
+            lab.strike(disk, Fault::ReadError { offset, len: 512 });
+        }
+    };
+    let lab = Lab::new(2, 2);
+    unreadable(&lab, 0, lab.superblock().sequence - 2);
+    let o = lab.repair();
+    assert_eq!(copies(&o), [("disk0", Subject::Superblock, 1, 1)], "{o:?}");
+    assert!(lab.check().problems.is_empty());
+    // What cannot be read may be the newest one: the one before must not be taken for it.
+    let lab = Lab::new(2, 2);
+    (0..2).for_each(|disk| unreadable(&lab, disk, lab.superblock().sequence + 1));
+    let (disk, offset) = lab.committed_page_of_volumes();
+    lab.rot(disk, offset);
+    let before = lab.contents();
+    let o = lab.repair();
+    assert!(o.repairs.refused.is_some() && o.after.is_none(), "{o:?}");
+    assert!(lab.contents() == before);
+}
+
+#[test]
 fn a_torn_slot_that_is_next_is_no_damage() {
     let lab = Lab::new(2, 2);
     let next = lab.superblock().sequence + 1;
