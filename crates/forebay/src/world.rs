@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are
-    /// left out with a warning, as long as one is left.
+    /// left out, as long as one is left.
     pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
         let how = OpenFile { write, create_len: None, direct: true };
         let mut opened = Opened::default();
@@ -149,9 +149,6 @@ impl World {
                 "no device can be opened: {}",
                 opened.gone.join("; ")
             )));
-        }
-        for text in &opened.gone {
-            tracing::warn!("{text}: going on without this device");
         }
         Ok(opened)
     }
@@ -184,6 +181,16 @@ pub struct Opened {
     pub files: Vec<DeviceFile>,
     /// Why the others are not.
     pub gone: Vec<String>,
+}
+
+impl Opened {
+    /// The files; a warning tells of those that are gone.
+    pub fn go_on(self) -> Vec<DeviceFile> {
+        for text in &self.gone {
+            tracing::warn!("{text}: going on without this device");
+        }
+        self.files
+    }
 }
 
 /// Why a device could not be opened.

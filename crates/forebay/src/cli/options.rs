@@ -228,7 +228,7 @@ impl OfflineOptions {
     /// Opens the devices that are named, or else those of the directory, for reading.
     pub fn open(&self, dir: &Path) -> Result<(World, Vec<DeviceFile>)> {
         let (world, opened) = self.open_for(dir, false)?;
-        Ok((world, opened.files))
+        Ok((world, opened.go_on()))
     }
 
     /// The same, for writing too if `write` says so; and why those are missing that are.

@@ -50,7 +50,7 @@ impl Serve {
         let config = ServeConfig::new(overrides, file, Path::new(DEFAULT_HOME))?;
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
-        let files = world.open_devices(&config.devices, true)?.files;
+        let files = world.open_devices(&config.devices, true)?.go_on();
         serve(world, config, Source::Devices(files))
     }
 }

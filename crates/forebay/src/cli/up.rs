@@ -82,7 +82,7 @@ impl Up {
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {
-            Source::Devices(world.open_devices(&config.devices, true)?.files)
+            Source::Devices(world.open_devices(&config.devices, true)?.go_on())
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
             match preflight_made(&config.cache)

@@ -146,6 +146,11 @@ impl Lab {
         self.world().contents(self.0.files[0].file, offset, BLOCK)
     }
 
+    /// Writes a block to a disk.
+    pub fn put_block(&self, disk: usize, offset: u64, block: Vec<u8>) {
+        self.put(vec![(disk, offset)], block);
+    }
+
     /// Writes a block to each of these disks.
     fn put(&self, places: Vec<(usize, u64)>, block: Vec<u8>) {
         let files = self.files();

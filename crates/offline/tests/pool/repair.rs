@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use base::{BLOCK_U64, ErrorKind, IoError, Lba};
+use base::{BLOCK, BLOCK_U64, ErrorKind, IoError, Lba};
 use format::page::{GroupKind, PageKind};
 use format::superblock::Superblock;
 use offline::pool::check::Report;
@@ -127,6 +127,24 @@ fn slots_that_cannot_be_read() {
     let o = lab.repair();
     assert!(o.repairs.refused.is_some() && o.after.is_none(), "{o:?}");
     assert!(lab.contents() == before);
+}
+
+#[test]
+fn a_copy_of_a_superblock_that_is_nothing_like_it() {
+    for copy in [0, 1] {
+        let lab = Lab::new(2, 2);
+        let offset = Superblock::offset_of(lab.superblock().sequence - 1) + copy * BLOCK_U64;
+        lab.put_block(1, offset, vec![7; BLOCK]);
+        let o = lab.repair();
+        assert_eq!(copies(&o), [("disk1", Subject::Superblock, 1, 1)], "{o:?}");
+        assert!(lab.check().problems.is_empty());
+        // Before there were two copies, the second block could hold anything.
+        let lab = Lab::new(2, 2);
+        for slot in 0..4 {
+            lab.put_block(1, Superblock::offset_of(slot) + BLOCK_U64, vec![7; BLOCK]);
+        }
+        assert!(lab.repair().repairs.is_empty());
+    }
 }
 
 #[test]

@@ -285,6 +285,7 @@ fn judge_slots(
     (log, plan): (&mut Log<Counts>, &mut Plan),
 ) {
     let said = report(slots);
+    let twins = slots.copies().filter_map(|(_, [_, twin])| sequence(twin)).min();
     for (i, copies) in slots.copies() {
         let before = log.total(Severity::DamagedCopy);
         let is_next = log.judge_slot(path, (i as u64, SLOTS), &said[i], best.sequence);
@@ -295,10 +296,27 @@ fn judge_slots(
             continue;
         }
         // Power that failed while it was written leaves one whole.
-        for why in copies.iter().filter_map(trouble) {
+        for why in copies.iter().filter_map(|c| trouble(c).or_else(|| absent(c, copies, twins))) {
             let what = format!("one of its two copies: {why}; the other one counts");
             log.note(Subject::Superblock, format!("superblock slot {i} on {path}"), what);
             plan.slot(path);
         }
     }
+}
+
+fn sequence(copy: &SlotCopy) -> Option<u64> {
+    if let SlotCopy::Superblock(sb) = copy { Some(sb.sequence) } else { None }
+}
+
+/// Why a copy should be a superblock and is nothing like it. Superblocks before the first of
+/// `twins` were written once.
+fn absent(
+    copy: &SlotCopy,
+    [first, second]: &[SlotCopy; SLOT_COPIES],
+    twins: Option<u64>,
+) -> Option<String> {
+    let is_twin = std::ptr::eq(copy, second);
+    let written = if is_twin { sequence(first) >= twins && twins.is_some() } else { true };
+    let nothing = matches!(copy, SlotCopy::Empty | SlotCopy::Foreign);
+    (nothing && written).then(|| "not a superblock".to_owned())
 }
