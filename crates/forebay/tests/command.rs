@@ -218,9 +218,11 @@ fn a_signal_while_it_starts_ends_it_before_it_serves() {
             log.contains("before anything was served") && !log.contains("INFO serving"),
             "{log}"
         );
-        assert!(
-            ["pool0.img", "pool0.img.new", "cache.img"].iter().all(|name| !dir.join(name).exists())
-        );
+        // On a busy machine the signal may come when the pool is whole already; no half is left.
+        let there = |name: &str| dir.join(name).exists();
+        assert!(!there("pool0.img.new") && !there("pool1.img.new"), "{log}");
+        assert_eq!(there("pool0.img"), there("pool1.img"), "{log}");
+        assert!(there("pool0.img") || !there("cache.img"), "{log}");
         Up::start(&dir, &[]).stop(signal);
     }
 }
