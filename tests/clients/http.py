@@ -118,6 +118,7 @@ def test_every_path_over_both(t):
 
         assert set(ask("GET", "/v1/status")) == set(server.status())
         assert ask("GET", "/v1/health")["state"] == "ok"
+        assert ask("GET", "/v1/history", real="/v1/history?from=1000000")["seconds_ago"] == []
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB})
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB}, expect=409)
         assert {v["name"] for v in ask("GET", "/v1/volumes")} == {"vol0", "a ü&b"}

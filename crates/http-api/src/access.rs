@@ -2,12 +2,14 @@
 //!
 //! Fault model: a client on TCP may be a browser that a foreign page directs here. A page whose own
 //! name was made to lead to this address (DNS rebinding) gives itself away by that name in `Host`.
-//! Addresses and `localhost` cannot be made to lead elsewhere.
+//! Addresses and `localhost` cannot be made to lead elsewhere. A page of another origin cannot read
+//! answers, but it can have a browser send requests, also to the unix socket where that was made to
+//! be a port (`ssh -L`): the browser says in `Origin` whose page it was.
 
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, header, uri};
+use axum::http::{HeaderMap, Method, header, uri};
 
 use crate::failure::Failure;
 
@@ -59,18 +61,11 @@ pub enum Grant {
 }
 
 impl Rules {
-    /// What a client may have. Errors: `forbidden` for a foreign host, `unauthorized` for a wrong
-    /// token.
-    pub fn grant(
-        &self,
-        via: Via,
-        headers: &HeaderMap,
-        authority: Option<&uri::Authority>,
-    ) -> Result<Grant, Failure> {
+    /// What a client may have. Errors: `unauthorized` for a wrong token.
+    pub fn grant(&self, via: Via, headers: &HeaderMap) -> Result<Grant, Failure> {
         if via == Via::Unix {
             return Ok(Grant::All);
         }
-        self.check_host(headers, authority)?;
         match (&self.token, bearer(headers)) {
             (None, _) => Ok(Grant::Basics),
             (Some(token), Some(given)) if token.is(given) => Ok(Grant::All),
@@ -84,11 +79,35 @@ impl Rules {
         }
     }
 
-    fn check_host(
+    /// Whether a request that changes something comes from a page of this server, if it is one of
+    /// a page. Errors: `forbidden`.
+    pub fn check_origin(&self, method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        if method.is_safe() {
+            return Ok(());
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let ours = |at: &str| {
+            at.eq_ignore_ascii_case(host)
+                || self.hosts.iter().any(|name| name.eq_ignore_ascii_case(without_port(at)))
+        };
+        match origin {
+            Some((_, at)) if ours(at) => Ok(()),
+            _ => Err(Failure::new("forbidden", "a page of another origin changes nothing here")),
+        }
+    }
+
+    /// Whether the server has the name by which a client on TCP asks for it. Errors: `forbidden`.
+    pub fn check_name(
         &self,
+        via: Via,
         headers: &HeaderMap,
         authority: Option<&uri::Authority>,
     ) -> Result<(), Failure> {
+        if via == Via::Unix {
+            return Ok(());
+        }
         let refuse = |text: &str| Err(Failure::new("forbidden", text));
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
@@ -106,13 +125,18 @@ impl Rules {
 
     /// Whether `HOST` or `HOST:PORT` names this server.
     fn is_ours(&self, text: &str) -> bool {
-        let host = match text.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-            _ => text,
-        };
+        let host = without_port(text);
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let named = |name: &str| name.eq_ignore_ascii_case(host);
         bare.parse::<IpAddr>().is_ok() || named("localhost") || self.hosts.iter().any(|h| named(h))
+    }
+}
+
+/// `HOST` of `HOST:PORT`.
+fn without_port(text: &str) -> &str {
+    match text.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => text,
     }
 }
 
@@ -139,7 +163,8 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
         }
-        rules.grant(via, &headers, None).map_err(|e| e.kind)
+        let named = rules.check_name(via, &headers, None);
+        named.and_then(|()| rules.grant(via, &headers)).map_err(|e| e.kind)
     }
 
     #[test]
@@ -161,6 +186,23 @@ mod tests {
         assert!(asked(&rules(), Via::Tcp, &two).is_err());
         assert!(asked(&rules(), Via::Tcp, &[right]).is_err());
         assert_eq!(asked(&rules(), Via::Unix, &[("host", "evil.example")]), Ok(Grant::All));
+    }
+
+    #[test]
+    fn pages_of_others_change_nothing() {
+        let asked = |method: Method, origin: &str, host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", host.parse().unwrap());
+            headers.insert("origin", origin.parse().unwrap());
+            rules().check_origin(&method, &headers).is_ok()
+        };
+        assert!(asked(Method::POST, "http://localhost:7", "localhost:7"));
+        assert!(asked(Method::POST, "https://box.lan", "127.0.0.1:7"));
+        assert!(asked(Method::GET, "http://evil.example", "localhost:7"));
+        for origin in ["http://evil.example", "http://localhost:8", "null", "localhost:7", ""] {
+            assert!(!asked(Method::POST, origin, "localhost:7"), "{origin}");
+        }
+        assert!(rules().check_origin(&Method::DELETE, &HeaderMap::new()).is_ok());
     }
 
     #[test]

@@ -17,10 +17,12 @@ use crate::access::{Grant, Rules, Via};
 use crate::engine::{Answer, Engine, ask};
 use crate::events::events;
 use crate::failure::{Failure, json_response, text_response};
+use crate::history::History;
 use crate::input::{self, Input};
 use crate::jobs::Jobs;
 use crate::metrics::{self, Format};
 use crate::openapi;
+use crate::page;
 use crate::routes::ROUTES;
 use crate::snapshot::Snapshot;
 use crate::table::{Act, Route, Shown};
@@ -38,6 +40,7 @@ pub struct Api {
     engine: Arc<dyn Engine>,
     jobs: Jobs,
     snapshot: Arc<Snapshot>,
+    history: Arc<History>,
     streams: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
     connections: Arc<AtomicUsize>,
@@ -62,6 +65,7 @@ impl Api {
             engine,
             jobs: Jobs::default(),
             snapshot: Arc::default(),
+            history: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             stopped,
             connections: Arc::default(),
@@ -79,6 +83,11 @@ impl Api {
     /// Tells of the end.
     pub fn stopped(&self) -> watch::Receiver<bool> {
         self.stopped.clone()
+    }
+
+    /// Takes samples of the last hour, until it is dropped.
+    pub fn follow(&self) -> impl Future<Output = ()> + use<> {
+        self.history.clone().follow(self.engine.clone(), self.snapshot.clone())
     }
 
     /// All routes of the table.
@@ -132,7 +141,13 @@ where
     let (parts, body) = request.into_parts();
     let body = read_body(body).await;
     let mut request = Request::from_parts(parts, Body::empty());
-    let grant = api.rules.grant(via, request.headers(), request.uri().authority());
+    let authority = request.uri().authority();
+    let named = api.rules.check_name(via, request.headers(), authority);
+    if let (Ok(()), Some(file)) = (&named, page::find(request.method(), request.uri().path())) {
+        return file.response(request.headers());
+    }
+    let own = named.and_then(|()| api.rules.check_origin(request.method(), request.headers()));
+    let grant = own.and_then(|()| api.rules.grant(via, request.headers()));
     let basic = |r: &Route| r.is_basic() && r.path == request.uri().path();
     let grant = match grant {
         Ok(Grant::Basics) if !ROUTES.iter().any(basic) => Err(Failure::new(
@@ -232,6 +247,7 @@ async fn act(
             })?;
             Ok(events(api.engine.clone(), api.snapshot.clone(), api.stopped(), every, place))
         }
+        Act::History => Ok(respond(api.history.to_json(input.number("from")))),
         Act::Health => Ok(respond(health(&*api.snapshot.get(&api.engine).await?, grant))),
         Act::Metrics => {
             let status = api.snapshot.get(&api.engine).await?;

@@ -7,6 +7,7 @@
 //! * [`routes`]: all methods and paths; [`table`]: what a row says; [`openapi`] is made of them
 //! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
 //! * `input`: what clients send, checked; `jobs`: long work; `events`: the status as a stream
+//! * `history`: the last hour; `page`: the dashboard
 //! * [`metrics`]: from a status to the text that Prometheus reads
 #![allow(
     clippy::disallowed_types,
@@ -19,10 +20,12 @@ mod api;
 mod engine;
 mod events;
 mod failure;
+mod history;
 mod input;
 mod jobs;
 pub mod metrics;
 pub mod openapi;
+mod page;
 pub mod routes;
 mod server;
 mod snapshot;

@@ -66,6 +66,29 @@ fn job_schema() -> Value {
     })
 }
 
+fn history_schema() -> Value {
+    let number = json!({ "type": ["number", "null"] });
+    json!({
+        "type": "object",
+        "required": ["every_seconds", "next", "seconds_ago", "series"],
+        "properties": {
+            "every_seconds": { "type": "integer", "description": "between two samples" },
+            "next": { "type": "integer", "description": "what to send as from, for later ones" },
+            "seconds_ago": {
+                "type": "array", "items": { "type": "number" },
+                "description": "how old each sample is, the oldest first",
+            },
+            "series": {
+                "type": "object",
+                "additionalProperties": { "type": "array", "items": number },
+                "description": "a number of each sample, null where there is none; requests, bytes \
+                                and carried_bytes are per second, of the time since the sample \
+                                before",
+            },
+        },
+    })
+}
+
 fn operation(route: &Route) -> Value {
     let mut shown = json!({ "summary": route.what, "responses": responses(route) });
     let mut names = route.path.split(['{', '}']).skip(1).step_by(2);
@@ -144,6 +167,7 @@ fn responses(route: &Route) -> Value {
             }
         }
         Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => all["200"] = whole("the answer"),
+        Act::History => all["200"] = body("the last hour", "application/json", history_schema()),
         Act::Job(_) => {
             all["200"] = body("the job has ended", "application/json", job());
             all["202"] = body(

@@ -78,6 +78,13 @@ pub const ROUTES: &[Route] = &[
         )],
         "the status again and again, as server-sent events",
     ),
+    route(
+        "GET",
+        "/v1/history",
+        Act::History,
+        &[field("from", Place::Here, WHOLE, Need::Else("0"), "number of the first sample to show")],
+        "totals of the last hour, every five seconds",
+    ),
     route("GET", "/v1/openapi.json", Act::OpenApi, &[], "this description"),
     route("GET", "/metrics", Act::Metrics, &[], "metrics for Prometheus, or as OpenMetrics"),
     route("GET", "/v1/volumes", ask("volume-list"), &[], "all volumes"),

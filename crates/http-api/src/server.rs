@@ -106,11 +106,12 @@ fn adopt(listener: Listener) -> io::Result<Adopted> {
 async fn serve(listeners: Vec<Adopted>, api: Arc<Api>, mut stopped: watch::Receiver<bool>) {
     let places: Vec<Arc<Semaphore>> =
         listeners.iter().map(|_| Arc::new(Semaphore::new(MAX_CONNECTIONS))).collect();
-    let tasks: Vec<_> = listeners
+    let mut tasks: Vec<_> = listeners
         .into_iter()
         .zip(&places)
         .map(|(listener, places)| tokio::spawn(accept(listener, api.clone(), places.clone())))
         .collect();
+    tasks.push(tokio::spawn(api.follow()));
     // It ends with the server, too.
     let _ = stopped.wait_for(|stop| *stop).await;
     tasks.iter().for_each(|task| task.abort());

@@ -28,6 +28,8 @@ pub enum Act {
     OneJob,
     /// The status, again and again.
     Events,
+    /// The last hour.
+    History,
     /// What is wrong.
     Health,
     /// Metrics.
@@ -111,7 +113,7 @@ impl Route {
         match self.act {
             Act::Ask(verb, _) | Act::Job(verb) => Some(verb),
             Act::Events | Act::Health | Act::Metrics => Some("status"),
-            Act::Jobs | Act::OneJob | Act::OpenApi => None,
+            Act::History | Act::Jobs | Act::OneJob | Act::OpenApi => None,
         }
     }
 
