@@ -1,0 +1,109 @@
+// The cache and write-back: what it holds, how far the pool is behind, what the controller thinks.
+
+import { byId, describe, draw, list, make, mark, put, show } from "./elements.js";
+import { ask } from "./api.js";
+import { attempt } from "./dialogs.js";
+import { byteRate, bytes, count, percent, plural, seconds } from "./units.js";
+
+const KINDS = ["dirty", "clean", "metadata", "free", "retired"];
+
+export function begin() {
+  byId("flush").addEventListener("click", () => attempt(
+    (answer) => `Flush of the cache: job ${answer.job}.`, () => ask("POST", "/v1/cache/flush")));
+  byId("collect").addEventListener("click", () => attempt(
+    (answer) => `Garbage collection: job ${answer.job}.`, () => ask("POST", "/v1/gc")));
+}
+
+// Why write-back goes at its rate.
+export function controllerWords(cache) {
+  const w = cache.writeback;
+  const words = [];
+  if (w.error) words.push(`Write-back fails: ${w.error}.`);
+  const [dirty, target] = [bytes(w.dirty), bytes(w.target)];
+  if (w.dirty === 0) {
+    words.push("Nothing is dirty: the pool has everything.");
+  } else if (w.dirty > w.target) {
+    words.push(`${dirty} are dirty, more than the target of ${target}: the rate goes up.`);
+  } else {
+    words.push(`${dirty} are dirty, the target is ${target}: there is no hurry.`);
+  }
+  const sign = w.proportional < 0 ? "less" : "more";
+  const parts = `${byteRate(Math.abs(w.proportional))} ${sign} for the distance to the target, ` +
+    `${byteRate(w.integral)} from what it learned`;
+  if (w.dirty > 0 && w.rate <= w.min) {
+    words.push(`It goes at its lowest rate, ${byteRate(w.min)}.`);
+  } else if (w.dirty > 0 && w.rate >= w.max) {
+    words.push(`It goes at its highest rate, ${byteRate(w.max)} (${parts}).`);
+  } else if (w.dirty > 0 && w.rate > (w.proportional + w.integral) * 1.02 + 1) {
+    words.push(`Clients ask for little, so it may carry ${byteRate(w.rate)}.`);
+  } else if (w.dirty > 0) {
+    words.push(`It may carry ${byteRate(w.rate)} (${parts}).`);
+  }
+  if (w.lag_seconds > w.max_lag_seconds) {
+    words.push("The pool's image is older than max_lag: the pool takes less than is written.");
+  }
+  if (w.writers_waiting > 0) {
+    words.push(`${plural(w.writers_waiting, "write")} wait for room in the cache.`);
+  } else if (w.room_gone > 0.75) {
+    words.push(`${percent(w.room_gone)} of the room for writes is gone: writers are slowed.`);
+  }
+  return words.join(" ");
+}
+
+// What the buckets hold, as a bar.
+function bar(buckets) {
+  const all = KINDS.reduce((sum, kind) => sum + (buckets[kind] ?? 0), 0) || 1;
+  const picture = byId("buckets");
+  let from = 0;
+  const parts = [];
+  for (const kind of KINDS) {
+    const width = ((buckets[kind] ?? 0) * 1000) / all;
+    if (width > 0) {
+      parts.push(draw("rect", { class: `fill ${kind}`, x: from, y: 0, width, height: 10 }));
+    }
+    from += width;
+  }
+  picture.replaceChildren(...parts);
+  const text = KINDS.map((kind) => `${percent((buckets[kind] ?? 0) / all)} ${kind}`).join(", ");
+  mark(picture, "aria-label", `Buckets: ${text}`);
+  const items = KINDS.map((kind) => ({ kind, share: (buckets[kind] ?? 0) / all }));
+  const create = ({ kind }) => {
+    const swatch = draw("svg", { class: "swatch", width: 10, height: 10, "aria-hidden": "true" },
+      draw("rect", { class: `fill ${kind}`, width: 10, height: 10 }));
+    const value = make("span", { class: "value" });
+    return { node: make("li", {}, swatch, make("span", {}, kind), value), value };
+  };
+  const shown = items.filter((item) => item.kind !== "retired" || item.share > 0);
+  list(byId("bucket-kinds"), shown, (item) => item.kind, create,
+    (row, item) => put(row.value, percent(item.share)));
+}
+
+export function update(status) {
+  const { cache } = status;
+  const there = cache !== null && cache !== undefined;
+  show(byId("cache-there"), there);
+  show(byId("cache-none"), !there);
+  byId("flush").disabled = !there;
+  byId("collect").disabled = !there;
+  if (!there) return;
+  const w = cache.writeback;
+  const ratio = cache.hit_ratio;
+  bar(cache.buckets);
+  put(byId("controller"), controllerWords(cache));
+  const late = w.lag_seconds > w.max_lag_seconds ? "warn" : null;
+  const bad = cache.state === "serving" ? null : "bad";
+  describe(byId("cache-facts"), [
+    ["State", cache.state === "failed" ? "failed: it takes nothing any more" : cache.state, bad],
+    ["Device", `${cache.path}, ${bytes(cache.size_bytes)}`],
+    ["Dirty", `${bytes(cache.dirty_bytes)}, target ${bytes(w.target)}`],
+    ["Lag", `${seconds(w.lag_seconds)}, ${seconds(w.max_lag_seconds)} at most (max_lag)`, late],
+    ["Rate", `${byteRate(w.rate)} of ${byteRate(w.min)} to ${byteRate(w.max)}`],
+    ["Passes", `${count(w.passes)}, ${bytes(w.carried_bytes)} carried, ` +
+      `${plural(w.sealed_cuts, "cut")} under way`],
+    ["Room gone", percent(w.room_gone), w.room_gone > 0.75 ? "warn" : null],
+    ["Found here", `${percent(ratio.last_minute)} of the last minute's reads, ` +
+      `${percent(ratio.last_hour)} of the last hour's`],
+    ["Journal", `${bytes(cache.journal.used)} of ${bytes(cache.journal.size)}`],
+    ["At work", cache.working.length > 0 ? cache.working.join(", ") : "nothing"],
+  ]);
+}

@@ -1,0 +1,150 @@
+// Long work: the scrub, moves between devices, and the jobs of the API.
+
+import { byId, button, list, make, mark, put, show } from "./elements.js";
+import { ask } from "./api.js";
+import { attempt, dialog, form } from "./dialogs.js";
+import { byteRate, bytes, count, moment, parseSize, percent, plural, span } from "./units.js";
+
+const SHOWN = 8;
+const NAMES = {
+  "cache-flush": "Flush of the cache",
+  "cache-detach": "Detaching the cache",
+  gc: "Garbage collection",
+};
+
+let last = null;
+
+const post = (path, fields) => () => ask("POST", path, fields);
+
+const ACTS = {
+  start: ["Start a scrub…", () => askScrub()],
+  pause: ["Pause", () => attempt("The scrub rests.", post("/v1/scrub/pause"))],
+  resume: ["Resume", () => attempt("The scrub goes on.", post("/v1/scrub/resume", {}))],
+  cancel: ["Cancel", () => attempt("The scrub has ended.", post("/v1/scrub/cancel"))],
+  "moves-pause": ["Pause", () => attempt("Moves rest.", post("/v1/moves/pause"))],
+  "moves-resume": ["Resume", () => attempt("Moves go on.", post("/v1/moves/resume"))],
+  "moves-cancel": ["Cancel", () => askCancelMoves()],
+};
+
+function askScrub() {
+  const devices = (last?.pool.devices ?? []).filter((one) => one.path);
+  const options = [["", "all devices"], ...devices.map((one) => [one.path, one.path])];
+  dialog("Start a scrub", [form({
+    notes: ["Every copy of every block is read and verified. What is bad is healed from a good " +
+            "copy."],
+    verb: "Start",
+    fields: [
+      { name: "device", label: "Device", options },
+      { name: "rate", label: "Bytes a second at most", hint: "Such as 100M. Empty: no limit." },
+    ],
+    act: ({ device, rate }) => ask("POST", "/v1/scrub", {
+      ...(device ? { device } : {}), ...(rate.trim() ? { rate: parseSize(rate) } : {}),
+    }),
+    done: () => "The scrub has begun.",
+  })]);
+}
+
+function askCancelMoves() {
+  dialog("Cancel moves", [form({
+    notes: ["Devices that are about to be removed stay in the pool."],
+    verb: "Cancel the moves", fields: [], danger: true,
+    act: post("/v1/moves/cancel"),
+    done: () => "Moves are cancelled.",
+  })]);
+}
+
+function create() {
+  const [name, state] = [make("strong"), make("span", { class: "badge" })];
+  const [text, buttons] = [make("p"), make("div", { class: "buttons" })];
+  const bar = make("progress", { max: 1 });
+  const head = make("div", { class: "head" }, name, state, buttons);
+  return { node: make("li", {}, head, bar, text), name, state, text, bar, buttons, acts: {} };
+}
+
+function update_(row, job) {
+  put(row.name, job.name);
+  put(row.state, job.state);
+  mark(row.state, "class", `badge ${job.kind ?? ""}`);
+  put(row.text, job.text);
+  show(row.bar, job.progress !== undefined);
+  if (job.progress === null) row.bar.removeAttribute("value");
+  else if (job.progress !== undefined) row.bar.value = job.progress;
+  mark(row.bar, "aria-label", job.name);
+  const acts = (job.acts ?? []).map((id) => ({ id, text: ACTS[id][0] }));
+  list(row.buttons, acts, (act) => act.id, (act) => ({
+    node: button(act.text, ACTS[act.id][1], { "aria-label": `${act.text} (${job.name})` }),
+  }), () => {});
+}
+
+function scrub(s) {
+  const share = s.all_bytes > 0 ? Math.min(1, s.verified_bytes / s.all_bytes) : 0;
+  const bad = `${plural(s.bad, "bad copy", "bad copies")} of blocks, ${count(s.healed)} healed`;
+  const found = s.bad + s.lost === 0 ? "no errors" : bad;
+  const lost = s.lost > 0 ? `, ${plural(s.lost, "block")} lost` : "";
+  const only = s.device ? ` of ${s.device} alone` : "";
+  const under = s.state === "running" || s.state === "paused";
+  const facts = [`${percent(share)}, ${bytes(s.verified_bytes)} of ${bytes(s.all_bytes)}${only}`];
+  if (s.state === "running" && s.rate > 0) facts.push(byteRate(s.rate));
+  if (s.state === "running" && s.left_s !== null) facts.push(`${span(s.left_s)} left`);
+  if (s.rate_limit > 0) facts.push(`${byteRate(s.rate_limit)} at most`);
+  facts.push(found + lost);
+  let text = `${facts.join(", ")}.`;
+  if (s.state === "never") text = "There was no scrub yet.";
+  else if (!under) text = `It ended ${moment(s.ended_at)}: ${found}${lost}.`;
+  const acts = { running: ["pause", "cancel"], paused: ["resume", "cancel"] };
+  const kind = s.lost > 0 || s.bad > s.healed ? "bad" : under ? "busy" : "";
+  return {
+    id: "scrub", name: "Scrub", state: s.state, kind, text,
+    progress: under ? share : undefined, acts: acts[s.state] ?? ["start"],
+  };
+}
+
+function moves(m) {
+  if (m.state === "none") return [];
+  const facts = [`${bytes(m.left_bytes)} left, ${bytes(m.copied_bytes)} copied`];
+  if (m.leaving.length > 0) facts.push(`${m.leaving.join(", ")} will be removed`);
+  if (m.behind.length > 0) facts.push(`${m.behind.join(", ")} is brought up to date`);
+  if (m.rate > 0) facts.push(byteRate(m.rate));
+  if (m.left_s !== null) facts.push(`${span(m.left_s)} left`);
+  if (m.trouble) facts.push(m.trouble);
+  const all = m.left_bytes + m.copied_bytes;
+  return [{
+    id: "moves", name: "Moves between devices", state: m.state,
+    kind: m.state === "waiting" ? "bad" : "busy", text: `${facts.join("; ")}.`,
+    progress: all > 0 ? m.copied_bytes / all : null,
+    acts: [m.state === "paused" ? "moves-resume" : "moves-pause", "moves-cancel"],
+  }];
+}
+
+function ofApi(job, status) {
+  const kind = { running: "busy", failed: "bad", done: "good" }[job.state];
+  let text = `It took ${span(job.seconds)}.`;
+  if (job.state === "failed") text = `${job.error.message}, after ${span(job.seconds)}.`;
+  if (job.state === "running") {
+    text = `For ${span(job.seconds)}.`;
+    if (job.request.startsWith("cache-")) {
+      text += ` ${bytes(status.cache?.dirty_bytes)} are dirty still. It cannot be cancelled.`;
+    }
+  }
+  return {
+    id: job.job, name: `${NAMES[job.request] ?? job.request} (job ${job.job})`,
+    state: job.state, kind, text, progress: job.state === "running" ? null : undefined,
+  };
+}
+
+export function update(status, jobs) {
+  last = status;
+  const rest = status.commit;
+  const latest = [...jobs].reverse();
+  const running = latest.filter((job) => job.state === "running");
+  const ended = latest.filter((job) => job.state !== "running");
+  const shown = [...running, ...ended].slice(0, SHOWN);
+  const all = [
+    scrub(status.pool.scrub), ...moves(status.pool.moves),
+    ...shown.map((job) => ofApi(job, status)),
+  ];
+  list(byId("job-list"), all, (job) => job.id, create, update_);
+  put(byId("commits"), `Commits of the pool: ${count(rest.count)}` +
+    (rest.failed > 0 ? `, ${count(rest.failed)} failed.` : ", none failed."));
+  mark(byId("commits"), "class", rest.failed > 0 ? "bad" : "hint");
+}

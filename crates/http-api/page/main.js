@@ -1,0 +1,144 @@
+// The page: asks the server for its status again and again, and shows it.
+
+import { byId, put, show } from "./elements.js";
+import { ask, hasToken, onChange, setToken } from "./api.js";
+import { dialog, form } from "./dialogs.js";
+import { clock } from "./units.js";
+import * as cache from "./cache.js";
+import * as devices from "./devices.js";
+import * as explain from "./explain.js";
+import * as health from "./health.js";
+import * as history from "./history.js";
+import * as jobs from "./jobs.js";
+import * as volumes from "./volumes.js";
+
+const EVERY_MS = 2000;
+const HISTORY_MS = 5000;
+const EXPLAIN_MS = 30000;
+// Seconds between attempts to reach a server that does not answer.
+const RETRY = [1, 2, 3, 5];
+
+const state = {
+  timer: 0, asking: false, again: false, failures: 0, since: null, uptime: 0, token: null,
+  history: -Infinity, explain: -Infinity,
+};
+
+function later(milliseconds) {
+  clearTimeout(state.timer);
+  state.timer = setTimeout(refresh, milliseconds);
+}
+
+// Shows what the server says now.
+async function look() {
+  const [status, all] = await Promise.all([ask("GET", "/v1/status"), ask("GET", "/v1/jobs")]);
+  const restarted = status.server.uptime_seconds < state.uptime;
+  state.uptime = status.server.uptime_seconds;
+  health.connection(null);
+  health.update(status);
+  history.update(status);
+  cache.update(status);
+  devices.update(status);
+  volumes.update(status);
+  jobs.update(status, all);
+  explain.update(status);
+  state.since = clock(Date.now());
+  put(byId("asked"), `status of ${state.since}`);
+  const now = performance.now();
+  if (restarted || now - state.history >= HISTORY_MS) {
+    state.history = now;
+    await history.refresh(restarted);
+  }
+  if (restarted || now - state.explain >= EXPLAIN_MS && !explain.inUse()) {
+    state.explain = now;
+    await explain.refresh();
+  }
+  show(byId("content"), true);
+}
+
+async function refresh() {
+  if (state.asking) {
+    state.again = true;
+    return;
+  }
+  state.asking = true;
+  clearTimeout(state.timer);
+  try {
+    await look();
+    state.failures = 0;
+    later(EVERY_MS);
+  } catch (error) {
+    if (error.kind === "unauthorized") {
+      askToken(error.message);
+    } else if (error.kind === undefined) {
+      throw error;
+    } else {
+      wait(error.message);
+    }
+  } finally {
+    state.asking = false;
+    if (state.again) later(0);
+    state.again = false;
+  }
+}
+
+// Counts down to the next attempt.
+function wait(why) {
+  let left = RETRY[Math.min(state.failures, RETRY.length - 1)];
+  state.failures += 1;
+  const step = () => {
+    health.connection({ why, since: state.since, wait: left });
+    clearTimeout(state.timer);
+    state.timer = setTimeout(left > 0 ? step : refresh, left > 0 ? 1000 : 0);
+    left -= 1;
+  };
+  step();
+}
+
+// Asks for the token until it is the right one.
+function askToken(why) {
+  show(byId("forget"), false);
+  if (state.token) return;
+  const token = form({
+    notes: [
+      why,
+      "The token is in the file that token_file in [http] names: http.token in the directory of " +
+      "forebay up. This tab keeps it until it is closed.",
+    ],
+    verb: "Open",
+    fields: [{ name: "token", label: "Token", type: "password" }],
+    act: async (given) => {
+      setToken(given.token.trim());
+      try {
+        await ask("GET", "/v1/jobs");
+      } catch (error) {
+        setToken(null);
+        throw error;
+      }
+      state.token = null;
+      show(byId("forget"), true);
+    },
+  });
+  state.token = dialog("A token is needed", [token], { locked: true });
+}
+
+function begin() {
+  history.begin();
+  cache.begin();
+  explain.begin();
+  volumes.begin();
+  show(byId("forget"), hasToken());
+  byId("forget").addEventListener("click", () => {
+    setToken(null);
+    location.reload();
+  });
+  byId("again").addEventListener("click", refresh);
+  onChange(refresh);
+  // A page that is not seen asks for nothing.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) clearTimeout(state.timer);
+    else if (!state.token) refresh();
+  });
+  refresh();
+}
+
+begin();
