@@ -19,25 +19,28 @@ export function controllerWords(cache) {
   const w = cache.writeback;
   const words = [];
   if (w.error) words.push(`Write-back fails: ${w.error}.`);
-  const [dirty, target] = [bytes(w.dirty), bytes(w.target)];
-  if (w.dirty === 0) {
+  // The controller's own count is of when it looked last, which may be some time ago.
+  const now = cache.dirty_bytes;
+  const [dirty, target] = [bytes(now), bytes(w.target)];
+  if (now === 0) {
     words.push("Nothing is dirty: the pool has everything.");
-  } else if (w.dirty > w.target) {
-    words.push(`${dirty} are dirty, more than the target of ${target}: the rate goes up.`);
+  } else if (now > w.target) {
+    words.push(`${dirty} are dirty, more than the target of ${target}: it goes faster.`);
   } else {
     words.push(`${dirty} are dirty, the target is ${target}: there is no hurry.`);
   }
   const sign = w.proportional < 0 ? "less" : "more";
   const parts = `${byteRate(Math.abs(w.proportional))} ${sign} for the distance to the target, ` +
     `${byteRate(w.integral)} from what it learned`;
-  if (w.dirty > 0 && w.rate <= w.min) {
-    words.push(`It goes at its lowest rate, ${byteRate(w.min)}.`);
-  } else if (w.dirty > 0 && w.rate >= w.max) {
-    words.push(`It goes at its highest rate, ${byteRate(w.max)} (${parts}).`);
-  } else if (w.dirty > 0 && w.rate > (w.proportional + w.integral) * 1.02 + 1) {
-    words.push(`Clients ask for little, so it may carry ${byteRate(w.rate)}.`);
-  } else if (w.dirty > 0) {
-    words.push(`It may carry ${byteRate(w.rate)} (${parts}).`);
+  if (now > 0 && w.rate <= w.min) {
+    words.push(`The controller asks for its lowest rate, ${byteRate(w.min)}. A pass goes faster ` +
+      "where max_lag needs it.");
+  } else if (now > 0 && w.rate >= w.max) {
+    words.push(`The controller asks for its highest rate, ${byteRate(w.max)} (${parts}).`);
+  } else if (now > 0 && w.rate > (w.proportional + w.integral) * 1.02 + 1) {
+    words.push(`Clients ask for nothing, so it may carry ${byteRate(w.rate)}.`);
+  } else if (now > 0) {
+    words.push(`The controller asks for ${byteRate(w.rate)} (${parts}).`);
   }
   if (w.lag_seconds > w.max_lag_seconds) {
     words.push("The pool's image is older than max_lag: the pool takes less than is written.");
@@ -97,7 +100,7 @@ export function update(status) {
     ["Device", `${cache.path}, ${bytes(cache.size_bytes)}`],
     ["Dirty", `${bytes(cache.dirty_bytes)}, target ${bytes(w.target)}`],
     ["Lag", `${seconds(w.lag_seconds)}, ${seconds(w.max_lag_seconds)} at most (max_lag)`, late],
-    ["Rate", `${byteRate(w.rate)} of ${byteRate(w.min)} to ${byteRate(w.max)}`],
+    ["Controller", `${byteRate(w.rate)}, from ${byteRate(w.min)} to ${byteRate(w.max)}`],
     ["Passes", `${count(w.passes)}, ${bytes(w.carried_bytes)} carried, ` +
       `${plural(w.sealed_cuts, "cut")} under way`],
     ["Room gone", percent(w.room_gone), w.room_gone > 0.75 ? "warn" : null],

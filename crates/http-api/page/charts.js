@@ -9,6 +9,9 @@ const EDGE = { left: 66, right: 10, top: 8, bottom: 22 };
 // Samples further apart than this are not joined, in seconds.
 const GAP = 13;
 
+// Seconds between the marks of the axis of time, by the seconds that are shown.
+export const TIMES = { 300: 60, 900: 300, 3600: 900 };
+
 const all = [];
 // What is shown: the seconds back from now, samples, and the moment of the cursor, if there is one.
 const view = { span: 3600, every: 5, times: [], series: {}, limits: {}, cursor: null };
@@ -166,10 +169,12 @@ export class Chart {
       const label = { class: "tick", x: EDGE.left - 6, y: Number(at) + 4, "text-anchor": "end" };
       parts.push(draw("text", label, this.format(tick)));
     }
-    for (const [back, anchor] of [[1, "start"], [2 / 3, "middle"], [1 / 3, "middle"], [0, "end"]]) {
-      const text = back === 0 ? "now" : `−${Math.round((view.span * back) / 60)} min`;
-      const label = { class: "tick", x: x(now - view.span * back), y: HEIGHT - 5 };
-      parts.push(draw("text", { ...label, "text-anchor": anchor }, text));
+    const step = TIMES[view.span];
+    for (let back = 0; back <= view.span; back += step) {
+      const text = back === 0 ? "now" : `−${back / 60} min`;
+      const anchor = back === 0 ? "end" : back === view.span ? "start" : "middle";
+      const label = { class: "tick", x: x(now - back), y: HEIGHT - 5, "text-anchor": anchor };
+      parts.push(draw("text", label, text));
     }
     for (const name of this.limits ?? []) this.limit(parts, view.limits[name], right, y);
     for (const line of this.lines) {
@@ -194,7 +199,8 @@ export class Chart {
     if (!(limit?.value > 0)) return;
     const at = y(limit.value).toFixed(1);
     parts.push(draw("line", { class: "limit", x1: EDGE.left, x2: right, y1: at, y2: at }));
-    const label = { class: "limit-name", x: right, y: Number(at) - 4, "text-anchor": "end" };
+    const below = Number(at) < EDGE.top + 14 ? 13 : -4;
+    const label = { class: "limit-name", x: right, y: Number(at) + below, "text-anchor": "end" };
     parts.push(draw("text", label, `${limit.label} ${this.format(limit.value)}`));
   }
 

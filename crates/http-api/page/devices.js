@@ -54,7 +54,7 @@ function create(device) {
     errors: cell("Errors"),
     read: cell("Reads"),
     write: cell("Writes"),
-    mean: cell("I/O takes"),
+    mean: cell("Mean time"),
     flight: cell("In flight"),
     acts: make("td", { class: "acts" }),
     meter,

@@ -42,8 +42,10 @@ function bar(parts) {
   return picture;
 }
 
-function layers() {
-  const items = LAYERS.map((layer) => make("li", {},
+function layers(classes) {
+  const parts = classes.flatMap((one) => one.percentiles.flatMap((p) => p.mean_parts));
+  const there = LAYERS.filter((layer) => parts.some((part) => part.layer === layer));
+  const items = there.map((layer) => make("li", {},
     draw("svg", { class: "swatch", width: 10, height: 10, "aria-hidden": "true" },
       draw("rect", { class: `fill ${layer}`, width: 10, height: 10 })),
     make("span", {}, layer)));
@@ -61,8 +63,8 @@ function ofClass(one) {
   const rows = one.percentiles.map((p) => make("tr", {},
     make("th", { scope: "row" }, p.share === 1 ? "longest" : `${p.share * 100} %`),
     make("td", { "data-label": "Up to", class: "number" }, micros(p.us)),
-    make("td", { "data-label": "Made of", class: "made" }, bar(p.mean_parts),
-      make("span", {}, largest(p.mean_parts)))));
+    make("td", { "data-label": "Made of", class: "made" },
+      make("span", {}, largest(p.mean_parts)), bar(p.mean_parts))));
   const causes = one.causes.slice(0, 6).map((cause) =>
     make("li", {}, `${plural(cause.requests, "request")} waited mostly for ${cause.text}.`));
   const more = one.causes.length > 1
@@ -96,7 +98,7 @@ export async function refresh() {
     const limit = micros(answer.slower_than_us);
     const found = answer.classes.map(ofClass);
     if (found.length === 0) found.push(make("p", {}, "No request has ended in that time."));
-    else found.unshift(layers());
+    else found.unshift(layers(answer.classes));
     byId("explanation").replaceChildren(...found);
     show(byId("slowest"), answer.slowest.length > 0);
     put(byId("slowest-title"), `The slowest of those over ${limit}`);

@@ -22,7 +22,7 @@ export function update(status) {
     put(row.todo, `To do: ${one.todo}`);
     put(row.page, `More in docs/operations.md, section ${one.page}`);
   });
-  put(byId("pool-name"), pool.name);
+  put(byId("pool-name"), `pool ${pool.name}`);
   put(byId("pool-state"), pool.state);
   mark(byId("pool-state"), "class", `badge ${pool.state === "online" ? "good" : "bad"}`);
   const waiting = admission?.waiting > 0 ? `, ${count(admission.waiting)} requests wait` : "";

@@ -36,7 +36,7 @@ function charts(parent) {
   new Chart(parent, "Lag of the pool's image", [line("lag_seconds", "lag", "other")],
     seconds, { limits: ["lag"] });
   new Chart(parent, "Write-back", [
-    line("writeback_rate_bytes", "allowed", "other half"),
+    line("writeback_rate_bytes", "controller", "other half"),
     line("carried_bytes", "carried", "other"),
   ], byteRate, { binary: true, least: 4 << 20 });
   new Chart(parent, "Reads found in the cache", [line("hit_share", "hits", "read")],

@@ -30,7 +30,8 @@ function later(milliseconds) {
 
 // Shows what the server says now.
 async function look() {
-  const [status, all] = await Promise.all([ask("GET", "/v1/status"), ask("GET", "/v1/jobs")]);
+  const status = await ask("GET", "/v1/status");
+  const all = await ask("GET", "/v1/jobs");
   const restarted = status.server.uptime_seconds < state.uptime;
   state.uptime = status.server.uptime_seconds;
   health.connection(null);

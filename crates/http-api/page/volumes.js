@@ -135,7 +135,9 @@ function work(volume, time) {
   };
 }
 
-const COLUMNS = ["Mode", "Size", "Stored", "Reads", "Writes", "Moved", "Takes", "Hits", "Limit"];
+const COLUMNS = [
+  "Mode", "Size", "Stored", "Reads", "Writes", "Throughput", "Mean time", "Hits", "Limit",
+];
 
 function create(volume) {
   const cells = COLUMNS.map((label) => make("td", { "data-label": label }));
