@@ -267,8 +267,9 @@ def strange_names(api, page):
 
 @once
 def test_keyboard(t):
-    """Keys alone reach the content, make a volume, and come back to where they were."""
-    _, api, page, browser = opened(t)
+    """Keys alone reach the content, make a volume, and come back to where they were; here there is no cache."""
+    _, api, page, browser = opened(t, "--cache-size", "0")
+    assert "The pool has no cache" in browser.text("#cache") and browser.run("return document.getElementById('flush').disabled")
     focused = "const e = document.activeElement; return e.id || e.textContent"
     browser.run("document.activeElement.blur()")
     browser.keys("Tab")
@@ -320,7 +321,7 @@ def test_jobs(t):
     browser.press("dialog", "Start")
     page.closed()
     browser.wait(lambda: "running" in job(browser, "Scrub"), lambda: browser.text("#jobs"))
-    assert "64 KiB/s at most" in job(browser, "Scrub")
+    assert "64 KiB/s of each copy at most" in job(browser, "Scrub")
     assert browser.run("return document.querySelector('#jobs progress').value") < 1
     for verb, state in (("Pause", "paused"), ("Resume", "running"), ("Cancel", "cancelled")):
         browser.press("#jobs", verb)
@@ -349,7 +350,7 @@ def test_comes_back(t):
     """A server that is gone is said to be gone; the page goes on when it is back, with what it has now."""
     server, api, page, browser = opened(t)
     server.stop()
-    browser.wait_text("#connection", "No answer")
+    browser.wait_text("#connection", "The server does not answer")
     assert browser.text("#live") == "no answer" and "no answer" in browser.run("return document.title")
     assert "vol0" in page.names()
     browser.run("window.same = true")
@@ -377,6 +378,8 @@ def test_many_on_a_phone(t):
         browser.size(width, 844)
         wide = browser.run("return document.documentElement.scrollWidth")
         assert wide <= width, f"{wide} wide on {width}"
+        inner = browser.run("return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)")
+        assert width == 768 or inner == [], f"cut off on {width}: {inner}"
     browser.size(390, 844)
     browser.type("#filter", "machine-298-")
     browser.wait_text("#volume-count", "1 of 300")

@@ -35,7 +35,7 @@ class Browser:
             port = probe.getsockname()[1]
         self.base = f"http://127.0.0.1:{port}"
         self.t = t
-        home = pathlib.Path(t.dir) / "browser"
+        home = pathlib.Path(t.dir).resolve() / "browser"
         home.mkdir(exist_ok=True)
         self.log = open(home / "driver.log", "wb")
         self.driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)

@@ -14,16 +14,19 @@ export const TIMES = { 300: 60, 900: 300, 3600: 900 };
 
 const all = [];
 // What is shown: the seconds back from now, samples, and the moment of the cursor, if there is one.
-const view = { span: 3600, every: 5, times: [], series: {}, limits: {}, cursor: null };
+const view = {
+  span: 3600, every: 5, times: [], series: {}, limits: {}, cursor: null, due: false,
+};
 
 // Steps of an axis from 0 to `most`.
-function steps(most, binary) {
+function steps(most, binary, finest = 0) {
   let step;
   if (binary) {
     step = 2 ** Math.ceil(Math.log2(most / 4));
   } else {
     const unit = 10 ** Math.floor(Math.log10(most / 4));
-    step = [1, 2, 2.5, 5, 10].map((n) => n * unit).find((n) => n * 4 >= most * 0.999);
+    const fits = (n) => n * 4 >= most * 0.999 && (finest === 0 || n % finest === 0);
+    step = [1, 2, 2.5, 5, 10].map((n) => n * unit).find(fits) ?? finest;
   }
   const found = [];
   for (let at = 0; at < most + step * 0.999; at += step) found.push(at);
@@ -58,7 +61,8 @@ function agoText(seconds) {
 export class Chart {
   // `lines` have a `name` of a series, a `label` and a `kind`, which is a class in the style sheet.
   // `format` makes text of a value. `log`: the axis is logarithmic; `binary`: its steps are powers
-  // of two; `most`: it ends there; `limits`: names of limits that are drawn.
+  // of two; `most`: it ends there; `finest`: its steps are multiples of it; `limits`: names of
+  // limits that are drawn.
   constructor(parent, title, lines, format, more = {}) {
     Object.assign(this, { title, lines, format, width: 0 }, more);
     this.picture = draw("svg", { role: "img", height: HEIGHT, "aria-label": title });
@@ -101,7 +105,10 @@ export class Chart {
     const from = this.picture.getBoundingClientRect().left + EDGE.left;
     const share = (event.clientX - from) / (this.width - EDGE.left - EDGE.right);
     if (share < -0.02 || share > 1.02 || view.times.length === 0) return;
-    setCursor(Date.now() / 1e3 - (1 - share) * view.span);
+    view.cursor = Date.now() / 1e3 - (1 - share) * view.span;
+    // A pointer moves more often than pictures are shown.
+    if (!view.due) requestAnimationFrame(renderAll);
+    view.due = true;
   }
 
   key(event) {
@@ -146,7 +153,7 @@ export class Chart {
     }
     if (this.most) return steps(this.most, false);
     const most = Math.max(...values, ...limits, 0);
-    return steps(most > 0 ? most : (this.least ?? 4), this.binary);
+    return steps(most > 0 ? most : (this.least ?? 4), this.binary, this.finest);
   }
 
   render() {
@@ -172,7 +179,7 @@ export class Chart {
     const step = TIMES[view.span];
     for (let back = 0; back <= view.span; back += step) {
       const text = back === 0 ? "now" : `−${back / 60} min`;
-      const anchor = back === 0 ? "end" : back === view.span ? "start" : "middle";
+      const anchor = back === 0 ? "end" : "middle";
       const label = { class: "tick", x: x(now - back), y: HEIGHT - 5, "text-anchor": anchor };
       parts.push(draw("text", label, text));
     }
@@ -241,6 +248,7 @@ function setCursor(moment) {
 }
 
 export function renderAll() {
+  view.due = false;
   for (const chart of all) chart.render();
 }
 

@@ -93,6 +93,7 @@ export function dialog(title, forms, { stays = false, close = "Cancel", locked =
   whole.addEventListener("close", () => whole.remove());
   document.body.append(whole);
   whole.showModal();
+  if (document.activeElement instanceof HTMLInputElement) document.activeElement.select();
   return whole;
 }
 

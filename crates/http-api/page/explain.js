@@ -7,6 +7,9 @@ import { bytes, count, micros, plural, span } from "./units.js";
 const LAYERS = ["client", "volume", "engine", "cache", "pool", "device", "host"];
 const PARTS = 3;
 
+// Paths of all devices.
+let paths = [];
+
 export function begin() {
   const form = byId("explain-form");
   form.addEventListener("submit", (event) => {
@@ -16,11 +19,32 @@ export function begin() {
   form.addEventListener("change", () => refresh());
 }
 
-// `device_transfer` beside a device and what held it up.
+// A device without its directory, where no other has the same name.
+function short(device) {
+  const base = (text) => text.slice(text.lastIndexOf("/") + 1);
+  const path = paths.find((one) => device.endsWith(` ${one}`));
+  if (!path || paths.filter((one) => base(one) === base(path)).length > 1) return device;
+  return device.slice(0, -path.length) + base(path);
+}
+
+// Parts of the same stage at the same device as one, the longest first.
+function groups(parts) {
+  const found = new Map();
+  for (const part of parts) {
+    const key = `${part.stage} ${part.device}`;
+    const group = found.get(key) ?? { ...part, us: 0, most: 0 };
+    if (part.us > group.most) Object.assign(group, { most: part.us, holder: part.holder });
+    group.us += part.us;
+    found.set(key, group);
+  }
+  return [...found.values()].sort((a, b) => b.us - a.us);
+}
+
+// What a part is: `device transfer of cache device a.img, mostly beside write-back`.
 function name(part) {
   const stage = part.stage.replaceAll("_", " ").replace("/", ": ");
-  const device = part.device ? ` of ${part.device}` : "";
-  return `${stage}${device}${part.holder ? `, beside ${part.holder}` : ""}`;
+  const device = part.device ? ` of ${short(part.device)}` : "";
+  return `${stage}${device}${part.holder ? `, mostly beside ${part.holder}` : ""}`;
 }
 
 // Shares of the layers as a bar.
@@ -53,10 +77,10 @@ function layers(classes) {
 }
 
 function largest(parts) {
-  const shown = parts.filter((part) => part.us >= 0.5).slice(0, PARTS);
-  const rest = parts.length - shown.length;
-  const texts = shown.map((part) => `${micros(part.us)} ${name(part)}`);
-  return texts.join("; ") + (rest > 0 ? `; ${count(rest)} more` : "");
+  const all = groups(parts);
+  const texts = all.slice(0, PARTS).map((part) => `${micros(part.us)} ${name(part)}`);
+  const rest = all.slice(PARTS).reduce((sum, part) => sum + part.us, 0);
+  return texts.join("; ") + (rest >= 1 ? `; ${micros(rest)} others` : "");
 }
 
 function ofClass(one) {
@@ -115,6 +139,8 @@ export function inUse() {
 }
 
 export function update(status) {
+  paths = status.pool.devices.map((device) => device.path).filter((path) => path);
+  if (status.cache) paths.push(status.cache.path);
   put(byId("stalls"), status.stalls ?? "No request of the last 10 minutes took more than 20 ms.");
   byId("stalls").className = status.stalls ? "warn" : "good";
 }

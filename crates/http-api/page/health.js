@@ -15,7 +15,7 @@ export function update(status) {
   mark(place, "class", problems.length > 0 ? "band bad" : "band good");
   const head = problems.length === 0
     ? "Nothing is wrong."
-    : `${plural(problems.length, "problem")}, the worst first`;
+    : plural(problems.length, "problem") + (problems.length > 1 ? ", the worst first" : "");
   put(byId("verdict"), head);
   list(byId("problems"), problems, (one) => one.page + one.what, problem, (row, one) => {
     put(row.what, one.what);
@@ -51,7 +51,9 @@ export function connection(lost) {
   mark(line, "class", lost === null ? "live good" : "live bad");
   if (lost === null) return;
   const again = lost.wait > 0 ? `Trying again in ${lost.wait} s.` : "Trying again.";
+  const why = lost.why[0].toUpperCase() + lost.why.slice(1);
   const shown = lost.since ? ` What is shown is from ${lost.since}.` : "";
-  put(byId("connection-text"), `No answer: ${lost.why}.${shown} ${again}`);
+  put(byId("connection-text"), `${why}.${shown}`);
+  put(byId("connection-wait"), again);
   document.title = "no answer – Forebay";
 }

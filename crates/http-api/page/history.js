@@ -41,7 +41,8 @@ function charts(parent) {
   ], byteRate, { binary: true, least: 4 << 20 });
   new Chart(parent, "Reads found in the cache", [line("hit_share", "hits", "read")],
     percent, { most: 1 });
-  new Chart(parent, "Requests in flight", [line("in_flight", "in flight", "other")], count);
+  new Chart(parent, "Requests in flight", [line("in_flight", "in flight", "other")], count,
+    { finest: 1 });
   new Chart(parent, "Scrub and moves", [
     line("scrub_bytes", "scrub", "flush"),
     line("moves_bytes", "moves", "other"),
@@ -51,8 +52,8 @@ function charts(parent) {
 const FIGURES = [
   ["read_requests", "Reads", rate],
   ["write_requests", "Writes", rate],
-  ["read_bytes", "Read", byteRate],
-  ["write_bytes", "Written", byteRate],
+  ["read_bytes", "Bytes read", byteRate],
+  ["write_bytes", "Bytes written", byteRate],
   ["read_p99_us", "Read p99", micros],
   ["write_p99_us", "Write p99", micros],
   ["flush_p99_us", "Flush p99", micros],

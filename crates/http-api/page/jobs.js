@@ -35,7 +35,10 @@ function askScrub() {
     verb: "Start",
     fields: [
       { name: "device", label: "Device", options },
-      { name: "rate", label: "Bytes a second at most", hint: "Such as 100M. Empty: no limit." },
+      {
+        name: "rate", label: "Bytes a second of each copy at most",
+        hint: "Such as 100M. Empty: no limit.",
+      },
     ],
     act: ({ device, rate }) => ask("POST", "/v1/scrub", {
       ...(device ? { device } : {}), ...(rate.trim() ? { rate: parseSize(rate) } : {}),
@@ -86,7 +89,7 @@ function scrub(s) {
   const facts = [`${percent(share)}, ${bytes(s.verified_bytes)} of ${bytes(s.all_bytes)}${only}`];
   if (s.state === "running" && s.rate > 0) facts.push(byteRate(s.rate));
   if (s.state === "running" && s.left_s !== null) facts.push(`${span(s.left_s)} left`);
-  if (s.rate_limit > 0) facts.push(`${byteRate(s.rate_limit)} at most`);
+  if (s.rate_limit > 0) facts.push(`${byteRate(s.rate_limit)} of each copy at most`);
   facts.push(found + lost);
   let text = `${facts.join(", ")}.`;
   if (s.state === "never") text = "There was no scrub yet.";

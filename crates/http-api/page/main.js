@@ -70,9 +70,9 @@ async function refresh() {
   } catch (error) {
     if (error.kind === "unauthorized") {
       askToken(error.message);
-    } else if (error.kind === undefined) {
-      throw error;
     } else {
+      // An answer that the page does not understand is a mistake in it: it goes on asking.
+      if (error.kind === undefined) console.error(error);
       wait(error.message);
     }
   } finally {

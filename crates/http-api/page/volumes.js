@@ -17,7 +17,9 @@ const FEW = 12;
 // The order stays for so long, and while something in the table has focus or the pointer.
 const ORDER_MS = 10000;
 
-const state = { all: [], before: null, order: [], ordered: 0, everything: false };
+const state = {
+  all: [], before: null, order: [], ordered: 0, everything: false, rated: false,
+};
 
 export function begin() {
   byId("create").addEventListener("click", askCreate);
@@ -63,8 +65,10 @@ function askChange(name) {
   const confirmed = new Set();
   const resize = form({
     title: "Size", verb: "Resize",
-    notes: ["What is behind a smaller size is gone for good."],
-    fields: [{ name: "size", label: "Size", value: sizeText(volume.size_bytes), hint: sizeHint }],
+    notes: ["A smaller size cuts off what is behind it, for good."],
+    fields: [
+      { name: "size", label: "New size", value: sizeText(volume.size_bytes), hint: sizeHint },
+    ],
     act: ({ size }) => {
       const wanted = parseSize(size);
       if (wanted < volume.size_bytes && !confirmed.has(wanted)) {
@@ -210,5 +214,8 @@ export function update(status) {
   const list_ = byId("volume-names");
   list(list_, state.all, (one) => one.name,
     (one) => ({ node: make("option", { value: one.name }) }), () => {});
-  render(false);
+  // With the second status there are rates to order by.
+  const rated = time > 0 && !state.rated;
+  state.rated ||= rated;
+  render(rated);
 }
