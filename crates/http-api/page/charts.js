@@ -252,6 +252,11 @@ export function renderAll() {
   for (const chart of all) chart.render();
 }
 
+// What is pressed beside a chart ends the look at the past: a finger has no Escape.
+addEventListener("pointerdown", (event) => {
+  if (view.cursor !== null && !event.target.closest(".chart")) setCursor(null);
+});
+
 export function setSpan(seconds) {
   view.span = seconds;
   renderAll();

@@ -13,6 +13,9 @@ import * as jobs from "./jobs.js";
 import * as volumes from "./volumes.js";
 
 const EVERY_MS = 2000;
+// With so many volumes a status is long, and is asked for less often.
+const MANY = 100;
+const MANY_MS = 5000;
 const HISTORY_MS = 5000;
 const EXPLAIN_MS = 30000;
 // Seconds between attempts to reach a server that does not answer.
@@ -28,7 +31,7 @@ function later(milliseconds) {
   state.timer = setTimeout(refresh, milliseconds);
 }
 
-// Shows what the server says now.
+// Shows what the server says now; returns how many volumes it has.
 async function look() {
   const status = await ask("GET", "/v1/status");
   const all = await ask("GET", "/v1/jobs");
@@ -54,6 +57,7 @@ async function look() {
     await explain.refresh();
   }
   show(byId("content"), true);
+  return status.volumes.length;
 }
 
 async function refresh() {
@@ -64,9 +68,9 @@ async function refresh() {
   state.asking = true;
   clearTimeout(state.timer);
   try {
-    await look();
+    const many = await look();
     state.failures = 0;
-    later(EVERY_MS);
+    later(many > MANY ? MANY_MS : EVERY_MS);
   } catch (error) {
     if (error.kind === "unauthorized") {
       askToken(error.message);
