@@ -247,7 +247,8 @@ mod tests {
             (f64::NAN, "null"),
         ] {
             let shown = rounded(value);
-            let same = shown.to_string() == text || shown == json!(text.parse::<f64>().ok());
+            let written = shown.to_string();
+            let same = written == text || shown == json!(text.parse::<f64>().ok());
             assert!(same, "{value}: {shown}");
         }
     }
