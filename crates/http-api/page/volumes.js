@@ -140,7 +140,7 @@ function work(volume, time) {
 }
 
 const COLUMNS = [
-  "Mode", "Size", "Stored", "Reads", "Writes", "Throughput", "Mean time", "Hits", "Limit",
+  "Mode", "Size", "Stored", "Reads", "Writes", "Bytes", "Mean time", "Hits", "Limit",
 ];
 
 function create(volume) {
