@@ -392,7 +392,7 @@ def test_bad_requests(t):
     assert unix.raw("GET", "/v1/status", headers={f"X{n}": "y" for n in range(100)})[0] == 431
     status, headers, _ = unix.raw("DELETE", "/v1/volumes")
     assert status == 405 and set(headers["allow"].split(",")) >= {"GET", "POST"}, headers
-    for path, status in (("/", 404), ("/v1", 404), ("/v1/status/", 404), ("/v1/volumes/none", 404), ("/v1/settings/none", 404),
+    for path, status in (("/none", 404), ("/v1", 404), ("/v1/status/", 404), ("/v1/volumes/none", 404), ("/v1/settings/none", 404),
                          ("/v1/jobs/7", 404), ("/v1/jobs/x", 400), ("/v1/events?every=0", 400), ("/v1/explain?class=x", 400), ("/v1/status?x=1", 400), ("/v1/volumes/%FF", 400)):
         unix("GET", path, expect=status)
     assert unix("PUT", "/v1/settings/max_lag", {"value": "1ms"}, expect=400)["message"].startswith("cache.max_lag")
