@@ -1,0 +1,199 @@
+//! One connection: a handshake, then bytes to records and back.
+
+use base::{Buf, BufPool, SliceList};
+use openssl::error::ErrorStack;
+use openssl::ssl::{Error, ErrorCode, SslStream};
+
+use crate::acceptor::{Acceptor, key_name};
+use crate::peer::Peer;
+use crate::pipes::Pipes;
+
+/// Plain bytes of a record.
+const RECORD: usize = 16 << 10;
+/// What a record takes more than its plain bytes, at most.
+const OVERHEAD: usize = 64;
+
+/// The session is of no use any more; why, for people.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
+
+/// How far a handshake is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Shaken {
+    /// It is done.
+    Done,
+    /// More input is there to be looked at: give others a turn, then call again.
+    Again,
+    /// It waits for input.
+    Hungry,
+}
+
+/// What came of input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// So many plain bytes.
+    Bytes(usize),
+    /// None yet; more input is there to be looked at: give others a turn, then call again.
+    Again,
+    /// None; it waits for input.
+    Hungry,
+    /// The peer has said farewell: there will be no more. A stream that ends without this was cut,
+    /// which is an error.
+    End,
+}
+
+/// A server's end of a connection.
+pub struct Session {
+    stream: SslStream<Pipes>,
+    shaken: bool,
+    /// Small pieces on their way into one record.
+    record: Vec<u8>,
+}
+
+impl Session {
+    /// Bytes that a peer may send before its handshake is done.
+    pub const MAX_HANDSHAKE: usize = 160 << 10;
+    /// Plain bytes that are best sealed at once: so many make whole records, which fit into a
+    /// buffer of 256 KiB.
+    pub const BATCH: usize = 15 * RECORD;
+
+    /// A session that waits for a handshake.
+    pub fn new(acceptor: &Acceptor, bufs: &BufPool) -> Result<Session, Broken> {
+        let made = acceptor.ssl().and_then(|ssl| SslStream::new(ssl, Pipes::new(bufs.clone())));
+        let stream = made.map_err(|e| Broken(e.to_string()))?;
+        Ok(Session { stream, shaken: false, record: Vec::new() })
+    }
+
+    /// Goes on with the handshake. What is to be sent then has to be sent in any case: after an
+    /// error it tells the peer why.
+    pub fn shake(&mut self) -> Result<Shaken, Broken> {
+        self.begin();
+        match self.stream.accept() {
+            Ok(()) => {
+                self.shaken = true;
+                Ok(Shaken::Done)
+            }
+            Err(e) if e.code() == ErrorCode::WANT_READ => {
+                let pipes = self.stream.get_ref();
+                if pipes.fed > Self::MAX_HANDSHAKE {
+                    return Err(Broken("the handshake is too long".into()));
+                }
+                Ok(if pipes.is_hungry() { Shaken::Hungry } else { Shaken::Again })
+            }
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    /// Who is at the other end, once the handshake is done.
+    pub fn peer(&self) -> Peer {
+        let ssl = self.stream.ssl();
+        let name = key_name().and_then(|place| ssl.ex_data(place));
+        Peer::of(ssl, name.map(Vec::as_slice))
+    }
+
+    /// Takes the first `len` bytes of `buf` as input; none: the stream has ended. Only when it is
+    /// hungry.
+    pub fn feed(&mut self, buf: Buf, len: usize) {
+        self.stream.get_mut().feed(buf, len);
+    }
+
+    /// The buffer that was fed, for the next input.
+    pub fn take_buf(&mut self) -> Option<Buf> {
+        self.stream.get_mut().take_buf()
+    }
+
+    /// Plain bytes out of the input.
+    pub fn open(&mut self, into: &mut [u8]) -> Result<Opened, Broken> {
+        self.begin();
+        match self.stream.ssl_read(into) {
+            Ok(n) => Ok(Opened::Bytes(n)),
+            Err(e) if e.code() == ErrorCode::ZERO_RETURN => Ok(Opened::End),
+            Err(e) if e.code() == ErrorCode::WANT_READ => {
+                let hungry = self.stream.get_ref().is_hungry();
+                Ok(if hungry { Opened::Hungry } else { Opened::Again })
+            }
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    /// Makes records of plain bytes, which are to be sent.
+    pub fn seal(&mut self, data: &SliceList) -> Result<(), Broken> {
+        let len: usize = data.iter().map(|s| s.len()).sum();
+        self.stream.get_mut().hint = len + (len / RECORD + 1) * OVERHEAD;
+        for piece in data {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                if self.record.is_empty() && rest.len() >= RECORD {
+                    self.seal_record(&rest[..RECORD])?;
+                    rest = &rest[RECORD..];
+                    continue;
+                }
+                let n = rest.len().min(RECORD - self.record.len());
+                self.record.extend_from_slice(&rest[..n]);
+                rest = &rest[n..];
+                if self.record.len() == RECORD {
+                    self.seal_gathered()?;
+                }
+            }
+        }
+        self.seal_gathered()?;
+        self.stream.get_mut().hint = 0;
+        Ok(())
+    }
+
+    fn seal_gathered(&mut self) -> Result<(), Broken> {
+        let mut record = std::mem::take(&mut self.record);
+        let sealed = if record.is_empty() { Ok(()) } else { self.seal_record(&record) };
+        record.clear();
+        self.record = record;
+        sealed
+    }
+
+    fn seal_record(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.begin();
+        match self.stream.ssl_write(bytes) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            // The queue takes everything.
+            Ok(n) => Err(Broken(format!("{n} bytes of a record of {} were sealed", bytes.len()))),
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    /// Says farewell. An error here means that the peer hears none.
+    pub fn farewell(&mut self) {
+        self.begin();
+        if self.shaken {
+            let _told = self.stream.shutdown();
+        }
+    }
+
+    /// Bytes that are to be sent.
+    pub fn output_bytes(&self) -> usize {
+        self.stream.get_ref().output_bytes()
+    }
+
+    /// What is to be sent now, in this order.
+    pub fn take_output(&mut self) -> SliceList {
+        self.stream.get_mut().take_output()
+    }
+
+    fn begin(&mut self) {
+        // What an earlier call has left in the thread's queue would be taken for an error of this
+        // one.
+        drop(ErrorStack::get());
+        self.stream.get_mut().begin();
+    }
+
+    fn broken(&self, e: &Error) -> Broken {
+        let verified = self.stream.ssl().verify_result();
+        if !self.shaken && verified != openssl::x509::X509VerifyResult::OK {
+            return Broken(format!("the certificate is refused: {}", verified.error_string()));
+        }
+        let reason = e.ssl_error().and_then(|all| all.errors().first()?.reason());
+        if self.stream.get_ref().has_ended() {
+            return Broken("the stream was cut".into());
+        }
+        Broken(reason.map_or_else(|| e.to_string(), str::to_owned))
+    }
+}
