@@ -37,6 +37,7 @@ fn volume() -> VolumeRecord {
         name: "vol0".into(),
         staged: None,
         limit: None,
+        read_only: false,
     }
 }
 
@@ -77,8 +78,11 @@ fn staging_volume_round_trip() {
         assert!(decode_volumes(&payload).is_err(), "{volume} {epoch}");
     }
     payload[at..at + 8].fill(0);
-    payload[at + 24] = 1;
-    assert!(decode_volumes(&payload).is_err(), "reserved");
+    for (place, value) in [(24, 2), (25, 1), (28, 1), (79, 1)] {
+        payload[at + place] = value;
+        assert!(decode_volumes(&payload).is_err(), "flags or reserved: {place}");
+        payload[at + place] = 0;
+    }
 }
 
 #[test]
@@ -91,7 +95,7 @@ fn limit_round_trip() {
             bytes_per_second: NonZeroU64::new(bytes),
             burst_ms: NonZeroU32::MIN,
         });
-        records[1] = Some(VolumeRecord { limit, ..volume() });
+        records[1] = Some(VolumeRecord { limit, read_only: iops == 0, ..volume() });
         let mut payload = vec![0; PAYLOAD];
         encode_volumes(&records, &mut payload);
         let want = [bytes as u8, 0, 0, 0, 0, 0, 0, 0, iops as u8, 0, 0, 0, 1, 0, 0, 0];

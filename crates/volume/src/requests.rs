@@ -87,6 +87,11 @@ impl Volume {
         self.pool.volume(self.id)
     }
 
+    /// Whether clients may not change it.
+    pub fn is_read_only(&self) -> bool {
+        self.pool.is_read_only(self.id)
+    }
+
     /// Its size in bytes; 0 if it was deleted.
     pub fn size(&self) -> u64 {
         self.pool.volume_size(self.id).unwrap_or(0)

@@ -79,6 +79,27 @@ impl Volumes {
         self.pool().commit().await
     }
 
+    /// Lets clients change a volume, or not; durable when it returns. Requests that come from then
+    /// on go by it; those that are under way end as they would have.
+    pub async fn set_read_only(&self, name: &str, read_only: bool) -> Result<()> {
+        let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+        self.pool().set_read_only(info.id, read_only).await
+    }
+
+    /// Fails if clients may not change this volume: nothing else is to, either.
+    fn writable(&self, name: &str) -> Result<()> {
+        match self.pool().find_volume(name) {
+            Some(info) if info.read_only => Err(StorageError::new(
+                ErrorKind::Invalid,
+                format!(
+                    "the volume {name:?} is read-only, and nothing changed: forebay volume \
+                     read-only {name} off, then try again"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// From now on no request waits for a limit or for its share: the end is near, and those that
     /// are there are to be answered.
     pub fn admit_all(&self) {
@@ -119,14 +140,17 @@ impl Volumes {
         }
     }
 
-    /// Changes the size of a volume, also while it is in use; durable when it returns.
+    /// Changes the size of a volume, also while it is in use; durable when it returns. One that is
+    /// read-only keeps its size.
     pub async fn resize(&self, name: &str, size: u64) -> Result<()> {
+        self.writable(name)?;
         let volume = self.open(name).ok_or_else(|| missing(name))?;
         volume.resize(size).await
     }
 
-    /// Deletes a volume; handles on it fail from now on.
+    /// Deletes a volume; handles on it fail from now on. One that is read-only stays.
     pub async fn delete(&self, name: &str) -> Result<()> {
+        self.writable(name)?;
         let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
         self.0.blocks.delete(info.id).await?;
         self.0.locks.borrow_mut().remove(&info.id);

@@ -19,6 +19,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawVolume, staged_volume) == 112);
     assert!(std::mem::offset_of!(RawVolume, limit_bytes) == 120);
     assert!(std::mem::offset_of!(RawVolume, limit_requests) == 128);
+    assert!(std::mem::offset_of!(RawVolume, flags) == 136);
 };
 
 /// Whether a volume is in use.
@@ -48,8 +49,12 @@ struct RawVolume {
     limit_bytes: U64,
     limit_requests: U32,
     limit_burst_ms: U32,
-    reserved_b: [u8; 56],
+    flags: U32,
+    reserved_b: [u8; 52],
 }
+
+/// Clients may change nothing.
+const FLAG_READ_ONLY: u32 = 1;
 
 /// How much clients may ask of a volume. At least one of the rates is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -162,6 +167,8 @@ pub struct VolumeRecord {
     pub staged: Option<(VolumeId, Epoch)>,
     /// How much clients may ask of it; `None`: as much as they like.
     pub limit: Option<VolumeLimit>,
+    /// Clients may change nothing.
+    pub read_only: bool,
 }
 
 impl VolumeRecord {
@@ -195,7 +202,8 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
             limit_bytes: r.limit.and_then(|l| l.bytes_per_second).map_or(0, NonZeroU64::get).into(),
             limit_requests: r.limit.and_then(|l| l.iops).map_or(0, NonZeroU32::get).into(),
             limit_burst_ms: r.limit.map_or(0, |l| l.burst_ms.get()).into(),
-            reserved_b: [0; 56],
+            flags: if r.read_only { FLAG_READ_ONLY } else { 0 }.into(),
+            reserved_b: [0; 52],
         };
         out.copy_from_slice(raw.as_bytes());
     }
@@ -232,7 +240,10 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         }
         let cache_mode = CacheMode::from_code(raw.cache_mode)
             .ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
-        if raw.reserved_b != [0; 56] {
+        if raw.flags.get() & !FLAG_READ_ONLY != 0 {
+            return Err(value("flags", raw.flags.get().into()));
+        }
+        if raw.reserved_b != [0; 52] {
             return Err(value("reserved bytes", 1));
         }
         let staged = match (raw.staged_volume.get(), raw.staged_epoch.get()) {
@@ -265,6 +276,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             name: name_from(WHAT, &raw.name, raw.name_len)?,
             staged,
             limit,
+            read_only: raw.flags.get() & FLAG_READ_ONLY != 0,
         }));
     }
     Ok(out)

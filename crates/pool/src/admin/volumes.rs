@@ -32,6 +32,8 @@ pub struct VolumeInfo {
     pub cache_mode: CacheMode,
     /// How much clients may ask of it, if that is limited.
     pub limit: Option<VolumeLimit>,
+    /// Clients may change nothing.
+    pub read_only: bool,
 }
 
 fn info(v: &Volume) -> VolumeInfo {
@@ -44,6 +46,7 @@ fn info(v: &Volume) -> VolumeInfo {
         sector_bytes: r.sector,
         cache_mode: r.cache_mode,
         limit: r.limit,
+        read_only: r.read_only,
     }
 }
 
@@ -114,6 +117,7 @@ impl Pool {
                 name: name.to_owned(),
                 staged: None,
                 limit: None,
+                read_only: false,
             };
             st.add_volume(Volume::new(record, place, true))?
         };
@@ -160,6 +164,22 @@ impl Pool {
         let mut st = self.state_mut();
         st.standing.permit()?;
         st.change_volume(id, |record| record.limit = limit)
+    }
+
+    /// Lets clients change a volume, or not; durable when it returns. Nothing in the pool is kept
+    /// from changing it: what serves clients goes by it.
+    pub async fn set_read_only(&self, id: VolumeId, read_only: bool) -> Result<()> {
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            st.change_volume(id, |record| record.read_only = read_only)?;
+        }
+        self.commit().await
+    }
+
+    /// Whether clients may not change a volume. One that was deleted has no such rule.
+    pub fn is_read_only(&self, id: VolumeId) -> bool {
+        self.state().forest.served(id).is_some_and(|v| v.record().read_only)
     }
 
     /// The newest commit that has changed, or will change, what a volume holds. What was read from

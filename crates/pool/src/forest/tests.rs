@@ -55,6 +55,7 @@ fn record(id: VolumeId, staged: Option<(VolumeId, Epoch)>) -> VolumeRecord {
         name: if staged.is_some() { String::new() } else { id.0.to_string() },
         staged,
         limit: None,
+        read_only: false,
     }
 }
 

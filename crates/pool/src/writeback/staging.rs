@@ -103,6 +103,7 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
         name: String::new(),
         staged: Some((volume, epoch)),
         limit: None,
+        read_only: false,
     };
     st.add_volume(Volume::new(record, place, false))
 }
