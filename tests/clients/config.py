@@ -80,7 +80,7 @@ def test_every_source(t):
 @once
 def test_the_output_is_a_file(t):
     """What is shown starts a server that shows the same, now from its file."""
-    server, config = configured(t, "--max-lag", "7s", "--nbd-listen", "127.0.0.1:0")
+    server, config = configured(t, "--max-lag", "7s", "--nbd-listen", "127.0.0.1:0", "--tls", "off")
     first, _ = shown(t, "--socket", server.control)
     text = t.forebay("config", "--socket", server.control).stdout
     assert str(config) in text.splitlines()[1] and 'max_lag = "7s"' in text, text

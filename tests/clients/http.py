@@ -127,6 +127,10 @@ def test_every_path_over_both(t):
         ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 16 * MIB}, real=one)
         limited = ask("PUT", "/v1/volumes/{name}/limit", {"iops": 500}, real=one + "/limit")
         assert "500" in json.dumps(limited), limited
+        ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": True}, real=one + "/read-only")
+        assert "read-only" in ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 8 * MIB}, real=one, expect=400)["message"]
+        ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": False}, real=one + "/read-only")
+        assert ask("GET", "/v1/clients") == []
         ask("PUT", "/v1/volumes/{name}/mode", {"mode": "writethrough"}, real=one + "/mode")
         shown = ask("GET", "/v1/volumes/{name}", real=one)
         assert (shown["size_bytes"], shown["cache_mode"]) == (16 * MIB, "writethrough"), shown

@@ -46,7 +46,7 @@ def test_nbdinfo_unknown_export(t):
 def test_nbdinfo_over_tcp(t):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    t.up("--nbd-listen", f"127.0.0.1:{port}")
+    t.up("--nbd-listen", f"127.0.0.1:{port}", "--tls", "off")
     assert t.run("nbdinfo", "--size", f"nbd://127.0.0.1:{port}/vol0").stdout.strip() == str(8 * GIB)
 
 

@@ -135,7 +135,7 @@ def test_all_kinds_of_sockets_are_inherited(t):
     t.forebay("create", "--device", device)
     tcp = socket.create_server(("127.0.0.1", 0))
     address = "%s:%d" % tcp.getsockname()
-    server = t.serve([device], "--nbd-listen", address, start=False)
+    server = t.serve([device], "--nbd-listen", address, "--tls", "off", start=False)
     passing(server, listening(server.socket), listening(server.control), tcp)
     server.start()
     assert server.status()["pool"]["state"]

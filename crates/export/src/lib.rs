@@ -2,14 +2,17 @@
 //!
 //! The command serves clients by it, and so does torture.
 
+mod access;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
 use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError};
-use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, ZeroOpts};
+use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, Peer, ZeroOpts};
 use volume::{Ticket, Volume, Volumes};
+
+pub use access::{Access, Grant, Rule};
 
 /// The longest request.
 const MAX_REQUEST: u32 = 32 << 20;
@@ -27,19 +30,36 @@ fn errno(e: StorageError) -> Errno {
 }
 
 /// The volumes of a pool, as the exports of a server.
-pub struct VolumeExports(pub Volumes);
+pub struct VolumeExports {
+    volumes: Volumes,
+    access: Access,
+}
+
+impl VolumeExports {
+    /// All volumes, for clients as these rules have it.
+    pub fn new(volumes: Volumes, access: Access) -> VolumeExports {
+        VolumeExports { volumes, access }
+    }
+}
 
 /// A volume, as an open export.
 #[derive(Clone)]
 pub struct VolumeExport {
     volume: Volume,
+    /// This client may only read it.
+    read_only: bool,
     /// Of a request that was admitted.
     ticket: Option<Rc<Ticket>>,
 }
 
 impl VolumeExport {
-    fn new(volume: Volume) -> VolumeExport {
-        VolumeExport { volume, ticket: None }
+    fn new(volume: Volume, grant: Grant) -> VolumeExport {
+        VolumeExport { volume, read_only: grant < Grant::Write, ticket: None }
+    }
+
+    /// Fails if the volume is read-only now. It may not have been when the client came.
+    fn writable(&self) -> Result<(), Errno> {
+        if self.read_only || self.volume.is_read_only() { Err(Errno::Perm) } else { Ok(()) }
     }
 
     /// The end of a change. Those that wait to be durable do so together, however many they are.
@@ -56,9 +76,9 @@ impl VolumeExport {
 
 impl Export for VolumeExport {
     fn info(&self) -> ExportInfo {
-        let (name, sector) = match self.volume.info() {
-            Some(i) => (i.name, i.sector_bytes),
-            None => (String::new(), 512),
+        let (name, sector, read_only) = match self.volume.info() {
+            Some(i) => (i.name, i.sector_bytes, i.read_only),
+            None => (String::new(), 512, false),
         };
         ExportInfo {
             name,
@@ -66,7 +86,7 @@ impl Export for VolumeExport {
             min_block: sector,
             preferred_block: BLOCK as u32,
             max_block: MAX_REQUEST,
-            read_only: false,
+            read_only: self.read_only || read_only,
         }
     }
 
@@ -85,7 +105,7 @@ impl Export for VolumeExport {
 
     async fn admit(&self, bytes: u64) -> VolumeExport {
         let ticket = self.volume.admit(bytes).await;
-        VolumeExport { volume: self.volume.clone(), ticket: Some(Rc::new(ticket)) }
+        VolumeExport { ticket: Some(Rc::new(ticket)), ..self.clone() }
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
@@ -93,6 +113,7 @@ impl Export for VolumeExport {
     }
 
     async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Errno> {
+        self.writable()?;
         self.volume.write(offset, data).await.map_err(errno)?;
         self.durable(fua).await
     }
@@ -102,11 +123,13 @@ impl Export for VolumeExport {
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Errno> {
+        self.writable()?;
         self.volume.discard(offset, len).await.map_err(errno)?;
         self.durable(fua).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, opts: ZeroOpts) -> Result<(), Errno> {
+        self.writable()?;
         // Giving up blocks is fast, writing zeros is as slow as any write.
         if opts.fast && opts.no_hole {
             return Err(Errno::NotSup);
@@ -136,18 +159,26 @@ impl Export for VolumeExport {
 impl Exports for VolumeExports {
     type Export = VolumeExport;
 
-    fn open(&self, name: &str) -> Option<VolumeExport> {
+    fn open(&self, name: &str, peer: Option<&Peer>) -> Option<VolumeExport> {
+        let grant = |name: &str| self.access.grant(peer, name);
         if !name.is_empty() {
-            return self.0.open(name).map(VolumeExport::new);
+            let grant = Some(grant(name)).filter(|grant| *grant > Grant::Nothing)?;
+            return self.volumes.open(name).map(|volume| VolumeExport::new(volume, grant));
         }
-        // The default export is the only volume, if there is just one.
-        match &self.0.list()[..] {
-            [only] => self.0.open(&only.name).map(VolumeExport::new),
+        // The default export is the only volume that the client may open, if there is just one.
+        let all = self.volumes.list().into_iter().map(|v| (grant(&v.name), v.name));
+        let mut open = all.filter(|(grant, _)| *grant > Grant::Nothing);
+        match (open.next(), open.next()) {
+            (Some((grant, name)), None) => {
+                self.volumes.open(&name).map(|volume| VolumeExport::new(volume, grant))
+            }
             _ => None,
         }
     }
 
-    fn list(&self) -> Vec<(String, String)> {
-        self.0.list().into_iter().map(|v| (v.name, String::new())).collect()
+    fn list(&self, peer: Option<&Peer>) -> Vec<(String, String)> {
+        let open = |name: &String| self.access.grant(peer, name) > Grant::Nothing;
+        let names = self.volumes.list().into_iter().map(|v| v.name).filter(open);
+        names.map(|name| (name, String::new())).collect()
     }
 }

@@ -20,7 +20,7 @@ fn run<F: Future<Output = ()> + 'static>(body: impl FnOnce(Rt, VolumeExports) ->
         let options = CreateOptions { name: "p".into(), copies: 1, group_bytes: Some(MIB) };
         pool::create(&r, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]]).await.unwrap();
         let (pool, _) = Pool::open(&r, vec![disk], Settings::default()).await.unwrap();
-        body(r, VolumeExports(Volumes::new(&pool))).await;
+        body(r, VolumeExports::new(Volumes::new(&pool), Access::default())).await;
         pool.close().await.unwrap();
     });
     assert_eq!(ended, Some(()));
@@ -29,14 +29,14 @@ fn run<F: Future<Output = ()> + 'static>(body: impl FnOnce(Rt, VolumeExports) ->
 #[test]
 fn the_only_volume_is_the_default_export() {
     run(|_, exports| async move {
-        let name = |wanted: &str| exports.open(wanted).map(|e| e.info().name);
+        let name = |wanted: &str| exports.open(wanted, None).map(|e| e.info().name);
         assert_eq!(name(""), None);
-        exports.0.create("a", MIB, 4096).await.unwrap();
+        exports.volumes.create("a", MIB, 4096).await.unwrap();
         assert_eq!((name(""), name("a"), name("b")), (Some("a".into()), Some("a".into()), None));
-        exports.0.create("b", MIB, 512).await.unwrap();
+        exports.volumes.create("b", MIB, 512).await.unwrap();
         assert_eq!((name(""), name("b")), (None, Some("b".into())));
-        assert_eq!(exports.list(), [("a".into(), String::new()), ("b".into(), String::new())]);
-        let sectors = ["a", "b"].map(|name| exports.open(name).unwrap().info().min_block);
+        assert_eq!(exports.list(None), [("a".into(), String::new()), ("b".into(), String::new())]);
+        let sectors = ["a", "b"].map(|name| exports.open(name, None).unwrap().info().min_block);
         assert_eq!(sectors, [4096, 512]);
     });
 }
@@ -44,8 +44,8 @@ fn the_only_volume_is_the_default_export() {
 #[test]
 fn requests_reach_the_volume_and_errors_the_client() {
     run(|rt, exports| async move {
-        exports.0.create("v", MIB, 512).await.unwrap();
-        let v = exports.open("v").unwrap();
+        exports.volumes.create("v", MIB, 512).await.unwrap();
+        let v = exports.open("v", None).unwrap();
         assert_eq!(v.size_bytes(), MIB);
         let data = rt.bufs().copy_of(&[7; 2 * BLOCK]).freeze();
         v.write(BLOCK_U64, data.clone(), true).await.unwrap();
@@ -61,7 +61,7 @@ fn requests_reach_the_volume_and_errors_the_client() {
         assert_eq!(v.write(MIB, data.clone(), false).await, Err(Errno::Inval));
 
         // Requests to a deleted volume are let through by its size, to be told of its end.
-        exports.0.delete("v").await.unwrap();
+        exports.volumes.delete("v").await.unwrap();
         assert_eq!((v.size_bytes(), v.info().name.as_str()), (u64::MAX, ""));
         assert_eq!(v.write(0, data, false).await, Err(Errno::Shutdown));
         assert_eq!(v.read(0, 512).await.map(|_| ()), Err(Errno::Shutdown));

@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Prng};
-use export::VolumeExports;
+use export::{Access, VolumeExports};
 use nbd::codec::request::flag;
 use nbd::{Limits, Server};
 use nbd_client::{Client, ClientOptions};
@@ -58,7 +58,11 @@ fn run<T: 'static, F: Future<Output = T> + 'static>(body: impl FnOnce(Bed) -> F 
             }
             v.flush().await.expect("flush");
         }
-        let server = Server::new(rt.clone(), VolumeExports(volumes.clone()), Limits::default());
+        let server = Server::new(
+            rt.clone(),
+            VolumeExports::new(volumes.clone(), Access::default()),
+            Limits::default(),
+        );
         let listener = world.listener();
         server.serve(listener);
         let bed = Bed { rt, world, volumes, server, listener };

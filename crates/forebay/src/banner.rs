@@ -18,6 +18,8 @@ const LISTED: usize = 10;
 pub struct Places {
     nbd_socket: PathBuf,
     nbd_listen: Vec<SocketAddr>,
+    /// Clients on TCP have TLS.
+    encrypted: bool,
     control_socket: PathBuf,
     /// Of the HTTP API, once that listens.
     pub http: Vec<String>,
@@ -29,6 +31,7 @@ impl Places {
         Places {
             nbd_socket: config.nbd_socket.clone(),
             nbd_listen: config.nbd_listen.clone(),
+            encrypted: config.tls.is_on(),
             control_socket: config.control_socket.clone(),
             http: Vec::new(),
         }
@@ -69,7 +72,7 @@ fn text(places: &Places, status: &Value, notes: &[String]) -> String {
         let size = human_bytes(v["size_bytes"].as_u64().unwrap_or(0));
         out += &format!("  {name}  {size}  {}\n", nbd_uri_unix(&places.nbd_socket, name));
         for &address in &places.nbd_listen {
-            out += &format!("  {name}  {size}  {}\n", nbd_uri_tcp(address, name));
+            out += &format!("  {name}  {size}  {}\n", nbd_uri_tcp(address, places.encrypted, name));
         }
     }
     if volumes.len() > LISTED {
@@ -111,6 +114,7 @@ mod tests {
         Places {
             nbd_socket: "/d/n b.sock".into(),
             nbd_listen: vec!["127.0.0.1:10809".parse().unwrap()],
+            encrypted: true,
             control_socket: "/d/c'.sock".into(),
             http: vec!["unix:/d/h.sock".into()],
         }
@@ -131,7 +135,7 @@ mod tests {
         assert!(text.contains("\nHTTP API and metrics: unix:/d/h.sock\n"), "{text}");
         assert!(text.contains("\nCache: /c.img, 2 GiB, writeback\n"), "{text}");
         assert!(
-            text.contains("nbd://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"),
+            text.contains("nbds://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"),
             "{text}"
         );
         assert!(

@@ -14,10 +14,12 @@ pub mod chosen;
 pub mod example;
 mod file;
 mod http;
+mod permits;
 pub mod places;
 pub mod saving;
 pub mod shown;
 pub mod table;
+mod tls;
 pub mod values;
 
 use std::net::SocketAddr;
@@ -36,8 +38,10 @@ pub use caching::{CacheConfig, CacheOverrides};
 use chosen::{Chosen, Source, known};
 pub use file::{ConfigFile, LogSection};
 pub use http::{HttpConfig, HttpOverrides, HttpPlace};
+pub use permits::{Mode, Permits, PermitsOverrides};
 pub use places::path_json;
 use places::{Places, listed};
+pub use tls::{TlsConfig, TlsMode, TlsOverrides, parse_flag};
 use values::Value;
 
 /// Everything that a server needs to know.
@@ -49,8 +53,14 @@ pub struct ServeConfig {
     pub nbd_socket: PathBuf,
     /// Where NBD clients connect over TCP.
     pub nbd_listen: Vec<SocketAddr>,
+    /// Who may connect over the unix socket of NBD.
+    pub nbd_permits: Permits,
+    /// TLS, and what its clients may open.
+    pub tls: TlsConfig,
     /// Where commands connect.
     pub control_socket: PathBuf,
+    /// Who may connect there.
+    pub control_permits: Permits,
     /// The HTTP API.
     pub http: HttpConfig,
     /// What I/O goes through.
@@ -78,6 +88,10 @@ pub struct Overrides {
     pub nbd_socket: Option<PathBuf>,
     /// See [`ServeConfig`].
     pub nbd_listen: Vec<SocketAddr>,
+    /// See [`ServeConfig`].
+    pub nbd_permits: PermitsOverrides,
+    /// See [`TlsConfig`].
+    pub tls: TlsOverrides,
     /// See [`ServeConfig`].
     pub control_socket: Option<PathBuf>,
     /// See [`HttpConfig`].
@@ -118,6 +132,15 @@ impl ServeConfig {
         check_sockets(&nbd_socket, &control_socket)?;
         let listen = [listed(options.nbd_listen), listed(file.nbd_listen), Some(Vec::new())];
         let nbd_listen = places.choose("nbd.listen", listen, |all| addresses_json(all));
+        let nbd_listen = nbd_listen.unwrap_or_default();
+        let tcp = !nbd_listen.is_empty();
+        let tls = TlsConfig::new(options.tls, file.tls, tcp, &mut places)?;
+        let keys = ["nbd.socket_mode", "nbd.socket_group"];
+        let (option, in_file) = (options.nbd_permits, file.nbd_permits);
+        let nbd_permits = Permits::new(keys, option, in_file, &mut places);
+        let keys = ["control.socket_mode", "control.socket_group"];
+        let (option, in_file) = (PermitsOverrides::default(), file.control_permits);
+        let control_permits = Permits::new(keys, option, in_file, &mut places);
         let others = [&*nbd_socket, &*control_socket];
         let http = HttpConfig::new(options.http, file.http, others, &mut places)?;
         let io = [options.io, file.io, Some(IoChoice::default())];
@@ -129,8 +152,11 @@ impl ServeConfig {
         Ok(ServeConfig {
             devices,
             nbd_socket,
-            nbd_listen: nbd_listen.unwrap_or_default(),
+            nbd_listen,
+            nbd_permits,
+            tls,
             control_socket,
+            control_permits,
             http,
             io: io.unwrap_or_default(),
             cache,

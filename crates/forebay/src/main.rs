@@ -19,6 +19,7 @@ mod cache_life;
 mod cli;
 mod config;
 mod control;
+mod credentials;
 mod device_life;
 mod devices;
 mod error;

@@ -6,6 +6,9 @@
 //! flushed. While it starts it ends at once, as if it were killed: no client has written anything
 //! yet, and a device may never answer.
 
+mod close;
+mod listeners;
+mod requests;
 mod status;
 
 use std::cell::Cell;
@@ -14,34 +17,33 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::Instant;
 use cache::Cache;
-use export::VolumeExports;
-use ledger::explain::Question;
+use export::{Access, VolumeExports};
 use nbd::Server;
 use pool::{CreateOptions, DeviceFile, Pool};
 use posix::sys;
 use rt::Rt;
 use rt::sync::Event;
-use serde_json::{Value, json};
+use serde_json::Value;
 use volume::Volumes;
 
 use crate::banner;
 use crate::cache_life::Caches;
 use crate::config::ServeConfig;
+use crate::control::Request;
 use crate::control::server::{ControlServer, Message, Reply};
-use crate::control::{Answer, Request, RequestError};
-use crate::device_life::{PoolDevices, Role};
+use crate::device_life::PoolDevices;
 use crate::error::{CommandError, Result};
-use crate::explain;
 use crate::home::{Home, Staged};
 use crate::http::{HttpSockets, Running};
-use crate::limits;
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
 use crate::signals::{self, Ending, Waits};
+use crate::sockets::UnixSocket;
 use crate::sockets::inherited::Inherited;
-use crate::sockets::{UnixSocket, open_tcp};
 use crate::tuning::Tuning;
 use crate::world::World;
+use close::close;
+use listeners::Listeners;
 
 /// How long requests in flight may take when the server ends.
 const GRACE: Duration = Duration::from_secs(10);
@@ -90,31 +92,33 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
     let manager = Rc::new(ServiceManager::of_environment().map_err(failed)?);
     raise_open_files(tuning.limits().max_connections);
 
-    let mut listeners = Vec::new();
-    for &address in &config.nbd_listen {
-        if !address.ip().is_loopback() {
-            tracing::warn!(
-                "whoever reaches {address} can read and write all volumes: NBD has no passwords"
-            );
-        }
-        listeners.push(
-            world.handles.adopt_listener(open_tcp(address, &mut inherited)?).map_err(failed)?,
-        );
-    }
+    let mut listeners = Listeners::open(&world, &config.tls, &config.nbd_listen, &mut inherited)?;
     let http = HttpSockets::open(&config.http, &mut inherited)?;
     places.http = http.places.clone();
-    let (nbd_name, nbd_socket) = UnixSocket::open(&config.nbd_socket, &mut inherited)?;
-    let outcome = UnixSocket::open(&config.control_socket, &mut inherited).and_then(
+    let (nbd_name, nbd_socket) =
+        UnixSocket::open(&config.nbd_socket, &config.nbd_permits, &mut inherited)?;
+    let permits = &config.control_permits;
+    let outcome = UnixSocket::open(&config.control_socket, permits, &mut inherited).and_then(
         |(control_name, control_socket)| {
             let outcome = (|| {
                 inherited.finish()?;
-                listeners.push(world.handles.adopt_listener(nbd_socket.into()).map_err(failed)?);
+                listeners.add_local(&world, nbd_socket.into())?;
                 let (rt, backend) = (world.rt.clone(), world.backend);
                 let (emulations, known) = (world.emulations(), &config.devices);
                 let devices = PoolDevices::new(&rt, &world.handles, emulations, known);
                 let devices = Rc::new(devices);
-                let engine =
-                    Starting { rt, backend, listeners, devices, tuning, caches, ending, manager };
+                let access = Access::by(&config.tls.access);
+                let engine = Starting {
+                    rt,
+                    backend,
+                    listeners,
+                    access,
+                    devices,
+                    tuning,
+                    caches,
+                    ending,
+                    manager,
+                };
                 let control = ControlServer::start(control_socket, sender.clone());
                 let control = control.map_err(failed)?;
                 let http = http.start(sender)?;
@@ -154,7 +158,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
 struct Starting {
     rt: Rt,
     backend: &'static str,
-    listeners: Vec<rt::SocketId>,
+    listeners: Listeners,
+    access: Access,
     devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
@@ -217,9 +222,11 @@ impl Starting {
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
         let volumes = Volumes::with_cache(&pool, cache);
-        let exports = VolumeExports(volumes.clone());
+        let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
-        self.listeners.iter().for_each(|&l| nbd.serve(l));
+        for (socket, security) in self.listeners.into_all() {
+            nbd.serve_with(socket, security);
+        }
         let shard = Rc::new(Shard {
             started: self.rt.now(),
             rt: self.rt,
@@ -310,159 +317,6 @@ impl Shard {
         }));
     }
 
-    async fn answer(&self, request: Request) -> Answer {
-        match request {
-            Request::Status {} => return Ok(self.status()),
-            Request::VolumeList {} => {
-                return serde_json::to_value(self.volumes.list())
-                    .map_err(|e| RequestError::new("failed", e.to_string()));
-            }
-            Request::VolumeCreate { name, size_bytes, sector_bytes } => {
-                self.volumes.create(&name, size_bytes, sector_bytes).await?;
-                tracing::info!(name, size_bytes, "volume created");
-            }
-            Request::VolumeResize { name, size_bytes } => {
-                self.volumes.resize(&name, size_bytes).await?;
-                tracing::info!(name, size_bytes, "volume resized");
-            }
-            Request::VolumeLimit { name, iops, bytes_per_second, burst_ms } => {
-                let change = limits::Change { iops, bytes_per_second, burst_ms };
-                return limits::change(&self.volumes, &name, &change).await;
-            }
-            Request::VolumeDelete { name } => {
-                self.volumes.delete(&name).await?;
-                tracing::info!(name, "volume deleted");
-            }
-            Request::CacheAttach { path, size_bytes } => {
-                self.caches.attach(&self.volumes, &path, size_bytes).await?;
-            }
-            Request::CacheDetach {} => self.caches.detach(&self.volumes).await?,
-            Request::CacheMode { volume, mode } => {
-                self.volumes.set_mode(&volume, mode).await?;
-                tracing::info!(volume, mode = mode.name(), "cache mode changed");
-            }
-            Request::Gc {} => {
-                let Some(cache) = self.volumes.cache() else {
-                    return Err(RequestError::new("not-found", "the pool has no cache"));
-                };
-                cache.collect().await?;
-                return Ok(json!(cache.status().gc));
-            }
-            Request::ScrubStatus {} => return self.scrub_status().await,
-            Request::ScrubStart { device, rate } => {
-                let options = pool::ScrubOptions { device, rate };
-                self.volumes.pool().start_scrub(options).await?;
-                tracing::info!("scrub started");
-                return self.scrub_status().await;
-            }
-            Request::ScrubPause {} => {
-                self.volumes.pool().pause_scrub().await?;
-                return self.scrub_status().await;
-            }
-            Request::ScrubResume { rate } => {
-                self.volumes.pool().resume_scrub(rate).await?;
-                return self.scrub_status().await;
-            }
-            Request::ScrubCancel {} => {
-                self.volumes.pool().cancel_scrub().await?;
-                tracing::info!("scrub cancelled");
-                return self.scrub_status().await;
-            }
-            Request::DeviceAdd { device, replaces, force, spare } => {
-                let role = match (replaces.as_deref(), spare) {
-                    (Some(_), true) => {
-                        let text = "a device replaces another one or is a spare, not both";
-                        return Err(RequestError::invalid(text));
-                    }
-                    (Some(old), false) => Role::Replaces(old),
-                    (None, true) => Role::Spare,
-                    (None, false) => Role::Serves,
-                };
-                return self.devices.add(self.volumes.pool(), &device, role, force).await;
-            }
-            Request::DeviceResize { device, size_bytes } => {
-                return self.devices.resize(self.volumes.pool(), &device, size_bytes).await;
-            }
-            Request::DevicesBalance {} => {
-                self.volumes.pool().balance_devices().await?;
-                tracing::info!("chunks are moved until all devices are filled to the same share");
-                return Ok(self.devices.moves(self.volumes.pool()));
-            }
-            Request::DeviceRemove { device } => {
-                self.volumes.pool().remove_device(&device).await?;
-                tracing::info!(device, "device leaves the pool");
-                return Ok(self.devices.moves(self.volumes.pool()));
-            }
-            Request::DeviceOffline { device } => {
-                return self.devices.offline(self.volumes.pool(), &device).await;
-            }
-            Request::DeviceOnline { device } => {
-                return self.devices.online(self.volumes.pool(), &device).await;
-            }
-            Request::PoolCopies { copies } => {
-                self.volumes.pool().set_copies(copies).await?;
-                tracing::info!(copies, "copies of every block changed");
-                return Ok(self.devices.moves(self.volumes.pool()));
-            }
-            Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
-            Request::MovesCancel {} => {
-                self.volumes.pool().cancel_moves().await?;
-                tracing::info!("no device leaves the pool, and nothing is balanced");
-                return Ok(self.devices.moves(self.volumes.pool()));
-            }
-            Request::MovesPause { paused } => {
-                self.volumes.pool().pause_moves(paused);
-                return Ok(self.devices.moves(self.volumes.pool()));
-            }
-            Request::Explain { volume, class, since_seconds, slower_than_us } => {
-                return self.explain(
-                    volume.as_deref(),
-                    class.as_deref(),
-                    since_seconds,
-                    slower_than_us,
-                );
-            }
-            Request::Config {} => return Ok(self.config()),
-            Request::Settings { key } => return self.tuning.show(key.as_deref()),
-            Request::Set { key, value, save } => {
-                return self.tuning.set(&self.volumes, &key, &value, save).await;
-            }
-            Request::CacheFlush {} => match self.volumes.cache() {
-                Some(cache) => cache.publish_all().await?,
-                None => return Err(RequestError::new("not-found", "the pool has no cache")),
-            },
-        }
-        Ok(Value::Null)
-    }
-
-    async fn scrub_status(&self) -> Answer {
-        Ok(json!(self.volumes.pool().scrub_status().await))
-    }
-
-    fn explain(
-        &self,
-        volume: Option<&str>,
-        class: Option<&str>,
-        since_seconds: u64,
-        slower_than_us: u64,
-    ) -> Answer {
-        let pool = self.volumes.pool();
-        let volume = match volume.map(|name| (name, pool.find_volume(name))) {
-            Some((name, None)) => {
-                let text = format!("there is no volume {name:?}");
-                return Err(RequestError::new("not-found", text));
-            }
-            found => found.and_then(|(_, info)| info).map(|info| info.id),
-        };
-        let kind = class.map(explain::kind_of).transpose().map_err(RequestError::invalid)?;
-        let now = self.rt.now();
-        let since = Instant(now.0.saturating_sub(since_seconds.saturating_mul(1_000_000_000)));
-        let slower_than_ns = slower_than_us.saturating_mul(1_000);
-        let question = Question { volume, kind, since, slower_than_ns };
-        let name = |id| pool.volume(id).map(|v| v.name);
-        Ok(explain::answer((self.rt.ledger(), now), &question, name))
-    }
-
     async fn stop(self: Rc<Self>) -> Result<()> {
         // Requests that wait for a limit are carried out now.
         self.volumes.admit_all();
@@ -487,28 +341,6 @@ impl Shard {
     }
 }
 
-/// Makes everything durable, and closes the cache and then the pool.
-async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
-    ending.waits_for(Waits::Cache);
-    let mut outcome = Ok(());
-    if let Some(cache) = volumes.cache() {
-        match cache.close().await {
-            // The pool goes on alone, and has what was written since.
-            Err(e) if cache.is_aside() => {
-                tracing::warn!("closing the cache, which is out of use: {e}")
-            }
-            // The pool has what was written by volumes that do not write back, and knows what it
-            // may not commit.
-            closed => {
-                outcome = closed.map_err(|e| CommandError::failed("closing the cache failed", e))
-            }
-        }
-    }
-    ending.waits_for(Waits::Pool);
-    let last = volumes.pool().close().await;
-    outcome.and(last.map_err(|e| CommandError::failed("the last commit failed", e)))
-}
-
 /// May this process have too few descriptors for all clients, it says so: those that come then are
 /// not accepted.
 fn raise_open_files(max_connections: usize) {
@@ -520,81 +352,5 @@ fn raise_open_files(max_connections: usize) {
         ),
         Ok(_) => {}
         Err(e) => tracing::warn!("how many files can be open is not known: {e}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cache::CacheFile;
-    use rt::Order;
-    use sim::{DiskModel, Fault};
-
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// A pool with a cache whose device dies, with something dirty in it or not, and then writes
-    /// that are not flushed. Returns whether it was closed well, and what is there in the pool
-    /// afterwards.
-    fn close_after_the_cache_died(dirty: bool) -> (bool, Option<u8>) {
-        let world = sim::World::new(3);
-        let disk = |bytes| (world.add_disk(DiskModel::nvme(bytes)), bytes);
-        let ((file, size_bytes), (on, cache_bytes)) = (disk(96 * MIB), disk(16 * MIB));
-        let disk = DeviceFile { path: "disk".into(), file, size_bytes };
-        let on_cache = CacheFile { path: "cache".into(), file: on, size_bytes: cache_bytes };
-        let rt = Rt::new(world.backend(), Order::Seeded(3), 1024);
-        let r = rt.clone();
-        let out = rt.block_on(async move {
-            let options = CreateOptions { name: "p".into(), copies: 1, group_bytes: Some(MIB) };
-            pool::create(&r, std::slice::from_ref(&disk), &options, &[[1; 16], [2; 16]])
-                .await
-                .unwrap();
-            let settings =
-                pool::Settings { commit_interval: Duration::from_secs(3600), ..Default::default() };
-            let (pool, _) = Pool::open(&r, vec![disk.clone()], settings.clone()).await.unwrap();
-            let options = cache::CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
-            cache::create(&r, &on_cache, &pool, &options, [3; 16]).await.unwrap();
-            let cache =
-                Cache::open(&r, &on_cache, &pool, cache::Settings::default()).await.unwrap();
-            let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
-            let v = volumes.create("v", 8 * MIB, 4096).await.unwrap();
-            let block = |value: u8| {
-                let mut buf = r.bufs().take(base::BLOCK);
-                buf.fill(value);
-                buf.freeze()
-            };
-            v.write(0, block(1)).await.unwrap();
-            v.flush().await.unwrap();
-            if !dirty {
-                cache.publish_all().await.unwrap();
-            }
-            world.inject(on, Fault::Dead);
-            let _ = v.write(0, block(2)).await;
-            let _ = v.flush().await;
-            assert_eq!(cache.is_aside(), !dirty);
-            if !dirty {
-                v.write(0, block(3)).await.unwrap();
-            }
-            let well = close(&volumes, &Ending::default()).await.is_ok();
-            drop((v, volumes, cache));
-            let opened = Pool::open(&r, vec![disk], settings).await;
-            let Ok((pool, _)) = opened else { return (well, None) };
-            let id = pool.find_volume("v").unwrap().id;
-            let found = pool.read(id, base::Lba(0), 1).await.unwrap()[0][0];
-            pool.close().await.unwrap();
-            (well, Some(found))
-        });
-        rt.kill();
-        out.unwrap()
-    }
-
-    #[test]
-    fn a_pool_without_its_cache_commits_all_at_the_end() {
-        assert_eq!(close_after_the_cache_died(false), (true, Some(3)));
-    }
-
-    #[test]
-    fn a_cache_that_fails_with_something_in_it_is_an_error_at_the_end() {
-        assert!(!close_after_the_cache_died(true).0);
     }
 }

@@ -4,7 +4,8 @@
 //! connections and is replaced; one on which somebody answers, and anything that is no socket, is
 //! left alone. The sockets of a killed process answer for as long as the kernel still ends its I/O,
 //! a little longer than it lives itself; so an answer is asked for repeatedly, for up to a second.
-//! Unix sockets are for their owner alone from the moment they exist. Those that the service
+//! Unix sockets are for their owner alone from the moment they exist, until they have the group and
+//! the mode that were asked for. Those that the service
 //! manager listens on already are its own: their modes and their names are left as they are.
 
 pub mod inherited;
@@ -13,13 +14,15 @@ use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::unistd::Group;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::config::Permits;
 use crate::error::{CommandError, Result};
 use inherited::Inherited;
 
@@ -48,18 +51,23 @@ impl Identity {
 
 impl UnixSocket {
     /// Listens at `path`, or takes over who does.
-    pub fn open(path: &Path, inherited: &mut Inherited) -> Result<(UnixSocket, UnixListener)> {
+    pub fn open(
+        path: &Path,
+        permits: &Permits,
+        inherited: &mut Inherited,
+    ) -> Result<(UnixSocket, UnixListener)> {
         match inherited.take_unix(path) {
             Some(listener) => Ok((UnixSocket { path: path.to_owned(), identity: None }, listener)),
-            None => UnixSocket::bind(path),
+            None => UnixSocket::bind(path, permits),
         }
     }
 
-    fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
+    fn bind(path: &Path, permits: &Permits) -> Result<(UnixSocket, UnixListener)> {
         let failed =
             |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
         check_unix_path(path).map_err(CommandError::Failed)?;
-        make_directory(path).map_err(failed)?;
+        let group = permits.group.as_deref().map(group_of).transpose()?;
+        make_directory(path, group).map_err(failed)?;
         let socket = match bind_now(path) {
             Err(e) if e.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
@@ -68,6 +76,9 @@ impl UnixSocket {
             other => other,
         };
         let socket = socket.map_err(failed)?;
+        permit(path, group, permits.mode).inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })?;
         let meta = path.symlink_metadata().map_err(failed)?;
         let identity = Some(Identity::of(&meta));
         Ok((
@@ -86,13 +97,47 @@ impl UnixSocket {
     }
 }
 
-/// Makes the directory of a socket, for its owner alone, if it does not exist and the one above it
-/// does.
-fn make_directory(socket: &Path) -> io::Result<()> {
-    match socket.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
-        Some(dir) => std::fs::DirBuilder::new().mode(0o700).create(dir),
-        None => Ok(()),
+/// Makes the directory of a socket, for its owner and the group alone, if it does not exist and the
+/// one above it does.
+fn make_directory(socket: &Path, group: Option<u32>) -> io::Result<()> {
+    let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let Some(dir) = socket.parent().filter(missing) else { return Ok(()) };
+    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    if let Some(group) = group {
+        chown(dir, None, Some(group))?;
+        std::fs::set_permissions(dir, Permissions::from_mode(0o750))?;
     }
+    Ok(())
+}
+
+/// The number of a group, by its name or its number.
+fn group_of(name: &str) -> Result<u32> {
+    let unknown = |why: &dyn std::fmt::Display| {
+        CommandError::Failed(format!("the group {name:?} of a socket: {why}"))
+    };
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(unknown(&"there is no such group here; getent group lists all")),
+        Err(e) => Err(unknown(&e)),
+    }
+}
+
+/// Gives a socket to its group, then lets those in who may connect.
+fn permit(path: &Path, group: Option<u32>, mode: u32) -> Result<()> {
+    let at = path.display();
+    if let Some(number) = group {
+        lchown(path, None, Some(number)).map_err(|e| {
+            CommandError::Failed(format!(
+                "giving {at} to the group {number}: {e} (the user that runs the server has to be \
+                 a member of it)"
+            ))
+        })?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(|e| CommandError::failed(format_args!("the mode of {at}"), e))
 }
 
 fn bind_now(path: &Path) -> io::Result<Socket> {
@@ -182,8 +227,9 @@ pub fn nbd_uri_unix(socket: &Path, volume: &str) -> String {
 }
 
 /// The same over TCP.
-pub fn nbd_uri_tcp(address: SocketAddr, volume: &str) -> String {
-    format!("nbd://{address}/{}", percent_encode(volume.as_bytes()))
+pub fn nbd_uri_tcp(address: SocketAddr, encrypted: bool, volume: &str) -> String {
+    let scheme = if encrypted { "nbds" } else { "nbd" };
+    format!("{scheme}://{address}/{}", percent_encode(volume.as_bytes()))
 }
 
 /// RFC 3986: all but unreserved characters and slashes.
@@ -204,20 +250,24 @@ fn percent_encode(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
+        UnixSocket::bind(path, &Permits::default())
+    }
+
     #[test]
     fn a_socket_is_private_and_goes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let (socket, listener) = UnixSocket::bind(&path).unwrap();
+        let (socket, listener) = bind(&path).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(UnixStream::connect(&path).is_ok());
-        let Err(e) = UnixSocket::bind(&path) else { panic!("taken away from who listens on it") };
+        let Err(e) = bind(&path) else { panic!("taken away from who listens on it") };
         assert!(e.to_string().contains("in use"), "{e}");
         drop(listener);
         // Times in file systems may be as coarse as a tick of the kernel.
         #[allow(clippy::disallowed_methods, reason = "a test")]
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let (again, _listener) = UnixSocket::bind(&path).unwrap();
+        let (again, _listener) = bind(&path).unwrap();
         socket.remove();
         assert!(path.exists(), "the name is another's now");
         again.remove();
@@ -228,10 +278,10 @@ mod tests {
     fn the_directory_is_made_if_the_one_above_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/s");
-        let (_socket, _listener) = UnixSocket::bind(&path).unwrap();
+        let (_socket, _listener) = bind(&path).unwrap();
         let mode = dir.path().join("new").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        let Err(e) = UnixSocket::bind(&dir.path().join("a/b/s")) else { panic!("made") };
+        let Err(e) = bind(&dir.path().join("a/b/s")) else { panic!("made") };
         assert!(e.to_string().contains("a/b/s"), "{e}");
     }
 
@@ -240,9 +290,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         std::fs::write(&path, "precious").unwrap();
-        assert!(UnixSocket::bind(&path).is_err());
+        assert!(bind(&path).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
-        assert!(UnixSocket::bind(&dir.path().join("x".repeat(120))).is_err());
+        assert!(bind(&dir.path().join("x".repeat(120))).is_err());
     }
 
     #[test]
@@ -252,7 +302,8 @@ mod tests {
             "nbd+unix:///vol%200?socket=/a%20b/%C3%BC%26%3F.sock"
         );
         let address: SocketAddr = "[::1]:10809".parse().unwrap();
-        assert_eq!(nbd_uri_tcp(address, "v"), "nbd://[::1]:10809/v");
+        assert_eq!(nbd_uri_tcp(address, false, "v"), "nbd://[::1]:10809/v");
+        assert_eq!(nbd_uri_tcp(address, true, "v"), "nbds://[::1]:10809/v");
     }
 
     #[test]
@@ -260,5 +311,21 @@ mod tests {
         assert!(resolve("127.0.0.1:10809").is_ok());
         assert!(resolve("127.0.0.1").is_err());
         assert!(resolve("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_socket_has_the_mode_and_the_group_that_it_should_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/s");
+        let own = dir.path().metadata().unwrap().gid();
+        let permits = Permits { mode: 0o660, group: Some(own.to_string()) };
+        let (socket, _listener) = UnixSocket::bind(&path, &permits).unwrap();
+        let of = |path: &Path| path.metadata().map(|m| (m.permissions().mode() & 0o777, m.gid()));
+        assert_eq!(of(&path).unwrap(), (0o660, own));
+        assert_eq!(of(path.parent().unwrap()).unwrap(), (0o750, own));
+        socket.remove();
+        let none = Permits { mode: 0o660, group: Some("no such group".into()) };
+        let Err(e) = UnixSocket::bind(&path, &none) else { panic!("a group that is not there") };
+        assert!(e.to_string().contains("no such group") && !path.exists(), "{e}");
     }
 }

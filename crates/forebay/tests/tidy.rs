@@ -81,7 +81,7 @@ const IN_TESTS: &[&str] = &["offline"];
 /// Crates by layer: each may depend on those before it, and on those in its own layer.
 const LAYERS: &[&[&str]] = &[
     &["base"],
-    &["format", "ledger"],
+    &["format", "ledger", "tls"],
     &["rt"],
     &["uring", "posix", "sim", "conformance", "emulate"],
     &["queue"],

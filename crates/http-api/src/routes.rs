@@ -87,6 +87,7 @@ pub const ROUTES: &[Route] = &[
     ),
     route("GET", "/v1/openapi.json", Act::OpenApi, &[], "this description"),
     route("GET", "/metrics", Act::Metrics, &[], "metrics for Prometheus, or as OpenMetrics"),
+    route("GET", "/v1/clients", ask("clients"), &[], "the clients that are connected over NBD"),
     route("GET", "/v1/volumes", ask("volume-list"), &[], "all volumes"),
     route(
         "POST",
@@ -129,6 +130,13 @@ pub const ROUTES: &[Route] = &[
             ),
         ],
         "limit what clients may ask of a volume; what is absent stays as it is",
+    ),
+    route(
+        "PUT",
+        "/v1/volumes/{name}/read-only",
+        ask("volume-read-only"),
+        &[NAME, must("read_only", Kind::Flag, "clients may change nothing")],
+        "let clients change a volume, or not",
     ),
     route(
         "PUT",

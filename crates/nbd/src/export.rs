@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use base::{Slice, SliceList};
+use tls::Peer;
 
 use crate::codec::Errno;
 
@@ -96,8 +97,9 @@ pub trait Export: Clone + 'static {
 pub trait Exports: 'static {
     /// An open one.
     type Export: Export;
-    /// Opens the export with this name; the empty name is the default one, if there is one.
-    fn open(&self, name: &str) -> Option<Self::Export>;
-    /// Names and descriptions.
-    fn list(&self) -> Vec<(String, String)>;
+    /// Opens the export with this name; the empty name is the default one, if there is one. `peer`
+    /// is the client, if it came over TLS. An export that it may not open is unknown to it.
+    fn open(&self, name: &str, peer: Option<&Peer>) -> Option<Self::Export>;
+    /// Names and descriptions of those that this client may open.
+    fn list(&self, peer: Option<&Peer>) -> Vec<(String, String)>;
 }

@@ -5,6 +5,7 @@ use crate::codec::reply::ALLOCATION_CONTEXT;
 use crate::codec::request::Terms;
 use crate::codec::{MAX_PAYLOAD, MAX_STRING};
 use crate::export::{Export, ExportInfo, Exports};
+use tls::Peer;
 
 const ALLOCATION: &str = "base:allocation";
 
@@ -14,12 +15,28 @@ pub enum Progress<X> {
     Again,
     /// The connection ends.
     Close,
+    /// With a handshake of TLS, and then another option.
+    Secure,
     /// With requests to this export.
     Start(X, Terms),
 }
 
+/// How far a client is with TLS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Encryption {
+    /// It cannot have it.
+    Absent,
+    /// It may ask for it.
+    Offered,
+    /// It has to ask for it, before all else.
+    Required,
+    /// It has it, and is this one.
+    Done(Peer),
+}
+
 /// What a client has said so far.
 pub struct Handshake {
+    encryption: Encryption,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
@@ -29,17 +46,32 @@ pub struct Handshake {
 
 impl Handshake {
     /// After the client's flags; `None` if it wants what was not offered: the connection ends.
-    pub fn new(client_flags: u32) -> Option<Handshake> {
+    pub fn new(client_flags: u32, encryption: Encryption) -> Option<Handshake> {
         let known = u32::from(hello::FIXED_NEWSTYLE | hello::NO_ZEROES);
         if client_flags & !known != 0 {
             return None;
         }
         Some(Handshake {
+            encryption,
             fixed: client_flags & u32::from(hello::FIXED_NEWSTYLE) != 0,
             no_zeroes: client_flags & u32::from(hello::NO_ZEROES) != 0,
             structured: false,
             meta: None,
         })
+    }
+
+    /// TLS has begun: what was said in the clear holds no more.
+    pub fn secured(&mut self, peer: Peer) {
+        (self.structured, self.meta) = (false, None);
+        self.encryption = Encryption::Done(peer);
+    }
+
+    /// The client, if it came over TLS.
+    pub fn peer(&self) -> Option<&Peer> {
+        match &self.encryption {
+            Encryption::Done(peer) => Some(peer),
+            _ => None,
+        }
     }
 
     /// Carries out an option; appends what is to be sent to `out`.
@@ -50,6 +82,11 @@ impl Handshake {
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Progress<E::Export> {
+        let plain = self.encryption == Encryption::Required;
+        if option == opt::EXPORT_NAME && plain {
+            // This option has no replies that refuse it.
+            return Progress::Close;
+        }
         if option == opt::EXPORT_NAME {
             return self.export_name(exports, data, out);
         }
@@ -62,7 +99,9 @@ impl Handshake {
                 put_reply(out, option, rep::ACK, &[]);
                 return Progress::Close;
             }
-            opt::LIST => list(exports, data, out),
+            opt::STARTTLS => return self.start_tls(data, out),
+            _ if plain => refuse(out, option, rep::ERR_TLS_REQD, "TLS is required"),
+            opt::LIST => list(exports, self.peer(), data, out),
             opt::INFO | opt::GO => return self.info(exports, option, data, out),
             opt::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
@@ -82,6 +121,20 @@ impl Handshake {
         refuse(out, option, rep::ERR_TOO_BIG, "option too long");
     }
 
+    fn start_tls<X>(&self, data: &[u8], out: &mut Vec<u8>) -> Progress<X> {
+        let (kind, why) = match self.encryption {
+            Encryption::Absent => (rep::ERR_UNSUP, "TLS is not set up"),
+            Encryption::Done(_) => (rep::ERR_INVALID, "there is TLS already"),
+            _ if !data.is_empty() => (rep::ERR_INVALID, "no data expected"),
+            _ => {
+                put_reply(out, opt::STARTTLS, rep::ACK, &[]);
+                return Progress::Secure;
+            }
+        };
+        refuse(out, opt::STARTTLS, kind, why);
+        Progress::Again
+    }
+
     fn export_name<E: Exports>(
         &self,
         exports: &E,
@@ -89,7 +142,8 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Progress<E::Export> {
         let name = std::str::from_utf8(data).ok().filter(|n| n.len() <= MAX_STRING);
-        let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n)?))) else {
+        let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n, self.peer())?)))
+        else {
             return Progress::Close;
         };
         let info = export.info();
@@ -112,7 +166,7 @@ impl Handshake {
             refuse(out, option, rep::ERR_INVALID, "malformed");
             return Progress::Again;
         };
-        let Some(export) = exports.open(request.name) else {
+        let Some(export) = exports.open(request.name, self.peer()) else {
             refuse(out, option, rep::ERR_UNKNOWN, "no such export");
             return Progress::Again;
         };
@@ -164,7 +218,7 @@ impl Handshake {
                 "malformed, or structured replies were not negotiated",
             );
         };
-        if exports.open(request.name).is_none() {
+        if exports.open(request.name, self.peer()).is_none() {
             return refuse(out, option, rep::ERR_UNKNOWN, "no such export");
         }
         let selected = if set {
@@ -216,11 +270,11 @@ fn refuse(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
     put_reply(out, option, kind, &[why.as_bytes()]);
 }
 
-fn list<E: Exports>(exports: &E, data: &[u8], out: &mut Vec<u8>) {
+fn list<E: Exports>(exports: &E, peer: Option<&Peer>, data: &[u8], out: &mut Vec<u8>) {
     if !data.is_empty() {
         return refuse(out, opt::LIST, rep::ERR_INVALID, "no data expected");
     }
-    for (name, description) in exports.list() {
+    for (name, description) in exports.list(peer) {
         let len = (name.len() as u32).to_be_bytes();
         put_reply(out, opt::LIST, rep::SERVER, &[&len, name.as_bytes(), description.as_bytes()]);
     }

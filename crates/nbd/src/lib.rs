@@ -2,8 +2,8 @@
 //! seam.
 //!
 //! Source: doc/proto.md of the NetworkBlockDevice project. Spoken are fixed newstyle negotiation,
-//! structured replies, block size constraints and the metadata context `base:allocation`; TLS and
-//! extended headers are declined.
+//! structured replies, block size constraints, the metadata context `base:allocation`, and TLS
+//! (STARTTLS); extended headers are declined.
 //!
 //! Fault model: a client may send any bytes at any speed, stop at any point, or never read what it
 //! asked for. It gets the protocol's error or a closed connection; memory is bounded by [`Limits`],
@@ -20,8 +20,11 @@ pub mod handshake;
 mod link;
 mod outbox;
 mod receive;
+mod secure;
 pub mod server;
+mod wire;
 
 pub use codec::Errno;
 pub use export::{BlockStatus, Export, ExportInfo, Exports, ZeroOpts};
-pub use server::{Limits, Server, Status};
+pub use server::{Acceptors, ConnectionStatus, Limits, Security, Server, Status};
+pub use tls::{Peer, Proof};

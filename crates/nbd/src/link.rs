@@ -1,127 +1,79 @@
-//! One connected socket, shared by who receives from it and who sends to it; closed exactly once,
-//! never used after.
+//! A connection as the protocol sees it, shared by what receives from it and what sends to it:
+//! plain bytes, whether they are encrypted on the wire or not.
 //!
-//! What is long is received and sent in pieces of [`PIECE`]: how far a backend's operation is
-//! cannot be seen before it has ended.
+//! What is long is received in pieces: how far a backend's operation is cannot be seen before it
+//! has ended.
 
-use std::cell::Cell;
+use std::cell::OnceCell;
 
-use base::{Buf, BufList, Duration, Instant, SliceList};
-use rt::{Op, Payload, Rt, SocketId};
+use base::{Buf, Duration, SliceList};
+use rt::{Rt, SocketId};
+use tls::{Acceptor, Broken, Peer};
 
-/// What one operation moves at most, and what a peer has to let through in the time after which a
-/// transfer counts as stalled, or else all that is left of it: a few bytes now and then are no
-/// progress. A batch of replies is less, as a rule, and so one operation.
-pub(crate) const PIECE: usize = 2 << 20;
-
-/// The connection is at its end: closed by us or by the peer, or broken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Gone;
+use crate::secure::Secure;
+use crate::wire::{Gone, Wire};
 
 pub(crate) struct Link {
-    rt: Rt,
-    socket: SocketId,
-    closed: Cell<bool>,
-    /// A payload that is being received, and what is being sent.
-    payload: Progress,
-    sending: Progress,
-}
-
-/// How a transfer that waits for the peer goes on.
-#[derive(Default)]
-struct Progress {
-    /// When it began, or when the last whole piece was done.
-    since: Cell<Option<Instant>>,
-    /// Bytes moved since then, fewer than [`PIECE`].
-    moved: Cell<usize>,
-}
-
-impl Progress {
-    fn begin(&self, now: Instant) {
-        self.since.set(Some(now));
-        self.moved.set(0);
-    }
-
-    fn end(&self) {
-        self.since.set(None);
-    }
-
-    /// Bytes that are missing to a whole piece.
-    fn missing(&self) -> usize {
-        PIECE - self.moved.get()
-    }
-
-    /// `n` bytes were moved, at most those that were missing.
-    fn advance(&self, n: usize, now: Instant) {
-        if n >= self.missing() {
-            self.begin(now);
-        } else {
-            self.moved.set(self.moved.get() + n);
-        }
-    }
+    wire: Wire,
+    /// From when on it is encrypted.
+    secure: OnceCell<Secure>,
 }
 
 impl Link {
     pub fn new(rt: Rt, socket: SocketId) -> Link {
-        Link {
-            rt,
-            socket,
-            closed: Cell::new(false),
-            payload: Progress::default(),
-            sending: Progress::default(),
-        }
+        Link { wire: Wire::new(rt, socket), secure: OnceCell::new() }
     }
 
     pub fn rt(&self) -> &Rt {
-        &self.rt
+        self.wire.rt()
     }
 
     pub fn is_closed(&self) -> bool {
-        self.closed.get()
+        self.wire.is_closed()
     }
 
     /// Closes the socket; what waits for it ends soon.
     pub fn close(&self) {
-        if !self.closed.replace(true) {
-            self.rt.submit(Op::Close { socket: self.socket }, |_| ());
-        }
+        self.wire.close();
+    }
+
+    /// True if for this long the peer has let us wait, but for a few bytes, in the middle of a
+    /// payload or of a reply.
+    pub fn stalled(&self, limit: Duration) -> bool {
+        self.wire.stalled(limit)
+    }
+
+    /// Shakes hands; from then on the link is encrypted. Once, while nothing else uses it. Errors
+    /// say why, for people.
+    pub async fn secure(&self, acceptor: &Acceptor) -> Result<Peer, Broken> {
+        let (secure, peer) = Secure::shake(&self.wire, acceptor).await?;
+        assert!(self.secure.set(secure).is_ok(), "a link is secured once");
+        Ok(peer)
     }
 
     /// Receives at least one byte into `buf[start..]`.
     pub async fn recv(&self, buf: Buf, start: usize, fill: bool) -> (Buf, Result<usize, Gone>) {
-        if self.closed.get() {
-            return (buf, Err(Gone));
+        match self.secure.get() {
+            None => self.wire.recv(buf, start, fill).await,
+            // Boxed, so that the future of a link without TLS is as small as without this.
+            Some(secure) => Box::pin(secure.recv(&self.wire, buf, start)).await,
         }
-        let mut bufs = BufList::new();
-        let room = buf.len() - start;
-        bufs.push(buf);
-        let c = self.rt.op(Op::Recv { socket: self.socket, buf: bufs, start, fill }).await;
-        let n = match c.result {
-            Ok(n) if n > 0 && n <= room as u64 => Ok(n as usize),
-            _ => Err(Gone),
-        };
-        let buf =
-            c.into_bufs().pop().unwrap_or_else(|| unreachable!("a receive gives its buffer back"));
-        (buf, n)
     }
 
     /// Receives all of `buf[start..]`, a payload.
     pub async fn recv_all(&self, buf: Buf, start: usize) -> Result<Buf, Gone> {
-        self.payload.begin(self.rt.now());
-        let outcome = self.recv_pieces(buf, start).await;
-        self.payload.end();
-        outcome
+        self.wire.in_payload(self.recv_pieces(buf, start)).await
     }
 
     async fn recv_pieces(&self, mut buf: Buf, mut start: usize) -> Result<Buf, Gone> {
         let len = buf.len();
         while start < len {
-            buf.truncate(len.min(start + self.payload.missing()));
+            buf.truncate(len.min(start + self.wire.payload_missing()));
             let n;
             (buf, n) = self.recv(buf, start, true).await;
             buf.lengthen(len);
             let n = n?;
-            self.payload.advance(n, self.rt.now());
+            self.wire.payload_came(n);
             start += n;
         }
         Ok(buf)
@@ -129,75 +81,16 @@ impl Link {
 
     /// Sends all of `data`.
     pub async fn send_all(&self, data: SliceList) -> Result<(), Gone> {
-        self.sending.begin(self.rt.now());
-        let outcome = self.send_pieces(data).await;
-        self.sending.end();
-        outcome
-    }
-
-    async fn send_pieces(&self, mut data: SliceList) -> Result<(), Gone> {
-        let mut left: usize = data.iter().map(|s| s.len()).sum();
-        while !data.is_empty() {
-            if self.closed.get() {
-                return Err(Gone);
-            }
-            let missing = self.sending.missing();
-            let whole = left <= missing;
-            let piece = if whole { std::mem::take(&mut data) } else { front(&data, missing) };
-            let c = self.rt.op(Op::Send { socket: self.socket, data: piece }).await;
-            let (Ok(n @ 1..), Payload::Data(piece)) = (c.result, c.payload) else {
-                return Err(Gone);
-            };
-            if whole {
-                data = piece;
-            }
-            let n = usize::try_from(n).unwrap_or(usize::MAX).min(left);
-            self.sending.advance(n, self.rt.now());
-            advance(&mut data, n);
-            left -= n;
+        match self.secure.get() {
+            None => self.wire.in_reply(self.wire.send(data)).await,
+            Some(secure) => Box::pin(secure.send(&self.wire, data)).await,
         }
-        Ok(())
     }
 
-    /// True if for this long the peer has let us wait, but for a few bytes, in the middle of a
-    /// payload or of a reply.
-    pub fn stalled(&self, limit: Duration) -> bool {
-        let now = self.rt.now();
-        [&self.payload, &self.sending]
-            .iter()
-            .any(|p| p.since.get().is_some_and(|s| now.since(s) >= limit))
-    }
-}
-
-/// The first `n` bytes.
-fn front(data: &SliceList, mut n: usize) -> SliceList {
-    let mut list = SliceList::new();
-    for s in data {
-        if n == 0 {
-            break;
-        }
-        let len = s.len().min(n);
-        list.push(s.slice(0, len));
-        n -= len;
-    }
-    list
-}
-
-/// Takes the first `n` bytes away, and views that are empty.
-fn advance(data: &mut SliceList, mut n: usize) {
-    let whole = data
-        .iter()
-        .take_while(|s| {
-            n >= s.len() && {
-                n -= s.len();
-                true
-            }
-        })
-        .count();
-    data.drain(..whole);
-    if n > 0 {
-        if let Some(first) = data.first_mut() {
-            *first = first.slice(n, first.len() - n);
+    /// Tells the peer that nothing more will come, if it is there to hear it.
+    pub async fn farewell(&self) {
+        if let Some(secure) = self.secure.get() {
+            secure.farewell(&self.wire).await;
         }
     }
 }
@@ -205,8 +98,10 @@ fn advance(data: &mut SliceList, mut n: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::BufPool;
-    use rt::{Backend, Completion, OpId, Order};
+    use crate::wire::PIECE;
+    use base::Instant;
+    use rt::{Backend, Completion, Op, OpId, Order, Payload};
+    use std::cell::Cell;
     use std::rc::Rc;
 
     /// The simulated world, and the most that one operation on a socket was to move.
@@ -259,27 +154,5 @@ mod tests {
             assert_eq!(sending.await, Some(Ok(())));
         });
         assert_eq!((done, most.get()), (Some(()), PIECE));
-    }
-
-    #[test]
-    fn advancing_by_every_count_leaves_the_rest() {
-        let pool = BufPool::new(0);
-        let parts_of = |pool: &BufPool| -> SliceList {
-            let parts: [&[u8]; 4] = [b"abc", b"", b"de", b"f"];
-            parts.iter().map(|p| pool.copy_of(p).freeze()).collect()
-        };
-        for n in 0..=6 {
-            let mut list = parts_of(&pool);
-            advance(&mut list, n);
-            let rest: Vec<u8> = list.iter().flat_map(|s| s.to_vec()).collect();
-            assert_eq!(rest, &b"abcdef"[n..]);
-            let first: Vec<u8> =
-                front(&parts_of(&pool), n).iter().flat_map(|s| s.to_vec()).collect();
-            assert_eq!(first, &b"abcdef"[..n]);
-            assert!(
-                list.iter().any(|s| !s.is_empty()) || n == 6 && list.is_empty(),
-                "{n}: {list:?}"
-            );
-        }
     }
 }

@@ -11,7 +11,8 @@ use std::task::{Poll, Waker};
 use base::SliceList;
 
 use crate::codec::reply::Head;
-use crate::link::{Gone, Link};
+use crate::link::Link;
+use crate::wire::Gone;
 
 /// A batch ends with the message that brings it to so many bytes or views.
 const BATCH_BYTES: usize = 256 << 10;

@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use base::{BLOCK, Buf};
 
-use crate::link::{Gone, Link};
+use crate::link::Link;
+use crate::wire::Gone;
 
 const SMALLEST: usize = BLOCK;
 const LARGEST: usize = 256 << 10;

@@ -21,11 +21,11 @@ const REVOKED: &str = "ca-crl.pem";
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 
-/// Ciphers of TLS 1.2: with forward secrecy, and authenticated. Keys that were agreed on come first: a
-/// client that has one is known by it.
+/// Ciphers of TLS 1.2: with forward secrecy, and authenticated. Keys that were agreed on come
+/// first: a client that has one is known by it.
 const CIPHERS: &str = "kECDHEPSK+CHACHA20:ECDHE+AESGCM:ECDHE+CHACHA20";
-/// Those of TLS 1.3. Keys that were agreed on go with the hash of the first two only; a server that
-/// preferred the third would take no such key from a client that has all of them.
+/// Those of TLS 1.3. Keys that were agreed on go with the hash of the first two only; a server
+/// that preferred the third would take no such key from a client that has all of them.
 const SUITES: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
 /// Certificates between a client's and the authority's.
 const MAX_DEPTH: u32 = 8;

@@ -41,14 +41,14 @@ impl Pipes {
     /// Takes the first `len` bytes of `buf`; none: the stream has ended. What was fed before is
     /// used up.
     pub fn feed(&mut self, buf: Buf, len: usize) {
-        assert!(self.is_hungry(), "fed before it is hungry");
+        assert!(self.needs_input(), "fed before it needs input");
         self.ended |= len == 0;
         self.fed += len;
         self.input = Some((buf, 0, len));
     }
 
     /// True if all that was fed is used up.
-    pub fn is_hungry(&self) -> bool {
+    pub fn needs_input(&self) -> bool {
         self.input.as_ref().is_none_or(|(_, at, end)| at == end)
     }
 
@@ -58,7 +58,7 @@ impl Pipes {
 
     /// The buffer that was fed last, once it is used up.
     pub fn take_buf(&mut self) -> Option<Buf> {
-        if self.is_hungry() { self.input.take().map(|(buf, ..)| buf) } else { None }
+        if self.needs_input() { self.input.take().map(|(buf, ..)| buf) } else { None }
     }
 
     /// A call begins.

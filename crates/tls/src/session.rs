@@ -26,7 +26,7 @@ pub enum Shaken {
     /// More input is there to be looked at: give others a turn, then call again.
     Again,
     /// It waits for input.
-    Hungry,
+    NeedsInput,
 }
 
 /// What came of input.
@@ -37,7 +37,7 @@ pub enum Opened {
     /// None yet; more input is there to be looked at: give others a turn, then call again.
     Again,
     /// None; it waits for input.
-    Hungry,
+    NeedsInput,
     /// The peer has said farewell: there will be no more. A stream that ends without this was cut,
     /// which is an error.
     End,
@@ -79,7 +79,7 @@ impl Session {
                 if pipes.fed > Self::MAX_HANDSHAKE {
                     return Err(Broken("the handshake is too long".into()));
                 }
-                Ok(if pipes.is_hungry() { Shaken::Hungry } else { Shaken::Again })
+                Ok(if pipes.needs_input() { Shaken::NeedsInput } else { Shaken::Again })
             }
             Err(e) => Err(self.broken(&e)),
         }
@@ -92,8 +92,8 @@ impl Session {
         Peer::of(ssl, name.map(Vec::as_slice))
     }
 
-    /// Takes the first `len` bytes of `buf` as input; none: the stream has ended. Only when it is
-    /// hungry.
+    /// Takes the first `len` bytes of `buf` as input; none: the stream has ended. Only when it
+    /// needs input.
     pub fn feed(&mut self, buf: Buf, len: usize) {
         self.stream.get_mut().feed(buf, len);
     }
@@ -110,8 +110,8 @@ impl Session {
             Ok(n) => Ok(Opened::Bytes(n)),
             Err(e) if e.code() == ErrorCode::ZERO_RETURN => Ok(Opened::End),
             Err(e) if e.code() == ErrorCode::WANT_READ => {
-                let hungry = self.stream.get_ref().is_hungry();
-                Ok(if hungry { Opened::Hungry } else { Opened::Again })
+                let needed = self.stream.get_ref().needs_input();
+                Ok(if needed { Opened::NeedsInput } else { Opened::Again })
             }
             Err(e) => Err(self.broken(&e)),
         }

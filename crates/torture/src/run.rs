@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::prng::mix64;
 use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
-use export::VolumeExports;
+use export::{Access, VolumeExports};
 use offline::CheckOptions;
 use offline::cache::check as cache_check;
 use offline::pool::check::{Report, check};
@@ -369,7 +369,7 @@ impl Session {
         }
         let server = nbd::Server::new(
             self.rt.clone(),
-            VolumeExports(boot.volumes.clone()),
+            VolumeExports::new(boot.volumes.clone(), Access::default()),
             nbd::Limits::default(),
         );
         server.serve(boot.listener);

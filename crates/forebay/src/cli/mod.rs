@@ -4,6 +4,7 @@ mod cache;
 mod cache_status;
 mod check;
 mod checked;
+mod clients;
 mod completions;
 mod config;
 mod create;
@@ -54,6 +55,7 @@ enum Command {
     Set(set::Set),
     Config(config::Config),
     Status(status::Status),
+    Clients(clients::Clients),
     Check(check::Check),
     Dump(dump::Dump),
     Version(version::Version),
@@ -78,6 +80,7 @@ impl Cli {
             Command::Set(c) => c.run().map(|()| 0),
             Command::Config(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
+            Command::Clients(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
             Command::Version(c) => c.run().map(|()| 0),
@@ -141,6 +144,11 @@ mod tests {
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
+            "forebay volume read-only a",
+            "forebay volume read-only a maybe",
+            "forebay up --tls maybe",
+            "forebay up --tls-verify-peer perhaps",
+            "forebay up --nbd-socket-mode 0400",
             "forebay volume limit",
             "forebay volume limit a --iops 0",
             "forebay volume limit a --iops many",
@@ -196,6 +204,12 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
+            "forebay volume read-only a on --socket s",
+            "forebay volume read-only a off",
+            "forebay clients --json --socket s",
+            "forebay up --nbd-listen 127.0.0.1:0 --tls off --nbd-socket-mode 0660 \
+             --nbd-socket-group kvm",
+            "forebay up --tls offer --tls-certificates d --tls-psk k --tls-verify-peer false",
             "forebay volume limit a",
             "forebay volume limit a --iops 500 --bandwidth 50M --burst 2s --json --socket s",
             "forebay volume limit a --iops none",

@@ -10,7 +10,10 @@ use pool::DeviceFile;
 
 use crate::cache_file;
 use crate::config::values::Value;
-use crate::config::{CacheOverrides, HttpOverrides, HttpPlace, LogSection, Overrides};
+use crate::config::{
+    CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides, PermitsOverrides,
+    TlsMode, TlsOverrides, parse_flag,
+};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::home::Home;
@@ -48,10 +51,29 @@ pub struct ServerOptions {
     /// Unix socket for NBD clients
     #[arg(long, value_name = "PATH")]
     nbd_socket: Option<PathBuf>,
-    /// Listen for NBD clients on TCP too (repeatable); NBD has no passwords, so beware who can
-    /// connect
+    /// Mode of that socket, such as 0660: who may write may connect [default: 0600; with a group
+    /// 0660]
+    #[arg(long, value_name = "MODE")]
+    nbd_socket_mode: Option<Mode>,
+    /// Group of that socket
+    #[arg(long, value_name = "GROUP")]
+    nbd_socket_group: Option<String>,
+    /// Listen for NBD clients on TCP too (repeatable), with TLS
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = resolve)]
     nbd_listen: Vec<SocketAddr>,
+    /// Whether clients over TCP must, may or cannot have TLS; without it all who can connect can
+    /// read and write all volumes [default: require]
+    #[arg(long, value_enum, value_name = "MODE")]
+    tls: Option<TlsMode>,
+    /// Directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, ca-crl.pem
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
+    /// File of keys that clients may have instead of certificates: a line NAME:HEX for each
+    #[arg(long, value_name = "PATH")]
+    tls_psk: Option<PathBuf>,
+    /// Whether clients without such a key need a certificate of the authority [default: true]
+    #[arg(long, value_name = "true|false", value_parser = parse_flag)]
+    tls_verify_peer: Option<bool>,
     /// Unix socket for commands such as `forebay status`
     #[arg(long = "socket", value_name = "PATH")]
     control_socket: Option<PathBuf>,
@@ -91,9 +113,21 @@ impl ServerOptions {
             devices,
             nbd_socket: self.nbd_socket,
             nbd_listen: self.nbd_listen,
+            nbd_permits: PermitsOverrides {
+                mode: self.nbd_socket_mode,
+                group: self.nbd_socket_group,
+            },
+            tls: TlsOverrides {
+                mode: self.tls,
+                certificates: self.tls_certificates,
+                keys: self.tls_psk,
+                verify_peer: self.tls_verify_peer,
+                access: Vec::new(),
+            },
             control_socket: self.control_socket,
             http: HttpOverrides {
                 listen: self.http_listen,
+                permits: PermitsOverrides::default(),
                 token_file: self.http_token_file,
                 hosts: Vec::new(),
             },

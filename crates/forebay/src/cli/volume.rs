@@ -1,6 +1,6 @@
 //! `forebay volume`: the volumes of a running server.
 
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use serde_json::Value;
 
 use crate::cli::limit::{self, Limit};
@@ -52,6 +52,16 @@ enum Action {
         client: ClientOptions,
     },
     Limit(Limit),
+    /// Let clients change a volume, or not; those that are connected are held to it at once
+    ReadOnly {
+        /// The volume
+        name: String,
+        /// on: clients may change nothing; off: they may
+        #[arg(action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
+        state: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
     /// Delete a volume and all that is in it; its space is freed in the background
     Delete {
         /// The volume
@@ -59,6 +69,14 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
+}
+
+fn on_or_off(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off".into()),
+    }
 }
 
 fn sector(text: &str) -> std::result::Result<u32, String> {
@@ -79,6 +97,9 @@ impl VolumeCommand {
             }
             Action::Resize { name, size, client } => {
                 (client, Request::VolumeResize { name, size_bytes: size })
+            }
+            Action::ReadOnly { name, state, client } => {
+                (client, Request::VolumeReadOnly { name, read_only: state })
             }
             Action::Delete { name, client } => (client, Request::VolumeDelete { name }),
         };
@@ -107,9 +128,10 @@ pub fn rows(volumes: &[Value]) -> Vec<Vec<String>> {
             bytes(&v["size_bytes"]),
             bytes(&v["allocated_bytes"]),
             v["sector_bytes"].to_string(),
+            if v["read_only"] == true { "read" } else { "write" }.to_owned(),
             limit::text(&v["limit"]),
         ]
     };
-    let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR", "LIMIT"].map(str::to_owned).to_vec();
+    let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR", "MAY", "LIMIT"].map(str::to_owned).to_vec();
     std::iter::once(head).chain(volumes.iter().map(row)).collect()
 }

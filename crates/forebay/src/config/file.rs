@@ -10,7 +10,9 @@ use toml::{Spanned, Value as Toml};
 
 use super::chosen::{Chosen, Source, find_in};
 use super::http::{HttpOverrides, HttpPlace};
+use super::permits::{Mode, PermitsOverrides};
 use super::table::Key;
+use super::tls::{AccessRow, TlsMode, TlsOverrides};
 use super::values::{Kind, Value};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
@@ -27,8 +29,14 @@ pub struct ConfigFile {
     pub nbd_socket: Option<PathBuf>,
     /// Where NBD clients connect over TCP.
     pub nbd_listen: Vec<SocketAddr>,
+    /// Who may connect over the unix socket of NBD.
+    pub nbd_permits: PermitsOverrides,
+    /// TLS, and what its clients may open.
+    pub tls: TlsOverrides,
     /// Where commands connect.
     pub control_socket: Option<PathBuf>,
+    /// Who may connect there.
+    pub control_permits: PermitsOverrides,
     /// The HTTP API.
     pub http: HttpOverrides,
     /// The cache's file or block device.
@@ -50,7 +58,11 @@ pub struct ConfigFile {
 struct Sections {
     devices: Vec<DeviceChoice>,
     #[serde(default)]
+    access: Vec<AccessRow>,
+    #[serde(default)]
     nbd: Keys,
+    #[serde(default)]
+    tls: TlsSection,
     #[serde(default)]
     control: ControlSection,
     #[serde(default)]
@@ -74,6 +86,8 @@ type Keys = BTreeMap<String, Spanned<Toml>>;
 #[serde(deny_unknown_fields)]
 struct ControlSection {
     socket: Option<PathBuf>,
+    socket_mode: Option<Mode>,
+    socket_group: Option<String>,
 }
 
 #[derive(Default, Debug, Deserialize)]
@@ -82,8 +96,19 @@ struct HttpSection {
     #[serde(default, deserialize_with = "http_places")]
     listen: Vec<HttpPlace>,
     token_file: Option<PathBuf>,
+    socket_mode: Option<Mode>,
+    socket_group: Option<String>,
     #[serde(default)]
     hosts: Vec<String>,
+}
+
+/// What TLS goes by.
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsSection {
+    certificates: Option<PathBuf>,
+    psk: Option<PathBuf>,
+    verify_peer: Option<bool>,
 }
 
 /// One place, or a list.
@@ -135,6 +160,8 @@ impl ConfigFile {
             .chain(&mut file.nbd_socket)
             .chain(&mut file.control_socket)
             .chain(&mut file.http.token_file)
+            .chain(&mut file.tls.certificates)
+            .chain(&mut file.tls.keys)
             .chain(file.http.listen.iter_mut().filter_map(HttpPlace::path_mut))
             .chain(&mut file.cache_path);
         paths.for_each(|p| *p = base.join(&*p));
@@ -150,15 +177,31 @@ impl ConfigFile {
     }
 
     fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
-        let Sections { devices, mut nbd, control, http, pool, scrub, mut cache, io, log } =
-            sections;
+        let Sections { devices, access, mut nbd, tls, control, .. } = sections;
+        let Sections { http, pool, scrub, mut cache, io, log, .. } = sections;
         let mut file = ConfigFile {
             devices,
             nbd_socket: take(&mut nbd, "socket", path)?,
             nbd_listen: take(&mut nbd, "listen", addresses)?.unwrap_or_default(),
+            nbd_permits: PermitsOverrides {
+                mode: take(&mut nbd, "socket_mode", mode)?,
+                group: take(&mut nbd, "socket_group", text)?,
+            },
+            tls: TlsOverrides {
+                mode: take(&mut nbd, "tls", tls_mode)?,
+                certificates: tls.certificates,
+                keys: tls.psk,
+                verify_peer: tls.verify_peer,
+                access: access.into_iter().map(Into::into).collect(),
+            },
             control_socket: control.socket,
+            control_permits: PermitsOverrides {
+                mode: control.socket_mode,
+                group: control.socket_group,
+            },
             http: HttpOverrides {
                 listen: http.listen,
+                permits: PermitsOverrides { mode: http.socket_mode, group: http.socket_group },
                 token_file: http.token_file,
                 hosts: http.hosts,
             },
@@ -200,6 +243,22 @@ fn take<T>(
     let Some(value) = keys.remove(name) else { return Ok(None) };
     let at = value.span().start;
     read(value.into_inner()).map(Some).map_err(|e| (at, format!("{name}: {e}")))
+}
+
+fn text(value: Toml) -> std::result::Result<String, String> {
+    match value {
+        Toml::String(text) => Ok(text),
+        other => Err(format!("{other} is no text")),
+    }
+}
+
+fn mode(value: Toml) -> std::result::Result<Mode, String> {
+    text(value)?.parse()
+}
+
+fn tls_mode(value: Toml) -> std::result::Result<TlsMode, String> {
+    let told = value.to_string();
+    value.try_into().map_err(|_| format!("{told} is not \"require\", \"offer\" or \"off\""))
 }
 
 fn path(value: Toml) -> std::result::Result<PathBuf, String> {

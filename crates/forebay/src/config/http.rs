@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
 
+use super::permits::{Permits, PermitsOverrides};
 use super::places::{Places, listed, path_json};
 use crate::error::{CommandError, Result};
 use crate::sockets::{check_unix_path, resolve};
@@ -62,6 +63,8 @@ impl HttpPlace {
 pub struct HttpConfig {
     /// Where clients connect; nowhere if it is empty.
     pub listen: Vec<HttpPlace>,
+    /// Who may connect over a unix socket.
+    pub permits: Permits,
     /// The file with what clients on TCP have to know.
     pub token_file: Option<PathBuf>,
     /// Names of the server beside `localhost` and addresses.
@@ -77,6 +80,8 @@ pub struct HttpConfig {
 pub struct HttpOverrides {
     /// See [`HttpConfig`].
     pub listen: Vec<HttpPlace>,
+    /// See [`HttpConfig`].
+    pub permits: PermitsOverrides,
     /// See [`HttpConfig`].
     pub token_file: Option<PathBuf>,
     /// See [`HttpConfig`].
@@ -97,6 +102,8 @@ impl HttpConfig {
         let mut listen = places.choose("http.listen", listen, json).unwrap_or_default();
         let token_file = [options.token_file, file.token_file, None];
         let token_file = places.choose("http.token_file", token_file, |path| path_json(path));
+        let keys = ["http.socket_mode", "http.socket_group"];
+        let permits = Permits::new(keys, options.permits, file.permits, places);
         let hosts = [listed(options.hosts), listed(file.hosts), Some(Vec::new())];
         let hosts = places.choose("http.hosts", hosts, |all| json!(all)).unwrap_or_default();
         if listen.contains(&HttpPlace::None) {
@@ -116,6 +123,6 @@ impl HttpConfig {
                 }
             }
         }
-        Ok(HttpConfig { listen, token_file, hosts, optional: false, make_token: false })
+        Ok(HttpConfig { listen, permits, token_file, hosts, optional: false, make_token: false })
     }
 }

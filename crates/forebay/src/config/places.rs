@@ -30,6 +30,9 @@ const fn place(
     Place { name, option, default, example, what }
 }
 
+/// An example of rules.
+const ACCESS: &str = r#"[{ client = "vm1", volumes = ["vm1-*", "iso"], read_only = false }]"#;
+
 /// All of them, in the order in which the configuration file has its sections.
 pub static PLACES: &[Place] = &[
     place(
@@ -39,20 +42,70 @@ pub static PLACES: &[Place] = &[
          { path = \"/srv/a.img\", emulate = \"hdd\" }",
     ),
     place(
+        ("access", ""),
+        ("none: clients over TLS may open all volumes", ACCESS),
+        "what clients over TLS may open: a name of their certificate or key and names of volumes, \
+         in which * stands for any text and ? for one character; what no rule gives is not there \
+         for them",
+    ),
+    place(
         ("nbd.socket", "--nbd-socket"),
         ("./forebay-data/nbd.sock", r#""/run/forebay/nbd.sock""#),
-        "unix socket of NBD clients, for the user that runs the server alone",
+        "unix socket of NBD clients",
+    ),
+    place(
+        ("nbd.socket_mode", "--nbd-socket-mode"),
+        ("0600; with a group 0660", r#""0660""#),
+        "mode of that socket: who may write may connect, and read and write all volumes",
+    ),
+    place(
+        ("nbd.socket_group", "--nbd-socket-group"),
+        ("that of the process", r#""kvm""#),
+        "group of that socket, of which the user that runs the server is a member",
     ),
     place(
         ("nbd.listen", "--nbd-listen"),
         ("none", r#"["127.0.0.1:10809"]"#),
-        "addresses to serve on TCP too; NBD has no passwords, so all who can connect can read and \
-         write all volumes",
+        "addresses to serve on TCP too, with TLS",
+    ),
+    place(
+        ("nbd.tls", "--tls"),
+        ("require", r#""require""#),
+        "clients over TCP must have TLS (require), may have it (offer), or cannot have it (off); \
+         without it all who can connect can read and write all volumes",
+    ),
+    place(
+        ("tls.certificates", "--tls-certificates"),
+        ("none", r#""/etc/forebay/tls""#),
+        "directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, \
+         ca-crl.pem; read again when they change",
+    ),
+    place(
+        ("tls.psk", "--tls-psk"),
+        ("none", r#""/etc/forebay/keys.psk""#),
+        "file of keys that clients may have instead of certificates, a line NAME:HEX for each, for \
+         its owner alone; read again when it changes",
+    ),
+    place(
+        ("tls.verify_peer", "--tls-verify-peer"),
+        ("true", "true"),
+        "clients without such a key need a certificate of ca-cert.pem; false: any client may \
+         connect, and is not known by a name",
     ),
     place(
         ("control.socket", "--socket"),
         ("./forebay-data/control.sock", r#""/run/forebay/control.sock""#),
-        "unix socket of commands such as forebay status, for the user that runs the server alone",
+        "unix socket of commands such as forebay status",
+    ),
+    place(
+        ("control.socket_mode", ""),
+        ("0600; with a group 0660", r#""0660""#),
+        "mode of that socket: who may write may do everything",
+    ),
+    place(
+        ("control.socket_group", ""),
+        ("that of the process", r#""forebay""#),
+        "group of that socket, of which the user that runs the server is a member",
     ),
     place(
         ("http.listen", "--http-listen"),
@@ -61,7 +114,17 @@ pub static PLACES: &[Place] = &[
             r#"["127.0.0.1:10810"]"#,
         ),
         "where the HTTP API and metrics are served: \"ADDRESS:PORT\", \"unix:PATH\", or a list of \
-         them; a unix socket is for the user that runs the server alone",
+         them",
+    ),
+    place(
+        ("http.socket_mode", ""),
+        ("0600; with a group 0660", r#""0660""#),
+        "mode of its unix sockets: who may write may do everything, without a token",
+    ),
+    place(
+        ("http.socket_group", ""),
+        ("that of the process", r#""forebay""#),
+        "group of its unix sockets, of which the user that runs the server is a member",
     ),
     place(
         ("http.token_file", "--http-token-file"),

@@ -14,7 +14,8 @@ use super::values::{Kind, Value};
 const COMMENT_AT: usize = 44;
 
 /// The sections of the configuration file in their order; one that is not here follows them.
-const SECTIONS: &[&str] = &["", "nbd", "control", "http", "pool", "scrub", "cache", "io", "log"];
+const SECTIONS: &[&str] =
+    &["", "nbd", "tls", "control", "http", "pool", "scrub", "cache", "io", "log"];
 
 /// All that a server goes by, for programs.
 pub fn all(places: &Places, chosen: &Chosen, file: Option<&Path>) -> Json {

@@ -16,15 +16,26 @@ const WHOLE: &str = r#"
     devices = ["a", { path = "/b", emulate = "hdd" }]
     [nbd]
     socket = "n.sock"
+    socket_mode = "0660"
+    socket_group = "kvm"
     listen = ["127.0.0.1:10809", "[::1]:10809"]
+    tls = "require"
     max_connections = 7
     max_requests_per_connection = 9
     max_payload = "128M"
+    [tls]
+    certificates = "tls"
+    psk = "keys.psk"
+    verify_peer = false
     [control]
     socket = "c.sock"
+    socket_mode = "0666"
+    socket_group = "7"
     [http]
     listen = ["127.0.0.1:0", "unix:h.sock"]
     token_file = "h.token"
+    socket_mode = "0640"
+    socket_group = "8"
     hosts = ["box.lan"]
     [pool]
     commit_interval = "250ms"
@@ -51,6 +62,10 @@ const WHOLE: &str = r#"
     gc_slice = "300us"
     gc_min_nodes = 3
     gc_pause = "4ms"
+    [[access]]
+    client = "vm?"
+    volumes = ["a", "b*"]
+    read_only = true
     [io]
     backend = "posix"
     [log]
@@ -73,6 +88,17 @@ fn every_key_is_heard() {
         (Some("n.sock"), Some("c.sock"))
     );
     assert_eq!(c.nbd_listen.len(), 2);
+    let permits = |mode, group: &str| Permits { mode, group: Some(group.to_owned()) };
+    assert_eq!(c.nbd_permits, permits(0o660, "kvm"));
+    assert_eq!(c.control_permits, permits(0o666, "7"));
+    assert_eq!(c.http.permits, permits(0o640, "8"));
+    assert!(c.tls.mode == TlsMode::Require && c.tls.is_on());
+    let credentials = &c.tls.credentials;
+    assert_eq!(credentials.certificates.as_deref(), Some(Path::new("tls")));
+    assert_eq!(credentials.keys.as_deref(), Some(Path::new("keys.psk")));
+    assert!(!credentials.verify_peer);
+    let volumes = vec!["a".to_owned(), "b*".to_owned()];
+    assert_eq!(c.tls.access, [export::Rule { client: "vm?".into(), volumes, read_only: true }]);
     let places = [HttpPlace::Tcp("127.0.0.1:0".parse().unwrap()), HttpPlace::Unix("h.sock".into())];
     assert_eq!(c.http.listen, places);
     assert_eq!(c.http.token_file.as_deref(), Some(Path::new("h.token")));
@@ -140,6 +166,13 @@ fn what_is_not_known_is_named() {
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\nindex_memory = 1", "index_memory"),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\npromote_max = 1", "promote_max"),
         ("devices = [\"a\"]\n[nbd]\nlisten = [\"nowhere\"]", "nowhere"),
+        ("devices = [\"a\"]\n[nbd]\nlisten = [\"127.0.0.1:0\"]", "--tls off"),
+        ("devices = [\"a\"]\n[nbd]\ntls = \"perhaps\"", "\"offer\""),
+        ("devices = [\"a\"]\n[nbd]\nsocket_mode = \"0400\"", "0660"),
+        ("devices = [\"a\"]\n[control]\nsocket_mode = 432", "socket_mode"),
+        ("devices = [\"a\"]\n[tls]\ncertificate = \"d\"", "certificate"),
+        ("devices = [\"a\"]\naccess = [{ client = \"a\" }]", "volumes"),
+        ("devices = [\"a\"]\naccess = [{ client = \"a\", volumes = [\"b\"] }]", "require"),
         ("devices = [\"a\"]\n[http]\nlisten = \"nowhere\"", "nowhere"),
         ("devices = [\"a\"]\n[http]\nlisten = [7]", "unix:PATH"),
         ("devices = [\"a\"]\n[http]\nlisten = [\"none\", \"unix:s\"]", "none"),
@@ -215,6 +248,8 @@ fn paths_are_relative_to_the_file() {
     assert_eq!(file.devices[0], dir.path().join("a").into());
     assert_eq!(file.devices[1].path, Path::new("/b"));
     assert_eq!(file.nbd_socket, Some(dir.path().join("n.sock")));
+    assert_eq!(file.tls.certificates, Some(dir.path().join("tls")));
+    assert_eq!(file.tls.keys, Some(dir.path().join("keys.psk")));
     assert_eq!(file.cache_path, Some(dir.path().join("c.img")));
     assert_eq!(file.http.token_file, Some(dir.path().join("h.token")));
     assert_eq!(file.http.listen[1], HttpPlace::Unix(dir.path().join("h.sock")));

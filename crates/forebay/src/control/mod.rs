@@ -36,6 +36,8 @@ pub const MAX_LINE: u64 = 64 << 10;
 pub enum Request {
     /// The server, its pool, its volumes.
     Status {},
+    /// The clients that are connected over NBD.
+    Clients {},
     /// The volumes alone.
     VolumeList {},
     /// A new volume.
@@ -64,6 +66,13 @@ pub enum Request {
         bytes_per_second: Option<u64>,
         /// Milliseconds of each rate that an idle volume saves up.
         burst_ms: Option<u32>,
+    },
+    /// Whether clients may change a volume.
+    VolumeReadOnly {
+        /// Its name.
+        name: String,
+        /// They may not.
+        read_only: bool,
     },
     /// The end of a volume.
     VolumeDelete {
@@ -304,6 +313,8 @@ mod tests {
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
             Request::VolumeResize { name: name(), size_bytes: 0 },
             Request::VolumeDelete { name: name() },
+            Request::VolumeReadOnly { name: name(), read_only: true },
+            Request::Clients {},
             Request::VolumeLimit {
                 name: name(),
                 iops: Some(0),

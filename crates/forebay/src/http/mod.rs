@@ -82,7 +82,7 @@ impl HttpSockets {
     ) -> Result<()> {
         match place {
             HttpPlace::Unix(path) => {
-                let (name, listener) = UnixSocket::open(path, inherited)?;
+                let (name, listener) = UnixSocket::open(path, &config.permits, inherited)?;
                 self.names.0.push(name);
                 self.listeners.push(Listener::Unix(listener));
                 self.places.push(format!("unix:{}", path.display()));

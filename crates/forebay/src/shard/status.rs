@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use base::BOUNDS_NS;
+use nbd::ConnectionStatus;
 use pool::status::KindStatus;
 use queue::KindStats;
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ impl Shard {
             "connections": clients.connections,
             "connections_accepted": clients.accepted,
             "connections_refused": clients.refused,
+            "tls_handshakes": clients.handshakes,
+            "tls_handshakes_failed": clients.handshakes_failed,
             "requests_in_flight": clients.requests,
             "payload_bytes": clients.payload_bytes,
             "resident_bytes": resident_bytes(),
@@ -69,6 +72,28 @@ impl Shard {
 }
 
 impl Shard {
+    /// The clients that are connected.
+    pub(super) fn clients(&self) -> Value {
+        let one = |c: ConnectionStatus| {
+            let tls = c.peer.map(|peer| {
+                json!({
+                    "version": peer.version,
+                    "cipher": peer.cipher,
+                    "proof": peer.proof.name(),
+                    "names": peer.names,
+                })
+            });
+            json!({
+                "number": c.number,
+                "export": c.export,
+                "read_only": c.read_only,
+                "requests": c.requests,
+                "tls": tls,
+            })
+        };
+        self.nbd.connections().into_iter().map(one).collect()
+    }
+
     /// What the server goes by: as it was started, with what has changed since.
     pub(super) fn config(&self) -> Value {
         let status = json!(self.volumes.pool().status());

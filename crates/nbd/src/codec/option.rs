@@ -53,6 +53,7 @@ pub mod rep {
     pub const ERR: u32 = 1 << 31;
     pub const ERR_UNSUP: u32 = ERR + 1;
     pub const ERR_INVALID: u32 = ERR + 3;
+    pub const ERR_TLS_REQD: u32 = ERR + 5;
     pub const ERR_UNKNOWN: u32 = ERR + 6;
     pub const ERR_TOO_BIG: u32 = ERR + 9;
 }

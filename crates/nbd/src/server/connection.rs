@@ -1,10 +1,12 @@
 //! One connection: its requests in flight, and the replies that go out.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::{Duration, SliceList};
 use rt::sync::{Permit, Semaphore};
 use rt::{Request, Rt, SocketId};
+use tls::Peer;
 
 use super::budget::Bytes;
 use crate::codec::reply;
@@ -20,8 +22,26 @@ pub(super) struct Permits {
     _request: Option<Request>,
 }
 
+/// A connection, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionStatus {
+    /// Counts from 1, in the order in which they were accepted.
+    pub number: u64,
+    /// The export that it has open; absent during the handshake.
+    pub export: Option<String>,
+    /// It may change nothing.
+    pub read_only: bool,
+    /// The client, if it came over TLS.
+    pub peer: Option<Peer>,
+    /// Requests that have been received and not yet answered completely.
+    pub requests: u64,
+}
+
 pub(super) struct Connection {
     number: u64,
+    pub peer: RefCell<Option<Peer>>,
+    /// The export, and whether it is read-only.
+    pub open: RefCell<Option<(String, bool)>>,
     pub link: Rc<Link>,
     pub outbox: Outbox<Permits>,
     pub places: Semaphore,
@@ -33,7 +53,20 @@ impl Connection {
         let link = Rc::new(Link::new(rt.clone(), socket));
         let max_in_flight = max_in_flight as u64;
         let places = Semaphore::new(max_in_flight);
-        Connection { number, outbox: Outbox::new(link.clone()), link, places, max_in_flight }
+        let outbox = Outbox::new(link.clone());
+        let (peer, open) = (RefCell::default(), RefCell::default());
+        Connection { number, peer, open, outbox, link, places, max_in_flight }
+    }
+
+    pub fn status(&self) -> ConnectionStatus {
+        let open = self.open.borrow().clone();
+        ConnectionStatus {
+            number: self.number,
+            read_only: open.as_ref().is_some_and(|(_, read_only)| *read_only),
+            export: open.map(|(name, _)| name),
+            peer: self.peer.borrow().clone(),
+            requests: self.in_flight(),
+        }
     }
 
     pub fn number(&self) -> u64 {
@@ -60,6 +93,7 @@ impl Connection {
     /// Takes no more requests, waits until those in flight are answered, closes.
     pub async fn drain_and_close(&self) {
         let _all = self.places.acquire(self.max_in_flight).await;
+        self.link.farewell().await;
         self.link.close();
     }
 

@@ -36,7 +36,8 @@ use crate::export::Exports;
 use connection::Connection;
 use shared::{Shared, within};
 
-pub use shared::Limits;
+pub use connection::ConnectionStatus;
+pub use shared::{Acceptors, Limits, Security};
 
 /// What the server is doing now, and has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +54,10 @@ pub struct Status {
     pub refused: u64,
     /// Connections that were closed because they stood still while others waited.
     pub stalled: u64,
+    /// Handshakes of TLS that were done.
+    pub handshakes: u64,
+    /// Handshakes of TLS that failed.
+    pub handshakes_failed: u64,
 }
 
 /// A server of exports. Clones are the same server.
@@ -71,11 +76,16 @@ impl<E: Exports> Server<E> {
     }
 
     /// Serves who connects to `listener`, in tasks of its own, until [`Server::shutdown`], which
-    /// closes it.
+    /// closes it. They have no TLS.
     pub fn serve(&self, listener: SocketId) {
+        self.serve_with(listener, Security::Plain);
+    }
+
+    /// The same with TLS.
+    pub fn serve_with(&self, listener: SocketId, security: Security) {
         self.0.listeners.borrow_mut().push(listener);
         let shared = self.0.clone();
-        drop(self.0.rt.spawn(accept(shared, listener)));
+        drop(self.0.rt.spawn(accept(shared, listener, security)));
     }
 
     /// Stops: closes the listeners, takes no more requests, lets those in flight end and be
@@ -118,14 +128,21 @@ impl<E: Exports> Server<E> {
             accepted: s.accepted.get(),
             refused: s.refused.get(),
             stalled: s.stalled.get(),
+            handshakes: s.handshakes.get(),
+            handshakes_failed: s.handshakes_failed.get(),
         }
+    }
+
+    /// The connections that are open, in the order in which they were accepted.
+    pub fn connections(&self) -> Vec<ConnectionStatus> {
+        self.0.connections.borrow().values().map(|c| c.status()).collect()
     }
 }
 
 /// After an accept that failed, for want of descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId) {
+async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Security) {
     while !s.stopping.get() {
         let done = s.rt.op(Op::Accept { listener }).await;
         let socket = match (done.result, done.payload) {
@@ -151,9 +168,9 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId) {
         s.accepted.set(number);
         let c = Rc::new(Connection::new(&s.rt, number, socket, s.limits.max_in_flight_requests));
         s.connections.borrow_mut().insert(number, c.clone());
-        let s2 = s.clone();
+        let (s2, security) = (s.clone(), security.clone());
         drop(s.rt.spawn(async move {
-            session::run(&s2, &c).await;
+            session::run(&s2, &c, &security).await;
             s2.connections.borrow_mut().remove(&number);
             s2.ended.notify();
         }));

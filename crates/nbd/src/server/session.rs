@@ -1,21 +1,23 @@
 //! The task of a connection that receives: handshake, then requests. Each request runs as a task of
 //! its own.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::SliceList;
 use rt::{Kind, Reason};
+use tls::Acceptor;
 
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionStatus};
 use super::execute::{answer, answer_in_pieces, in_pieces, moved, payload_cost, refusal};
-use super::shared::{Shared, within};
+use super::shared::{Security, Shared, within};
 use crate::codec::MAX_PAYLOAD;
 use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
 use crate::codec::request::{Command, HEADER, Request, Terms};
 use crate::export::{Export, Exports};
 use crate::handshake::{Handshake, Progress};
-use crate::link::Gone;
 use crate::receive::Receiver;
+use crate::wire::Gone;
 
 /// Payloads up to this size are copied out of the receive buffer; larger ones are received in
 /// place.
@@ -25,11 +27,13 @@ const COPY_MAX: usize = 32 << 10;
 const SKIP_MAX: u32 = 2 * MAX_PAYLOAD;
 
 /// Serves the connection until its end.
-pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>) {
+pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>, security: &Security) {
     let mut receiver = Receiver::new(c.link.clone());
-    let agreed = within(&s.rt, s.limits.handshake_timeout, handshake(s, c, &mut receiver)).await;
+    let handshake = handshake(s, c, &mut receiver, security);
+    let agreed = within(&s.rt, s.limits.handshake_timeout, handshake).await;
     if let Some(Ok(Some((export, terms)))) = agreed {
-        tracing::debug!(connection = c.number(), export = export.info().name, "client connected");
+        c.open.replace(Some((export.info().name, terms.read_only)));
+        tell(c);
         let sender = c.clone();
         let sending = s.rt.spawn(async move { sender.outbox.run(|| sender.in_flight()).await });
         if requests(s, c, &mut receiver, &export, terms).await == End::Broken {
@@ -44,11 +48,60 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>) {
     c.close();
 }
 
+/// Says who has connected to what.
+fn tell(c: &Connection) {
+    let ConnectionStatus { number: connection, export, read_only, peer, .. } = c.status();
+    let export = export.unwrap_or_default();
+    match peer {
+        None => tracing::debug!(connection, export, read_only, "client connected"),
+        Some(peer) => {
+            let (tls, proof, who) = (peer.version, peer.proof.name(), peer.name().unwrap_or("?"));
+            tracing::info!(connection, export, read_only, who, proof, tls, "client connected");
+        }
+    }
+}
+
+/// A handshake that counts as failed unless it is done, also where its time is over.
+struct Attempt<'a>(Option<&'a Cell<u64>>);
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(failed) = self.0 {
+            failed.set(failed.get() + 1);
+        }
+    }
+}
+
+/// Begins TLS; false if that fails.
+async fn secure<E: Exports>(
+    s: &Shared<E>,
+    c: &Connection,
+    acceptor: &Acceptor,
+    state: &mut Handshake,
+) -> bool {
+    let connection = c.number();
+    let mut attempt = Attempt(Some(&s.handshakes_failed));
+    match c.link.secure(acceptor).await {
+        Ok(peer) => {
+            attempt.0 = None;
+            s.handshakes.set(s.handshakes.get() + 1);
+            c.peer.replace(Some(peer.clone()));
+            state.secured(peer);
+            true
+        }
+        Err(why) => {
+            tracing::info!(connection, "a handshake of TLS failed: {why}");
+            false
+        }
+    }
+}
+
 /// `None`: the client left, or was sent away.
 async fn handshake<E: Exports>(
     s: &Shared<E>,
     c: &Connection,
     receiver: &mut Receiver,
+    security: &Security,
 ) -> Result<Option<(E::Export, Terms)>, Gone> {
     let send = async |bytes: &[u8]| {
         let chunks =
@@ -60,7 +113,7 @@ async fn handshake<E: Exports>(
     receiver.at_least(4).await?;
     let flags = receiver.peek().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
     receiver.consume(4);
-    let Some(mut state) = Handshake::new(flags) else { return Ok(None) };
+    let Some(mut state) = Handshake::new(flags, security.encryption()) else { return Ok(None) };
     let mut out = Vec::new();
     loop {
         receiver.at_least(OPTION).await?;
@@ -77,9 +130,20 @@ async fn handshake<E: Exports>(
         receiver.at_least(len).await?;
         let step = state.option(&s.exports, number, &receiver.data()[..len], &mut out);
         receiver.consume(len);
+        if matches!(step, Progress::Secure) && !receiver.data().is_empty() {
+            // What came in the clear behind the request must not pass for what comes through TLS.
+            tracing::warn!(connection = c.number(), "closed: it sent more before TLS began");
+            return Ok(None);
+        }
         send(&out).await?;
         out.clear();
         match step {
+            Progress::Secure => {
+                let Some(acceptor) = security.acceptor() else { return Ok(None) };
+                if !secure(s, c, &acceptor, &mut state).await {
+                    return Ok(None);
+                }
+            }
             Progress::Again => {}
             Progress::Close => return Ok(None),
             Progress::Start(export, terms) => return Ok(Some((export, terms))),

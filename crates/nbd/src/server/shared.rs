@@ -10,11 +10,13 @@ use std::task::Poll;
 use base::{BLOCK_U64, Duration};
 use rt::sync::Event;
 use rt::{Rt, SocketId};
+use tls::Acceptor;
 
 use super::budget::{Budget, Bytes};
 use super::connection::Connection;
 use crate::codec::MAX_PAYLOAD;
 use crate::export::Exports;
+use crate::handshake::Encryption;
 
 /// How much clients may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,38 @@ impl Default for Limits {
     }
 }
 
+/// Gives what sessions are made by; it may give another one later.
+pub type Acceptors = Rc<dyn Fn() -> Acceptor>;
+
+/// How the clients of a listener are secured.
+#[derive(Clone)]
+pub enum Security {
+    /// They cannot have TLS.
+    Plain,
+    /// They may have TLS.
+    Offered(Acceptors),
+    /// They must have TLS.
+    Required(Acceptors),
+}
+
+impl Security {
+    /// What holds for a client that connects.
+    pub(super) fn encryption(&self) -> Encryption {
+        match self {
+            Security::Plain => Encryption::Absent,
+            Security::Offered(_) => Encryption::Offered,
+            Security::Required(_) => Encryption::Required,
+        }
+    }
+
+    pub(super) fn acceptor(&self) -> Option<Acceptor> {
+        match self {
+            Security::Plain => None,
+            Security::Offered(current) | Security::Required(current) => Some(current()),
+        }
+    }
+}
+
 pub(super) struct Shared<E> {
     pub rt: Rt,
     pub exports: E,
@@ -55,6 +89,8 @@ pub(super) struct Shared<E> {
     pub accepted: Cell<u64>,
     pub refused: Cell<u64>,
     pub stalled: Cell<u64>,
+    pub handshakes: Cell<u64>,
+    pub handshakes_failed: Cell<u64>,
     /// Rings when a connection has ended.
     pub ended: Event,
 }
@@ -77,6 +113,8 @@ impl<E: Exports> Shared<E> {
             accepted: Cell::new(0),
             refused: Cell::new(0),
             stalled: Cell::new(0),
+            handshakes: Cell::new(0),
+            handshakes_failed: Cell::new(0),
             ended: Event::new(),
         }
     }

@@ -3,6 +3,7 @@
 mod fuzz;
 mod hostile;
 mod negotiate;
+mod secure;
 mod transmit;
 
 use std::cell::{Cell, RefCell};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 use base::{Duration, Slice, SliceList};
 use nbd::codec::Errno;
 use nbd::codec::option::{self, GREETING};
-use nbd::{BlockStatus, Export, ExportInfo, Exports, Limits, Server, Status, ZeroOpts};
+use nbd::{BlockStatus, Export, ExportInfo, Exports, Limits, Peer, Server, Status, ZeroOpts};
 use nbd_client::{Client, ClientError, ClientOptions, Connection, Receiver};
 use rt::{Order, Rt, SocketId};
 use sim::{WireModel, World};
@@ -184,14 +185,14 @@ struct Two {
 
 impl Exports for Two {
     type Export = Memory;
-    fn open(&self, name: &str) -> Option<Memory> {
+    fn open(&self, name: &str, _peer: Option<&Peer>) -> Option<Memory> {
         match name {
             "" | "rw" => Some(self.rw.clone()),
             "ro" => Some(self.ro.clone()),
             _ => None,
         }
     }
-    fn list(&self) -> Vec<(String, String)> {
+    fn list(&self, _peer: Option<&Peer>) -> Vec<(String, String)> {
         [&self.rw, &self.ro].map(|e| (e.info().name, e.info().description)).to_vec()
     }
 }

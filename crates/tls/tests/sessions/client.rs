@@ -149,8 +149,8 @@ impl Pair {
             match self.session.open(&mut into)? {
                 Opened::Bytes(n) => all.extend_from_slice(&into[..n]),
                 Opened::Again => {}
-                Opened::Hungry if self.feed() => {}
-                Opened::Hungry => return Err(Broken("it waits for more".into())),
+                Opened::NeedsInput if self.feed() => {}
+                Opened::NeedsInput => return Err(Broken("it waits for more".into())),
                 Opened::End => return Err(Broken("the end".into())),
             }
         }

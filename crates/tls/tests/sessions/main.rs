@@ -1,4 +1,5 @@
 //! Sessions with a client of OpenSSL at the other end, all in memory.
+#![allow(clippy::unwrap_used, reason = "what is made for a test can be made")]
 
 mod authority;
 mod client;
@@ -105,7 +106,7 @@ fn a_stream_that_is_cut_is_not_taken_for_whole() {
         let mut into = [0; 8];
         let mut end = pair.session.open(&mut into);
         if !farewell {
-            assert_eq!(end, Ok(Opened::Hungry));
+            assert_eq!(end, Ok(Opened::NeedsInput));
             drop(pair.session.take_buf());
             pair.session.feed(pair.bufs.take(base::BLOCK), 0);
             end = pair.session.open(&mut into);
@@ -184,7 +185,7 @@ fn a_client_may_stop_at_every_byte_of_its_handshake_or_say_anything() {
         while step == Ok(Shaken::Again) {
             step = session.shake();
         }
-        if ends && step == Ok(Shaken::Hungry) {
+        if ends && step == Ok(Shaken::NeedsInput) {
             drop(session.take_buf());
             session.feed(bufs.take(base::BLOCK), 0);
             step = session.shake();
@@ -192,7 +193,7 @@ fn a_client_may_stop_at_every_byte_of_its_handshake_or_say_anything() {
         step
     };
     for cut in 0..hello.len() {
-        assert_eq!(session(&hello[..cut], false), Ok(Shaken::Hungry), "{cut}");
+        assert_eq!(session(&hello[..cut], false), Ok(Shaken::NeedsInput), "{cut}");
         assert!(session(&hello[..cut], true).is_err(), "{cut}");
     }
     for at in 0..hello.len() {
@@ -269,17 +270,12 @@ fn what_is_revoked_is_refused() {
 /// A list of what was revoked; the crate cannot make one, the command can.
 fn revoke(dir: &Path, authority: &Signed, serial: u32) {
     put(&dir.join("ca-key.pem"), &authority.key.private_key_to_pem_pkcs8().unwrap());
-    std::fs::write(
-        dir.join("index.txt"),
-        format!("R\t401231000000Z\t250101000000Z\t{serial:02X}\tunknown\t/CN=bad\n"),
-    )
-    .unwrap();
-    std::fs::write(dir.join("crlnumber"), "01\n").unwrap();
-    std::fs::write(
-        dir.join("ca.conf"),
-        "[ca]\ndefault_ca = one\n[one]\ndatabase = index.txt\ncrlnumber = crlnumber\ndefault_md = sha256\n",
-    )
-    .unwrap();
+    let revoked = format!("R\t401231000000Z\t250101000000Z\t{serial:02X}\tunknown\t/CN=bad\n");
+    put(&dir.join("index.txt"), revoked.as_bytes());
+    put(&dir.join("crlnumber"), b"01\n");
+    let config = "[ca]\ndefault_ca = one\n[one]\ndatabase = index.txt\ncrlnumber = crlnumber\n\
+                  default_md = sha256\n";
+    put(&dir.join("ca.conf"), config.as_bytes());
     let done = std::process::Command::new("openssl")
         .current_dir(dir)
         .args(["ca", "-config", "ca.conf", "-gencrl", "-crldays", "2", "-keyfile", "ca-key.pem"])

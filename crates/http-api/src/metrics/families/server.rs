@@ -35,6 +35,18 @@ pub const FAMILIES: &[Family] = &[
         "/server/connections_refused",
         "NBD connections closed, as there were too many",
     ),
+    count(
+        "forebay_nbd_tls_handshakes_total",
+        Once,
+        "/server/tls_handshakes",
+        "handshakes of TLS that were done",
+    ),
+    count(
+        "forebay_nbd_tls_handshakes_failed_total",
+        Once,
+        "/server/tls_handshakes_failed",
+        "handshakes of TLS that failed",
+    ),
     gauge(
         "forebay_nbd_requests_in_flight",
         Once,

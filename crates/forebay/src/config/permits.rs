@@ -1,0 +1,108 @@
+//! Who may connect to a unix socket: its mode and its group.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use super::places::Places;
+
+/// For its owner alone.
+const PRIVATE: u32 = 0o600;
+/// For its owner and the group that is named.
+const SHARED: u32 = 0o660;
+
+/// The mode of a socket: permission bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode(pub u32);
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let octal = !text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
+        match u32::from_str_radix(text, 8) {
+            Ok(bits) if octal && bits & !0o777 == 0 && bits & 0o600 == 0o600 => Ok(Mode(bits)),
+            _ => Err(format!(
+                "{text:?} is not the mode of a socket: three octal digits such as 0660; the \
+                 owner's is 6 or 7"
+            )),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Mode, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What is said of a socket.
+#[derive(Clone, Default, Debug)]
+pub struct PermitsOverrides {
+    /// Its mode.
+    pub mode: Option<Mode>,
+    /// The name of its group.
+    pub group: Option<String>,
+}
+
+/// Who may connect to a unix socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Permits {
+    /// Permission bits; who may write may connect.
+    pub mode: u32,
+    /// The name of its group; `None`: that of the process.
+    pub group: Option<String>,
+}
+
+impl Default for Permits {
+    fn default() -> Permits {
+        Permits { mode: PRIVATE, group: None }
+    }
+}
+
+impl Permits {
+    /// What was said of the socket with these keys; notes where it comes from.
+    pub(super) fn new(
+        [mode_key, group_key]: [&'static str; 2],
+        options: PermitsOverrides,
+        file: PermitsOverrides,
+        places: &mut Places,
+    ) -> Permits {
+        let group = places.choose(group_key, [options.group, file.group, None], |g| json!(g));
+        let default = Mode(if group.is_some() { SHARED } else { PRIVATE });
+        let mode = [options.mode, file.mode, Some(default)];
+        let mode = places.choose(mode_key, mode, |mode| json!(format!("{:04o}", mode.0)));
+        Permits { mode: mode.unwrap_or(default).0, group }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal_and_leave_the_owner_in() {
+        let mode = |text: &str| text.parse::<Mode>().map(|mode| mode.0);
+        assert_eq!((mode("0660"), mode("600"), mode("0777")), (Ok(0o660), Ok(0o600), Ok(0o777)));
+        for wrong in ["", "660x", "0x1b0", "+660", "1660", "060", "0400", "888", "00660"] {
+            assert!(mode(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_named_may_connect() {
+        let of = |mode: Option<&str>, group: Option<&str>| {
+            let said = PermitsOverrides {
+                mode: mode.map(|text| text.parse().unwrap()),
+                group: group.map(str::to_owned),
+            };
+            let keys = ["nbd.socket_mode", "nbd.socket_group"];
+            Permits::new(keys, PermitsOverrides::default(), said, &mut Places::default())
+        };
+        assert_eq!(of(None, None), Permits::default());
+        assert_eq!(of(None, Some("kvm")).mode, 0o660);
+        assert_eq!(of(Some("0600"), Some("kvm")).mode, 0o600);
+        assert_eq!(of(Some("0666"), None), Permits { mode: 0o666, group: None });
+    }
+}

@@ -1,0 +1,196 @@
+//! Who may connect over TCP: TLS, and what each client may open.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use export::Rule;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tls::Credentials;
+
+use super::places::{Places, listed, path_json};
+use crate::error::{CommandError, Result};
+
+/// What holds for clients over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// They must have TLS.
+    Require,
+    /// They may have TLS.
+    Offer,
+    /// They cannot have TLS.
+    Off,
+}
+
+impl TlsMode {
+    fn name(self) -> &'static str {
+        match self {
+            TlsMode::Require => "require",
+            TlsMode::Offer => "offer",
+            TlsMode::Off => "off",
+        }
+    }
+}
+
+/// TLS of a server.
+#[derive(Debug)]
+pub struct TlsConfig {
+    /// What holds for clients over TCP.
+    pub mode: TlsMode,
+    /// What the server proves itself by, and knows clients by.
+    pub credentials: Credentials,
+    /// What clients over TLS may open; empty: everything.
+    pub access: Vec<Rule>,
+}
+
+impl TlsConfig {
+    /// Whether there is TLS at all.
+    pub fn is_on(&self) -> bool {
+        let there = self.credentials.certificates.is_some() || self.credentials.keys.is_some();
+        there && self.mode != TlsMode::Off
+    }
+}
+
+/// What options or a configuration file say of it.
+#[derive(Clone, Default, Debug)]
+pub struct TlsOverrides {
+    /// See [`TlsConfig`].
+    pub mode: Option<TlsMode>,
+    /// See [`Credentials`].
+    pub certificates: Option<PathBuf>,
+    /// See [`Credentials`].
+    pub keys: Option<PathBuf>,
+    /// See [`Credentials`].
+    pub verify_peer: Option<bool>,
+    /// See [`TlsConfig`].
+    pub access: Vec<Rule>,
+}
+
+/// A rule as the configuration file has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AccessRow {
+    client: String,
+    volumes: Vec<String>,
+    #[serde(default)]
+    read_only: bool,
+}
+
+impl From<AccessRow> for Rule {
+    fn from(row: AccessRow) -> Rule {
+        Rule { client: row.client, volumes: row.volumes, read_only: row.read_only }
+    }
+}
+
+/// `true` or `false`, as an option of the command line.
+pub fn parse_flag(text: &str) -> std::result::Result<bool, String> {
+    bool::from_str(text).map_err(|_| format!("{text:?} is not true or false"))
+}
+
+impl TlsConfig {
+    /// Puts together what was said, notes where it comes from, and checks it. `tcp` says that
+    /// clients connect over TCP.
+    pub(super) fn new(
+        options: TlsOverrides,
+        file: TlsOverrides,
+        tcp: bool,
+        places: &mut Places,
+    ) -> Result<TlsConfig> {
+        let mode = [options.mode, file.mode, Some(TlsMode::Require)];
+        let mode = places.choose("nbd.tls", mode, |mode| json!(mode.name()));
+        let mode = mode.unwrap_or(TlsMode::Require);
+        let certificates = [options.certificates, file.certificates, None];
+        let certificates = places.choose("tls.certificates", certificates, |path| path_json(path));
+        let keys = places.choose("tls.psk", [options.keys, file.keys, None], |p| path_json(p));
+        let verify = [options.verify_peer, file.verify_peer, Some(true)];
+        let verify = places.choose("tls.verify_peer", verify, |on| json!(on));
+        let access = [listed(options.access), listed(file.access), Some(Vec::new())];
+        let access = places.choose("access", access, |all| all.iter().map(rule_json).collect());
+        let credentials = Credentials { certificates, keys, verify_peer: verify.unwrap_or(true) };
+        let config = TlsConfig { mode, credentials, access: access.unwrap_or_default() };
+        config.check(tcp).map_err(|text| CommandError::Usage(text.into()))?;
+        Ok(config)
+    }
+
+    fn check(&self, tcp: bool) -> std::result::Result<(), &'static str> {
+        let known = self.credentials.certificates.is_some() || self.credentials.keys.is_some();
+        if self.mode == TlsMode::Offer && !known {
+            return Err("nbd.tls is \"offer\", and there is nothing to offer it with: say \
+                        tls.certificates or tls.psk (--tls-certificates, --tls-psk)");
+        }
+        if tcp && self.mode == TlsMode::Require && !known {
+            return Err("NBD over TCP needs TLS: say tls.certificates or tls.psk \
+                        (--tls-certificates, --tls-psk). If all who can connect may read and \
+                        write all volumes, say nbd.tls = \"off\" (--tls off)");
+        }
+        if self.access.is_empty() {
+            return Ok(());
+        }
+        if !known || self.mode != TlsMode::Require {
+            return Err("access rules go by the names of clients, which only TLS proves: say \
+                        nbd.tls = \"require\", and tls.certificates or tls.psk");
+        }
+        if self.access.iter().any(|rule| rule.client.is_empty() || rule.volumes.is_empty()) {
+            return Err("a rule of access names a client and its volumes; \"*\" is any");
+        }
+        Ok(())
+    }
+}
+
+fn rule_json(rule: &Rule) -> Json {
+    let mut row = json!({ "client": rule.client, "volumes": rule.volumes });
+    if rule.read_only {
+        row["read_only"] = json!(true);
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(file: TlsOverrides, tcp: bool) -> Result<TlsConfig> {
+        TlsConfig::new(TlsOverrides::default(), file, tcp, &mut Places::default())
+    }
+
+    fn rule(client: &str) -> Rule {
+        Rule { client: client.into(), volumes: vec!["v*".into()], read_only: false }
+    }
+
+    #[test]
+    fn tcp_is_plain_only_where_one_says_so() {
+        let keys = || Some(PathBuf::from("k"));
+        let config = of(TlsOverrides { keys: keys(), ..Default::default() }, true).unwrap();
+        assert!(config.mode == TlsMode::Require && config.is_on());
+        assert!(config.credentials.verify_peer);
+        let off = TlsOverrides { mode: Some(TlsMode::Off), ..Default::default() };
+        assert!(!of(off.clone(), true).unwrap().is_on());
+        assert!(!of(TlsOverrides { keys: keys(), ..off }, true).unwrap().is_on());
+        assert!(!of(TlsOverrides::default(), false).unwrap().is_on());
+        let offer = TlsOverrides { mode: Some(TlsMode::Offer), ..Default::default() };
+        for (said, tcp, word) in [
+            (TlsOverrides::default(), true, "--tls off"),
+            (offer, false, "--tls-psk"),
+            (TlsOverrides { access: vec![rule("a")], ..Default::default() }, false, "require"),
+            (
+                TlsOverrides {
+                    access: vec![rule("a")],
+                    mode: Some(TlsMode::Offer),
+                    keys: keys(),
+                    ..Default::default()
+                },
+                true,
+                "require",
+            ),
+            (
+                TlsOverrides { access: vec![rule("")], keys: keys(), ..Default::default() },
+                true,
+                "names a client",
+            ),
+        ] {
+            let e = of(said, tcp).unwrap_err().to_string();
+            assert!(e.contains(word), "{e}");
+        }
+    }
+}

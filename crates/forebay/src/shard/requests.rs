@@ -1,0 +1,172 @@
+//! What the server does where a command asks for it.
+
+use base::Instant;
+use ledger::explain::Question;
+use serde_json::{Value, json};
+
+use super::Shard;
+use crate::control::{Answer, Request, RequestError};
+use crate::device_life::Role;
+use crate::explain;
+use crate::limits;
+
+impl Shard {
+    /// Carries out a request of a command.
+    pub(super) async fn answer(&self, request: Request) -> Answer {
+        match request {
+            Request::Status {} => return Ok(self.status()),
+            Request::Clients {} => return Ok(self.clients()),
+            Request::VolumeList {} => {
+                return serde_json::to_value(self.volumes.list())
+                    .map_err(|e| RequestError::new("failed", e.to_string()));
+            }
+            Request::VolumeCreate { name, size_bytes, sector_bytes } => {
+                self.volumes.create(&name, size_bytes, sector_bytes).await?;
+                tracing::info!(name, size_bytes, "volume created");
+            }
+            Request::VolumeResize { name, size_bytes } => {
+                self.volumes.resize(&name, size_bytes).await?;
+                tracing::info!(name, size_bytes, "volume resized");
+            }
+            Request::VolumeLimit { name, iops, bytes_per_second, burst_ms } => {
+                let change = limits::Change { iops, bytes_per_second, burst_ms };
+                return limits::change(&self.volumes, &name, &change).await;
+            }
+            Request::VolumeReadOnly { name, read_only } => {
+                self.volumes.set_read_only(&name, read_only).await?;
+                tracing::info!(volume = name, read_only, "whether a volume is read-only changed");
+            }
+            Request::VolumeDelete { name } => {
+                self.volumes.delete(&name).await?;
+                tracing::info!(name, "volume deleted");
+            }
+            Request::CacheAttach { path, size_bytes } => {
+                self.caches.attach(&self.volumes, &path, size_bytes).await?;
+            }
+            Request::CacheDetach {} => self.caches.detach(&self.volumes).await?,
+            Request::CacheMode { volume, mode } => {
+                self.volumes.set_mode(&volume, mode).await?;
+                tracing::info!(volume, mode = mode.name(), "cache mode changed");
+            }
+            Request::Gc {} => {
+                let Some(cache) = self.volumes.cache() else {
+                    return Err(RequestError::new("not-found", "the pool has no cache"));
+                };
+                cache.collect().await?;
+                return Ok(json!(cache.status().gc));
+            }
+            Request::ScrubStatus {} => return self.scrub_status().await,
+            Request::ScrubStart { device, rate } => {
+                let options = pool::ScrubOptions { device, rate };
+                self.volumes.pool().start_scrub(options).await?;
+                tracing::info!("scrub started");
+                return self.scrub_status().await;
+            }
+            Request::ScrubPause {} => {
+                self.volumes.pool().pause_scrub().await?;
+                return self.scrub_status().await;
+            }
+            Request::ScrubResume { rate } => {
+                self.volumes.pool().resume_scrub(rate).await?;
+                return self.scrub_status().await;
+            }
+            Request::ScrubCancel {} => {
+                self.volumes.pool().cancel_scrub().await?;
+                tracing::info!("scrub cancelled");
+                return self.scrub_status().await;
+            }
+            Request::DeviceAdd { device, replaces, force, spare } => {
+                let role = match (replaces.as_deref(), spare) {
+                    (Some(_), true) => {
+                        let text = "a device replaces another one or is a spare, not both";
+                        return Err(RequestError::invalid(text));
+                    }
+                    (Some(old), false) => Role::Replaces(old),
+                    (None, true) => Role::Spare,
+                    (None, false) => Role::Serves,
+                };
+                return self.devices.add(self.volumes.pool(), &device, role, force).await;
+            }
+            Request::DeviceResize { device, size_bytes } => {
+                return self.devices.resize(self.volumes.pool(), &device, size_bytes).await;
+            }
+            Request::DevicesBalance {} => {
+                self.volumes.pool().balance_devices().await?;
+                tracing::info!("chunks are moved until all devices are filled to the same share");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::DeviceRemove { device } => {
+                self.volumes.pool().remove_device(&device).await?;
+                tracing::info!(device, "device leaves the pool");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::DeviceOffline { device } => {
+                return self.devices.offline(self.volumes.pool(), &device).await;
+            }
+            Request::DeviceOnline { device } => {
+                return self.devices.online(self.volumes.pool(), &device).await;
+            }
+            Request::PoolCopies { copies } => {
+                self.volumes.pool().set_copies(copies).await?;
+                tracing::info!(copies, "copies of every block changed");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
+            Request::MovesCancel {} => {
+                self.volumes.pool().cancel_moves().await?;
+                tracing::info!("no device leaves the pool, and nothing is balanced");
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::MovesPause { paused } => {
+                self.volumes.pool().pause_moves(paused);
+                return Ok(self.devices.moves(self.volumes.pool()));
+            }
+            Request::Explain { volume, class, since_seconds, slower_than_us } => {
+                return self.explain(
+                    volume.as_deref(),
+                    class.as_deref(),
+                    since_seconds,
+                    slower_than_us,
+                );
+            }
+            Request::Config {} => return Ok(self.config()),
+            Request::Settings { key } => return self.tuning.show(key.as_deref()),
+            Request::Set { key, value, save } => {
+                return self.tuning.set(&self.volumes, &key, &value, save).await;
+            }
+            Request::CacheFlush {} => match self.volumes.cache() {
+                Some(cache) => cache.publish_all().await?,
+                None => return Err(RequestError::new("not-found", "the pool has no cache")),
+            },
+        }
+        Ok(Value::Null)
+    }
+
+    async fn scrub_status(&self) -> Answer {
+        Ok(json!(self.volumes.pool().scrub_status().await))
+    }
+
+    fn explain(
+        &self,
+        volume: Option<&str>,
+        class: Option<&str>,
+        since_seconds: u64,
+        slower_than_us: u64,
+    ) -> Answer {
+        let pool = self.volumes.pool();
+        let volume = match volume.map(|name| (name, pool.find_volume(name))) {
+            Some((name, None)) => {
+                let text = format!("there is no volume {name:?}");
+                return Err(RequestError::new("not-found", text));
+            }
+            found => found.and_then(|(_, info)| info).map(|info| info.id),
+        };
+        let kind = class.map(explain::kind_of).transpose().map_err(RequestError::invalid)?;
+        let now = self.rt.now();
+        let since = Instant(now.0.saturating_sub(since_seconds.saturating_mul(1_000_000_000)));
+        let slower_than_ns = slower_than_us.saturating_mul(1_000);
+        let question = Question { volume, kind, since, slower_than_ns };
+        let name = |id| pool.volume(id).map(|v| v.name);
+        Ok(explain::answer((self.rt.ledger(), now), &question, name))
+    }
+}
