@@ -122,7 +122,7 @@ impl ServerOptions {
                 certificates: self.tls_certificates,
                 keys: self.tls_psk,
                 verify_peer: self.tls_verify_peer,
-                access: Vec::new(),
+                access: None,
             },
             control_socket: self.control_socket,
             http: HttpOverrides {

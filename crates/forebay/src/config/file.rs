@@ -57,8 +57,7 @@ pub struct ConfigFile {
 #[serde(deny_unknown_fields)]
 struct Sections {
     devices: Vec<DeviceChoice>,
-    #[serde(default)]
-    access: Vec<AccessRow>,
+    access: Option<Vec<AccessRow>>,
     #[serde(default)]
     nbd: Keys,
     #[serde(default)]
@@ -192,7 +191,7 @@ impl ConfigFile {
                 certificates: tls.certificates,
                 keys: tls.psk,
                 verify_peer: tls.verify_peer,
-                access: access.into_iter().map(Into::into).collect(),
+                access: access.map(|rows| rows.into_iter().map(Into::into).collect()),
             },
             control_socket: control.socket,
             control_permits: PermitsOverrides {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tls::Credentials;
 
-use super::places::{Places, listed, path_json};
+use super::places::{Places, path_json};
 use crate::error::{CommandError, Result};
 
 /// What holds for clients over TCP.
@@ -63,8 +63,8 @@ pub struct TlsOverrides {
     pub keys: Option<PathBuf>,
     /// See [`Credentials`].
     pub verify_peer: Option<bool>,
-    /// See [`TlsConfig`].
-    pub access: Vec<Rule>,
+    /// See [`TlsConfig`]; an empty list is one, too.
+    pub access: Option<Vec<Rule>>,
 }
 
 /// A rule as the configuration file has it.
@@ -105,7 +105,7 @@ impl TlsConfig {
         let keys = places.choose("tls.psk", [options.keys, file.keys, None], |p| path_json(p));
         let verify = [options.verify_peer, file.verify_peer, Some(true)];
         let verify = places.choose("tls.verify_peer", verify, |on| json!(on));
-        let access = [listed(options.access), listed(file.access), Some(Vec::new())];
+        let access = [options.access, file.access, Some(Vec::new())];
         let access = places.choose("access", access, |all| all.iter().map(rule_json).collect());
         let credentials = Credentials { certificates, keys, verify_peer: verify.unwrap_or(true) };
         let config = TlsConfig { mode, credentials, access: access.unwrap_or_default() };
@@ -172,10 +172,14 @@ mod tests {
         for (said, tcp, word) in [
             (TlsOverrides::default(), true, "--tls off"),
             (offer, false, "--tls-psk"),
-            (TlsOverrides { access: vec![rule("a")], ..Default::default() }, false, "require"),
+            (
+                TlsOverrides { access: Some(vec![rule("a")]), ..Default::default() },
+                false,
+                "require",
+            ),
             (
                 TlsOverrides {
-                    access: vec![rule("a")],
+                    access: Some(vec![rule("a")]),
                     mode: Some(TlsMode::Offer),
                     keys: keys(),
                     ..Default::default()
@@ -184,7 +188,7 @@ mod tests {
                 "require",
             ),
             (
-                TlsOverrides { access: vec![rule("")], keys: keys(), ..Default::default() },
+                TlsOverrides { access: Some(vec![rule("")]), keys: keys(), ..Default::default() },
                 true,
                 "names a client",
             ),
