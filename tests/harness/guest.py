@@ -17,7 +17,7 @@ import time
 from .case import Skip
 
 # What a disk and ext4 may need; what the kernel has built in or does not know is left out.
-MODULES = ["virtio_pci", "virtio_blk", "crc32c_generic", "crc32c_intel", "libcrc32c", "ext4"]
+MODULES = ["virtio_pci", "virtio_blk", "nbd", "crc32c_generic", "crc32c_intel", "libcrc32c", "ext4"]
 # Small kernels first. The names are those of Debian, then Ubuntu.
 META_PACKAGES = ["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"]
 
@@ -81,6 +81,26 @@ def download(t, work):
     raise Skip("no kernel package can be downloaded (apt-get download)")
 
 
+def package(t, name):
+    """The files of a package of the distribution, unpacked and not installed."""
+    store = t.downloads / f"package-{name}"
+    if not (store / "done").exists():
+        work = pathlib.Path(f"{store}.{os.getpid()}")
+        work.mkdir(parents=True)
+        t.later(lambda: shutil.rmtree(work, ignore_errors=True))
+        if t.run("apt-get", "download", "-q", name, ok=range(256), cwd=work, timeout=120).returncode != 0:
+            raise Skip(f"the package {name} cannot be downloaded (apt-get download)")
+        for file in work.glob("*.deb"):
+            t.run("dpkg-deb", "-x", file, work / "root")
+        (work / "done").touch()
+        try:
+            work.rename(store)
+        except OSError:
+            # Another test was first.
+            pass
+    return store / "root"
+
+
 def packages_of(apt, meta):
     """The packages behind a meta package: the image, and the modules where they are apart."""
     pattern = re.compile(r"^\s*\|?Depends: (linux-image-[0-9]\S+|linux-image-unsigned-\S+|linux-modules-[0-9]\S+)$", re.MULTILINE)
@@ -96,19 +116,23 @@ def packages_of(apt, meta):
 # The initramfs.
 
 
-def initramfs(t, root, script):
-    """busybox, e2fsprogs with their libraries, the modules in order, and /init."""
+def initramfs(t, root, script, programs=()):
+    """busybox, e2fsprogs and other programs with their libraries, the modules in order, and /init."""
     top = t.dir / "initramfs"
     for name in ("bin", "sbin", "dev", "proc", "sys", "mnt", "modules", "etc"):
         (top / name).mkdir(parents=True)
     shutil.copy(shutil.which("busybox"), top / "bin" / "busybox")
     (top / "etc" / "mtab").symlink_to("/proc/mounts")
-    for program in ("mke2fs", "e2fsck"):
-        source = pathlib.Path(shutil.which(program)).resolve()
-        shutil.copy(source, top / "sbin" / program)
+    sources = [pathlib.Path(shutil.which(program)) for program in ("mke2fs", "e2fsck")]
+    for source in [*sources, *map(pathlib.Path, programs)]:
+        name, source = source.name, source.resolve()
+        shutil.copy(source, top / "sbin" / name)
         for library in re.findall(r"(/\S+) \(0x", t.run("ldd", source).stdout):
-            (top / library.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, top / library.lstrip("/"))
+            # One of a package that is only unpacked is where the loader looks.
+            known = library.startswith(("/lib", "/usr/lib"))
+            place = top / library.lstrip("/") if known else top / "lib" / pathlib.Path(library).name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, place)
     names = []
     for number, (name, data) in enumerate(modules(t, root)):
         (top / "modules" / f"{number:02}-{name}.ko").write_bytes(data)
@@ -153,9 +177,9 @@ def modules(t, root):
 class Guest:
     """A running qemu."""
 
-    def __init__(self, t, image, ramdisk, uri, job):
+    def __init__(self, t, image, ramdisk, uri, job, memory_mib=384):
         command = [
-            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", "384", "-nodefaults", "-no-user-config", "-display", "none",
+            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none",
             "-serial", "stdio", "-no-reboot", "-kernel", str(image), "-initrd", str(ramdisk),
             "-append", f"console=ttyS0 quiet panic=-1 job={job}",
             "-drive", f"file={uri},format=raw,if=none,id=disk,cache=none,discard=unmap,detect-zeroes=off", "-device", "virtio-blk-pci,drive=disk",

@@ -5,14 +5,16 @@
 //!   anything is opened
 //! * [`home`]: the directory of `forebay up`
 //! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
-//!   where it listens
+//!   where it listens; [`credentials`]: what TLS goes by
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`];
 //!   [`notify`]: what the service manager hears
 //! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
+//! * [`attach`]: volumes as disks of this machine
 //! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
 
+mod attach;
 mod banner;
 mod cache_file;
 mod cache_life;

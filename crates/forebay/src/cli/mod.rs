@@ -1,5 +1,6 @@
 //! Commands and their arguments.
 
+mod attach;
 mod cache;
 mod cache_status;
 mod check;
@@ -56,6 +57,11 @@ enum Command {
     Config(config::Config),
     Status(status::Status),
     Clients(clients::Clients),
+    Attach(attach::Attach),
+    Detach(attach::Detach),
+    Attached(attach::Attached),
+    Mount(attach::Mount),
+    Unmount(attach::Unmount),
     Check(check::Check),
     Dump(dump::Dump),
     Version(version::Version),
@@ -81,6 +87,11 @@ impl Cli {
             Command::Config(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
             Command::Clients(c) => c.run().map(|()| 0),
+            Command::Attach(c) => c.run().map(|()| 0),
+            Command::Detach(c) => c.run().map(|()| 0),
+            Command::Attached(c) => c.run().map(|()| 0),
+            Command::Mount(c) => c.run().map(|()| 0),
+            Command::Unmount(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
             Command::Version(c) => c.run().map(|()| 0),
@@ -144,6 +155,13 @@ mod tests {
             "forebay volume create a",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
+            "forebay attach",
+            "forebay attach a --by rail",
+            "forebay detach",
+            "forebay attach a --name b/c",
+            "forebay mount a",
+            "forebay mount a b --make fat",
+            "forebay unmount",
             "forebay volume read-only a",
             "forebay volume read-only a maybe",
             "forebay up --tls maybe",
@@ -204,6 +222,12 @@ mod tests {
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
             "forebay volume delete a",
+            "forebay attach a --name b --by fuse --read-only --json --socket s",
+            "forebay detach a",
+            "forebay attached --json",
+            "forebay mount a b --make ext4 -o noatime,discard --by kernel --socket s",
+            "forebay mount a b --read-only",
+            "forebay unmount b",
             "forebay volume read-only a on --socket s",
             "forebay volume read-only a off",
             "forebay clients --json --socket s",

@@ -1,0 +1,53 @@
+//! Attaching and detaching, by the best means that are there.
+
+use super::record::{Means, Record, Records, Wanted};
+use super::{fuse, kernel, mounts};
+use crate::error::{CommandError, Result};
+
+/// Attaches a volume. Errors: it is attached already; no means are there, with what is missing.
+pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
+    let claim = records.claim(&wanted.name)?;
+    let kernel = kernel::missing();
+    let fuse = fuse::missing();
+    let means = match (wanted.means, &kernel, &fuse) {
+        (Some(Means::Kernel), Some(what), _) | (Some(Means::Fuse), _, Some(what)) => {
+            return Err(CommandError::Failed(what.clone()));
+        }
+        (Some(means), ..) => means,
+        (None, None, _) => Means::Kernel,
+        (None, Some(_), None) => Means::Fuse,
+        (None, Some(kernel), Some(fuse)) => {
+            return Err(CommandError::Failed(format!("{kernel}; {fuse}")));
+        }
+    };
+    let record = match means {
+        Means::Kernel => kernel::attach(records, wanted)?,
+        Means::Fuse => fuse::attach(records, wanted)?,
+    };
+    claim.keep(&record)?;
+    Ok(record)
+}
+
+/// Takes an attachment away. Errors: something uses it, with what to end first.
+pub fn detach(records: &Records, name: &str) -> Result<()> {
+    let record = records.of(name)?;
+    if let Some(dir) = mounts::in_use(&record) {
+        let dir = dir.display();
+        return Err(CommandError::Failed(format!(
+            "{name} is mounted at {dir}: forebay unmount {dir}, which detaches it too"
+        )));
+    }
+    match record.means {
+        Means::Kernel => kernel::detach(&record)?,
+        Means::Fuse => fuse::detach(&record)?,
+    }
+    records.remove(name)
+}
+
+/// Whether the other end of a record is still there.
+pub fn is_there(record: &Record) -> bool {
+    match record.means {
+        Means::Kernel => kernel::is_there(record),
+        Means::Fuse => fuse::is_there(record),
+    }
+}

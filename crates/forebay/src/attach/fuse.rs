@@ -1,0 +1,147 @@
+//! By FUSE: `nbdfuse` shows the volume as a file.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::mounts::mounted_at;
+use super::record::{Means, Record, Records, Wanted};
+use super::tool;
+use crate::error::{CommandError, Result};
+use crate::sockets::nbd_uri_unix;
+
+/// The file in the directory that it mounts.
+const FILE: &str = "disk";
+/// How long it may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is missing for it, if anything is.
+pub fn missing() -> Option<String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("this machine has no FUSE (/dev/fuse): modprobe fuse, as root".into());
+    }
+    for (name, package) in [("nbdfuse", "nbdfuse"), ("fusermount3", "fuse3")] {
+        if let Err(e) = tool::need(name, package) {
+            return Some(e.to_string());
+        }
+    }
+    None
+}
+
+fn directory(records: &Records, name: &str) -> PathBuf {
+    records.beside(name, "d")
+}
+
+/// Attaches it.
+pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
+    let dir = directory(records, &wanted.name);
+    let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
+    if mounted_at(&dir).is_some() {
+        // Its process was killed: the mount is left, and its record was removed.
+        unmount(&dir)?;
+    }
+    match std::fs::create_dir(&dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
+        _ => {}
+    }
+    let (log, pid) = (records.beside(&wanted.name, "log"), records.beside(&wanted.name, "pid"));
+    let _ = std::fs::remove_file(&pid);
+    let said = File::create(&log).map_err(failed)?;
+    let mut command = tool::need("nbdfuse", "nbdfuse")?;
+    command.arg("-P").arg(&pid);
+    if wanted.read_only {
+        command.arg("-r");
+    }
+    command.arg(dir.join(FILE)).arg(nbd_uri_unix(&wanted.socket, &wanted.volume));
+    // It stays when this command and its terminal are gone.
+    command.process_group(0).stdin(Stdio::null()).stdout(said.try_clone().map_err(failed)?);
+    let mut child = command.stderr(said).spawn().map_err(failed)?;
+    let outcome = wait(&mut child, &pid, &dir);
+    if let Err(why) = outcome {
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = unmount(&dir);
+        let _ = std::fs::remove_dir(&dir);
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let _ = std::fs::remove_file(&log);
+        return Err(CommandError::failed(
+            format_args!("attaching {} by nbdfuse", wanted.volume),
+            if text.trim().is_empty() { why } else { text.trim() },
+        ));
+    }
+    let number = child.id() as i32;
+    Ok(Record {
+        name: wanted.name.clone(),
+        volume: wanted.volume.clone(),
+        means: Means::Fuse,
+        path: dir.join(FILE),
+        read_only: wanted.read_only,
+        socket: wanted.socket.clone(),
+        process: tool::began(number).map(|time| (number, time)),
+        mounted: None,
+    })
+}
+
+/// Until the file is there.
+fn wait(child: &mut Child, pid: &Path, dir: &Path) -> std::result::Result<(), &'static str> {
+    #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return Err("it ended");
+        }
+        if pid.exists() && mounted_at(dir).is_some() {
+            return Ok(());
+        }
+        #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+        if Instant::now() > deadline {
+            return Err("it does not come");
+        }
+        #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn unmount(dir: &Path) -> Result<()> {
+    tool::run(tool::need("fusermount3", "fuse3")?.arg("-u").arg(dir)).map(|_| ())
+}
+
+/// Takes it away: what was written through it is on its way to the server, and its process ends
+/// when that has arrived.
+pub fn detach(record: &Record) -> Result<()> {
+    let Some(dir) = record.path.parent() else { return Ok(()) };
+    if mounted_at(dir).is_some() {
+        unmount(dir).map_err(|e| {
+            CommandError::Failed(format!(
+                "{} is in use: {e} (a loop device or a program has {} open)",
+                record.name,
+                record.path.display()
+            ))
+        })?;
+    }
+    #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+    let deadline = Instant::now() + PATIENCE;
+    while tool::lives(record.process) {
+        #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+        if Instant::now() > deadline {
+            return Err(CommandError::Failed(format!(
+                "{} is not mounted any more, but the process {} of nbdfuse has not ended: is the \
+                 server gone? kill it if you need not have what was written last",
+                record.name,
+                record.process.map_or(0, |p| p.0)
+            )));
+        }
+        #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
+        std::thread::sleep(PAUSE);
+    }
+    let _ = std::fs::remove_dir(dir);
+    Ok(())
+}
+
+/// Whether its process serves it still.
+pub fn is_there(record: &Record) -> bool {
+    tool::lives(record.process) && record.path.parent().is_some_and(|d| mounted_at(d).is_some())
+}

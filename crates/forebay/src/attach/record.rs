@@ -1,0 +1,273 @@
+//! What is known of attachments: a file for each, in a directory of the user that made them.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::getuid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CommandError, Result};
+
+/// Where root has it; other users have it in `XDG_RUNTIME_DIR`.
+const OF_ROOT: &str = "/run/forebay-attached";
+const OF_USER: &str = "forebay-attached";
+
+/// How a volume is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// A block device, by the kernel's NBD
+    Kernel,
+    /// A file, by FUSE (nbdfuse)
+    Fuse,
+}
+
+impl Means {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Means::Kernel => "kernel",
+            Means::Fuse => "fuse",
+        }
+    }
+}
+
+/// An attachment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: String,
+    /// The volume.
+    pub volume: String,
+    /// How it is attached.
+    pub means: Means,
+    /// The block device or the file.
+    pub path: PathBuf,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// The unix socket of NBD clients.
+    pub socket: PathBuf,
+    /// The process that serves it, and the time it began, in ticks of the kernel.
+    pub process: Option<(i32, u64)>,
+    /// Where forebay has mounted it.
+    #[serde(default)]
+    pub mounted: Option<PathBuf>,
+}
+
+/// What is to be attached.
+pub struct Wanted {
+    /// The name of the attachment.
+    pub name: String,
+    /// The volume.
+    pub volume: String,
+    /// The unix socket of NBD clients.
+    pub socket: PathBuf,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// How, if that was said.
+    pub means: Option<Means>,
+}
+
+/// The directory of the records.
+pub struct Records(PathBuf);
+
+/// A record that is being made. It is removed again unless it is kept.
+pub struct Claim<'a> {
+    records: &'a Records,
+    name: String,
+    kept: bool,
+}
+
+impl Records {
+    /// That of this user; it is made if it is not there.
+    pub fn open() -> Result<Records> {
+        let dir = match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+            _ if getuid().is_root() => PathBuf::from(OF_ROOT),
+            Some(dir) => Path::new(&dir).join(OF_USER),
+            None => {
+                return Err(CommandError::Failed(
+                    "XDG_RUNTIME_DIR is not set, so there is no place for what is attached: run \
+                     this in a login session, or as root"
+                        .into(),
+                ));
+            }
+        };
+        Records::in_directory(dir)
+    }
+
+    fn in_directory(dir: PathBuf) -> Result<Records> {
+        let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
+        DirBuilder::new().mode(0o700).recursive(true).create(&dir).map_err(failed)?;
+        let meta = dir.symlink_metadata().map_err(failed)?;
+        if !meta.is_dir() || meta.uid() != getuid().as_raw() || meta.mode() & 0o022 != 0 {
+            return Err(CommandError::Failed(format!(
+                "{} is not a directory that only this user can change: remove it",
+                dir.display()
+            )));
+        }
+        Ok(Records(dir))
+    }
+
+    /// A file of an attachment, beside its record.
+    pub fn beside(&self, name: &str, end: &str) -> PathBuf {
+        self.0.join(format!("{}.{end}", file_name(name)))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.beside(name, "json")
+    }
+
+    /// Begins an attachment. Errors: there is one.
+    pub fn claim(&self, name: &str) -> Result<Claim<'_>> {
+        let path = self.path(name);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(_) => Ok(Claim { records: self, name: name.to_owned(), kept: false }),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                let at = self.of(name).map(|record| format!(" as {}", record.path.display()));
+                Err(CommandError::Failed(format!(
+                    "{name} is attached already{} (forebay attached lists all, forebay detach \
+                     {name} takes it away, --name gives another name)",
+                    at.unwrap_or_default()
+                )))
+            }
+            Err(e) => Err(CommandError::failed(path.display(), e)),
+        }
+    }
+
+    /// That of a name.
+    pub fn of(&self, name: &str) -> Result<Record> {
+        let path = self.path(name);
+        match read(&path) {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(CommandError::Failed(format!(
+                "{name} is not attached; forebay attached lists what is"
+            ))),
+            Err(why) => Err(CommandError::Failed(format!(
+                "{}: {why}. If no command is attaching {name} now, remove this file",
+                path.display()
+            ))),
+        }
+    }
+
+    /// All of them, by their names.
+    pub fn all(&self) -> Result<Vec<Record>> {
+        let failed = |e: std::io::Error| CommandError::failed(self.0.display(), e);
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(&self.0).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|end| end == "json") {
+                all.extend(read(&path).ok().flatten());
+            }
+        }
+        all.sort_by(|one: &Record, other| one.name.cmp(&other.name));
+        Ok(all)
+    }
+
+    /// Writes a record anew.
+    pub fn put(&self, record: &Record) -> Result<()> {
+        let path = self.path(&record.name);
+        let new = self.beside(&record.name, "new");
+        let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
+        let text = serde_json::to_string(record).map_err(|e| failed(e.into()))?;
+        let mut file = File::create(&new).map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        std::fs::rename(&new, &path).map_err(failed)
+    }
+
+    /// Removes a record.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        for end in ["log", "pid"] {
+            let _ = std::fs::remove_file(self.beside(name, end));
+        }
+        let path = self.path(name);
+        std::fs::remove_file(&path).map_err(|e| CommandError::failed(path.display(), e))
+    }
+}
+
+impl Claim<'_> {
+    /// The attachment is made.
+    pub fn keep(mut self, record: &Record) -> Result<()> {
+        self.records.put(record)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = std::fs::remove_file(self.records.path(&self.name));
+        }
+    }
+}
+
+fn read(path: &Path) -> std::result::Result<Option<Record>, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) if text.is_empty() => Err("it is not written yet".into()),
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| e.to_string()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A name of a file for any name of an attachment.
+fn file_name(name_of: &str) -> String {
+    let mut name = String::new();
+    for (i, byte) in name_of.bytes().enumerate() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            b'.' if i > 0 => name.push('.'),
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str) -> Record {
+        Record {
+            name: name.into(),
+            volume: "v".into(),
+            means: Means::Fuse,
+            path: "/p".into(),
+            read_only: false,
+            socket: "/s".into(),
+            process: Some((1, 2)),
+            mounted: None,
+        }
+    }
+
+    #[test]
+    fn an_attachment_is_made_once_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::in_directory(dir.path().join("r")).unwrap();
+        assert!(records.of("a b/ü").unwrap_err().to_string().contains("not attached"));
+        let claim = records.claim("a b/ü").unwrap();
+        assert!(records.claim("a b/ü").is_err());
+        drop(claim);
+        let claim = records.claim("a b/ü").unwrap();
+        claim.keep(&record("a b/ü")).unwrap();
+        assert_eq!(records.of("a b/ü"), Ok(record("a b/ü")));
+        let e = records.claim("a b/ü").err().unwrap().to_string();
+        assert!(e.contains("as /p"), "{e}");
+        records.claim(".x").unwrap().keep(&record(".x")).unwrap();
+        assert_eq!(records.all(), Ok(vec![record(".x"), record("a b/ü")]));
+        records.remove("a b/ü").unwrap();
+        assert!(records.of("a b/ü").is_err());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Records::in_directory(path).is_err());
+    }
+}

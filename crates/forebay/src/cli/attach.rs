@@ -1,0 +1,222 @@
+//! `forebay attach`, `detach`, `attached`, `mount`, `unmount`: volumes as disks of this machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::attach::attachment;
+use crate::attach::mount::{self, Mount as MountWanted};
+use crate::attach::record::{Means, Record, Records, Wanted};
+use crate::cli::options::ClientOptions;
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::{CommandError, Result};
+use crate::output::{print, print_json, table};
+
+/// Attach a volume to this machine: a block device, or a file
+///
+/// It is a block device by the kernel's NBD, for root where the kernel has that, with a link
+/// /dev/forebay/VOLUME; else a file by FUSE. It stays until `forebay detach`. Prints where it is.
+#[derive(Args, Debug)]
+pub struct Attach {
+    /// The volume
+    volume: String,
+    /// Name of the attachment [default: that of the volume]
+    #[arg(long, value_name = "NAME", value_parser = attachment_name)]
+    name: Option<String>,
+    /// How, instead of the best means that are there
+    #[arg(long, value_enum, value_name = "MEANS")]
+    by: Option<Means>,
+    /// Change nothing through it
+    #[arg(long)]
+    read_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: ClientOptions,
+}
+
+/// Take away what `forebay attach` made
+#[derive(Args, Debug)]
+pub struct Detach {
+    /// Name of the attachment: that of the volume, if nothing else was said
+    name: String,
+}
+
+/// List the volumes that are attached to this machine
+#[derive(Args, Debug)]
+pub struct Attached {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Attach a volume and mount the file system that is on it
+#[derive(Args, Debug)]
+pub struct Mount {
+    /// The volume
+    volume: String,
+    /// Where
+    dir: PathBuf,
+    /// Make a file system of this type first, if nothing is on the volume
+    #[arg(long, value_name = "ext4|xfs|btrfs", value_parser = ["ext4", "xfs", "btrfs"])]
+    make: Option<String>,
+    /// Options, as of mount -o
+    #[arg(short = 'o', long, value_name = "OPTIONS")]
+    options: Option<String>,
+    /// Name of the attachment [default: that of the volume]
+    #[arg(long, value_name = "NAME", value_parser = attachment_name)]
+    name: Option<String>,
+    /// How to attach it, instead of the best means that are there
+    #[arg(long, value_enum, value_name = "MEANS")]
+    by: Option<Means>,
+    /// Change nothing
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    client: ClientOptions,
+}
+
+/// Unmount what `forebay mount` mounted, and detach it
+#[derive(Args, Debug)]
+pub struct Unmount {
+    /// Where it is mounted
+    dir: PathBuf,
+}
+
+/// A name that can be one of a file.
+fn attachment_name(text: &str) -> std::result::Result<String, String> {
+    let odd = |c: char| c == '/' || c.is_control();
+    match (1..=64).contains(&text.len()) && !text.contains(odd) && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 64 bytes, without slashes".into()),
+    }
+}
+
+/// The volume, and where the server has its NBD socket.
+fn wanted(
+    (volume, name): (String, Option<String>),
+    means: Option<Means>,
+    read_only: bool,
+    client: &ClientOptions,
+) -> Result<Wanted> {
+    let volumes = ask(&client.socket, &Request::VolumeList {})?;
+    let mut names = volumes.as_array().into_iter().flatten().filter_map(|v| v["name"].as_str());
+    if !names.any(|one| one == volume) {
+        return Err(CommandError::Failed(format!(
+            "there is no volume {volume:?}; see forebay volume list"
+        )));
+    }
+    let config = ask(&client.socket, &Request::Config {})?;
+    let settings = config["settings"].as_array().into_iter().flatten();
+    let socket =
+        settings.filter(|one| one["key"] == "nbd.socket").find_map(|s| s["value"].as_str());
+    let missing = || CommandError::Failed("the server does not say where its NBD socket is".into());
+    let socket = socket.map(PathBuf::from).ok_or_else(missing)?;
+    let name = name.unwrap_or_else(|| volume.clone());
+    Ok(Wanted { name, volume, socket, read_only, means })
+}
+
+fn shown(record: &Record) -> Value {
+    json!({
+        "name": record.name,
+        "volume": record.volume,
+        "path": record.path.display().to_string(),
+        "by": record.means.name(),
+        "read_only": record.read_only,
+        "mounted": record.mounted.as_ref().map(|dir| dir.display().to_string()),
+        "there": attachment::is_there(record),
+    })
+}
+
+impl Attach {
+    pub fn run(self) -> Result<()> {
+        let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
+        let record = attachment::attach(&Records::open()?, &wanted)?;
+        match self.json {
+            true => print_json(&shown(&record)),
+            false => print(&format!("{}\n", record.path.display())),
+        }
+    }
+}
+
+impl Detach {
+    pub fn run(self) -> Result<()> {
+        attachment::detach(&Records::open()?, &self.name)
+    }
+}
+
+impl Attached {
+    pub fn run(self) -> Result<()> {
+        let all = Records::open()?.all()?;
+        if self.json {
+            return print_json(&all.iter().map(shown).collect::<Vec<_>>());
+        }
+        if all.is_empty() {
+            return print("nothing is attached; forebay attach VOLUME does it\n");
+        }
+        print(&table(&rows(&all.iter().map(shown).collect::<Vec<_>>())))
+    }
+}
+
+fn rows(all: &[Value]) -> Vec<Vec<String>> {
+    let head = ["NAME", "VOLUME", "BY", "MAY", "STATE", "PATH"].map(str::to_owned).to_vec();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let row = |one: &Value| {
+        let state = match (one["there"] == true, one["mounted"].as_str()) {
+            (false, _) => "gone: forebay detach it".to_owned(),
+            (true, Some(dir)) => format!("mounted at {dir}"),
+            (true, None) => "attached".to_owned(),
+        };
+        let may = if one["read_only"] == true { "read" } else { "write" };
+        vec![
+            text(&one["name"]),
+            text(&one["volume"]),
+            text(&one["by"]),
+            may.to_owned(),
+            state,
+            text(&one["path"]),
+        ]
+    };
+    std::iter::once(head).chain(all.iter().map(row)).collect()
+}
+
+impl Mount {
+    pub fn run(self) -> Result<()> {
+        let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
+        let what = MountWanted { wanted, dir: self.dir, make: self.make, options: self.options };
+        let record = mount::mount(&Records::open()?, &what)?;
+        let dir = record.mounted.unwrap_or_default();
+        print(&format!("{} is mounted at {}\n", record.volume, dir.display()))
+    }
+}
+
+impl Unmount {
+    pub fn run(self) -> Result<()> {
+        let name = mount::unmount(&Records::open()?, &self.dir)?;
+        print(&format!("{name} is unmounted and detached\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_it() {
+        let one = |there: bool, mounted: Value| {
+            json!({ "name": "n", "volume": "v", "path": "/dev/nbd0", "by": "kernel",
+                    "read_only": false, "mounted": mounted, "there": there })
+        };
+        let text = table(&rows(&[
+            one(true, Value::Null),
+            one(true, json!("/m")),
+            one(false, json!("/m")),
+        ]));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].contains("attached") && lines[1].ends_with("/dev/nbd0"), "{text}");
+        assert!(lines[2].contains("mounted at /m") && lines[3].contains("gone"), "{text}");
+    }
+}
