@@ -5,6 +5,8 @@ use std::fmt::Display;
 /// The exit status of `forebay check` and `forebay scrub` where something is lost: no copy of it is
 /// good.
 pub const LOST: u8 = 3;
+/// The exit status of `forebay doctor` where there is a problem.
+pub const PROBLEM: u8 = LOST;
 /// The exit status of `forebay check` where copies are damaged, and a good one of each is there.
 pub const DAMAGED: u8 = 4;
 
@@ -17,7 +19,11 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
     ),
     (1, "It was tried and did not work, or the server refused it. The last line says why."),
     (2, "The arguments or the configuration make no sense. Nothing was touched."),
-    (LOST, "forebay check, or a scrub with --wait: something is wrong, and no copy of it is good."),
+    (
+        LOST,
+        "forebay check, or a scrub with --wait: something is wrong, and no copy of it is good; \
+         forebay doctor: there is a problem.",
+    ),
     (DAMAGED, "forebay check: copies are damaged; a good one of each is there, and heals it."),
 ];
 

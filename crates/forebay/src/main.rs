@@ -10,6 +10,7 @@
 //!   [`notify`]: what the service manager hears
 //! * [`tuning`]: its settings, which may change
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
+//! * [`doctor`]: what of a machine and a configuration would hurt a server
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
 //! * [`attach`]: volumes as disks of this machine
 //! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
@@ -24,6 +25,7 @@ mod control;
 mod credentials;
 mod device_life;
 mod devices;
+mod doctor;
 mod error;
 mod explain;
 mod health;

@@ -18,7 +18,7 @@ const MAX_LEVELS: u32 = 8;
 
 /// The kind of the disk with this device number, or of the one that this partition is of. `sysfs`
 /// is where sysfs is mounted.
-pub(crate) fn disk_kind(sysfs: &Path, device: u64) -> DeviceKind {
+pub fn disk_kind(sysfs: &Path, device: u64) -> DeviceKind {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let entry = sysfs.join(format!("dev/block/{major}:{minor}"));
     entry.canonicalize().map_or(DeviceKind::Unknown, |dir| kind_of(&dir, MAX_LEVELS))

@@ -8,6 +8,7 @@
 //! * [`handles`]: files and sockets by number
 //! * [`open`]: opens and locks files and block devices
 //! * `kind`: what kind of disk is below them
+//! * [`look`]: what can be told of a file without using it
 //! * [`call`]: an operation on a file as a blocking call
 //! * [`sys`]: system calls with the results that the seam wants
 
@@ -15,6 +16,7 @@ pub mod backend;
 pub mod call;
 pub mod handles;
 mod kind;
+pub mod look;
 pub mod open;
 mod poll;
 pub mod sys;
@@ -22,4 +24,5 @@ mod workers;
 
 pub use backend::Posix;
 pub use handles::{FileHandle, Handles};
+pub use kind::disk_kind;
 pub use open::{FileInfo, OpenFile, Opened};

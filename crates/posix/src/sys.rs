@@ -236,7 +236,7 @@ pub(crate) fn in_memory(file: &File) -> io::Result<bool> {
 
 /// Whether direct I/O works in units of 4096 bytes. Kernels before 6.1 do not say; then the answer
 /// is yes.
-pub(crate) fn direct_io_by_blocks(file: &File) -> bool {
+pub fn direct_io_by_blocks(file: &File) -> bool {
     let mut s = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is an empty string. `s` is valid for writing, and all zeros is a valid value
     // of it.

@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod create;
 mod device;
+mod doctor;
 mod dump;
 mod explain;
 mod gc;
@@ -63,6 +64,7 @@ enum Command {
     Mount(attach::Mount),
     Unmount(attach::Unmount),
     Check(check::Check),
+    Doctor(doctor::Doctor),
     Dump(dump::Dump),
     Version(version::Version),
     Completions(completions::Completions),
@@ -93,6 +95,7 @@ impl Cli {
             Command::Mount(c) => c.run().map(|()| 0),
             Command::Unmount(c) => c.run().map(|()| 0),
             Command::Check(c) => c.run(),
+            Command::Doctor(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
             Command::Version(c) => c.run().map(|()| 0),
             Command::Completions(c) => c.run(Cli::command()).map(|()| 0),
@@ -184,6 +187,11 @@ mod tests {
             "forebay create --device a --cache-size 1G",
             "forebay check a --device b",
             "forebay check --dry-run",
+            "forebay doctor a b",
+            "forebay doctor a --config f",
+            "forebay doctor a --device b",
+            "forebay doctor --config f --device b",
+            "forebay doctor --config f --cache c",
             "forebay dump",
             "forebay completions",
             "forebay completions dos",
@@ -271,6 +279,10 @@ mod tests {
             "forebay check data --cache c",
             "forebay check --repair --dry-run --json",
             "forebay check --repair --device a --device b --cache c",
+            "forebay doctor",
+            "forebay doctor data --json",
+            "forebay doctor --config forebay.toml",
+            "forebay doctor --device a b --cache c",
             "forebay version",
             "forebay version --json",
             "forebay completions bash",

@@ -10,7 +10,7 @@ use crate::cache_life::preflight_made;
 use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
-use crate::config::{ConfigFile, HttpOverrides, HttpPlace, ServeConfig};
+use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
@@ -66,10 +66,8 @@ impl Up {
         let (owned, optional) = (place.path.is_none(), place.size_bytes.is_none());
         place.path.get_or_insert_with(|| Home::cache(&self.dir));
         place.size_bytes.get_or_insert(CACHE_BYTES);
-        let mut overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
-        let http = http_by_default(&mut overrides.http, &self.dir);
-        let mut config = ServeConfig::new(overrides, ConfigFile::default(), &self.dir)?;
-        http.note(&mut config);
+        let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
+        let mut config = usual(&self.dir, overrides)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);
         config.places.by_default("devices");
         if owned {
@@ -109,6 +107,15 @@ impl Up {
         };
         serve(world, config, source)
     }
+}
+
+/// What a server of this directory goes by, where nothing else is said. The cache is left to the
+/// caller.
+pub(super) fn usual(dir: &Path, mut overrides: Overrides) -> Result<ServeConfig> {
+    let http = http_by_default(&mut overrides.http, dir);
+    let mut config = ServeConfig::new(overrides, ConfigFile::default(), dir)?;
+    http.note(&mut config);
+    Ok(config)
 }
 
 /// What was not said of HTTP, and chosen here.

@@ -1,0 +1,126 @@
+//! `forebay doctor`: what of this machine and of a configuration would hurt.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::cli::options::DEFAULT_HOME;
+use crate::cli::up;
+use crate::config::{CacheOverrides, ConfigFile, Overrides, ServeConfig};
+use crate::devices::DeviceChoice;
+use crate::doctor::finding::{Finding, Level};
+use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
+use crate::error::{PROBLEM, Result};
+use crate::home::Home;
+use crate::output::{print, print_json};
+
+/// Look at this machine and a configuration, and say what would hurt a server
+///
+/// Looks at io_uring, limits, memory, devices and the file systems below them, settings that fight
+/// each other, sockets. Changes nothing and locks nothing, so a server may run meanwhile. It looks
+/// as the user that runs it: run it as the server's user. The exit status is 0 if there is no
+/// problem, and 3 if there is one; warnings and notes do not count.
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// A directory of `forebay up`
+    #[arg(default_value = DEFAULT_HOME, conflicts_with_all = ["config", "devices"])]
+    dir: PathBuf,
+    /// A configuration file of `forebay serve`, instead of a directory
+    #[arg(long, value_name = "FILE", conflicts_with = "devices")]
+    config: Option<PathBuf>,
+    /// A file or block device of a pool, instead of a directory (repeatable)
+    #[arg(
+        long = "device",
+        value_name = "PATH[,emulate=hdd|ssd]",
+        value_parser = DeviceChoice::parser(),
+        num_args = 1..
+    )]
+    devices: Vec<DeviceChoice>,
+    /// File or block device of the pool's cache [default with a directory: DIR/cache.img, if it is
+    /// there]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    cache: Option<PathBuf>,
+    /// Print a list of findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    /// The exit status.
+    pub fn run(self) -> Result<u8> {
+        let all = self.findings();
+        if self.json {
+            print_json(&all)?
+        } else {
+            print(&text(&all))?
+        }
+        Ok(if all.iter().any(|one| one.level == Level::Problem) { PROBLEM } else { 0 })
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let config = match (&self.config, self.devices.is_empty()) {
+            (Some(path), _) => of_file(path),
+            (None, false) => self.of_devices(),
+            (None, true) => match self.of_directory() {
+                Some(config) => config,
+                None => {
+                    let mut all = of_machine();
+                    let dir = self.dir.display();
+                    all.push(nothing(
+                        format!("there is no pool in {dir}: the machine alone was looked at"),
+                        "name another directory, --config FILE or --device PATH; or begin with \
+                         forebay up",
+                    ));
+                    return all;
+                }
+            },
+        };
+        match config {
+            Ok(config) => of_config(&config).into_iter().chain(as_root(&config)).collect(),
+            Err(e) => of_machine().into_iter().chain([unreadable(&e.to_string())]).collect(),
+        }
+    }
+
+    fn of_devices(&self) -> Result<ServeConfig> {
+        let cache = CacheOverrides { path: self.cache.clone(), ..CacheOverrides::default() };
+        let devices = self.devices.clone();
+        let overrides = Overrides { devices, cache, ..Overrides::default() };
+        ServeConfig::new(overrides, ConfigFile::default(), Path::new(DEFAULT_HOME))
+    }
+
+    /// What `forebay up` goes by; `None` if there is no pool.
+    fn of_directory(&self) -> Option<Result<ServeConfig>> {
+        let devices = Home::devices(&self.dir);
+        if devices.iter().all(|path| path.symlink_metadata().is_err()) {
+            return None;
+        }
+        let own = Some(Home::cache(&self.dir)).filter(|path| path.exists());
+        let cache =
+            CacheOverrides { path: self.cache.clone().or(own), ..CacheOverrides::default() };
+        let devices = devices.into_iter().map(DeviceChoice::from).collect();
+        Some(up::usual(&self.dir, Overrides { devices, cache, ..Overrides::default() }))
+    }
+}
+
+fn of_file(path: &Path) -> Result<ServeConfig> {
+    let file = ConfigFile::read(path)?;
+    ServeConfig::new(Overrides::default(), file, Path::new(DEFAULT_HOME))
+}
+
+/// Root may do what the user of a service may not.
+fn as_root(config: &ServeConfig) -> Option<Finding> {
+    let file = config.file.as_ref()?;
+    let is_root = Path::new("/proc/self").metadata().is_ok_and(|meta| meta.uid() == 0);
+    is_root.then(|| {
+        Finding::new(
+            Level::Note,
+            "user",
+            "this was looked at as root, which may read and write everything",
+            format!(
+                "if the server has a user of its own: sudo -u forebay forebay doctor --config {}",
+                file.display()
+            ),
+        )
+    })
+}

@@ -1,0 +1,180 @@
+//! `forebay doctor`: what of this machine and of a configuration would hurt a server.
+//!
+//! Fault model: nothing is changed and nothing is locked, so it may run beside a server. What
+//! cannot be found out costs its check, and nothing else. It looks as the user that runs it.
+//!
+//! * [`finding`]: what a check has found; [`text`]: all of them, for people
+//! * [`machine`]: checks of the machine
+//! * [`found`]: what was found of devices; [`device`]: checks of each; [`together`]: of all
+//! * [`settings`]: checks of settings; [`places`]: of where clients connect
+//! * [`probe`]: looks at the machine, for all of these
+
+mod device;
+pub mod finding;
+mod found;
+mod machine;
+mod places;
+mod probe;
+mod settings;
+mod text;
+mod together;
+
+use emulate::Emulate;
+use rt::DeviceKind;
+
+use crate::config::ServeConfig;
+use crate::config::table::Settings;
+use crate::world::IoChoice;
+use finding::{Finding, Level};
+use found::{Device, Role, State};
+use machine::Needs;
+
+pub use text::text;
+
+const BLOCK: u64 = base::BLOCK_U64;
+/// Descriptors of a server for itself: commands, the ring, standard streams.
+const OWN_FILES: u64 = 64;
+/// Connections to each place where HTTP is served.
+const HTTP_CONNECTIONS: u64 = 64;
+/// What is read ahead of clients is kept in so much memory at most.
+const READ_AHEAD: u64 = 16 << 20;
+
+/// Looks at this machine alone.
+pub fn of_machine() -> Vec<Finding> {
+    let needs = Needs {
+        io: IoChoice::Auto,
+        connections: Settings::default().limits.max_connections as u64,
+        own_files: OWN_FILES,
+        memory: memory(&Settings::default(), true),
+        ..Needs::default()
+    };
+    machine::check(&probe::machine::look(), &needs)
+}
+
+/// Looks at this machine, and at what a server with this configuration would find on it.
+pub fn of_config(config: &ServeConfig) -> Vec<Finding> {
+    let settings = config.settings.settings();
+    let places = probe::sockets::look(config);
+    let devices = devices(config);
+    let has_cache = devices.iter().any(|one| one.role != Role::Pool);
+    let listens = (config.http.listen.len() + config.nbd_listen.len()) as u64;
+    let needs = Needs {
+        io: config.io,
+        connections: settings.limits.max_connections as u64,
+        http_connections: HTTP_CONNECTIONS * config.http.listen.len() as u64,
+        own_files: OWN_FILES + devices.len() as u64 + listens,
+        memory: memory(settings, has_cache),
+        runs: places.server_runs(),
+    };
+    let mut all = machine::check(&probe::machine::look(), &needs);
+    for one in &devices {
+        let kind = match one.role {
+            Role::Pool => settings.pool.device.kind,
+            Role::Cache(_) => settings.cache.device.kind,
+        };
+        all.extend(device::check(one, kind));
+        all.extend(device::copies_twice(one));
+    }
+    all.extend(together::check(&devices));
+    all.extend(settings::check(settings, &known(config, &devices)));
+    all.extend(loud(&config.log_level));
+    all.extend(places::check(&places));
+    all
+}
+
+/// What a configuration that cannot be read comes to.
+pub fn unreadable(why: &str) -> Finding {
+    let todo = "mend it; docs/configuration.md and forebay config --example have all keys. The \
+                machine was looked at, devices and settings were not";
+    Finding::new(Level::Problem, "config", why, todo)
+}
+
+/// There is nothing to look at, and why.
+pub fn nothing(found: String, todo: &str) -> Finding {
+    Finding::new(Level::Note, "config", found, todo)
+}
+
+/// Memory that a server may come to have, by what sets it.
+fn memory(settings: &Settings, has_cache: bool) -> Vec<(&'static str, u64)> {
+    let (pool, cache) = (&settings.pool, &settings.cache);
+    let mut all = vec![
+        ("nbd.max_payload", settings.limits.max_payload_bytes),
+        ("pool.cached_nodes", (pool.cached_nodes as u64).saturating_mul(BLOCK)),
+        ("pool.dirty_nodes", pool.dirty_nodes.saturating_mul(BLOCK)),
+        ("pool.read_ahead", if pool.read_ahead > 0 { READ_AHEAD } else { 0 }),
+    ];
+    if has_cache {
+        let index = (cache.resident_nodes as u64).saturating_mul(BLOCK);
+        all.push(("cache.index_memory", index));
+        all.push(("cache.dirty_nodes", cache.dirty_nodes.saturating_mul(BLOCK)));
+    }
+    all
+}
+
+fn devices(config: &ServeConfig) -> Vec<Device> {
+    let look = |path: &std::path::Path, role, emulate| probe::device::look(path, role, emulate);
+    let pool = config.devices.iter().map(|one| look(&one.path, Role::Pool, one.emulate));
+    let size = config.cache.size_bytes;
+    // A cache of no size is written back and detached at the start, if it is there.
+    let cache = config.cache.path.iter().filter(|path| size != Some(0) || path.exists());
+    pool.chain(cache.map(|path| look(path, Role::Cache(size.filter(|n| *n > 0)), None))).collect()
+}
+
+fn known(config: &ServeConfig, devices: &[Device]) -> settings::Known {
+    let pool = || devices.iter().filter(|one| one.role == Role::Pool);
+    let said = config.settings.settings().pool.device.kind;
+    let kind = |one: &Device| {
+        let emulated = |what| match what {
+            Emulate::Hdd => DeviceKind::Rotating,
+            Emulate::Ssd => DeviceKind::Ssd,
+        };
+        said.or(one.emulate.map(emulated)).or(one.properties().map(|properties| properties.kind))
+    };
+    let cache = devices.iter().find(|one| one.role != Role::Pool);
+    let cache_bytes = cache.and_then(|one| match (&one.state, one.role) {
+        (State::There(properties), _) => Some(properties.size_bytes).filter(|n| *n > 0),
+        (_, Role::Cache(size)) => size,
+        _ => None,
+    });
+    settings::Known {
+        cache_bytes,
+        device_bytes: pool()
+            .filter_map(|one| Some(one.properties()?.size_bytes))
+            .max()
+            .unwrap_or(0),
+        rotates: pool().any(|one| kind(one) == Some(DeviceKind::Rotating)),
+    }
+}
+
+/// A log that says too much for a server that is used.
+fn loud(level: &str) -> Option<Finding> {
+    let is_loud = ["debug", "trace"].iter().any(|word| level.contains(word));
+    let found = || format!("log.level is {level:?}: the log gets large, and costs time");
+    let todo = "set it to \"info\", unless you look for something";
+    is_loud.then(|| Finding::new(Level::Note, "settings", found(), todo))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_that_of_the_settings() {
+        let of = |has_cache| -> u64 {
+            memory(&Settings::default(), has_cache).iter().map(|part| part.1).sum()
+        };
+        assert_eq!(of(false), (64 + 96 + 24 + 16) << 20);
+        assert_eq!(of(true) - of(false), (48 + 64) << 20);
+    }
+
+    #[test]
+    fn a_log_that_is_loud() {
+        assert!(loud("info").is_none());
+        assert!(loud("warn,nbd=debug").is_some_and(|one| one.level == Level::Note));
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_is_a_problem() {
+        assert_eq!(unreadable("line 3: nonsense").level, Level::Problem);
+    }
+}

@@ -1,0 +1,228 @@
+//! Checks of where clients connect: sockets and their directories, TCP, the token of HTTP.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::finding::{Finding, Level};
+
+const SOCKET: &str = "socket";
+
+/// A unix socket that a configuration names.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    /// What connects there.
+    pub what: &'static str,
+    /// Its path.
+    pub path: PathBuf,
+    /// What is at the path.
+    pub state: SocketState,
+    /// What its directory is.
+    pub directory: Directory,
+}
+
+/// What is at the path of a socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SocketState {
+    /// Nothing.
+    Free,
+    /// A socket on which somebody listens.
+    Listening,
+    /// A socket on which nothing seems to listen.
+    Stale,
+    /// Something else.
+    InTheWay,
+}
+
+/// The directory of a socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Directory {
+    /// This user may make files there.
+    Usable,
+    /// It is not there, and the server makes it.
+    IsMade,
+    /// It is not there, nor is the one above it.
+    Missing,
+    /// It cannot be used, and why.
+    Refused(String),
+}
+
+/// An address that a configuration names.
+#[derive(Clone, Debug)]
+pub struct Tcp {
+    /// Its section in the configuration.
+    pub section: &'static str,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Something listens there.
+    pub taken: bool,
+    /// A server goes on without it.
+    pub optional: bool,
+}
+
+/// The token of HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TokenState {
+    /// None is named.
+    None,
+    /// It is as it should be.
+    Good,
+    /// It is not there, and the server makes it.
+    IsMade,
+    /// It cannot be used, and why.
+    Bad(String),
+}
+
+/// Everything of it.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Unix sockets.
+    pub sockets: Vec<Socket>,
+    /// Addresses of TCP.
+    pub tcp: Vec<Tcp>,
+    /// The token.
+    pub token: TokenState,
+    /// Names of the server for HTTP clients are configured.
+    pub hosts: bool,
+}
+
+impl Places {
+    /// A server seems to run.
+    pub fn server_runs(&self) -> bool {
+        let runs = |one: &Socket| one.what == "control" && one.state == SocketState::Listening;
+        self.sockets.iter().any(runs)
+    }
+}
+
+/// All of them.
+pub fn check(places: &Places) -> Vec<Finding> {
+    let runs = places.server_runs();
+    let mut all: Vec<Finding> = places.sockets.iter().map(|one| socket(one, runs)).collect();
+    all.extend(places.tcp.iter().flat_map(|one| tcp(one, places, runs)));
+    all.extend(token(places));
+    all
+}
+
+fn socket(socket: &Socket, runs: bool) -> Finding {
+    let Socket { what, path, state, directory } = socket;
+    let name = format!("{} ({what})", path.display());
+    let finding = |level, found: String, todo: &str| Finding::new(level, SOCKET, found, todo);
+    match (state, directory) {
+        (SocketState::InTheWay, _) => finding(
+            Level::Problem,
+            format!("{name} is not a socket, and in the way of one"),
+            "move it away, or name another path; nothing is removed that is no socket",
+        ),
+        (SocketState::Listening, _) if *what == "control" => {
+            Finding::ok(SOCKET, format!("a server listens on {name}"))
+        }
+        (SocketState::Listening, _) if runs => Finding::ok(SOCKET, format!("{name} is served")),
+        (SocketState::Listening, _) => finding(
+            Level::Note,
+            format!("something listens on {name}, and on the control socket nothing does"),
+            "nothing, if that is the service manager (forebay.socket); else see what it is: \
+             ss -xlp",
+        ),
+        (_, Directory::Missing) => finding(
+            Level::Problem,
+            format!("the directory of {name} is missing, and so is the one above it"),
+            "make it (mkdir -p), for the server's user; a unit does by RuntimeDirectory=",
+        ),
+        (_, Directory::Refused(why)) => finding(
+            Level::Problem,
+            format!("the directory of {name} cannot be used by this user: {why}"),
+            "let the server's user own it, or name a path elsewhere; a unit has a directory of its \
+             own by RuntimeDirectory=",
+        ),
+        (SocketState::Stale, _) => finding(
+            Level::Note,
+            format!("{name} was left behind by a server that is gone"),
+            "nothing: the next start replaces it",
+        ),
+        (SocketState::Free, Directory::IsMade) => {
+            Finding::ok(SOCKET, format!("{name} can be made, with its directory"))
+        }
+        (SocketState::Free, Directory::Usable) => {
+            Finding::ok(SOCKET, format!("{name} can be made"))
+        }
+    }
+}
+
+fn tcp(tcp: &Tcp, places: &Places, runs: bool) -> Vec<Finding> {
+    let Tcp { section, address, taken, optional } = tcp;
+    let mut all = Vec::new();
+    let mut add = |level, found: String, todo: &str| {
+        all.push(Finding::new(level, "tcp", found, todo));
+    };
+    let name = format!("{section}.listen has {address}");
+    if *section == "nbd" {
+        let (level, clients, todo) = if address.ip().is_loopback() {
+            let todo = "use the unix socket, if not all users may have all volumes";
+            (Level::Note, "all users of this machine", todo)
+        } else {
+            let todo = "listen on 127.0.0.1 or the unix socket, and tunnel (ssh, WireGuard); or \
+                        have a firewall permit its clients alone";
+            (Level::Warning, "all who reach this machine", todo)
+        };
+        let found = format!("{name}: {clients} can read and write all volumes, without a password");
+        add(level, found, todo);
+    } else if !address.ip().is_loopback() {
+        let found = match places.token {
+            TokenState::None => format!("{name}: all who reach it can read metrics and health"),
+            _ => format!("{name}: HTTP is not encrypted, so the token can be read on the way"),
+        };
+        let todo = "listen on 127.0.0.1 or a unix socket, and have a proxy with TLS, or ssh -L, \
+                    before it";
+        add(Level::Warning, found, todo);
+    }
+    if *taken && !runs {
+        match optional {
+            true => add(
+                Level::Note,
+                format!("{name}, which something else uses: the server goes on without it"),
+                "say --http-listen with another port, if you want it",
+            ),
+            false => add(
+                Level::Warning,
+                format!("{name}, where something listens already"),
+                "stop that (ss -tlp), or name another port; nothing, if it is the service manager",
+            ),
+        }
+    }
+    all
+}
+
+fn token(places: &Places) -> Vec<Finding> {
+    let http = places.tcp.iter().any(|one| one.section == "http");
+    let finding =
+        |level, found: String, todo: &str| vec![Finding::new(level, "token", found, todo)];
+    match &places.token {
+        TokenState::Bad(why) if http => {
+            let todo = "head -c 24 /dev/urandom | base64 makes a token; chmod 600, for the \
+                        server's user";
+            finding(Level::Problem, why.clone(), todo)
+        }
+        TokenState::None if http => finding(
+            Level::Note,
+            "http.listen has TCP without http.token_file: clients there get metrics and health"
+                .into(),
+            "name a token_file, if they are to have more",
+        ),
+        TokenState::Good if http => vec![Finding::ok("token", "its owner alone can read it")],
+        TokenState::IsMade if http => vec![Finding::ok("token", "the server makes it")],
+        TokenState::Good | TokenState::Bad(_) => finding(
+            Level::Note,
+            "http.token_file is set, and http.listen has no TCP: nothing asks for the token".into(),
+            "leave it away, or add \"127.0.0.1:10810\" to http.listen",
+        ),
+        _ if places.hosts && !http => finding(
+            Level::Note,
+            "http.hosts is set, and http.listen has no TCP: no name matters".into(),
+            "leave it away, or add an address to http.listen",
+        ),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "places_tests.rs"]
+mod tests;

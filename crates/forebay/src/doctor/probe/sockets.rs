@@ -1,0 +1,182 @@
+//! Sockets, ports and the token, as they are. Nothing connects: a connection would wake a server
+//! for which the service manager listens.
+
+use std::fs::read_to_string;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use posix::look;
+
+use crate::config::{HttpPlace, ServeConfig};
+use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
+use crate::http::token;
+
+/// The flag of a listening socket in `/proc/net/unix`.
+const LISTENS: u32 = 1 << 16;
+/// The state of a listening socket in `/proc/net/tcp`.
+const TCP_LISTENS: &str = "0A";
+
+/// All places of a configuration.
+pub fn look(config: &ServeConfig) -> Places {
+    let unix = read_to_string("/proc/net/unix").unwrap_or_default();
+    let tcp = ["tcp", "tcp6"].map(|name| read_to_string(format!("/proc/net/{name}")));
+    let listening: Vec<SocketAddr> = tcp.iter().flatten().flat_map(|text| ports(text)).collect();
+    let socket = |what, path: &Path| Socket {
+        what,
+        path: path.to_owned(),
+        state: state(path, &unix),
+        directory: directory(path),
+    };
+    let mut sockets =
+        vec![socket("NBD", &config.nbd_socket), socket("control", &config.control_socket)];
+    let address = |section, address: SocketAddr, optional| {
+        let same =
+            |one: &&SocketAddr| one.port() == address.port() && overlap(one.ip(), address.ip());
+        let taken = address.port() != 0 && listening.iter().find(same).is_some();
+        Tcp { section, address, taken, optional }
+    };
+    let mut tcp: Vec<Tcp> = config.nbd_listen.iter().map(|a| address("nbd", *a, false)).collect();
+    for place in &config.http.listen {
+        match place {
+            HttpPlace::Unix(path) => sockets.push(socket("HTTP", path)),
+            HttpPlace::Tcp(a) => tcp.push(address("http", *a, config.http.optional)),
+            HttpPlace::None => {}
+        }
+    }
+    Places { sockets, tcp, token: token_state(config), hosts: !config.http.hosts.is_empty() }
+}
+
+fn token_state(config: &ServeConfig) -> TokenState {
+    let Some(path) = &config.http.token_file else { return TokenState::None };
+    if config.http.make_token && !path.exists() {
+        return TokenState::IsMade;
+    }
+    token::read(path).map_or_else(|e| TokenState::Bad(e.to_string()), |_| TokenState::Good)
+}
+
+fn state(path: &Path, unix: &str) -> SocketState {
+    match path.symlink_metadata() {
+        Err(_) => SocketState::Free,
+        Ok(meta) if !meta.file_type().is_socket() => SocketState::InTheWay,
+        Ok(_) if listens(path, unix) => SocketState::Listening,
+        Ok(_) => SocketState::Stale,
+    }
+}
+
+/// Whether somebody listens at a path. The kernel has the paths as they were said, which may be
+/// relative to the directory of that process.
+fn listens(path: &Path, unix: &str) -> bool {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    unix.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace();
+        let flags = fields.nth(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        // Num RefCount Protocol Flags Type St Inode Path; a path may have blanks.
+        let said = fields.nth(2).and_then(|inode| line.split_once(&format!(" {inode} ")));
+        let Some((_, said)) = said else { return false };
+        let said = Path::new(said.trim_start());
+        let plain = said.strip_prefix(".").unwrap_or(said);
+        let is_it = if said.is_absolute() { said == whole } else { whole.ends_with(plain) };
+        is_it && flags.is_some_and(|flags| flags & LISTENS != 0)
+    })
+}
+
+fn directory(path: &Path) -> Directory {
+    let some = |dir: &Path| match dir.as_os_str().is_empty() {
+        true => Path::new(".").to_owned(),
+        false => dir.to_owned(),
+    };
+    let Some(dir) = path.parent().map(some) else { return Directory::Usable };
+    match look::may_make(&dir) {
+        Ok(()) => Directory::Usable,
+        Err(e) if e.kind() != ErrorKind::NotFound => Directory::Refused(e.to_string()),
+        Err(_) => match dir.parent().map(|above| look::may_make(&some(above))) {
+            Some(Ok(())) => Directory::IsMade,
+            Some(Err(e)) if e.kind() != ErrorKind::NotFound => Directory::Refused(e.to_string()),
+            _ => Directory::Missing,
+        },
+    }
+}
+
+/// The addresses of listening sockets in `/proc/net/tcp` or `tcp6`.
+fn ports(text: &str) -> Vec<SocketAddr> {
+    let one = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (local, state) = (fields.nth(1)?, fields.nth(1)?);
+        let (ip, port) = local.split_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        // Words of 32 bits in the order of the machine.
+        let words: Option<Vec<u8>> = (0..ip.len() / 8)
+            .map(|i| u32::from_str_radix(ip.get(8 * i..8 * i + 8)?, 16).ok())
+            .map(|word| word.map(u32::to_ne_bytes))
+            .collect::<Option<Vec<_>>>()
+            .map(|words| words.concat());
+        let words = words?;
+        let ip = match <[u8; 4]>::try_from(words.as_slice()) {
+            Ok(four) => IpAddr::V4(Ipv4Addr::from(four)),
+            Err(_) => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(words).ok()?)),
+        };
+        (state == TCP_LISTENS).then_some(SocketAddr::new(ip, port))
+    };
+    text.lines().skip(1).filter_map(one).collect()
+}
+
+/// Whether two sockets of these addresses cannot listen on the same port.
+fn overlap(a: IpAddr, b: IpAddr) -> bool {
+    a == b || a.is_unspecified() || b.is_unspecified()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn sockets_are_told_from_what_is_in_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a b.sock");
+        let now = || state(&path, &read_to_string("/proc/net/unix").unwrap());
+        assert_eq!(now(), SocketState::Free);
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(now(), SocketState::Listening);
+        drop(listener);
+        assert_eq!(now(), SocketState::Stale);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(now(), SocketState::InTheWay);
+    }
+
+    #[test]
+    fn a_relative_path_is_found() {
+        let unix = "Num RefCount Protocol Flags Type St Inode Path\n\
+                    0000: 00000002 00000000 00010000 0001 01 7 ./data/nbd.sock\n\
+                    0000: 00000002 00000000 00000000 0001 01 8 /x/open.sock\n";
+        assert!(listens(Path::new("/somewhere/data/nbd.sock"), unix));
+        assert!(!listens(Path::new("/somewhere/else/nbd.sock"), unix));
+        assert!(!listens(Path::new("/x/open.sock"), unix), "it is connected, and does not listen");
+    }
+
+    #[test]
+    fn directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |name: &str| directory(&dir.path().join(name));
+        assert_eq!(of("s"), Directory::Usable);
+        assert_eq!(of("new/s"), Directory::IsMade);
+        assert_eq!(of("a/b/s"), Directory::Missing);
+        std::fs::write(dir.path().join("f"), "").unwrap();
+        assert!(matches!(of("f/s/t"), Directory::Refused(_)));
+    }
+
+    #[test]
+    fn a_port_that_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let text = read_to_string("/proc/net/tcp").unwrap();
+        assert!(ports(&text).contains(&address), "{address} is not in {text}");
+        assert!(overlap(address.ip(), Ipv4Addr::UNSPECIFIED.into()));
+        assert!(!overlap(address.ip(), Ipv4Addr::new(10, 0, 0, 1).into()));
+    }
+}
