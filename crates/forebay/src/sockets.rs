@@ -111,7 +111,7 @@ fn make_directory(socket: &Path, group: Option<u32>) -> io::Result<()> {
 }
 
 /// The number of a group, by its name or its number.
-fn group_of(name: &str) -> Result<u32> {
+pub fn group_of(name: &str) -> Result<u32> {
     let unknown = |why: &dyn std::fmt::Display| {
         CommandError::Failed(format!("the group {name:?} of a socket: {why}"))
     };

@@ -6,9 +6,10 @@
 //! * [`finding`]: what a check has found; [`text`]: all of them, for people
 //! * [`machine`]: checks of the machine
 //! * [`found`]: what was found of devices; [`device`]: checks of each; [`together`]: of all
-//! * [`settings`]: checks of settings; [`places`]: of where clients connect
+//! * [`settings`]: checks of settings; [`places`]: of where clients connect; [`access`]: of who may
 //! * [`probe`]: looks at the machine, for all of these
 
+mod access;
 mod device;
 pub mod finding;
 mod found;
@@ -79,6 +80,7 @@ pub fn of_config(config: &ServeConfig) -> Vec<Finding> {
     all.extend(settings::check(settings, &known(config, &devices)));
     all.extend(loud(&config.log_level));
     all.extend(places::check(&places));
+    all.extend(access::check(&places.access));
     all
 }
 

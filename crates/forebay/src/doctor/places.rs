@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::access::{Access, Tls};
 use super::finding::{Finding, Level};
 
 const SOCKET: &str = "socket";
@@ -83,6 +84,8 @@ pub struct Places {
     pub token: TokenState,
     /// Names of the server for HTTP clients are configured.
     pub hosts: bool,
+    /// Who may connect.
+    pub access: Access,
 }
 
 impl Places {
@@ -149,22 +152,23 @@ fn socket(socket: &Socket, runs: bool) -> Finding {
 
 fn tcp(tcp: &Tcp, places: &Places, runs: bool) -> Vec<Finding> {
     let Tcp { section, address, taken, optional } = tcp;
+    let finding = |level, found: String, todo: &str| Finding::new(level, "tcp", found, todo);
     let mut all = Vec::new();
-    let mut add = |level, found: String, todo: &str| {
-        all.push(Finding::new(level, "tcp", found, todo));
-    };
     let name = format!("{section}.listen has {address}");
-    if *section == "nbd" {
+    if *section == "nbd" && places.access.tls == Tls::Known {
+        all.push(Finding::ok("tcp", format!("{name}: its clients prove who they are by TLS")));
+    } else if *section == "nbd" {
         let (level, clients, todo) = if address.ip().is_loopback() {
-            let todo = "use the unix socket, if not all users may have all volumes";
+            let todo = "set up TLS (tls.psk, tls.certificates) or use the unix socket, if not all \
+                        users may have all volumes";
             (Level::Note, "all users of this machine", todo)
         } else {
-            let todo = "listen on 127.0.0.1 or the unix socket, and tunnel (ssh, WireGuard); or \
-                        have a firewall permit its clients alone";
+            let todo = "require TLS (tls.psk, tls.certificates); or have a tunnel or a firewall \
+                        permit its clients alone";
             (Level::Warning, "all who reach this machine", todo)
         };
         let found = format!("{name}: {clients} can read and write all volumes, without a password");
-        add(level, found, todo);
+        all.push(finding(level, found, todo));
     } else if !address.ip().is_loopback() {
         let found = match places.token {
             TokenState::None => format!("{name}: all who reach it can read metrics and health"),
@@ -172,21 +176,21 @@ fn tcp(tcp: &Tcp, places: &Places, runs: bool) -> Vec<Finding> {
         };
         let todo = "listen on 127.0.0.1 or a unix socket, and have a proxy with TLS, or ssh -L, \
                     before it";
-        add(Level::Warning, found, todo);
+        all.push(finding(Level::Warning, found, todo));
     }
     if *taken && !runs {
-        match optional {
-            true => add(
+        all.push(match optional {
+            true => finding(
                 Level::Note,
                 format!("{name}, which something else uses: the server goes on without it"),
                 "say --http-listen with another port, if you want it",
             ),
-            false => add(
+            false => finding(
                 Level::Warning,
                 format!("{name}, where something listens already"),
                 "stop that (ss -tlp), or name another port; nothing, if it is the service manager",
             ),
-        }
+        });
     }
     all
 }

@@ -5,14 +5,24 @@ fn one(what: &'static str, state: SocketState, directory: Directory) -> Socket {
     Socket { what, path: format!("/run/f/{what}.sock").into(), state, directory }
 }
 
+fn access(tls: Tls) -> Access {
+    Access { tls, credentials: None, permits: Vec::new() }
+}
+
 fn places(sockets: Vec<Socket>) -> Places {
-    Places { sockets, tcp: Vec::new(), token: TokenState::None, hosts: false }
+    Places {
+        sockets,
+        tcp: Vec::new(),
+        token: TokenState::None,
+        hosts: false,
+        access: access(Tls::NotNeeded),
+    }
 }
 
 fn on(section: &'static str, address: &str, token: TokenState) -> Places {
     let address = address.parse().unwrap();
     let tcp = vec![Tcp { section, address, taken: false, optional: false }];
-    Places { sockets: Vec::new(), tcp, token, hosts: false }
+    Places { sockets: Vec::new(), tcp, token, hosts: false, access: access(Tls::NotNeeded) }
 }
 
 #[test]
@@ -87,4 +97,16 @@ fn tokens() {
     assert!(has(&check(&unused), Level::Note, &["nothing asks for the token"]));
     (unused.token, unused.hosts) = (TokenState::None, true);
     assert!(has(&check(&unused), Level::Note, &["http.hosts"]));
+}
+
+#[test]
+fn tcp_with_tls_is_as_it_should_be() {
+    for (tls, level) in
+        [(Tls::Known, Level::Ok), (Tls::Anyone, Level::Warning), (Tls::NotNeeded, Level::Warning)]
+    {
+        let places =
+            Places { access: access(tls), ..on("nbd", "10.0.0.1:10809", TokenState::None) };
+        let all = check(&places);
+        assert_eq!(all.iter().map(|one| one.level).collect::<Vec<_>>(), [level]);
+    }
 }

@@ -8,10 +8,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use posix::look;
+use tls::Acceptor;
 
-use crate::config::{HttpPlace, ServeConfig};
+use crate::config::{HttpPlace, ServeConfig, TlsMode};
+use crate::doctor::access::{Access, Permit, Tls};
 use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
 use crate::http::token;
+use crate::sockets::group_of;
 
 /// The flag of a listening socket in `/proc/net/unix`.
 const LISTENS: u32 = 1 << 16;
@@ -45,7 +48,41 @@ pub fn look(config: &ServeConfig) -> Places {
             HttpPlace::None => {}
         }
     }
-    Places { sockets, tcp, token: token_state(config), hosts: !config.http.hosts.is_empty() }
+    Places {
+        sockets,
+        tcp,
+        token: token_state(config),
+        hosts: !config.http.hosts.is_empty(),
+        access: access(config),
+    }
+}
+
+fn access(config: &ServeConfig) -> Access {
+    let tls = &config.tls;
+    let proves = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
+    let sockets = [("NBD", &config.nbd_permits), ("control", &config.control_permits)];
+    let http = config.http.listen.iter().any(|place| matches!(place, HttpPlace::Unix(_)));
+    let http = http.then_some(("HTTP", &config.http.permits));
+    let permit = |(what, permits): (&'static str, &crate::config::Permits)| Permit {
+        what,
+        mode: permits.mode,
+        refused: permits
+            .group
+            .as_deref()
+            .and_then(|name| group_of(name).err())
+            .map(|e| e.to_string()),
+    };
+    Access {
+        tls: match tls.is_on() && tls.mode == TlsMode::Require {
+            false => Tls::NotNeeded,
+            true if proves => Tls::Known,
+            true => Tls::Anyone,
+        },
+        credentials: tls
+            .is_on()
+            .then(|| Acceptor::new(&tls.credentials).map(|_| ()).map_err(|e| e.to_string())),
+        permits: sockets.into_iter().chain(http).map(permit).collect(),
+    }
 }
 
 fn token_state(config: &ServeConfig) -> TokenState {

@@ -1,0 +1,92 @@
+//! Checks of who may connect: TLS, and the modes of sockets.
+
+use super::finding::{Finding, Level};
+
+/// How clients over TCP are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tls {
+    /// There is none, or they need not have it.
+    NotNeeded,
+    /// They must have it, and any client may come.
+    Anyone,
+    /// They must have it, and prove who they are.
+    Known,
+}
+
+/// A socket's mode and group.
+#[derive(Clone, Debug)]
+pub struct Permit {
+    /// What connects there.
+    pub what: &'static str,
+    /// Permission bits.
+    pub mode: u32,
+    /// Why its group cannot be used.
+    pub refused: Option<String>,
+}
+
+/// Everything of it.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// How clients over TCP are known.
+    pub tls: Tls,
+    /// TLS is set up, and why what it goes by cannot be used.
+    pub credentials: Option<Result<(), String>>,
+    /// Sockets.
+    pub permits: Vec<Permit>,
+}
+
+/// All of them.
+pub fn check(access: &Access) -> Vec<Finding> {
+    let credentials = access.credentials.as_ref().map(|usable| match usable {
+        Ok(()) => Finding::ok("tls", "its certificates and keys can be used"),
+        Err(why) => Finding::new(
+            Level::Problem,
+            "tls",
+            why,
+            "docs/operations.md shows how certificates and keys are made",
+        ),
+    });
+    credentials.into_iter().chain(access.permits.iter().flat_map(permit)).collect()
+}
+
+fn permit(one: &Permit) -> Option<Finding> {
+    let Permit { what, mode, refused } = one;
+    if let Some(why) = refused {
+        let todo = "name a group that is there (getent group), and make the server's user a member";
+        return Some(Finding::new(Level::Problem, "socket", why, todo));
+    }
+    (mode & 0o002 != 0).then(|| {
+        let may = if *what == "NBD" { "read and write all volumes" } else { "do everything" };
+        Finding::new(
+            Level::Warning,
+            "socket",
+            format!("the socket for {what} has the mode {mode:04o}: all users here can {may}"),
+            "set a group (socket_group) and the mode 0660, if not all of them may",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::has;
+    use super::*;
+
+    #[test]
+    fn what_lets_others_in_is_told() {
+        let permit = |what, mode, refused: Option<&str>| Permit {
+            what,
+            mode,
+            refused: refused.map(str::to_owned),
+        };
+        let of = |credentials, permits| check(&Access { tls: Tls::Known, credentials, permits });
+        assert_eq!(of(None, vec![permit("NBD", 0o660, None)]), []);
+        let all = of(
+            Some(Err("keys: no such file".into())),
+            vec![permit("NBD", 0o666, None), permit("control", 0o660, Some("no group x"))],
+        );
+        assert!(has(&all, Level::Problem, &["tls", "no such file", "operations.md"]));
+        assert!(has(&all, Level::Warning, &["0666", "all volumes", "socket_group"]));
+        assert!(has(&all, Level::Problem, &["no group x", "getent"]));
+        assert!(has(&of(Some(Ok(())), vec![]), Level::Ok, &["tls"]));
+    }
+}
