@@ -486,7 +486,8 @@ def test_fuzz(t):
                 continue
             assert not answer.startswith(b"HTTP/1.1 500"), (bytes(data), answer)
     assert server.alive() and unix("GET", "/v1/status")["pool"]["state"] in ("online", "degraded")
-    # It may have been deleted, or made smaller.
+    # It may have been deleted, made smaller, or made read-only, and then it is not deleted.
+    unix("PUT", "/v1/volumes/vol0/read-only", {"read_only": False}, expect=(200, 204, 404))
     unix("DELETE", "/v1/volumes/vol0", expect=(204, 404))
     unix("POST", "/v1/volumes", {"name": "vol0", "size_bytes": MIB})
     handle = server.connect()
