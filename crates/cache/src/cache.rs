@@ -16,6 +16,7 @@ use crate::checkpoint::table_slots::DurableState;
 use crate::device::flush_barrier::{Barrier, Health};
 use crate::device::layout::Layout;
 use crate::error::damaged;
+use crate::io::recent_parts::RecentParts;
 use crate::io::window::Bypass;
 use crate::latch::Latch;
 use crate::lifecycle::replay::Replay;
@@ -67,6 +68,7 @@ pub(crate) struct Inner {
     pub watermark: Cell<EntrySeq>,
     pub barrier: Barrier,
     pub health: Health,
+    pub recent_parts: RefCell<RecentParts>,
     /// Streams of reads, and of writes.
     pub read: Streams,
     pub written: Streams,

@@ -5,6 +5,7 @@ mod flush;
 pub(crate) mod parts;
 mod promote;
 mod read;
+pub(crate) mod recent_parts;
 mod transfer;
 mod watermark;
 pub(crate) mod window;

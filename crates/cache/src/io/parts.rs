@@ -2,7 +2,8 @@
 //!
 //! What was written is kept by sectors of 512 bytes: a *part*, a block of a bucket in which only
 //! some sectors count, with their set in the key. A later write to the block is merged with what
-//! the cache has of it, which costs at most a read of the cache device. The rest of the block is
+//! the cache has of it, which costs at most a read of the cache device, and none if the block was
+//! written in part a moment ago ([`crate::io::recent_parts`]). The rest of the block is
 //! what the pool's published image has; all that is newer is in the part, so what needs the
 //! whole block lays the part over that image:
 //!
@@ -30,6 +31,7 @@ use queue::Class;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::io::read::Part;
+use crate::io::recent_parts::Stands;
 use crate::job;
 use crate::space::take::Pinned;
 use crate::store::hit_ratio::Hits;
@@ -118,7 +120,9 @@ impl Cache {
         patches.iter().for_each(|patch| patch.apply(&mut block));
         let sectors = before.sectors.with(sectors);
         let now = BlockPart { sectors, data: block.freeze(), below: before.below };
-        self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
+        let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
+        let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
+        self.0.recent_parts.borrow_mut().keep((volume, lba), stands, now.clone());
         self.state_mut().count(|s| s.parts += u64::from(!now.sectors.is_all()));
         Ok(now)
     }
@@ -137,6 +141,10 @@ impl Cache {
             Part::Zeros => Ok(BlockPart::whole(zeros())),
             Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
             Part::Bucket { addr, crcs, dirty, cover } => {
+                let stands = Stands { addr, crc: crcs[0], cover };
+                if let Some(known) = self.0.recent_parts.borrow().find((volume, lba), stands) {
+                    return Ok(known);
+                }
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
                 drop(piece.pin);
                 match data {

@@ -123,3 +123,39 @@ fn a_read_completes_a_block_and_the_next_one_needs_no_pool() {
         }
     });
 }
+
+#[test]
+fn a_block_that_was_written_in_part_a_moment_ago_is_not_read() {
+    Lab::new().with(|cache| async move {
+        let a = cache.pool().find_volume("a").unwrap().id;
+        let foreground_reads = || cache.0.device.stats().of(Class::Foreground).read.count;
+        let sector = |byte: u8| {
+            let mut data = cache.pool().bufs().take(SECTOR);
+            data.fill(byte);
+            data.freeze()
+        };
+        // The first round may read nodes of the index.
+        let mut before = 0;
+        for (n, at) in (0..BLOCK).step_by(SECTOR).enumerate() {
+            for lba in 0..40 {
+                let key = (a, Lba(FIRST + lba));
+                write_part(&cache, key, at, &sector(n as u8 + 1)).await.unwrap();
+            }
+            if n == 0 {
+                before = foreground_reads();
+            }
+        }
+        assert_eq!(foreground_reads(), before, "read what it has just written");
+        // What was written in another way is not merged with what was there before.
+        let key = (a, Lba(FIRST));
+        let mut whole = cache.pool().bufs().take(BLOCK);
+        whole.fill(99);
+        cache.write(key.0, key.1, &whole.freeze()).await.unwrap();
+        write_part(&cache, key, SECTOR, &sector(7)).await.unwrap();
+        assert_eq!(foreground_reads(), before + 1);
+        let found = cache.read(key.0, key.1, 1).await.unwrap();
+        assert!(found[0][..SECTOR].iter().all(|b| *b == 99));
+        assert!(found[0][SECTOR..2 * SECTOR].iter().all(|b| *b == 7));
+        assert!(found[0][2 * SECTOR..].iter().all(|b| *b == 99));
+    });
+}

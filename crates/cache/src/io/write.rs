@@ -2,7 +2,7 @@
 //! goes to the device. Settle: the key enters the index, and its record the journal.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, ErrorKind, Lba, Result, Slice, VolumeId};
+use base::{BLOCK, CacheAddr, ErrorKind, Lba, Result, Slice, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Reservation;
@@ -61,17 +61,20 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes whole blocks; or one, of which only some sectors count.
+    /// Writes whole blocks; or one, of which only some sectors count. Returns where the first of
+    /// them stands.
     pub(crate) async fn write_step(
         &self,
         volume: VolumeId,
         lba: Lba,
         data: Slice,
         cover: Cover,
-    ) -> Result<()> {
+    ) -> Result<CacheAddr> {
         let mut write = self.begin_write((volume, lba), data, cover).await?;
         write.transfer().await?;
-        write.settle().await
+        let addr = write.taken[0].addr;
+        write.settle().await?;
+        Ok(addr)
     }
 
     /// Plans a write.

@@ -169,6 +169,7 @@ impl Cache {
             watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
             barrier: Barrier::new(device, &health),
             health,
+            recent_parts: RefCell::default(),
             read: Streams::new(cutoff),
             written: Streams::new(cutoff),
             settings: RefCell::new(settings),
