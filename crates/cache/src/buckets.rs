@@ -391,7 +391,7 @@ impl Buckets {
     ) {
         let id = self.of(addr);
         if self.all[id.0 as usize].generation != generation {
-            self.stale_blocks = self.stale_blocks.saturating_sub(u64::from(len));
+            self.forget_stale(u64::from(len));
             return;
         }
         if !self.check_blocks(id, 0, len) {
@@ -563,7 +563,8 @@ impl Buckets {
         self.zeros.add(n);
     }
 
-    /// A stale key was dropped that named `len` blocks.
+    /// A stale key was dropped that named `len` blocks. Keys that were stale when the cache was
+    /// opened are not counted, so there may be fewer.
     pub fn forget_stale(&mut self, len: u64) {
         self.stale_blocks = self.stale_blocks.saturating_sub(len);
     }

@@ -50,7 +50,8 @@ mod writeback;
 
 pub use cache::Cache;
 pub use device::file::CacheFile;
-pub use io::parts::{BlockPart, Patch};
+pub use io::block_part::BlockPart;
+pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use policy::replacement::Policy;
 pub use policy::{controller, delay, gc_pace, replacement};

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 
 /// An extent to be verified.
-struct Extent {
+struct Unverified {
     volume: VolumeId,
     lba: Lba,
     addr: CacheAddr,
@@ -103,7 +103,7 @@ impl Cache {
         Ok(true)
     }
 
-    async fn verify_extent(&self, e: Extent) -> Result<()> {
+    async fn verify_extent(&self, e: Unverified) -> Result<()> {
         let blocks = e.crcs.len() as u64;
         let read = self.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
         drop(e.pin);
@@ -133,7 +133,7 @@ impl Cache {
 }
 
 /// The extents of the next leaf, in the order of their places, their buckets pinned.
-fn next_extents(st: &mut State, cursor: &mut Cursor, more: &mut bool) -> Step<Vec<Extent>> {
+fn next_extents(st: &mut State, cursor: &mut Cursor, more: &mut bool) -> Step<Vec<Unverified>> {
     let (mut all, mut bad): (Vec<IndexKey>, bool) = (Vec::new(), false);
     *more = cursor.next_leaf(st.index.tree(), st.index.store(), |k, v| {
         match IndexKey::decode(&st.buckets, k, v) {
@@ -152,7 +152,7 @@ fn next_extents(st: &mut State, cursor: &mut Cursor, more: &mut bool) -> Step<Ve
         let dirty = st.index.unpublished(&e).is_some();
         if let Body::Data { addr, crcs, .. } = e.body {
             st.buckets.pin(addr);
-            extents.push(Extent { volume: e.volume, lba: e.lba, addr, crcs, dirty, pin: None });
+            extents.push(Unverified { volume: e.volume, lba: e.lba, addr, crcs, dirty, pin: None });
         }
     }
     extents.sort_unstable_by_key(|e| e.addr.0);

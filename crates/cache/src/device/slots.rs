@@ -26,8 +26,8 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// What a block is that was read, or could not be. Error: a superblock that is whole, and not
-    /// for this program.
+    /// Classifies a slot by the result of its read. Returns an error for a valid superblock that
+    /// this program does not support.
     pub fn of(read: std::result::Result<&[u8], String>) -> std::result::Result<Slot, FormatError> {
         let block = match read {
             Ok(block) => block,

@@ -139,8 +139,8 @@ impl Cache {
         watched && self.0.bypass.is_late(self.0.rt.now())
     }
 
-    /// Whether a client's write goes past the buckets.
-    pub(crate) fn goes_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
+    /// Decides whether a client's write goes past the buckets, and notes the write for its stream.
+    pub(crate) fn follow_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         let sequential = self.0.written.follow(volume, lba, blocks);
         let stream = sequential && self.settings().stream_writes == StreamWrites::Past;
         blocks >= LEAST_BLOCKS && (stream || self.is_congested())

@@ -1,5 +1,6 @@
-//! Group commit: all who wait for a FLUSH share one entry of the journal and one flush of the
-//! device. Who has written past the cache waits for a commit of the pool too, side by side.
+//! Group commit: all tasks that wait for a FLUSH share one entry of the journal and one flush of
+//! the device. If blocks were written past the cache, the FLUSH also waits for a commit of the
+//! pool, at the same time.
 
 use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError, VolumeId};
 use queue::{Class, Device};
@@ -36,7 +37,7 @@ impl Cache {
     }
 
     /// Waits until the journal's record `target`, and all before it, is durable, with what
-    /// these records are about. That takes the device and nothing else: all who wait share one
+    /// these records are about. That takes the device and nothing else: all that wait share one
     /// entry and one flush, and its room is held.
     pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
         loop {
@@ -63,11 +64,11 @@ impl Cache {
         let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
         let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
             // All records were taken by group commits before, and each of these made them durable
-            // or ended the cache. Else who asks would ask for ever.
+            // or ended the cache. Otherwise the caller would loop for ever.
             let st = self.state();
             assert!(
                 st.journal.durable() >= st.journal.pushed(),
-                "records that nobody made durable"
+                "records were taken and never became durable"
             );
             return Ok(());
         };

@@ -1,5 +1,6 @@
 //! The requests of clients, one file for each path of data.
 
+pub(crate) mod block_part;
 pub(crate) mod bypass;
 mod flush;
 pub(crate) mod parts;

@@ -30,6 +30,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
+use crate::io::block_part::BlockPart;
 use crate::io::read::Part;
 use crate::io::recent_parts::Stands;
 use crate::job;
@@ -39,33 +40,6 @@ use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{Room, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::extents;
-
-/// What is known of a block: some sectors of it, the others are zeros here.
-#[derive(Clone)]
-pub struct BlockPart {
-    /// The sectors that count.
-    pub sectors: Sectors,
-    /// A block.
-    pub data: Slice,
-    /// Where the others are, if not in the pool's published image.
-    pub(crate) below: Option<StagedBelow>,
-}
-
-impl BlockPart {
-    /// All of a block.
-    pub fn whole(data: Slice) -> BlockPart {
-        BlockPart { sectors: Sectors::ALL, data, below: None }
-    }
-
-    /// What of it counts.
-    fn cover(&self) -> Cover {
-        if self.sectors.is_all() {
-            Cover::ALL
-        } else {
-            Cover { sectors: self.sectors, below: self.below }
-        }
-    }
-}
 
 /// Bytes to write into a block.
 pub struct Patch {
@@ -218,7 +192,7 @@ impl Cache {
         // whole block. It is of no use where the pool loses what it lies over, and the whole one is
         // needed.
         let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
-        if self.is_hungry() || !self.state().promotions.may_run() || may_be_lost {
+        if self.is_low_on_buckets() || !self.state().promotions.may_run() || may_be_lost {
             return;
         }
         let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
@@ -243,7 +217,7 @@ impl Cache {
         if taken.is_empty() {
             return Ok(());
         }
-        let mut outcome = self.write_taken(&mut taken, &whole, Class::Commit).await;
+        let mut outcome = self.write_taken(&mut taken, &whole, Class::Promotion).await;
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
             outcome = self

@@ -33,7 +33,7 @@ impl Cache {
         if blocks > self.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
-        if self.is_hungry() {
+        if self.is_low_on_buckets() {
             return None;
         }
         let mut st = self.state_mut();
@@ -106,7 +106,7 @@ impl Cache {
     /// Takes blocks for what was read, as far as there is room: no client waits for it.
     fn plan_promotion(&self, key: &Key, data: SliceList) -> Option<(TakenBlocks, Room, Slice)> {
         self.state().promotions.good(key)?;
-        if self.is_hungry() {
+        if self.is_low_on_buckets() {
             return None;
         }
         let blocks = data.iter().map(|s| s.len()).sum::<usize>() / BLOCK;

@@ -37,7 +37,7 @@ impl Cache {
     /// Writes whole blocks. Every block is visible when this returns, and durable after the next
     /// [`Cache::flush`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        let past = self.goes_past(volume, lba, (data.len() / BLOCK) as u64);
+        let past = self.follow_past(volume, lba, (data.len() / BLOCK) as u64);
         let mut at = 0;
         while at < data.len() {
             if past {
@@ -95,7 +95,7 @@ impl Cache {
     /// Whose buckets a write goes to: the main queue's, if its first block is there. Where room is
     /// short, those of writes.
     fn stream_of(&self, volume: VolumeId, lba: Lba) -> Stream {
-        if !self.settings().policy.keeps_blocks() || self.is_hungry() {
+        if !self.settings().policy.keeps_blocks() || self.is_low_on_buckets() {
             return Stream::Writes;
         }
         let st = self.state();

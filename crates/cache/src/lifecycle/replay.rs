@@ -3,13 +3,13 @@
 //! so does the offline check; nothing in here writes.
 //!
 //! **Replay** takes entries from the superblock's place on, of its incarnation only, consecutive,
-//! each whole ([`crate::store::ring_read`]). Up to where they were durable the last of them says,
-//! the pool's superblock, and the watermark. What they tell of was flushed with them, and is
-//! entered unread: where it has gone bad since, reading it is an error. Of entries behind, the data
-//! may never have arrived, so their blocks are read and verified, and one that can be read and is
-//! not what its record says is left as it was before. Staged blocks are verified in any case,
-//! against the checksums that the pool has for them: no data is read for it. Where they differ, the
-//! data never arrived; or something newer did, of a record that follows, and then these had arrived
+//! each whole ([`crate::store::ring_read`]). The last entry, the pool's superblock and the
+//! watermark say which entries were durable. The data of durable entries was flushed with them, so
+//! replay enters it unread: where it has gone bad since, reading it is an error. Data of later
+//! entries may be missing, so replay reads and verifies it. A block that can be read and is not
+//! what its record says is left as it was before. Staged blocks are verified in any case, against
+//! the checksums that the pool has for them: no data is read for it. Where they differ, the data
+//! never arrived; or something newer did, of a record that follows, and then these had arrived
 //! before it. A first pass tells the two apart. Of an epoch that is published, the pool has them:
 //! all that counts is that what was there before them is of no use. Applying a record that the
 //! checkpoint has already changes nothing that the following records do not set right again.

@@ -186,13 +186,13 @@ fn streams_and_promotion_go_by_the_new_settings() {
         set(&cache, |s| s.promote_blocks = 64);
         assert_eq!(promoted(7).await, 1);
         // A stream of one request.
-        assert!(!cache.goes_past(a, Lba(0), 256));
+        assert!(!cache.follow_past(a, Lba(0), 256));
         set(&cache, |s| s.sequential_cutoff = 1 << 20);
-        assert!(!cache.goes_past(a, Lba(256), 256), "streams are cached");
+        assert!(!cache.follow_past(a, Lba(256), 256), "streams are cached");
         set(&cache, |s| s.stream_writes = StreamWrites::Past);
-        assert!(cache.goes_past(a, Lba(512), 256), "with what went before");
+        assert!(cache.follow_past(a, Lba(512), 256), "with what went before");
         set(&cache, |s| s.sequential_cutoff = 0);
-        assert!(!cache.goes_past(a, Lba(768), 1024));
+        assert!(!cache.follow_past(a, Lba(768), 1024));
     });
 }
 

@@ -44,10 +44,10 @@ const SLACK: Duration = Duration::from_millis(5);
 pub(crate) const LUMP: u64 = 8;
 /// Of a larger cut no more than this part of the cache is left out of the room.
 const MOST_LUMP: u64 = 4;
-/// So many blocks that were carried may be written later.
+/// The most credit, in blocks, that carried blocks earn writers.
 const MOST_CREDIT: u64 = 1024;
 
-/// For so long write-back may fail before writers that wait for it do.
+/// How long write-back may fail before writers that wait for it fail too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// So many passes may end before a writer that has waited since knows that there will be no room.
 pub(crate) const PASSES: u64 = 16;
@@ -225,7 +225,7 @@ impl<T> Line<T> {
         self.queues[place].waiting.push_back((who, blocks));
     }
 
-    /// Says what is next, and takes who passes out of the line.
+    /// Decides what happens next. A request that passes is removed from the line.
     pub fn next(&mut self, now: Instant, load: &Load) -> Next<T> {
         let least = self.queues.iter().enumerate().min_by_key(|(_, q)| q.served);
         let Some((place, queue)) = least else { return Next::Nobody };

@@ -1,4 +1,4 @@
-//! Whether it is of use to wait for room.
+//! Decides whether waiting for room can succeed.
 
 use base::{ErrorKind, Result, StorageError};
 
@@ -7,8 +7,8 @@ use crate::policy::delay::{PASSES, PATIENCE};
 use crate::space::admission::Waiting;
 
 impl Cache {
-    /// Sets the cache aside if somebody has waited for buckets since, and there is nothing that a
-    /// pass or an eviction could free.
+    /// Sets the cache aside if a task has waited for buckets for too long, and there is nothing
+    /// that a pass or an eviction could free.
     pub(crate) async fn check_worn(&self, waiting: Waiting) -> Result<()> {
         if self.0.rt.now().since(waiting.since) <= PATIENCE {
             return Ok(());

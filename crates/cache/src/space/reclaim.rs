@@ -24,14 +24,14 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// Entries of the journal that may wait in memory before writers do.
 const JOURNAL_WAITING: usize = 64;
 
-/// What room for nodes somebody waits for.
+/// The room for nodes that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nodes {
-    /// For so many, which are held from then on.
+    /// Room for this many nodes, which is held from then on.
     Held(u64),
-    /// So many more than are due.
+    /// Room for this many nodes more than are due.
     Spare(u64),
-    /// None.
+    /// No room for nodes.
     Any,
 }
 
@@ -43,7 +43,7 @@ impl Cache {
     }
 
     /// It is short; or of those that writers may take, fewer than half are free now.
-    pub(crate) fn is_hungry(&self) -> bool {
+    pub(crate) fn is_low_on_buckets(&self) -> bool {
         self.is_short()
             || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
     }
@@ -54,7 +54,7 @@ impl Cache {
         let soon = st.buckets.free() + st.buckets.pending() + st.buckets.leaving();
         let ahead = self.settings().policy.keeps_blocks() && soon < target + target / 8;
         drop(st);
-        ahead || self.is_hungry()
+        ahead || self.is_low_on_buckets()
     }
 
     /// Room is so short that no bucket stays for its survivors: they are dropped.
@@ -93,7 +93,9 @@ impl Cache {
                 let mut st = self.state_mut();
                 let durable = st.journal.durable();
                 st.buckets.journal_durable(durable);
-            } else if evicted == 0 && (self.state().buckets.leaving() > 0 || !self.is_hungry()) {
+            } else if evicted == 0
+                && (self.state().buckets.leaving() > 0 || !self.is_low_on_buckets())
+            {
                 // Moves end by themselves; and what is ahead of need has time.
                 wait.await;
             } else if evicted == 0 && self.state().commits.has_replaced() {
@@ -160,7 +162,7 @@ impl Cache {
         }
     }
 
-    /// The same for who does without if there is none.
+    /// Like [`Cache::room_for_request`], but returns `None` instead of waiting.
     pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<Room> {
         if self.0.door.free() == 0 || self.is_crowded() || !self.has_nodes_for(nodes) {
             return None;

@@ -115,7 +115,7 @@ impl Cache {
     }
 
     /// Since when no write has found a block. Writes wait for blocks one behind the other: the next
-    /// one that finds none does not begin to hope anew.
+    /// write that finds none goes on with the same deadline.
     fn dry_since(&self) -> Waiting {
         let waiting = self.0.dry_since.get().unwrap_or_else(|| self.begin_waiting());
         self.0.dry_since.set(Some(waiting));

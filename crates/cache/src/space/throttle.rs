@@ -1,7 +1,7 @@
-//! The door of writers: [`crate::policy::delay`] decides, this lets them wait.
+//! Admission of writers: [`crate::policy::delay`] decides, this file makes them wait.
 //!
-//! Who passes holds the room that it was let in for until it has taken its blocks, so that of many
-//! who come at once no more pass than find room.
+//! A writer that is admitted holds its room until it has taken its blocks. So writers that arrive
+//! together are not admitted to more room than there is.
 
 use base::{Instant, Result, VolumeId};
 use format::cache::journal::blocks_for;
@@ -22,7 +22,7 @@ use crate::store::taken::most_extents;
 const HURRIES: (f64, f64) = (0.6, 0.9);
 
 impl Cache {
-    /// Waits until a write of so many blocks may go on; with room for its records.
+    /// Waits until a write of `blocks` blocks may go on. Returns the room for its records.
     pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
         self.check_failed()?;
         let now = self.0.rt.now();
@@ -75,7 +75,7 @@ impl Cache {
                         .check_hopeful(*without_room.get_or_insert_with(|| self.begin_waiting()))
                         .is_err() =>
                 {
-                    // All who wait are told, at once: there will be none for any of them.
+                    // All waiting writers fail at once: there will be no room for any of them.
                     drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
                 }
                 Next::Room => {

@@ -1,7 +1,7 @@
 //! Nodes of the index that checkpoints have replaced: when their blocks may be given to others.
 //!
-//! Two may still be about them. *Readers* that began before, each for a moment: they hold a
-//! [`Pin`]. And the *cuts* that are not published yet: each knows nodes up to the generation that
+//! Two kinds of users may still need them. *Readers* that began before need them for a moment; they
+//! hold a [`Pin`]. *Cuts* that are not published yet know nodes up to the generation that
 //! was open when it was taken, and none that had been replaced before. So a node is held if the
 //! newest cut of the moment in which it was replaced can know it, and until that cut is published,
 //! for an older one may know it too. Most nodes are replaced soon after they were made, and are
@@ -13,14 +13,13 @@ use std::rc::Rc;
 use base::{Epoch, Generation};
 use btree::NodePtr;
 
-/// Who reads nodes of the index holds one, so that their blocks are not given to others meanwhile.
+/// A reader of index nodes holds a pin, so that their blocks are not reused meanwhile.
 pub(crate) type Pin = Rc<()>;
 
 #[derive(Default)]
 pub(crate) struct Limbo {
     pin: Pin,
-    /// Nodes that nothing refers to any more, and the pin of those who may have begun to read them
-    /// before.
+    /// Nodes that nothing refers to any more, and the pin of readers that may have begun before.
     waiting: VecDeque<(Pin, Vec<NodePtr>)>,
     /// The cuts that are not published, the oldest first: the epoch of each, and the newest
     /// generation that it knows.
@@ -31,7 +30,7 @@ pub(crate) struct Limbo {
 }
 
 impl Limbo {
-    /// For who begins to read.
+    /// Returns a pin for a reader that begins.
     pub fn pin(&self) -> Pin {
         self.pin.clone()
     }

@@ -1,7 +1,7 @@
 //! Room in the journal's ring: held, not checked.
 //!
-//! Who is going to push records takes a [`Room`] first, of so many blocks as they need at the
-//! worst: all of them in an entry of their own. It is the permit to push
+//! A task takes a [`Room`] before it pushes records. The room has as many blocks as the records
+//! need at worst, which is in an entry of their own. It is the permit to push
 //! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it
 //! is dropped. Blocks are *held* from then on until a checkpoint has made their records needless.
 //! So all that was pushed always finds its place in the ring, and to write the journal never
@@ -16,8 +16,8 @@
 //! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has
 //!    changed than was foreseen, for buckets that evictions and passes make free;
 //! 5. room in the ring for upkeep (evictions, cuts, blocks that passes found bad): for checkpoints.
-//!    Who has such room waits for devices, and for the writes past the cache that are under way,
-//!    which have all the room that they need and wait for the pool;
+//!    A task with such room waits for devices, and for the writes past the cache that are under
+//!    way, which have all the room that they need and wait for the pool;
 //! 6. evictions and passes: for room for upkeep, for these writes, and for commits of the pool;
 //! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and passes,
 //!    and for other requests that have room;

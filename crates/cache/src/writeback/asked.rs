@@ -1,13 +1,13 @@
-//! Passes that somebody asks for.
+//! Passes on request.
 //!
 //! The task of write-back asks for a pass when one is due. A write asks for which the pool has no
 //! room left, as a pass may give some back. So does a task that waits for all of it: a detach, a
-//! change of a mode. As with commits of the pool, all who ask while a pass runs share the next one.
-//! One that began after they asked tells each of them what one of its own would.
+//! change of a mode. As with commits of the pool, all tasks that ask while a pass runs share the
+//! next one. Its outcome tells each of them what a pass of its own would.
 //!
-//! Were each to run its own, the last of hundreds would wait for hundreds of passes, one after the
-//! other. Where the pool is gone all of them fail. Meanwhile these writes keep their room in the
-//! journal's ring and the locks on their blocks, so that others wait for them as often again.
+//! If each task ran a pass of its own, the last of hundreds would wait for hundreds of passes.
+//! Where the pool is gone all of them fail. Meanwhile these writes keep their room in the journal's
+//! ring and the locks on their blocks, so that others wait for them as often again.
 
 use base::Result;
 
@@ -42,8 +42,8 @@ impl Cache {
         outcome
     }
 
-    /// Waits for a pass that begins from now on, and returns how it ended. Of all who wait the
-    /// first in line runs it.
+    /// Waits for a pass that begins from now on, and returns how it ended. The first task in line
+    /// runs it.
     pub(crate) async fn next_pass(&self) -> Result<()> {
         let begun = self.0.passes.borrow_mut().tries().begun();
         let _alone = self.0.pass_lock.acquire(1).await;
@@ -54,7 +54,7 @@ impl Cache {
         }
     }
 
-    /// A pass of its own, for who holds the lock.
+    /// Runs a pass. The caller holds the lock of passes.
     pub(crate) async fn run_pass(&self) -> Result<()> {
         let number = self.0.passes.borrow_mut().tries().begin();
         let outcome = self.one_pass().await;

@@ -100,7 +100,7 @@ pub static PLACES: &[Place] = &[
     place(
         ("control.socket_mode", ""),
         ("0600; with a group 0660", r#""0660""#),
-        "mode of that socket: who may write may do everything",
+        "mode of that socket: users with write permission may do everything",
     ),
     place(
         ("control.socket_group", ""),
@@ -119,7 +119,7 @@ pub static PLACES: &[Place] = &[
     place(
         ("http.socket_mode", ""),
         ("0600; with a group 0660", r#""0660""#),
-        "mode of its unix sockets: who may write may do everything, without a token",
+        "mode of its unix sockets: users with write permission may do everything, without a token",
     ),
     place(
         ("http.socket_group", ""),
