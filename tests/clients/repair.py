@@ -76,7 +76,7 @@ def test_one_device_is_written_again_from_the_other(t):
     rotten = digest(*server.devices)
     t.run(t.bin, "check", "--dry-run", home, ok=(2,))
     text = t.run(t.bin, "check", "--repair", "--dry-run", home, ok=(4,)).stdout
-    assert "would be repaired" in text and "dry run: nothing was written" in text, text
+    assert "WOULD BE REPAIRED" in text and "dry run: nothing was written" in text, text
     dry = json.loads(t.run(t.bin, "check", "--repair", "--dry-run", "--json", home, ok=(4,)).stdout)
     assert dry["repair"]["pool"]["dry_run"] and dry["damaged_copies"] > BLOCKS // 4, dry["repair"]
     assert digest(*server.devices) == rotten

@@ -47,6 +47,22 @@ impl CommandError {
         CommandError::Failed(format!("{context}: {cause}"))
     }
 
+    /// Adds what to type next, unless the text says that already.
+    pub fn or_next(self, next: &str) -> CommandError {
+        let told = |text: String| match says_what_to_type(&text) {
+            true => text,
+            false => match text.trim_end() {
+                // A quote of a file, with a mark below it.
+                lines if lines.contains('\n') => format!("{lines}\n{next}"),
+                line => format!("{line}; {next}"),
+            },
+        };
+        match self {
+            CommandError::Usage(text) => CommandError::Usage(told(text)),
+            CommandError::Failed(text) => CommandError::Failed(told(text)),
+        }
+    }
+
     /// The process's exit status.
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -55,6 +71,11 @@ impl CommandError {
             CommandError::Failed(_) => 1,
         }
     }
+}
+
+/// Whether a text names a command or an option.
+fn says_what_to_type(text: &str) -> bool {
+    text.contains("forebay ") || text.contains(" --") || text.contains("(--")
 }
 
 impl From<base::StorageError> for CommandError {
@@ -66,6 +87,18 @@ impl From<base::StorageError> for CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_to_type_next_is_said_once() {
+        let failed = |text: &str| CommandError::Failed(text.to_owned());
+        assert_eq!(failed("no disk").or_next("forebay doctor"), failed("no disk; forebay doctor"));
+        for text in ["no volume: forebay volume list", "it holds data (--force overwrites it)"] {
+            assert_eq!(failed(text).or_next("forebay doctor"), failed(text));
+        }
+        assert_eq!(failed("1 | x\n  | ^\n").or_next("forebay"), failed("1 | x\n  | ^\nforebay"));
+        let usage = CommandError::Usage("3 copies".into()).or_next("see forebay create --help");
+        assert_eq!(usage.exit_status(), 2);
+    }
 
     #[test]
     fn exit_statuses_are_documented() {

@@ -73,6 +73,23 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
     }
 }
 
+/// What is wrong with a volume, and what to do.
+pub fn of_volume(volume: &Value, status: &Value) -> Option<&'static str> {
+    let (name, id) = (&volume["name"], &volume["id"]);
+    if list(&status["pool"]["scrub"]["lost_blocks"]).iter().any(|lost| lost["volume"] == *name) {
+        return Some("has blocks without a good copy: forebay scrub status names them");
+    }
+    let bad = list(&status["cache"]["bad_blocks"]);
+    if !id.is_null() && bad.iter().any(|block| block[0] == *id) {
+        return Some("has blocks that were lost in the cache: forebay cache status names them");
+    }
+    None
+}
+
+fn list(v: &Value) -> &[Value] {
+    v.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 fn of_device(device: &Value) -> Option<Problem> {
     let id = device["id"].as_str().unwrap_or("?");
     let name = device["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(id);

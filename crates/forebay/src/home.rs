@@ -46,12 +46,18 @@ impl Home {
     pub fn open(world: &World, dir: &Path) -> Result<Home> {
         let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
         let made_dir = !exists(dir)?;
+        if !made_dir && !dir.is_dir() {
+            return Err(CommandError::Failed(format!(
+                "{} is no directory, and forebay up keeps what it makes in one: name another place",
+                dir.display()
+            )));
+        }
         DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
         let how = OpenFile { write: true, create_len: Some(LOCK_BYTES), direct: false };
         world.open(&dir.join(LOCK), &how).map_err(|e| match e {
             OpenError::Refused(CommandError::Failed(text)) if text.contains("in use") => {
                 CommandError::Failed(format!(
-                    "{} is in use by another process (is forebay running?)",
+                    "{} is in use by another process (is a server running? forebay status asks it)",
                     dir.display()
                 ))
             }

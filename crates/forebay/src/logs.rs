@@ -2,7 +2,6 @@
 //! with the fields of each event.
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -12,6 +11,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+
+use crate::terminal::look::is_stderr_coloured;
 
 /// The environment's variable for the level.
 pub const LEVEL_VARIABLE: &str = "FOREBAY_LOG";
@@ -103,6 +104,6 @@ fn on_standard_error(format: LogFormat, filter: EnvFilter) {
     if format == LogFormat::Json {
         logs.json().flatten_event(true).init()
     } else {
-        logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init()
+        logs.with_ansi(is_stderr_coloured()).with_target(false).init()
     }
 }

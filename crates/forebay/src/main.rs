@@ -13,6 +13,7 @@
 //! * [`doctor`]: what of a machine and a configuration would hurt a server
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
 //! * [`attach`]: volumes as disks of this machine
+//! * [`terminal`]: tables, colours, and how far something is
 //! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
 
 mod attach;
@@ -40,6 +41,7 @@ mod shard;
 mod signals;
 mod signatures;
 mod sockets;
+mod terminal;
 mod tuning;
 mod units;
 mod world;

@@ -173,7 +173,9 @@ fn remove_stale(path: &Path) -> Result<()> {
             _ => {}
         }
     }
-    Err(CommandError::Failed(format!("{text} is in use by another process (is forebay running?)")))
+    Err(CommandError::Failed(format!(
+        "{text} is in use by another process (is a server running? forebay status asks it)"
+    )))
 }
 
 /// Whether a path can be the name of a unix socket.

@@ -207,9 +207,9 @@ impl OpenError {
         let path_text = path.display();
         if e.kind() == ErrorKind::ResourceBusy {
             let mounted = if is_block_device(path) {
-                "is it mounted, or is forebay running?"
+                "is it mounted, or is a server running? forebay status asks it"
             } else {
-                "is forebay running?"
+                "is a server running? forebay status asks it"
             };
             let text = format!("{path_text} is in use by another process ({mounted})");
             return OpenError::Refused(CommandError::Failed(text));
@@ -292,7 +292,10 @@ mod tests {
         let Err(e) = other.open_devices(&[a.clone().into()], true) else { panic!("opened twice") };
         assert_eq!(
             e.to_string(),
-            format!("{} is in use by another process (is forebay running?)", a.display())
+            format!(
+                "{} is in use by another process (is a server running? forebay status asks it)",
+                a.display()
+            )
         );
     }
 }

@@ -10,9 +10,10 @@ use crate::attach::mount::{self, Mount as MountWanted};
 use crate::attach::record::{Means, Record, Records, Wanted};
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::progress::waiting;
+use crate::terminal::{Cell, Column, Look, Table, Tone};
 
 /// Attach a volume to this machine: a block device, or a file
 ///
@@ -102,14 +103,14 @@ fn wanted(
     read_only: bool,
     client: &ClientOptions,
 ) -> Result<Wanted> {
-    let volumes = ask(&client.socket, &Request::VolumeList {})?;
+    let volumes = client.ask(&Request::VolumeList {})?;
     let mut names = volumes.as_array().into_iter().flatten().filter_map(|v| v["name"].as_str());
     if !names.any(|one| one == volume) {
         return Err(CommandError::Failed(format!(
             "there is no volume {volume:?}; see forebay volume list"
         )));
     }
-    let config = ask(&client.socket, &Request::Config {})?;
+    let config = client.ask(&Request::Config {})?;
     let settings = config["settings"].as_array().into_iter().flatten();
     let socket =
         settings.filter(|one| one["key"] == "nbd.socket").find_map(|s| s["value"].as_str());
@@ -134,7 +135,8 @@ fn shown(record: &Record) -> Value {
 impl Attach {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
-        let record = attachment::attach(&Records::open()?, &wanted)?;
+        let records = Records::open()?;
+        let record = waiting("attaching", || attachment::attach(&records, &wanted))?;
         match self.json {
             true => print_json(&shown(&record)),
             false => print(&format!("{}\n", record.path.display())),
@@ -144,7 +146,8 @@ impl Attach {
 
 impl Detach {
     pub fn run(self) -> Result<()> {
-        attachment::detach(&Records::open()?, &self.name)
+        let records = Records::open()?;
+        waiting("detaching", || attachment::detach(&records, &self.name))
     }
 }
 
@@ -157,37 +160,39 @@ impl Attached {
         if all.is_empty() {
             return print("nothing is attached; forebay attach VOLUME does it\n");
         }
-        print(&table(&rows(&all.iter().map(shown).collect::<Vec<_>>())))
+        print(&listed(&all.iter().map(shown).collect::<Vec<_>>(), &Look::of_stdout()))
     }
 }
 
-fn rows(all: &[Value]) -> Vec<Vec<String>> {
-    let head = ["NAME", "VOLUME", "BY", "MAY", "STATE", "PATH"].map(str::to_owned).to_vec();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let row = |one: &Value| {
+fn listed(all: &[Value], look: &Look) -> String {
+    let mut table = Table::new(&[
+        Column::shortened("NAME", 10),
+        Column::shortened("VOLUME", 10),
+        Column::new("BY"),
+        Column::new("MAY"),
+        Column::shortened("STATE", 12),
+        Column::shortened("PATH", 12),
+    ]);
+    let text = |value: &Value| Cell::from(value.as_str().unwrap_or_default());
+    for one in all {
         let state = match (one["there"] == true, one["mounted"].as_str()) {
-            (false, _) => "gone: forebay detach it".to_owned(),
-            (true, Some(dir)) => format!("mounted at {dir}"),
-            (true, None) => "attached".to_owned(),
+            (false, _) => Cell::new(Tone::Bad, "gone: forebay detach it"),
+            (true, Some(dir)) => format!("mounted at {dir}").into(),
+            (true, None) => "attached".into(),
         };
         let may = if one["read_only"] == true { "read" } else { "write" };
-        vec![
-            text(&one["name"]),
-            text(&one["volume"]),
-            text(&one["by"]),
-            may.to_owned(),
-            state,
-            text(&one["path"]),
-        ]
-    };
-    std::iter::once(head).chain(all.iter().map(row)).collect()
+        let (name, volume) = (text(&one["name"]), text(&one["volume"]));
+        table.add([name, volume, text(&one["by"]), may.into(), state, text(&one["path"])]);
+    }
+    table.text(look)
 }
 
 impl Mount {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
         let what = MountWanted { wanted, dir: self.dir, make: self.make, options: self.options };
-        let record = mount::mount(&Records::open()?, &what)?;
+        let records = Records::open()?;
+        let record = waiting("mounting", || mount::mount(&records, &what))?;
         let dir = record.mounted.unwrap_or_default();
         print(&format!("{} is mounted at {}\n", record.volume, dir.display()))
     }
@@ -195,7 +200,8 @@ impl Mount {
 
 impl Unmount {
     pub fn run(self) -> Result<()> {
-        let name = mount::unmount(&Records::open()?, &self.dir)?;
+        let records = Records::open()?;
+        let name = waiting("unmounting", || mount::unmount(&records, &self.dir))?;
         print(&format!("{name} is unmounted and detached\n"))
     }
 }
@@ -210,11 +216,8 @@ mod tests {
             json!({ "name": "n", "volume": "v", "path": "/dev/nbd0", "by": "kernel",
                     "read_only": false, "mounted": mounted, "there": there })
         };
-        let text = table(&rows(&[
-            one(true, Value::Null),
-            one(true, json!("/m")),
-            one(false, json!("/m")),
-        ]));
+        let all = [one(true, Value::Null), one(true, json!("/m")), one(false, json!("/m"))];
+        let text = listed(&all, &Look { columns: 80, colour: false });
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("attached") && lines[1].ends_with("/dev/nbd0"), "{text}");
         assert!(lines[2].contains("mounted at /m") && lines[3].contains("gone"), "{text}");

@@ -13,11 +13,12 @@ use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
-use crate::output::{Meter, print, print_json};
-use crate::units::human_bytes;
+use crate::output::{print, print_json};
+use crate::terminal::Look;
+use crate::terminal::progress::{Progress, Step};
 
-/// How often progress is looked at: on a terminal, and elsewhere.
-const LOOK: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The write-back cache of a running server: attach, detach, status, mode, flush
 #[derive(Args, Debug)]
@@ -78,10 +79,7 @@ impl CacheCommand {
             Action::Attach { path, size, client } => {
                 let path = std::path::absolute(&path)
                     .map_err(|e| CommandError::failed(path.display(), e))?;
-                ask(
-                    &client.socket,
-                    &Request::CacheAttach { path: path.clone(), size_bytes: size },
-                )?;
+                client.ask(&Request::CacheAttach { path: path.clone(), size_bytes: size })?;
                 print(&format!(
                     "attached; from now on the server must be started with --cache {} (forebay up \
                      knows its own)\n",
@@ -96,12 +94,12 @@ impl CacheCommand {
                 ))
             }
             Action::Status { json, client } => {
-                let status = ask(&client.socket, &Request::Status {})?;
+                let status = client.ask(&Request::Status {})?;
                 check_there(&status["cache"])?;
                 if json {
                     print_json(&status["cache"])
                 } else {
-                    print(&cache_status::text(&status))
+                    print(&cache_status::text(&status, &Look::of_stdout()))
                 }
             }
             Action::Mode { volume, mode, client } => {
@@ -127,12 +125,12 @@ fn check_there(cache: &Value) -> Result<()> {
 }
 
 fn cache_of(client: &ClientOptions) -> Result<Value> {
-    let cache = ask(&client.socket, &Request::Status {})?["cache"].take();
+    let cache = client.ask(&Request::Status {})?["cache"].take();
     check_there(&cache)?;
     Ok(cache)
 }
 
-/// Asks, and tells meanwhile how much is still dirty.
+/// Asks, and shows meanwhile how much is still dirty.
 fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
     let (sender, answer) = channel();
     let socket = client.socket.clone();
@@ -141,22 +139,46 @@ fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
         let _ = sender.send(ask(&socket, &request));
     });
     asking.map_err(|e| CommandError::failed("starting a thread", e))?;
-    let mut meter = Meter::with_lines();
-    let look = if meter.is_live() { LOOK[0] } else { LOOK[1] };
-    let outcome = loop {
-        match answer.recv_timeout(look) {
-            Ok(outcome) => break outcome.map(|_| ()),
+    let mut progress = Progress::new(false);
+    let mut most = 0;
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome.map(|_| ()),
             Err(RecvTimeoutError::Disconnected) => {
-                break Err(CommandError::Failed("no answer".into()));
+                return Err(CommandError::Failed(
+                    "the thread that asks has ended: type it again".into(),
+                ));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
+        if !progress.is_wanted() {
+            continue;
+        }
         // Where the status cannot be had, the answer will say why.
         let Ok(status) = ask(&client.socket, &Request::Status {}) else { continue };
-        if let Some(dirty) = status["cache"]["dirty_bytes"].as_u64() {
-            meter.show(&format!("writing back: {} left", human_bytes(dirty)));
-        }
-    };
-    meter.clear();
-    outcome
+        let dirty = status["cache"]["dirty_bytes"].as_u64().unwrap_or(0);
+        most = dirty.max(most);
+        progress.show(&written_back(dirty, most));
+    }
+}
+
+/// How far writing back is, if at most so much was dirty.
+fn written_back(dirty: u64, most: u64) -> Step {
+    Step {
+        what: "writing back".into(),
+        done: most.saturating_sub(dirty),
+        total: most,
+        ..Step::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_longer_dirty_is_done() {
+        let step = written_back(3 << 20, 8 << 20);
+        assert_eq!((step.done, step.total), (5 << 20, 8 << 20));
+    }
 }

@@ -2,11 +2,14 @@
 
 use serde_json::Value;
 
-use crate::output::table;
+use crate::terminal::text::shortened;
+use crate::terminal::{Cell, Look, Tone, summary};
 use crate::units::{human_bytes, human_us};
 
 /// Volumes that are named for a mode.
 const LISTED: usize = 5;
+/// Columns of their names.
+const NAME: usize = 24;
 
 fn number(v: &Value) -> u64 {
     v.as_u64().unwrap_or(0)
@@ -21,14 +24,14 @@ fn word(v: &Value) -> &str {
 }
 
 /// The cache's part of a server's status; empty if there is none.
-pub fn text(status: &Value) -> String {
+pub fn text(status: &Value, look: &Look) -> String {
     let c = &status["cache"];
     if !c.is_object() {
         return String::new();
     }
-    let mut rows: Vec<(&str, String)> = vec![
-        ("cache", format!("{}: {}", word(&c["path"]), state(c))),
-        ("modes", modes(&status["volumes"])),
+    let mut rows: Vec<(&str, Cell)> = vec![
+        ("cache", Cell::new(tone(c), format!("{}: {}", word(&c["path"]), state(c)))),
+        ("modes", modes(&status["volumes"]).into()),
         (
             "holds",
             format!(
@@ -36,25 +39,35 @@ pub fn text(status: &Value) -> String {
                 bytes(&c["dirty_bytes"]),
                 bytes(&c["clean_bytes"]),
                 bytes(&c["size_bytes"])
-            ),
+            )
+            .into(),
         ),
-        ("blocks read", reads(c)),
-        ("kept", kept(&c["replacement"])),
-        ("buckets", buckets(&c["buckets"])),
-        ("index", index(&c["index"])),
-        ("journal", journal(&c["journal"])),
-        ("write-back", writeback(&c["writeback"])),
+        ("blocks read", reads(c).into()),
+        ("kept", kept(&c["replacement"]).into()),
+        ("buckets", buckets(&c["buckets"]).into()),
+        ("index", index(&c["index"]).into()),
+        ("journal", journal(&c["journal"]).into()),
+        ("write-back", writeback(&c["writeback"]).into()),
     ];
     if let Some(hits) = by_volume(&c["hit_ratio"]) {
-        rows.push(("hits", hits));
+        rows.push(("hits", hits.into()));
     }
     if c["gc"].is_object() {
-        rows.push(("gc", gc(&c["gc"])));
+        rows.push(("gc", gc(&c["gc"]).into()));
     }
     if let Some(bad) = bad(c, &status["volumes"]) {
-        rows.push(("LOST", bad));
+        rows.push(("LOST", Cell::new(Tone::Bad, bad)));
     }
-    table(&rows.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect::<Vec<_>>())
+    summary(rows, look)
+}
+
+fn tone(c: &Value) -> Tone {
+    if word(&c["state"]) == "failed" { Tone::Bad } else { Tone::Plain }
+}
+
+/// The name of a volume among others.
+fn name(v: &Value) -> String {
+    shortened(word(&v["name"]), NAME)
 }
 
 fn state(c: &Value) -> String {
@@ -66,15 +79,15 @@ fn state(c: &Value) -> String {
 
 /// `writeback: a, b; none: c`.
 fn modes(volumes: &Value) -> String {
-    let mut by_mode: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut by_mode: Vec<(&str, Vec<String>)> = Vec::new();
     for v in volumes.as_array().into_iter().flatten() {
-        let (mode, name) = (word(&v["cache_mode"]), word(&v["name"]));
+        let (mode, name) = (word(&v["cache_mode"]), name(v));
         match by_mode.iter_mut().find(|(m, _)| *m == mode) {
             Some((_, names)) => names.push(name),
             None => by_mode.push((mode, vec![name])),
         }
     }
-    let one = |(mode, names): (&str, Vec<&str>)| {
+    let one = |(mode, names): (&str, Vec<String>)| {
         let more = names.len().saturating_sub(LISTED);
         let listed = names.into_iter().take(LISTED).collect::<Vec<_>>().join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -138,7 +151,7 @@ fn by_volume(ratio: &Value) -> Option<String> {
     let volumes = ratio["volumes"].as_array().filter(|all| !all.is_empty())?;
     let one = |v: &Value| {
         let (total, minute) = (percent(&v["total"]), percent(&v["last_minute"]));
-        format!("{} {total} (last minute {minute})", word(&v["name"]))
+        format!("{} {total} (last minute {minute})", name(v))
     };
     let more = volumes.len().saturating_sub(LISTED);
     let listed = volumes.iter().take(LISTED).map(one).collect::<Vec<_>>().join(", ");
@@ -243,6 +256,9 @@ fn bad(c: &Value, volumes: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// As wide as the longest fact, so that none of them wraps.
+    const LOOK: Look = Look { columns: 400, colour: false };
+
     #[test]
     fn a_cache_in_trouble_is_shown_as_such() {
         let status = serde_json::json!({
@@ -266,7 +282,7 @@ mod tests {
                     "writers_waiting": 7, "error": "no space" },
             },
         });
-        let text = text(&status);
+        let text = text(&status, &LOOK);
         for part in [
             "/c.img: FAILED",
             "writeback: a, c; none: b",
@@ -292,8 +308,9 @@ mod tests {
 
     #[test]
     fn none_and_nonsense_are_no_panic() {
-        assert_eq!(text(&Value::Null), "");
-        assert_eq!(text(&serde_json::json!({ "cache": 5 })), "");
-        assert!(text(&serde_json::json!({ "cache": {}, "volumes": 5 })).contains("no volumes"));
+        assert_eq!(text(&Value::Null, &LOOK), "");
+        assert_eq!(text(&serde_json::json!({ "cache": 5 }), &LOOK), "");
+        let odd = serde_json::json!({ "cache": {}, "volumes": 5 });
+        assert!(text(&odd, &LOOK).contains("no volumes"));
     }
 }

@@ -9,7 +9,9 @@ use crate::cli::checked::{Checked, text};
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::cli::repair;
 use crate::error::{CommandError, Result};
-use crate::output::{Meter, print, print_json};
+use crate::output::{print, print_json};
+use crate::terminal::Look;
+use crate::terminal::progress::Progress;
 
 /// Check a pool that is not being served, and its cache: every structure, every reference
 ///
@@ -49,19 +51,17 @@ impl Check {
         let cache = self.offline.open_cache(&world, &self.dir)?;
         let is_named = self.offline.names_cache();
         let options = CheckOptions { data: self.data, ..CheckOptions::default() };
-        let rt = world.rt.clone();
+        let (rt, json) = (world.rt.clone(), self.json);
         let checked = world.rt.block_on(async move {
-            let mut meter = Meter::new();
-            let outcome = Checked::of(&rt, files, (cache, is_named), &options, &mut meter).await;
-            meter.clear();
-            outcome
+            let mut progress = Progress::new(json);
+            Checked::of(&rt, files, (cache, is_named), &options, &mut progress).await
         });
         let checked =
             checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
         if self.json {
             print_json(&checked)?
         } else {
-            print(&text(&checked))?
+            print(&text(&checked, &Look::of_stdout()))?
         }
         Ok(checked.exit_status())
     }

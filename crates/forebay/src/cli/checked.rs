@@ -9,7 +9,8 @@ use rt::Rt;
 use serde::Serialize;
 
 use crate::error::{DAMAGED, LOST};
-use crate::output::Meter;
+use crate::terminal::progress::{Progress as Shown, Step, Unit};
+use crate::terminal::{Look, Tone};
 use crate::units::human_bytes;
 
 /// The reports.
@@ -29,9 +30,9 @@ impl Checked {
         files: Vec<DeviceFile>,
         (cache, is_named): (Option<CacheFile>, bool),
         options: &CheckOptions,
-        meter: &mut Meter,
+        shown: &mut Shown,
     ) -> base::Result<Checked> {
-        let mut show = |p: Progress| meter.show(&progress(&p));
+        let mut show = |p: Progress| shown.show(&step(&p));
         let pool = pool_check::check(rt, files, options, &mut show).await?;
         let mut cache_report = match cache {
             Some(file) => {
@@ -68,9 +69,14 @@ pub fn is_anothers(r: &cache_check::Report) -> bool {
 }
 
 /// How far a check is.
-pub fn progress(p: &Progress) -> String {
-    let percent = (p.done * 100).checked_div(p.total).unwrap_or(100);
-    format!("{:?}: {percent}%", p.phase).to_lowercase()
+pub fn step(p: &Progress) -> Step {
+    Step {
+        what: format!("{:?}", p.phase).to_lowercase(),
+        done: p.done,
+        total: p.total,
+        unit: Unit::Share,
+        ..Step::default()
+    }
 }
 
 /// So many of something.
@@ -79,8 +85,8 @@ pub fn counted(n: u64, what: &str) -> String {
 }
 
 /// Everything that was found, for people.
-pub fn text(checked: &Checked) -> String {
-    found(checked) + &verdict(checked)
+pub fn text(checked: &Checked, look: &Look) -> String {
+    found(checked) + &verdict(checked, look)
 }
 
 /// What was looked at, and each problem.
@@ -100,14 +106,28 @@ pub fn found(checked: &Checked) -> String {
 }
 
 /// What it comes to.
-pub fn verdict(checked: &Checked) -> String {
-    match checked.found() {
-        (0, 0) => "clean\n".to_owned(),
-        (0, n) => format!(
-            "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n"
+pub fn verdict(checked: &Checked, look: &Look) -> String {
+    let (tone, text) = match checked.found() {
+        (0, 0) => (Tone::Good, "clean".to_owned()),
+        (0, n) => (
+            Tone::Warn,
+            format!(
+                "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n  \
+                 to do: forebay check --repair; or serve the pool: forebay scrub start --wait"
+            ),
         ),
-        (n, m) => format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n"),
-    }
+        (n, m) => (
+            Tone::Bad,
+            format!(
+                "NOT CLEAN: errors: {n}, damaged copies: {m}\n  to do: forebay check --repair \
+                 --dry-run says what can be healed; restore the rest from a\n  backup (\"The pool \
+                 cannot be served, or is to be checked\" in docs/operations.md)"
+            ),
+        ),
+    };
+    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    let rest = if rest.is_empty() { String::new() } else { format!("{rest}\n") };
+    look.paint(tone, first) + "\n" + &rest
 }
 
 fn problems(problems: &[Problem], found: u64) -> String {

@@ -8,7 +8,6 @@ use crate::cli::options::{ClientOptions, DEFAULT_HOME};
 use crate::config::example::example;
 use crate::config::{ConfigFile, Overrides, ServeConfig, shown};
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
 use crate::output::{print, print_json};
 
@@ -47,7 +46,7 @@ impl Config {
             }
             None => {
                 let socket = &self.client.socket;
-                let all = ask(socket, &Request::Config {})?;
+                let all = self.client.ask(&Request::Config {})?;
                 (all, format!("What the server at {} goes by.", socket.display()))
             }
         };

@@ -15,6 +15,7 @@ use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::shard::unix_time_at_zero;
 use crate::signatures;
+use crate::terminal::progress::waiting;
 use crate::units::human_bytes;
 use crate::world::{IoChoice, OpenError, World, check_distinct};
 
@@ -73,7 +74,7 @@ impl Create {
         log_warnings();
         let world = World::new(self.io, &self.devices)?;
         let mut made = Vec::new();
-        let outcome = self.make(world, copies, &mut made);
+        let outcome = waiting("making the pool", || self.make(world, copies, &mut made));
         if outcome.is_err() {
             for path in made {
                 let _ = std::fs::remove_file(path);

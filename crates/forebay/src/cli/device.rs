@@ -10,7 +10,10 @@ use crate::cli::options::ClientOptions;
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::Result;
-use crate::output::{Meter, print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::progress::{Progress, Step};
+use crate::terminal::text::paragraph;
+use crate::terminal::{Cell, Column, Look, Table, Tone};
 use crate::units::{human_bytes, human_seconds};
 
 /// How often `--wait` looks.
@@ -133,13 +136,13 @@ impl DeviceCommand {
     pub fn run(self) -> Result<()> {
         let (client, request, wait) = match self.action {
             Action::List { json, client } => {
-                let status = ask(&client.socket, &Request::Status {})?;
+                let status = client.ask(&Request::Status {})?;
                 let pool = &status["pool"];
                 return match json {
                     true => print_json(&serde_json::json!({
                         "devices": pool["devices"], "moves": pool["moves"],
                     })),
-                    false => print(&list(pool)),
+                    false => print(&list(pool, &Look::of_stdout())),
                 };
             }
             Action::Add { device, spare, force, client } => {
@@ -153,7 +156,7 @@ impl DeviceCommand {
             }
             Action::Resize { device, size, client } => {
                 let request = Request::DeviceResize { device, size_bytes: size };
-                let grown = ask(&client.socket, &request)?;
+                let grown = client.ask(&request)?;
                 return print(&format!(
                     "{}: {}, of which the pool can use {} for data\n",
                     grown["device"].as_str().unwrap_or("?"),
@@ -166,7 +169,11 @@ impl DeviceCommand {
                 (client, Request::DeviceRemove { device }, wait)
             }
             Action::Offline { device, client } => {
-                (client, Request::DeviceOffline { device }, false)
+                client.ask(&Request::DeviceOffline { device: device.clone() })?;
+                return print(&format!(
+                    "{device} is out of use; forebay device online {device} takes it into use \
+                     again\n"
+                ));
             }
             Action::Online { device, wait, client } => {
                 (client, Request::DeviceOnline { device }, wait)
@@ -178,7 +185,7 @@ impl DeviceCommand {
             }
         };
         let is_added = matches!(request, Request::DeviceAdd { .. });
-        let moves = ask(&client.socket, &request)?;
+        let moves = client.ask(&request)?;
         let moves = if wait { wait_for(&client, moves)? } else { moves };
         print(&format!("{}\n", progress(&moves)))?;
         if is_added {
@@ -190,15 +197,36 @@ impl DeviceCommand {
 
 /// Shows how far moves are until they have ended, or rest.
 pub fn wait_for(client: &ClientOptions, mut moves: Value) -> Result<Value> {
-    let mut meter = Meter::new();
+    let mut shown = Progress::new(false);
     while matches!(moves["state"].as_str(), Some("running" | "waiting")) {
-        meter.show(&progress(&moves));
+        shown.show(&step(&moves));
         #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
         sleep(LOOK);
         moves = ask(&client.socket, &Request::MovesStatus {})?;
     }
-    meter.clear();
     Ok(moves)
+}
+
+/// How far moves are.
+fn step(moves: &Value) -> Step {
+    let (copied, left) = (number(&moves["copied_bytes"]), number(&moves["left_bytes"]));
+    let groups = number(&moves["behind_groups"]);
+    let what = match (moves["state"].as_str(), groups) {
+        (Some("waiting"), _) => "waiting",
+        (_, 0) => "copying",
+        _ => "catching up",
+    };
+    let behind = (groups > 0).then(|| format!("{groups} block groups left"));
+    let trouble = moves["trouble"].as_str().map(str::to_owned);
+    Step {
+        what: what.to_owned(),
+        done: copied,
+        total: copied.saturating_add(left),
+        rate: Some(number(&moves["rate"])).filter(|rate| *rate > 0),
+        left_s: moves["left_s"].as_u64(),
+        note: behind.into_iter().chain(trouble).collect::<Vec<_>>().join(", "),
+        ..Step::default()
+    }
 }
 
 fn number(v: &Value) -> u64 {
@@ -249,29 +277,69 @@ pub fn line(moves: &Value) -> Option<String> {
     matches!(moves["state"].as_str()?, "running" | "waiting" | "paused").then(|| progress(moves))
 }
 
-fn list(pool: &Value) -> String {
-    let heads = ["DEVICE", "STATE", "USED", "OF", "ERRORS", "ID"];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for d in pool["devices"].as_array().into_iter().flatten() {
-        let word = |name: &str| d[name].as_str().unwrap_or("?").to_owned();
+/// Devices, each with its id: behind it where a line has room, else below it.
+fn list(pool: &Value, look: &Look) -> String {
+    let devices = pool["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let whole = table(devices, true);
+    let copies = number(&pool["copies"]);
+    let end = format!("\ncopies of every block: {copies}\n");
+    let end = end + &paragraph((Tone::Plain, ""), &progress(&pool["moves"]), look);
+    if whole.natural_width() <= look.columns {
+        return whole.text(look) + &end;
+    }
+    let mut lines = table(devices, false).lines(look).into_iter();
+    let mut out: String = lines.next().into_iter().flatten().map(|head| head + "\n").collect();
+    for (d, lines) in devices.iter().zip(lines) {
+        lines.iter().for_each(|line| out += &format!("{line}\n"));
+        out += &format!("  id {}\n", d["id"].as_str().unwrap_or("?"));
+    }
+    out + &end
+}
+
+fn table(devices: &[Value], ids: bool) -> Table {
+    let mut columns = vec![
+        Column::shortened("DEVICE", 20),
+        Column::new("STATE"),
+        Column::new("USED"),
+        Column::new("OF"),
+        Column::new("ERRORS"),
+    ];
+    columns.extend(ids.then_some(Column::new("ID")));
+    let mut table = Table::new(&columns);
+    for d in devices {
+        let word = |name: &str| d[name].as_str().unwrap_or("?");
         let errors = d["errors"].as_object().into_iter().flatten();
         let errors: u64 =
             errors.filter(|(what, _)| *what != "healed").map(|(_, n)| number(n)).sum();
-        let path = match word("path") {
-            path if path.is_empty() => "-".to_owned(),
-            path => path,
-        };
-        let bytes = |name: &str| human_bytes(number(&d[name]));
-        let (used, of) = (bytes("allocated_bytes"), bytes("capacity_bytes"));
-        rows.push(vec![path, word("state"), used, of, errors.to_string(), word("id")]);
+        let path = if word("path").is_empty() { "-" } else { word("path") };
+        let bytes = |name: &str| Cell::from(human_bytes(number(&d[name])));
+        let mut row = vec![
+            path.into(),
+            Cell::new(tone(word("state")), word("state")),
+            bytes("allocated_bytes"),
+            bytes("capacity_bytes"),
+            Cell::new(if errors > 0 { Tone::Bad } else { Tone::Plain }, errors.to_string()),
+        ];
+        row.extend(ids.then(|| word("id").into()));
+        table.add(row);
     }
-    let copies = number(&pool["copies"]);
-    format!("{}\ncopies of every block: {copies}\n{}\n", table(&rows), progress(&pool["moves"]))
+    table
+}
+
+/// How good the state of a device is.
+pub fn tone(state: &str) -> Tone {
+    match state {
+        "online" => Tone::Good,
+        "missing" | "failed" | "flapping" => Tone::Bad,
+        _ => Tone::Warn,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LOOK: Look = Look { columns: 80, colour: false };
 
     #[test]
     fn it_reads_as_a_person_would_expect() {
@@ -294,7 +362,37 @@ mod tests {
             "copies": 2, "moves": none,
             "devices": [{ "path": "", "id": "x", "state": "missing", "errors": { "read": 2 } }],
         });
-        let shown = list(&pool);
+        let shown = list(&pool, &LOOK);
         assert!(shown.contains("missing") && shown.contains("copies of every block: 2"), "{shown}");
+    }
+
+    #[test]
+    fn a_bar_shows_what_is_copied_of_all() {
+        let moves = serde_json::json!({
+            "state": "running", "left_bytes": 3 << 20, "copied_bytes": 1 << 20, "rate": 0,
+            "left_s": null, "behind_groups": 2, "trouble": "slow",
+        });
+        let got = step(&moves);
+        assert_eq!((got.done, got.total, got.rate), (1 << 20, 4 << 20, None));
+        assert_eq!(
+            (got.what.as_str(), got.note.as_str()),
+            ("catching up", "2 block groups left, slow")
+        );
+        assert_eq!(step(&Value::Null).what, "copying");
+    }
+
+    #[test]
+    fn ids_stand_below_where_there_is_no_room() {
+        let id = "fb3c67df-f111-4703-ab55-386c0277c152";
+        let device = |path: &str| {
+            serde_json::json!({ "path": path, "id": id, "state": "online",
+                "allocated_bytes": 1023u64 << 20, "capacity_bytes": 1023u64 << 40, "errors": {} })
+        };
+        let pool = |path| serde_json::json!({ "devices": [device(path)], "moves": {} });
+        let short = list(&pool("/a"), &LOOK);
+        assert!(short.lines().nth(1).is_some_and(|line| line.ends_with(id)), "{short}");
+        let long = list(&pool(&format!("/{}", "x".repeat(90))), &LOOK);
+        assert!(long.contains(&format!("\n  id {id}\n")) && long.contains('…'), "{long}");
+        assert!(long.lines().all(|line| line.chars().count() <= 80), "{long}");
     }
 }

@@ -14,6 +14,7 @@ use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
 use crate::error::{PROBLEM, Result};
 use crate::home::Home;
 use crate::output::{print, print_json};
+use crate::terminal::Look;
 
 /// Look at this machine and a configuration, and say what would hurt a server
 ///
@@ -53,7 +54,7 @@ impl Doctor {
         if self.json {
             print_json(&all)?
         } else {
-            print(&text(&all))?
+            print(&text(&all, &Look::of_stdout()))?
         }
         Ok(if all.iter().any(|one| one.level == Level::Problem) { PROBLEM } else { 0 })
     }

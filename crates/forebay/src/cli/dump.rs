@@ -1,6 +1,6 @@
 //! `forebay dump`: the structures of a pool and its cache as they stand on their devices.
 
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::error::{CommandError, Result};
+use crate::terminal::progress::waiting;
 
 /// Show the structures of a pool that is not being served, or of its cache, as JSON, one object a
 /// line
@@ -47,13 +48,13 @@ impl Dump {
         log_warnings();
         let (world, files) = self.offline.open(&self.dir)?;
         let rt = world.rt.clone();
-        let dumped = world.rt.block_on(async move {
+        let dumping = async move {
             let mut out = Lines::new();
             let outcome = dump(&rt, files, &what, &mut |item| out.put(&item)).await;
             outcome.map_err(CommandError::from).and_then(|()| out.finish())
-        });
+        };
         // Nothing kills this runtime, so there is a result.
-        dumped.unwrap_or(Ok(()))
+        into_a_file(|| world.rt.block_on(dumping)).unwrap_or(Ok(()))
     }
 
     fn of_cache(self) -> Result<()> {
@@ -68,13 +69,18 @@ impl Dump {
         log_warnings();
         let (world, file) = self.offline.open_only_cache(&self.dir)?;
         let rt = world.rt.clone();
-        let dumped = world.rt.block_on(async move {
+        let dumping = async move {
             let mut out = Lines::new();
             let outcome = cache_dump::dump(&rt, &file, what, &mut |item| out.put(&item)).await;
             outcome.map_err(CommandError::from).and_then(|()| out.finish())
-        });
-        dumped.unwrap_or(Ok(()))
+        };
+        into_a_file(|| world.rt.block_on(dumping)).unwrap_or(Ok(()))
     }
+}
+
+/// Says on a terminal that it goes on, unless the lines are there to be seen.
+fn into_a_file<T>(act: impl FnOnce() -> T) -> T {
+    if std::io::stdout().is_terminal() { act() } else { waiting("dumping", act) }
 }
 
 /// Structures as lines, until the output takes no more.

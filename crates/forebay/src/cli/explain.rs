@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
 use crate::explain::kind_of;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::text::paragraph;
+use crate::terminal::{Column, Look, Table, Tone};
 use crate::units::{human_seconds, human_us, parse_duration};
 
 /// Explain why requests of the last minutes were slow
@@ -48,8 +49,8 @@ impl Explain {
             since_seconds: since.as_secs().max(1),
             slower_than_us: slower_than.as_micros() as u64,
         };
-        let answer = ask(&client.socket, &request)?;
-        if json { print_json(&answer) } else { print(&text(&answer)) }
+        let answer = client.ask(&request)?;
+        if json { print_json(&answer) } else { print(&text(&answer, &Look::of_stdout())) }
     }
 }
 
@@ -65,34 +66,32 @@ fn time(v: &Value) -> String {
     human_us(v.as_f64().unwrap_or(0.0))
 }
 
-fn text(answer: &Value) -> String {
+fn text(answer: &Value, look: &Look) -> String {
     let classes = list(&answer["classes"]);
     if classes.is_empty() {
         return "no request has ended in that time\n".to_owned();
     }
     let mut out = String::new();
     for class in classes {
-        out += &format!("{}: {}\n\n", word(&class["class"]), word(&class["verdict"]));
-        out += &indented(&percentiles(class));
+        let verdict = format!("{}: {}", word(&class["class"]), word(&class["verdict"]));
+        out += &paragraph((Tone::Plain, ""), &verdict, look);
+        out += &format!("\n{}", percentiles(class, look));
         let holders: Vec<String> = list(&class["holders"])
             .iter()
             .map(|h| format!("{} {}", word(&h["name"]), time(&h["us"])))
             .collect();
         if !holders.is_empty() {
-            out += &format!("  slow ones waited for the work of: {}\n", holders.join(", "));
+            let text = format!("slow ones waited for the work of: {}", holders.join(", "));
+            out += &paragraph((Tone::Plain, "  "), &text, look);
         }
         out.push('\n');
     }
     let slowest = list(&answer["slowest"]);
     if !slowest.is_empty() {
         out += "the slowest requests:\n";
-        slowest.iter().for_each(|slow| out += &story(slow));
+        slowest.iter().for_each(|slow| out += &story(slow, look));
     }
     out
-}
-
-fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 /// The parts that matter: at least a fiftieth of the whole.
@@ -113,27 +112,31 @@ fn parts(of: &Value) -> String {
     told.map(|(what, us)| format!("{what} {}", human_us(*us))).collect::<Vec<_>>().join(", ")
 }
 
-fn percentiles(class: &Value) -> String {
-    let head = ["OF ALL", "UP TO", "MADE OF"].map(str::to_owned).to_vec();
-    let rows = list(&class["percentiles"]).iter().map(|p| {
+fn percentiles(class: &Value, look: &Look) -> String {
+    let mut table =
+        Table::new(&[Column::new("  OF ALL"), Column::new("UP TO"), Column::wrapped("MADE OF")]);
+    for p in list(&class["percentiles"]) {
         let share = p["share"].as_f64().unwrap_or(0.0) * 100.0;
-        vec![format!("{share} %"), time(&p["us"]), parts(&p["mean_parts"])]
-    });
-    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+        let share = format!("  {share} %");
+        table.add([share.into(), time(&p["us"]).into(), parts(&p["mean_parts"]).into()]);
+    }
+    table.text(look)
 }
 
-fn story(slow: &Value) -> String {
+fn story(slow: &Value, look: &Look) -> String {
     let ago = human_seconds(slow["ended_seconds_ago"].as_u64().unwrap_or(0));
     let volume = slow["volume"].as_str().map_or(String::new(), |v| format!(" of {v}"));
-    let mut out = format!(
-        "  {} {}{volume}, {} bytes at {}, {ago} ago:\n",
+    let text = format!(
+        "{} {}{volume}, {} bytes at {}, {ago} ago:",
         time(&slow["duration_us"]),
         word(&slow["class"]),
         slow["length_bytes"],
         slow["offset"],
     );
+    let mut out = paragraph((Tone::Plain, "  "), &text, look);
     for part in list(&slow["parts"]).iter().take(6) {
-        out += &format!("    {:>10}  {}\n", time(&part["us"]), word(&part["text"]));
+        let head = format!("    {:>10}  ", time(&part["us"]));
+        out += &paragraph((Tone::Plain, &head), word(&part["text"]), look);
     }
     out
 }
@@ -143,6 +146,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const LOOK: Look = Look { columns: 100, colour: false };
 
     #[test]
     fn people_read_it() {
@@ -162,12 +167,15 @@ mod tests {
                 "ended_seconds_ago": 61, "duration_us": 31_000.0, "parts": [part],
             }],
         });
-        let text = text(&answer);
+        let text = text(&answer, &LOOK);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "flush: All is said.");
         assert!(lines[3].contains("99.9 %") && lines[3].contains("pool_commit/device_flush"));
         assert!(!text.contains("engine_turn"), "{text}");
         assert!(text.contains("which waited for a flush of pool device sda"), "{text}");
-        assert_eq!(super::text(&json!({ "classes": [] })), "no request has ended in that time\n");
+        assert_eq!(
+            super::text(&json!({ "classes": [] }), &LOOK),
+            "no request has ended in that time\n"
+        );
     }
 }

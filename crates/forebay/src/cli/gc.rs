@@ -4,9 +4,10 @@ use clap::Args;
 
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
 use crate::output::{print, print_json};
+use crate::terminal::text::paragraph;
+use crate::terminal::{Look, Tone};
 
 /// Collect the cache's garbage now: dead keys, thin nodes, sparse buckets; it runs by itself when
 /// it is due
@@ -21,20 +22,21 @@ pub struct Gc {
 
 impl Gc {
     pub fn run(self) -> Result<()> {
-        let gc = ask(&self.client.socket, &Request::Gc {})?;
+        let gc = self.client.ask(&Request::Gc {})?;
         if self.json {
             return print_json(&gc);
         }
         let n = |field: &str| gc[field].as_u64().unwrap_or(0);
-        print(&format!(
+        let text = format!(
             "collected: since the server was started {} passes dropped {} dead keys, merged {} \
-             nodes, moved {} blocks and {} nodes; counters that were wrong: {}\n",
+             nodes, moved {} blocks and {} nodes; counters that were wrong: {}",
             n("passes"),
             n("dropped_keys"),
             n("merged_nodes"),
             n("moved_blocks"),
             n("moved_nodes"),
             n("miscounted_buckets"),
-        ))
+        );
+        print(&paragraph((Tone::Plain, ""), &text, &Look::of_stdout()))
     }
 }

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::units::{exact_duration, human_bytes, parse_duration, parse_size};
@@ -80,7 +79,7 @@ impl Limit {
             bytes_per_second: bandwidth.or(removed.map(u64::from)),
             burst_ms: burst,
         };
-        let answer = ask(&client.socket, &request)?;
+        let answer = client.ask(&request)?;
         if json {
             return print_json(&answer["limit"]);
         }

@@ -26,10 +26,12 @@ mod status;
 mod up;
 mod version;
 mod volume;
+mod volumes;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
+use crate::terminal::look::{self, Colour};
 
 /// Block storage in one unprivileged process: thin, checksummed, mirrored volumes for any NBD
 /// client.
@@ -38,6 +40,9 @@ use crate::error::Result;
 #[derive(Parser, Debug)]
 #[command(name = "forebay", version, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
+    /// When there are colours; NO_COLOR in the environment forbids them on a terminal, too
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Colour,
     #[command(subcommand)]
     command: Command,
 }
@@ -74,7 +79,50 @@ enum Command {
 impl Cli {
     /// Does it. The exit status where nothing failed.
     pub fn run(self) -> Result<u8> {
-        match self.command {
+        look::choose(self.color);
+        let next = self.command.next();
+        self.command.run().map_err(|e| e.or_next(next))
+    }
+}
+
+impl Command {
+    /// What to type where it fails and does not say so itself.
+    fn next(&self) -> &'static str {
+        match self {
+            Command::Up(_) => "forebay doctor DIR looks for what is wrong",
+            Command::Serve(_) => {
+                "forebay doctor --config FILE, or with --device PATH, looks for what is wrong"
+            }
+            Command::Create(_) => "see forebay create --help",
+            Command::Check(_) => {
+                "name the directory of forebay up, or each --device; see forebay check --help"
+            }
+            Command::Dump(_) => {
+                "name the directory of forebay up, or each --device; see forebay dump --help"
+            }
+            Command::Man(_) | Command::Completions(_) => "see forebay help",
+            Command::Config(_) => "forebay config --example shows every key",
+            Command::Doctor(_) => "see forebay doctor --help",
+            Command::Attach(_) | Command::Detach(_) | Command::Attached(_) => {
+                "forebay attached lists what is attached"
+            }
+            Command::Mount(_) | Command::Unmount(_) => "forebay attached lists what is mounted",
+            Command::Volume(_)
+            | Command::Cache(_)
+            | Command::Device(_)
+            | Command::Pool(_)
+            | Command::Gc(_)
+            | Command::Scrub(_)
+            | Command::Explain(_)
+            | Command::Set(_)
+            | Command::Status(_)
+            | Command::Clients(_)
+            | Command::Version(_) => "forebay status shows whether the server is well",
+        }
+    }
+
+    fn run(self) -> Result<u8> {
+        match self {
             Command::Up(c) => c.run().map(|()| 0),
             Command::Create(c) => c.run().map(|()| 0),
             Command::Serve(c) => c.run().map(|()| 0),
@@ -206,6 +254,7 @@ mod tests {
             "forebay scrub",
             "forebay scrub start --rate fast",
             "forebay scrub status --wait",
+            "forebay status --color sometimes",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
             assert_eq!(e.exit_code(), 2, "{line}");
@@ -257,6 +306,11 @@ mod tests {
             "forebay cache flush --socket s",
             "forebay status --json --socket s",
             "forebay gc --json --socket s",
+            "forebay status --all",
+            "forebay volume list --all",
+            "forebay clients --all",
+            "forebay status --color never",
+            "forebay --color always status",
             "forebay set",
             "forebay set --json",
             "forebay config --socket s --json",

@@ -7,18 +7,22 @@ use std::time::Duration;
 use cache::CacheFile;
 use clap::Args;
 use pool::DeviceFile;
+use serde_json::Value;
 
 use crate::cache_file;
-use crate::config::values::Value;
+use crate::config::values;
 use crate::config::{
     CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides, PermitsOverrides,
     TlsMode, TlsOverrides, parse_flag,
 };
+use crate::control::Request;
+use crate::control::client::ask;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::home::Home;
 use crate::logs::{self, LogFormat};
 use crate::sockets::resolve;
+use crate::terminal::progress::waiting;
 use crate::units::{parse_duration, parse_size};
 use crate::world::{IoChoice, Opened, World, check_distinct};
 
@@ -104,9 +108,9 @@ impl ServerOptions {
         cache: CacheChoice,
         log: LogSection,
     ) -> Overrides {
-        let connections = self.max_connections.map(|n| Value::Number(n as u64));
+        let connections = self.max_connections.map(|n| values::Value::Number(n as u64));
         let settings = chosen([
-            ("pool.commit_interval", self.commit_interval.map(Value::Time)),
+            ("pool.commit_interval", self.commit_interval.map(values::Value::Time)),
             ("nbd.max_connections", connections),
         ]);
         Overrides {
@@ -172,7 +176,7 @@ pub struct CacheChoice {
     /// Where it is, and what becomes of it.
     pub place: CacheOverrides,
     /// How it behaves.
-    pub settings: Vec<(&'static str, Value)>,
+    pub settings: Vec<(&'static str, values::Value)>,
 }
 
 impl CacheOptions {
@@ -184,9 +188,9 @@ impl CacheOptions {
             forget: self.forget_cache,
         };
         let settings = chosen([
-            ("cache.policy", self.cache_policy.map(|policy| Value::Word(policy.word()))),
-            ("cache.max_lag", self.max_lag.map(Value::Time)),
-            ("cache.index_memory", self.index_memory.map(Value::Size)),
+            ("cache.policy", self.cache_policy.map(|policy| values::Value::Word(policy.word()))),
+            ("cache.max_lag", self.max_lag.map(values::Value::Time)),
+            ("cache.index_memory", self.index_memory.map(values::Value::Size)),
         ]);
         CacheChoice { place, settings: settings.collect() }
     }
@@ -194,8 +198,8 @@ impl CacheOptions {
 
 /// The settings that were given.
 fn chosen<const N: usize>(
-    all: [(&'static str, Option<Value>); N],
-) -> impl Iterator<Item = (&'static str, Value)> {
+    all: [(&'static str, Option<values::Value>); N],
+) -> impl Iterator<Item = (&'static str, values::Value)> {
     all.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }
 
@@ -236,6 +240,13 @@ pub struct ClientOptions {
         default_value = "./forebay-data/control.sock"
     )]
     pub socket: PathBuf,
+}
+
+impl ClientOptions {
+    /// Asks the server. Where its answer takes long, a terminal says what is waited for.
+    pub fn ask(&self, request: &Request) -> Result<Value> {
+        waiting(request.doing(), || ask(&self.socket, request))
+    }
 }
 
 /// Where to find a pool that is not being served.

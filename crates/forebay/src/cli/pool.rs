@@ -5,7 +5,6 @@ use clap::{Args, Subcommand};
 use crate::cli::device::{progress, wait_for};
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::print;
 
@@ -52,9 +51,11 @@ impl PoolCommand {
     pub fn run(self) -> Result<()> {
         let Action::Set { property: Property::Copies(copies), wait, client } = self.action;
         if copies == 0 {
-            return Err(CommandError::Usage("a pool has at least one copy of every block".into()));
+            return Err(CommandError::Usage(
+                "a pool has one to three copies of every block: forebay pool set copies=2".into(),
+            ));
         }
-        let moves = ask(&client.socket, &Request::PoolCopies { copies })?;
+        let moves = client.ask(&Request::PoolCopies { copies })?;
         let moves = if wait { wait_for(&client, moves)? } else { moves };
         print(&format!("{}\n", progress(&moves)))
     }

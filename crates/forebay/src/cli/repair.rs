@@ -14,10 +14,12 @@ use pool::DeviceFile;
 use rt::Rt;
 use serde::Serialize;
 
-use crate::cli::checked::{Checked, counted, found, is_anothers, progress, verdict};
+use crate::cli::checked::{Checked, counted, found, is_anothers, step, verdict};
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
-use crate::output::{Meter, print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::progress::Progress as Shown;
+use crate::terminal::{Column, Look, Table};
 
 /// What is said of a cache if the pool behind it is not repaired.
 const POOL_FIRST: &str = "the pool was not repaired";
@@ -43,17 +45,15 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     let is_named = options.names_cache();
     let rt = world.rt.clone();
     let repaired = world.rt.block_on(async move {
-        let mut meter = Meter::new();
-        let outcome = Repaired::of(&rt, opened.files, (cache, is_named), dry_run, &mut meter).await;
-        meter.clear();
-        outcome
+        let mut shown = Shown::new(json);
+        Repaired::of(&rt, opened.files, (cache, is_named), dry_run, &mut shown).await
     });
     let repaired =
         repaired.ok_or_else(|| CommandError::Failed("the repair was ended".into()))??;
     if json {
         print_json(&repaired)?
     } else {
-        print(&repaired.text())?
+        print(&repaired.text(&Look::of_stdout()))?
     }
     Ok(repaired.now.exit_status())
 }
@@ -108,10 +108,10 @@ impl Repaired {
         files: Vec<DeviceFile>,
         (cache, is_named): (Option<CacheFile>, bool),
         dry_run: bool,
-        meter: &mut Meter,
+        shown: &mut Shown,
     ) -> base::Result<Repaired> {
         let options = CheckOptions { data: true, ..CheckOptions::default() };
-        let mut show = |p: Progress| meter.show(&progress(&p));
+        let mut show = |p: Progress| shown.show(&step(&p));
         let pool = pool_repair::repair(rt, files.clone(), &options, dry_run, &mut show).await?;
         let refused = pool.repairs.refused.is_some();
         let mut done = None;
@@ -152,10 +152,10 @@ impl Repaired {
             .map(|p| &p.repairs)
     }
 
-    fn text(&self) -> String {
+    fn text(&self, look: &Look) -> String {
         let dry_run = self.repair.pool.repairs.dry_run;
         let mut out = found(self.before.as_ref().unwrap_or(&self.now));
-        out += &self.copies(dry_run);
+        out += &self.copies(dry_run, look);
         let leaked = self.repair.pool.repairs.leaked_blocks;
         if leaked > 0 && self.repair.pool.repairs.refused.is_none() {
             let what = if dry_run { "would be freed" } else { "were freed" };
@@ -181,22 +181,26 @@ impl Repaired {
         } else if self.parts().all(|r| r.is_empty() && r.refused.is_none()) {
             out += "nothing to repair\n";
         }
-        out + &verdict(&self.now)
+        out + &verdict(&self.now, look)
     }
 
     /// Bad copies, by device and kind.
-    fn copies(&self, dry_run: bool) -> String {
-        let mut rows = Vec::new();
+    fn copies(&self, dry_run: bool, look: &Look) -> String {
+        let last = if dry_run { "WOULD BE REPAIRED" } else { "REPAIRED" };
+        let mut table = Table::new(&[
+            Column::shortened("DEVICE", 20),
+            Column::new("KIND"),
+            Column::new("BAD COPIES"),
+            Column::new(last),
+        ]);
+        let mut is_empty = true;
         for m in self.parts().filter(|r| r.refused.is_none()).flat_map(|r| &r.copies) {
             let kind = format!("{:?}", m.kind).to_lowercase();
             let last = if dry_run { m.bad } else { m.repaired };
-            rows.push(vec![m.device.clone(), kind, m.bad.to_string(), last.to_string()]);
+            let (device, bad) = (m.device.as_str().into(), m.bad.to_string().into());
+            table.add([device, kind.into(), bad, last.to_string().into()]);
+            is_empty = false;
         }
-        if rows.is_empty() {
-            return String::new();
-        }
-        let last = if dry_run { "would be repaired" } else { "repaired" };
-        rows.insert(0, ["device", "kind", "bad copies", last].map(str::to_owned).to_vec());
-        table(&rows)
+        if is_empty { String::new() } else { table.text(look) }
     }
 }

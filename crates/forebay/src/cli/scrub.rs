@@ -10,7 +10,9 @@ use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{LOST, Result};
-use crate::output::{Meter, print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::progress::{Progress, Step};
+use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, utc};
 
 /// How often `--wait` looks.
@@ -80,27 +82,26 @@ impl ScrubCommand {
             Action::Resume { rate, wait, client } => (client, Request::ScrubResume { rate }, wait),
             Action::Cancel { client } => (client, Request::ScrubCancel {}, false),
             Action::Status { json, client } => {
-                let status = ask(&client.socket, &Request::ScrubStatus {})?;
+                let status = client.ask(&Request::ScrubStatus {})?;
                 if json {
                     print_json(&status)?
                 } else {
-                    print(&text(&status))?
+                    print(&text(&status, &Look::of_stdout()))?
                 }
                 return Ok(0);
             }
         };
-        let mut status = ask(&client.socket, &request)?;
+        let mut status = client.ask(&request)?;
         if wait {
-            let mut meter = Meter::new();
+            let mut shown = Progress::new(false);
             while status["state"] == "running" {
-                meter.show(&progress(&status));
+                shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
                 status = ask(&client.socket, &Request::ScrubStatus {})?;
             }
-            meter.clear();
         }
-        print(&text(&status))?;
+        print(&text(&status, &Look::of_stdout()))?;
         let lost = wait && !list(&status["lost_blocks"]).is_empty();
         Ok(if lost { LOST } else { 0 })
     }
@@ -112,6 +113,19 @@ fn number(v: &Value) -> u64 {
 
 fn list(v: &Value) -> &[Value] {
     v.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// How far it is.
+fn step(s: &Value) -> Step {
+    Step {
+        what: "scrub".into(),
+        done: number(&s["verified_bytes"]),
+        total: number(&s["all_bytes"]),
+        rate: Some(number(&s["rate"])).filter(|rate| *rate > 0),
+        left_s: s["left_s"].as_u64(),
+        note: errors(s).trim_start_matches([',', ';', ' ']).to_owned(),
+        ..Step::default()
+    }
 }
 
 /// How far it is, in a line.
@@ -143,7 +157,7 @@ pub fn line(s: &Value) -> Option<String> {
     let lost = list(&s["lost_blocks"]).len();
     let lost = match lost {
         0 => String::new(),
-        _ => "; BLOCKS ARE LOST, see forebay scrub status".to_owned(),
+        _ => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status".to_owned(),
     };
     match s["state"].as_str()? {
         "never" if lost.is_empty() => None,
@@ -160,7 +174,7 @@ fn at(v: &Value) -> String {
     }
 }
 
-fn text(s: &Value) -> String {
+fn text(s: &Value, look: &Look) -> String {
     let state = s["state"].as_str().unwrap_or("?");
     let mut rows = vec![("scrub", state.to_owned())];
     if let Some(device) = s["device"].as_str() {
@@ -179,34 +193,46 @@ fn text(s: &Value) -> String {
     if let Some(rate) = s["rate_limit"].as_u64().filter(|rate| *rate > 0) {
         rows.push(("limit", format!("{}/s of each copy", human_bytes(rate))));
     }
-    let rows: Vec<_> = rows.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect();
-    let mut out = table(&rows);
-    let found = list(&s["found"]);
-    if !found.is_empty() {
-        let mut rows = vec![["DEVICE", "WHAT", "BAD", "HEALED"].map(str::to_owned).to_vec()];
-        rows.extend(found.iter().map(|f| {
-            let word = |name: &str| f[name].as_str().unwrap_or("?").to_owned();
-            let count = |name: &str| number(&f[name]).to_string();
-            vec![word("device"), word("kind"), count("bad"), count("healed")]
-        }));
-        out += &format!("\n{}", table(&rows));
+    let mut out = summary(rows, look);
+    out += &bad_copies(list(&s["found"]), look);
+    out + &lost_blocks(list(&s["lost_blocks"]), look)
+}
+
+fn bad_copies(found: &[Value], look: &Look) -> String {
+    if found.is_empty() {
+        return String::new();
     }
-    let lost = list(&s["lost_blocks"]);
-    if !lost.is_empty() {
-        out += "\nno copy of these is good; reads of them fail until they are written again:\n";
-        let mut rows = vec![["VOLUME", "OFFSET", "BYTES"].map(str::to_owned).to_vec()];
-        rows.extend(lost.iter().map(|l| {
-            let count = |name: &str| number(&l[name]).to_string();
-            vec![l["volume"].as_str().unwrap_or("?").to_owned(), count("offset"), count("length")]
-        }));
-        out += &table(&rows);
+    let device = Column::shortened("DEVICE", 20);
+    let mut table =
+        Table::new(&[device, Column::new("WHAT"), Column::new("BAD"), Column::new("HEALED")]);
+    for f in found {
+        let word = |name: &str| Cell::from(f[name].as_str().unwrap_or("?"));
+        let count = |name: &str| Cell::from(number(&f[name]).to_string());
+        table.add([word("device"), word("kind"), count("bad"), count("healed")]);
     }
-    out
+    format!("\n{}", table.text(look))
+}
+
+fn lost_blocks(lost: &[Value], look: &Look) -> String {
+    if lost.is_empty() {
+        return String::new();
+    }
+    let volume = Column::shortened("VOLUME", 20);
+    let mut table = Table::new(&[volume, Column::new("OFFSET"), Column::new("BYTES")]);
+    for l in lost {
+        let count = |name: &str| Cell::from(number(&l[name]).to_string());
+        let volume = Cell::new(Tone::Bad, l["volume"].as_str().unwrap_or("?"));
+        table.add([volume, count("offset"), count("length")]);
+    }
+    let said = "no copy of these is good; reads of them fail until they are written again:";
+    format!("\n{said}\n{}", table.text(look))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LOOK: Look = Look { columns: 120, colour: false };
 
     #[test]
     fn it_reads_as_a_person_would_expect() {
@@ -217,7 +243,7 @@ mod tests {
             "found": [{ "device": "/a", "kind": "data", "bad": 3, "healed": 2 }],
             "lost_blocks": [{ "volume": "v", "offset": 8192, "length": 4096 }],
         });
-        let shown = text(&running);
+        let shown = text(&running, &LOOK);
         for part in [
             "running",
             "/a alone",
@@ -232,12 +258,15 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
+        let step = step(&running);
+        assert_eq!((step.done, step.total, step.left_s), (1 << 30, 4 << 30, Some(12)));
+        assert_eq!(step.note, "3 bad copies of blocks, 2 healed, 1 blocks LOST");
         assert!(line(&running).is_some_and(|l| l.contains("LOST")));
         let done = serde_json::json!({ "state": "done", "ended_at": 86_400 });
         assert!(
             line(&done).is_some_and(|l| l.contains("done 1970-01-02") && l.contains("no errors"))
         );
         assert_eq!(line(&serde_json::json!({ "state": "never" })), None);
-        assert!(text(&Value::Null).contains("scrub") && line(&Value::Null).is_none());
+        assert!(text(&Value::Null, &LOOK).contains("scrub") && line(&Value::Null).is_none());
     }
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::{Cell, Column, Look, Table};
 
 /// Show or change the settings of a running server
 ///
@@ -35,16 +35,16 @@ impl Set {
         let Set { key, value, save, json, client } = self;
         let (Some(key), Some(value)) = (&key, value) else {
             let one = key.is_some();
-            let shown = ask(&client.socket, &Request::Settings { key })?;
+            let shown = client.ask(&Request::Settings { key })?;
             return match (json, one) {
                 (true, true) => print_json(&shown[0]),
                 (true, false) => print_json(&shown),
                 (false, true) => print(&long(&shown[0])),
-                (false, false) => print(&list(&shown)),
+                (false, false) => print(&list(&shown, &Look::of_stdout())),
             };
         };
         let request = Request::Set { key: key.clone(), value, save };
-        let changed = ask(&client.socket, &request)?;
+        let changed = client.ask(&request)?;
         if json { print_json(&changed) } else { print(&told(&changed)) }
     }
 }
@@ -54,13 +54,19 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn list(all: &Value) -> String {
-    let head = ["KEY", "VALUE", "RANGE", "FROM", "CHANGES"].map(str::to_owned).to_vec();
-    let row = |one: &Value| {
-        ["key", "value", "range_text", "from", "changes"].map(|field| text(&one[field])).to_vec()
-    };
-    let rows = all.as_array().into_iter().flatten().map(row);
-    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+fn list(all: &Value, look: &Look) -> String {
+    let mut table = Table::new(&[
+        Column::new("KEY"),
+        Column::shortened("VALUE", 8),
+        Column::new("FROM"),
+        Column::new("CHANGES"),
+        Column::wrapped("RANGE"),
+    ]);
+    for one in all.as_array().into_iter().flatten() {
+        let fields = ["key", "value", "from", "changes", "range_text"];
+        table.add(fields.map(|field| Cell::from(text(&one[field]))));
+    }
+    table.text(look)
 }
 
 fn long(one: &Value) -> String {
@@ -103,14 +109,14 @@ mod tests {
             "key": "cache.dirty_nodes", "value": 99, "default": 4096, "from": "configuration",
             "range_text": "64 to 16777216", "changes": "restart", "what": "changed nodes",
         });
-        let lines = list(&json!([lag(), number]));
+        let lines = list(&json!([lag(), number]), &Look { columns: 80, colour: false });
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(
             lines,
             [
-                "KEY                VALUE  RANGE           FROM           CHANGES",
-                "cache.max_lag      10s    100ms to 1h     set            at once",
-                "cache.dirty_nodes  99     64 to 16777216  configuration  restart",
+                "KEY                VALUE  FROM           CHANGES  RANGE",
+                "cache.max_lag      10s    set            at once  100ms to 1h",
+                "cache.dirty_nodes  99     configuration  restart  64 to 16777216",
             ]
         );
         let one = long(&number);

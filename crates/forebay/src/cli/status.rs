@@ -4,11 +4,12 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
-use crate::cli::{cache_status, device, scrub, volume};
+use crate::cli::{cache_status, device, scrub, volumes};
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
-use crate::output::{print, print_json, table};
+use crate::output::{print, print_json};
+use crate::terminal::text::paragraph;
+use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, human_us};
 
 /// Show a running server: its pool, devices, cache, volumes, requests
@@ -17,6 +18,9 @@ use crate::units::{human_bytes, human_seconds, human_us};
 /// their arrival to their reply, device I/O with the time in the queue.
 #[derive(Args, Debug)]
 pub struct Status {
+    /// All volumes, however many there are
+    #[arg(long)]
+    all: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -26,8 +30,12 @@ pub struct Status {
 
 impl Status {
     pub fn run(self) -> Result<()> {
-        let status = ask(&self.client.socket, &Request::Status {})?;
-        if self.json { print_json(&status) } else { print(&text(&status)) }
+        let status = self.client.ask(&Request::Status {})?;
+        if self.json {
+            print_json(&status)
+        } else {
+            print(&text(&status, self.all, &Look::of_stdout()))
+        }
     }
 }
 
@@ -39,16 +47,15 @@ fn word(v: &Value) -> &str {
     v.as_str().unwrap_or("?")
 }
 
-fn text(s: &Value) -> String {
+fn text(s: &Value, all: bool, look: &Look) -> String {
     let (pool, server) = (&s["pool"], &s["server"]);
-    let rows = [
-        ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"]))),
-        (
-            "state",
-            format!("{}; copies of every block: {}", word(&pool["state"]), number(&pool["copies"])),
-        ),
-        ("space", space(pool)),
-        ("commits", commits(&s["commit"])),
+    let state = word(&pool["state"]);
+    let copies = number(&pool["copies"]);
+    let mut rows: Vec<(&str, Cell)> = vec![
+        ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"])).into()),
+        ("state", Cell::new(tone(state), format!("{state}; copies of every block: {copies}"))),
+        ("space", space(pool).into()),
+        ("commits", commits(&s["commit"]).into()),
         (
             "server",
             format!(
@@ -57,7 +64,8 @@ fn text(s: &Value) -> String {
                 word(&server["io_backend"]),
                 human_seconds(number(&server["uptime_seconds"])),
                 human_bytes(number(&server["resident_bytes"])),
-            ),
+            )
+            .into(),
         ),
         (
             "clients",
@@ -66,34 +74,44 @@ fn text(s: &Value) -> String {
                 number(&server["connections"]),
                 number(&server["requests_in_flight"]),
                 waits(&s["admission"]),
-            ),
+            )
+            .into(),
         ),
     ];
-    let scrub = scrub::line(&pool["scrub"]).map(|fact| vec!["scrub".to_owned(), fact]);
-    let moves = device::line(&pool["moves"]).map(|fact| vec!["moves".to_owned(), fact]);
-    let rows = rows.map(|(name, fact)| vec![name.to_owned(), fact]);
-    let mut out = table(&rows.into_iter().chain(scrub).chain(moves).collect::<Vec<_>>());
-    out += &health(&s["health"]);
+    rows.extend(scrub::line(&pool["scrub"]).map(|fact| ("scrub", fact.into())));
+    rows.extend(device::line(&pool["moves"]).map(|fact| ("moves", fact.into())));
+    let mut out = summary(rows, look);
+    out += &health(&s["health"], look);
     if let Some(stalls) = s["stalls"].as_str() {
-        out += &format!("\n{stalls}; see forebay explain\n");
+        out += &format!("\n{}", paragraph((Tone::Warn, ""), stalls, look));
+        out += "  see forebay explain\n";
     }
-    out += &format!("\n{}", table(&devices(&pool["devices"])));
-    match cache_status::text(s) {
+    out += &format!("\n{}", devices(&pool["devices"]).text(look));
+    match cache_status::text(s, look) {
         none if none.is_empty() => {}
         cache => out += &format!("\n{cache}"),
     }
-    let volumes = s["volumes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    out += &format!("\n{}", table(&volume::rows(volumes)));
-    out += &format!("\n{}", table(&traffic(s)));
+    out += &format!("\n{}", volumes::text(s, all, "forebay status --all", look));
+    out += &format!("\n{}", traffic(s).text(look));
     out
 }
 
-/// What is wrong and what to do, a line each.
-fn health(problems: &Value) -> String {
+fn tone(state: &str) -> Tone {
+    match state {
+        "online" => Tone::Good,
+        "failed" => Tone::Bad,
+        _ => Tone::Warn,
+    }
+}
+
+/// What is wrong and what to do, a paragraph each.
+fn health(problems: &Value, look: &Look) -> String {
     let mut out = String::new();
     for p in problems.as_array().into_iter().flatten() {
         let (what, todo, page) = (word(&p["what"]), word(&p["todo"]), word(&p["page"]));
-        out += &format!("\n! {what}\n  to do: {todo} ({page} in docs/operations.md)\n");
+        let todo = format!("{todo} ({page} in docs/operations.md)");
+        out += &format!("\n{}", paragraph((Tone::Bad, "! "), what, look));
+        out += &paragraph((Tone::Plain, "  to do: "), &todo, look);
     }
     out
 }
@@ -132,8 +150,13 @@ fn commits(commit: &Value) -> String {
     text
 }
 
-fn devices(list: &Value) -> Vec<Vec<String>> {
-    let mut rows = vec![["DEVICE", "STATE", "ERRORS"].map(str::to_owned).to_vec()];
+fn devices(list: &Value) -> Table {
+    let columns = [
+        Column::shortened("DEVICE", 20),
+        Column::shortened("STATE", 16),
+        Column::wrapped("ERRORS"),
+    ];
+    let mut table = Table::new(&columns);
     for d in list.as_array().map(Vec::as_slice).unwrap_or_default() {
         let path = match word(&d["path"]) {
             "" => format!("(device {})", word(&d["id"])),
@@ -143,30 +166,35 @@ fn devices(list: &Value) -> Vec<Vec<String>> {
             ["read", "write", "checksum", "healed"].map(|name| (name, number(&d["errors"][name])));
         let errors: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
-        let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
+        let errors = match errors.is_empty() {
+            true => Cell::from("none"),
+            false => Cell::new(Tone::Bad, errors.join(", ")),
+        };
         let mut state = word(&d["state"]).to_owned();
+        let mut tone = device::tone(&state);
         if let Some(what) = d["emulate"].as_str() {
             state += &format!(", emulating {what}");
         }
         if let Some(why) = d["sits_out"]["why"].as_str() {
             state += &format!(", {why}: read only where it must be");
+            tone = Tone::Warn;
         }
-        rows.push(vec![path, state, errors]);
+        table.add([path.into(), Cell::new(tone, state), errors]);
     }
-    rows
+    table
 }
 
 /// What clients asked for, and what devices were asked for it, by class.
-fn traffic(s: &Value) -> Vec<Vec<String>> {
-    let mut rows = vec![["", "COUNT", "BYTES", "P50", "P99", "MAX"].map(str::to_owned).to_vec()];
+fn traffic(s: &Value) -> Table {
+    let heads = ["", "COUNT", "BYTES", "P50", "P99", "MAX"];
+    let mut table = Table::new(&heads.map(Column::new));
     let mut add = |name: String, kind: &Value| {
-        let latency = |q: &str| human_us(kind["latency_us"][q].as_f64().unwrap_or(0.0));
+        let latency = |q: &str| Cell::from(human_us(kind["latency_us"][q].as_f64().unwrap_or(0.0)));
         if number(&kind["count"]) > 0 {
-            let count = number(&kind["count"]).to_string();
-            rows.push(vec![
-                name,
-                count,
-                human_bytes(number(&kind["bytes"])),
+            table.add([
+                name.into(),
+                number(&kind["count"]).to_string().into(),
+                human_bytes(number(&kind["bytes"])).into(),
                 latency("p50"),
                 latency("p99"),
                 latency("max"),
@@ -181,12 +209,15 @@ fn traffic(s: &Value) -> Vec<Vec<String>> {
             add(format!("io {class} {kind}"), &kinds[kind]);
         }
     }
-    rows
+    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terminal::text::width;
+
+    const LOOK: Look = Look { columns: 80, colour: false };
 
     #[test]
     fn a_damaged_pool_is_shown_as_such() {
@@ -207,7 +238,7 @@ mod tests {
             "requests": { "read": { "count": 5, "bytes": 4096, "latency_us": quantiles } },
             "server": {},
         });
-        let text = text(&status);
+        let text = text(&status, false, &LOOK);
         for part in [
             "degraded",
             "online, emulating hdd",
@@ -229,7 +260,32 @@ mod tests {
             serde_json::json!([]),
             serde_json::json!({ "pool": 5, "volumes": {}, "io": [] }),
         ] {
-            assert!(text(&value).contains("pool"));
+            assert!(text(&value, false, &LOOK).contains("pool"));
         }
+    }
+
+    #[test]
+    fn long_names_and_many_problems_fit() {
+        let path = format!("/{}/cache.img", "x".repeat(120));
+        let health: Vec<Value> = (0..3)
+            .map(|i| {
+                serde_json::json!({ "what": format!("device {i} is away"), "page": "device-missing",
+                    "todo": "forebay device online NAME, when it may be used again; or replace" })
+            })
+            .collect();
+        let status = serde_json::json!({
+            "pool": { "name": "p".repeat(64), "uuid": "fb3c67df-f111-4703-ab55-386c0277c152",
+                "state": "online", "devices": [{ "path": path, "id": "1", "state": "online",
+                "sits_out": { "why": "slow" }, "errors": { "read": 1, "checksum": 2 } }] },
+            "cache": { "path": path, "state": "serving" },
+            "volumes": [{ "name": "v".repeat(64) }],
+            "stalls": "12 requests of the last 10 minutes took more than 20 ms; 9 waited mostly \
+                       for a read of pool device data/pool0.img",
+            "health": health,
+        });
+        let text = text(&status, false, &LOOK);
+        assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+        assert!(text.contains("\n  see forebay explain\n"), "{text}");
+        assert!(text.contains("! device 2 is away\n  to do: forebay device online"), "{text}");
     }
 }

@@ -1,15 +1,14 @@
 //! `forebay volume`: the volumes of a running server.
 
 use clap::{ArgAction, Args, Subcommand};
-use serde_json::Value;
 
-use crate::cli::limit::{self, Limit};
+use crate::cli::limit::Limit;
 use crate::cli::options::{ClientOptions, positive_size, volume_size};
+use crate::cli::volumes;
 use crate::control::Request;
-use crate::control::client::ask;
 use crate::error::Result;
-use crate::output::{print, print_json, table};
-use crate::units::human_bytes;
+use crate::output::{print, print_json};
+use crate::terminal::Look;
 
 /// Make, list, resize, limit and delete volumes of a running server
 #[derive(Args, Debug)]
@@ -33,8 +32,11 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
-    /// List the volumes
+    /// List the volumes: those with problems first, then by the requests they got
     List {
+        /// All of them, however many there are
+        #[arg(long)]
+        all: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -90,7 +92,7 @@ fn sector(text: &str) -> std::result::Result<u32, String> {
 impl VolumeCommand {
     pub fn run(self) -> Result<()> {
         let (client, request) = match self.action {
-            Action::List { json, client } => return list(&client, json),
+            Action::List { all, json, client } => return list(&client, json, all),
             Action::Limit(limit) => return limit.run(),
             Action::Create { name, size, sector, client } => {
                 (client, Request::VolumeCreate { name, size_bytes: size, sector_bytes: sector })
@@ -103,35 +105,14 @@ impl VolumeCommand {
             }
             Action::Delete { name, client } => (client, Request::VolumeDelete { name }),
         };
-        ask(&client.socket, &request).map(|_| ())
+        client.ask(&request).map(|_| ())
     }
 }
 
-fn list(client: &ClientOptions, json: bool) -> Result<()> {
-    let volumes = ask(&client.socket, &Request::VolumeList {})?;
+fn list(client: &ClientOptions, json: bool, all: bool) -> Result<()> {
     if json {
-        return print_json(&volumes);
+        return print_json(&client.ask(&Request::VolumeList {})?);
     }
-    match volumes.as_array().map(Vec::as_slice) {
-        Some([]) | None => print("no volumes; make one: forebay volume create NAME --size 8G\n"),
-        Some(volumes) => print(&table(&rows(volumes))),
-    }
-}
-
-/// A table of volumes, with its head.
-pub fn rows(volumes: &[Value]) -> Vec<Vec<String>> {
-    let bytes = |v: &Value| human_bytes(v.as_u64().unwrap_or(0));
-    let row = |v: &Value| {
-        let name = v["name"].as_str().unwrap_or_default().to_owned();
-        vec![
-            name,
-            bytes(&v["size_bytes"]),
-            bytes(&v["allocated_bytes"]),
-            v["sector_bytes"].to_string(),
-            if v["read_only"] == true { "read" } else { "write" }.to_owned(),
-            limit::text(&v["limit"]),
-        ]
-    };
-    let head = ["NAME", "SIZE", "ALLOCATED", "SECTOR", "MAY", "LIMIT"].map(str::to_owned).to_vec();
-    std::iter::once(head).chain(volumes.iter().map(row)).collect()
+    let status = client.ask(&Request::Status {})?;
+    print(&volumes::text(&status, all, "forebay volume list --all", &Look::of_stdout()))
 }

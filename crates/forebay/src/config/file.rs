@@ -150,7 +150,10 @@ impl ConfigFile {
     /// Reads a file. Relative paths in it are relative to the directory that it is in.
     pub fn read(path: &Path) -> Result<ConfigFile> {
         let at = path.display();
-        let wrong = |e: &dyn std::fmt::Display| CommandError::Usage(format!("{at}: {e}"));
+        let wrong = |e: &dyn std::fmt::Display| {
+            let e = CommandError::Usage(format!("{at}: {e}"));
+            e.or_next("forebay config --example shows every key")
+        };
         let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
         let mut file = ConfigFile::parse(&text).map_err(|e| wrong(&e))?;
         let base = path.parent().unwrap_or(Path::new(""));

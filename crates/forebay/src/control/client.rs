@@ -13,8 +13,10 @@ use crate::error::{CommandError, Result};
 /// answers.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     let at = socket.display();
-    let broken =
-        |e: std::io::Error| CommandError::failed(format_args!("talking to the server at {at}"), e);
+    let broken = |e: std::io::Error| {
+        let e = CommandError::failed(format_args!("talking to the server at {at}"), e);
+        e.or_next("forebay status shows whether it is there")
+    };
     let mut stream = UnixStream::connect(socket).map_err(|e| nobody_there(socket, &e))?;
     let line = encode_request(request).map_err(|e| broken(e.into()))?;
     stream.write_all(&line).map_err(broken)?;
@@ -22,11 +24,14 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     BufReader::new(stream).read_until(b'\n', &mut reply).map_err(broken)?;
     match decode_answer(&reply) {
         Some(Ok(value)) => Ok(value),
-        Some(Err(e)) => Err(CommandError::Failed(e.to_string())),
-        None if reply.is_empty() => {
-            Err(CommandError::Failed(format!("the server at {at} ended before it answered")))
-        }
-        None => Err(CommandError::Failed(format!("what answers at {at} is not forebay"))),
+        Some(Err(e)) => Err(CommandError::Failed(e.to_string()).or_next(request.next(&e))),
+        None if reply.is_empty() => Err(CommandError::Failed(format!(
+            "the server at {at} ended before it answered; its log says why, and forebay \
+                 status whether it is there again"
+        ))),
+        None => Err(CommandError::Failed(format!(
+            "what answers at {at} is not forebay; say with --socket where its control socket is"
+        ))),
     }
 }
 
@@ -36,7 +41,8 @@ fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
         e.kind(),
         ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory
     ) {
-        return CommandError::failed(format_args!("connecting to {at}"), e);
+        let e = CommandError::failed(format_args!("connecting to {at}"), e);
+        return e.or_next("run it as the server's user, or say with --socket where it listens");
     }
     CommandError::Failed(format!(
         "no server answers at {at}; start one with `forebay up` or `forebay serve`, or say with \

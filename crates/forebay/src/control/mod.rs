@@ -13,10 +13,11 @@
 //! too long ends it.
 //!
 //! * [`server`]: the thread that listens, and its connections
-//! * [`client`]: the commands' side
+//! * [`client`]: the commands' side; [`words`]: what it tells people
 
 pub mod client;
 pub mod server;
+mod words;
 
 use std::path::PathBuf;
 

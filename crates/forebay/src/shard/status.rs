@@ -43,6 +43,7 @@ impl Shard {
         // The same volumes in the same order: no time has passed.
         let volumes = status["volumes"].as_array_mut().into_iter().flatten();
         for (shown, info) in volumes.zip(self.volumes.list()) {
+            shown["id"] = json!(info.id.0);
             if let Some(stats) = self.volumes.requests_of(info.id) {
                 shown["requests"] =
                     stats.by_name().map(|(op, c)| (op, of_volume(c))).into_iter().collect();

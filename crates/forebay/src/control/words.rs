@@ -1,0 +1,110 @@
+//! Requests for people: what is under way while one waits, and what to type where one is refused.
+
+use super::{Request, RequestError};
+
+impl Request {
+    /// What is under way until the answer comes.
+    pub fn doing(&self) -> &'static str {
+        match self {
+            Request::VolumeCreate { .. } => "making the volume",
+            Request::VolumeResize { .. } => "resizing the volume",
+            Request::VolumeDelete { .. } => "deleting the volume",
+            Request::CacheAttach { .. } => "attaching the cache",
+            Request::CacheDetach {} | Request::CacheFlush {} => "writing back",
+            Request::Gc {} => "collecting garbage",
+            Request::DeviceAdd { .. } => "taking the device into use",
+            Request::DeviceOnline { .. } => "taking the device into use",
+            Request::DeviceResize { .. } => "resizing the device",
+            _ => "waiting for the server",
+        }
+    }
+
+    /// What to type where the server answers with this error.
+    pub fn next(&self, e: &RequestError) -> &'static str {
+        let kind = e.kind.as_str();
+        if matches!(kind, "busy" | "stopping") {
+            return "type it again in a while; forebay status shows whether the server is there";
+        }
+        match self {
+            Request::VolumeCreate { .. } | Request::VolumeResize { .. } if kind == "no-space" => {
+                "forebay device add PATH gives room, and so does forebay volume delete NAME"
+            }
+            Request::VolumeCreate { .. } if kind == "invalid" => "see forebay volume create --help",
+            Request::VolumeResize { .. } | Request::VolumeLimit { .. } if kind == "invalid" => {
+                "forebay volume list shows what there is"
+            }
+            Request::VolumeList {}
+            | Request::VolumeCreate { .. }
+            | Request::VolumeResize { .. }
+            | Request::VolumeLimit { .. }
+            | Request::VolumeReadOnly { .. }
+            | Request::VolumeDelete { .. }
+            | Request::CacheMode { .. } => "forebay volume list --all shows all volumes",
+            Request::Explain { .. } if kind == "not-found" => {
+                "forebay volume list --all shows all volumes"
+            }
+            Request::CacheAttach { .. } => "see forebay cache attach --help",
+            Request::CacheDetach {} | Request::CacheFlush {} | Request::Gc {} => match kind {
+                "not-found" => "forebay cache attach PATH --size SIZE gives it one",
+                _ => "forebay cache status shows what it does",
+            },
+            Request::ScrubStatus {}
+            | Request::ScrubStart { .. }
+            | Request::ScrubPause {}
+            | Request::ScrubResume { .. }
+            | Request::ScrubCancel {} => match kind {
+                "not-found" => "forebay device list shows all devices",
+                _ => "forebay scrub status shows how it stands",
+            },
+            Request::DeviceAdd { .. } => "see forebay device add --help, or forebay device list",
+            Request::PoolCopies { .. } => "forebay device add PATH adds a device",
+            Request::DeviceResize { .. }
+            | Request::DevicesBalance {}
+            | Request::DeviceRemove { .. }
+            | Request::DeviceOffline { .. }
+            | Request::DeviceOnline { .. }
+            | Request::MovesStatus {}
+            | Request::MovesCancel {}
+            | Request::MovesPause { .. } => {
+                "forebay device list shows all devices and their states"
+            }
+            Request::Settings { .. } | Request::Set { .. } => "forebay set lists all settings",
+            Request::Explain { .. } => "see forebay explain --help",
+            Request::Status {} | Request::Clients {} | Request::Config {} => {
+                "the server's log says more; forebay doctor looks for causes"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_names_a_command() {
+        let name = || "a".to_owned();
+        for request in [
+            Request::Status {},
+            Request::Clients {},
+            Request::Config {},
+            Request::VolumeCreate { name: name(), size_bytes: 1, sector_bytes: 512 },
+            Request::VolumeResize { name: name(), size_bytes: 1 },
+            Request::VolumeDelete { name: name() },
+            Request::CacheFlush {},
+            Request::Gc {},
+            Request::ScrubStart { device: None, rate: None },
+            Request::MovesStatus {},
+            Request::Settings { key: None },
+            Request::Explain { volume: None, class: None, since_seconds: 1, slower_than_us: 1 },
+        ] {
+            for kind in
+                ["invalid", "not-found", "exists", "refused", "no-space", "failed", "busy", "new"]
+            {
+                let next = request.next(&RequestError::new(kind, "no"));
+                assert!(next.contains("forebay "), "{request:?} {kind}: {next}");
+            }
+            assert!(!request.doing().is_empty());
+        }
+    }
+}

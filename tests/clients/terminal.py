@@ -1,0 +1,223 @@
+"""What people see: progress, tables of many volumes, colours, and errors that say what to type next."""
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import socket
+import struct
+import subprocess
+import termios
+import time
+
+from harness.case import limit, once, pool_only
+from harness.data import MIB, noise
+
+LIMIT_S = 30
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A program on a terminal of 80 columns and 24 lines."""
+
+    def __init__(self, t, *command, env=()):
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.modes = termios.tcgetattr(self.slave)
+        self.seen = ""
+        base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        print("$ (on a terminal)", *command, flush=True)
+        self.process = subprocess.Popen(
+            [str(word) for word in command], stdin=self.slave, stdout=self.slave, stderr=self.slave,
+            env={**base, "TERM": "xterm", **dict(env)}, start_new_session=True,
+        )
+        t.later(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def read(self, seconds=0.05):
+        """Takes what has been printed meanwhile."""
+        while select.select([self.master], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self.master, 65536).decode(errors="replace")
+            except OSError as e:
+                if e.errno != errno.EIO:
+                    raise
+                return
+            seconds = 0
+
+    def wait_for(self, is_there):
+        deadline = time.monotonic() + LIMIT_S
+        while not is_there(self.seen):
+            assert self.process.poll() is None and time.monotonic() < deadline, self.seen[-4000:]
+            self.read()
+        return self.seen
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def ended(self):
+        """The exit status, once the program has ended; the terminal is what it was before."""
+        deadline = time.monotonic() + LIMIT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.seen[-4000:]
+            self.read()
+        self.read()
+        assert termios.tcgetattr(self.slave) == self.modes, "the terminal is not what it was"
+        return self.process.returncode
+
+
+@pool_only
+@limit(90)
+def test_progress(t):
+    """A bar where something takes long and somebody looks; nothing of it in a pipe."""
+    server = t.up(size="1G", volume_size="64M")
+    handle = server.connect()
+    for place in range(0, 8 * MIB, MIB):
+        handle.pwrite(noise(("progress", place), MIB), place)
+    handle.flush()
+    command = (t.bin, "scrub", "start", "--rate", "2M", "--wait", "--socket", server.control)
+    terminal = Terminal(t, *command)
+    assert terminal.ended() == 0
+    bars = re.findall(r"scrub \[[=> ]+\] +[0-9]+ %  [^\r\n]*MiB of [^\r\n]*", ESCAPE.sub("", terminal.seen))
+    assert len(bars) > 2 and "no errors" in bars[-1], terminal.seen
+    assert re.search(r"scrub +done", terminal.seen), terminal.seen
+    done = t.run(*command)
+    assert done.stderr == "" and "[=" not in done.stdout and "\x1b" not in done.stdout, done
+
+
+def make_volumes(server, names):
+    """Makes volumes by one connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+        control.connect(str(server.control))
+        replies = control.makefile("rb")
+        for name in names:
+            request = {"version": 1, "request": "volume-create", "name": name, "size_bytes": 1 << 30, "sector_bytes": 512}
+            control.sendall(json.dumps(request).encode() + b"\n")
+            reply = json.loads(replies.readline())
+            assert "ok" in reply, reply
+
+
+@pool_only
+@limit(90)
+def test_many_volumes(t):
+    """The busy ones are first, the rest is counted; every line fits 80 columns, or as many as there are; JSON has all."""
+    server = t.up(size="1G", volume_size="64M")
+    names = [f"{number}-{'x' * 50}-{number}" for number in range(30)] + ["漢字" * 8, "\u202ered"]
+    make_volumes(server, names)
+    server.connect(names[17]).pwrite(noise("many", 65536), 0)
+    server.connect("vol0")
+    ask = ("--socket", server.control)
+    for words in (
+        ("status",), ("status", "--all"), ("volume", "list"), ("volume", "list", "--all"), ("device", "list"), ("clients",),
+        ("set",), ("scrub", "status"), ("explain", "--slower-than", "1us"),
+    ):
+        text = t.forebay(*words, *ask).stdout
+        assert all(len(line) <= 80 for line in text.splitlines()), text
+        assert "\x1b" not in text, text
+    few = t.forebay("volume", "list", *ask).stdout.splitlines()
+    assert few[1].startswith("17-x") and "…" in few[1], few
+    assert len(few) == 22 and few[-1] == "13 more volumes are not shown: forebay volume list --all", few
+    everything = t.forebay("volume", "list", "--all", *ask, env={**os.environ, "COLUMNS": "200"}).stdout
+    assert len(everything.splitlines()) == 34 and names[3] in everything and "\\u{202e}red" in everything, everything
+    listed = {one["name"] for one in json.loads(t.forebay("volume", "list", "--json", *ask).stdout)}
+    assert listed == {"vol0", *names}
+
+
+@pool_only
+def test_colours(t):
+    """On a terminal, unless NO_COLOR or --color says otherwise."""
+    server = t.up(size="1G", volume_size="64M")
+    status = (t.bin, "status", "--socket", server.control)
+
+    def is_coloured(*words, env=()):
+        terminal = Terminal(t, *status, *words, env=env)
+        assert terminal.ended() == 0
+        assert "vol0" in terminal.seen
+        return "\x1b[" in terminal.seen
+
+    assert is_coloured() and is_coloured(env={"NO_COLOR": ""})
+    assert not is_coloured(env={"NO_COLOR": "1"}) and not is_coloured(env={"TERM": "dumb"})
+    assert not is_coloured("--color", "never") and is_coloured("--color", "always", env={"NO_COLOR": "1"})
+    assert "\x1b[" not in t.run(*status).stdout and "\x1b[" in t.run(*status, "--color", "always").stdout
+    t.refused(*status, "--color", "sometimes", saying=("auto", "never"))
+
+
+@once
+@limit(90)
+def test_errors_say_what_to_type(t):
+    """Whatever is refused, the last line names a command or an option that helps."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    served, ask = server.socket.parent, ("--socket", server.control)
+    junk, empty = t.dir / "junk.toml", t.dir / "empty"
+    junk.write_text("colour = 'red'\n")
+    empty.touch()
+    refused = (
+        (1, "status", "--socket", t.dir / "none.sock"),
+        (1, "status", "--socket", junk),
+        (1, "volume", "create", "vol0", "--size", "1G", *ask),
+        (1, "volume", "create", "a/b", "--size", "1G", *ask),
+        (1, "volume", "create", "x" * 80, "--size", "1G", *ask),
+        (1, "volume", "resize", "none", "--size", "1G", *ask),
+        (1, "volume", "resize", "vol0", "--size", "1001", *ask),
+        (1, "volume", "delete", "none", *ask),
+        (1, "volume", "limit", "none", *ask),
+        (1, "volume", "read-only", "none", "on", *ask),
+        (1, "cache", "status", *ask),
+        (1, "cache", "flush", *ask),
+        (1, "cache", "detach", *ask),
+        (1, "cache", "mode", "none", "writeback", *ask),
+        (1, "cache", "attach", t.dir / "no" / "cache", "--size", "1G", *ask),
+        (1, "gc", *ask),
+        (1, "device", "add", t.dir / "none.img", *ask),
+        (1, "device", "replace", "none", empty, *ask),
+        (1, "device", "remove", "none", *ask),
+        (1, "device", "offline", "none", *ask),
+        (1, "device", "online", "none", *ask),
+        (1, "device", "resize", "none", *ask),
+        (1, "pool", "set", "copies=3", *ask),
+        (2, "pool", "set", "copies=0", *ask),
+        (1, "scrub", "start", "--device", "none", *ask),
+        (1, "scrub", "pause", *ask),
+        (1, "scrub", "resume", *ask),
+        (1, "explain", "--volume", "none", *ask),
+        (1, "set", "none", *ask),
+        (1, "set", "pool.commit_interval", "soon", *ask),
+        (1, "attach", "none", *ask),
+        (1, "detach", "none"),
+        (1, "unmount", t.dir),
+        (1, "up", served),
+        (2, "serve", "--config", junk),
+        (2, "serve", "--config", t.dir / "none.toml"),
+        (2, "config", "--config", junk),
+        (1, "serve", "--device", t.dir / "none.img"),
+        (1, "serve", "--device", empty),
+        (1, "create", "--device", t.dir / "none.img"),
+        (1, "create", "--device", server.devices[0]),
+        (2, "create", "--device", empty, "--copies", "2"),
+        (1, "create", "--device", empty, "--size", "1M"),
+        (1, "check", t.dir / "none"),
+        (1, "check", "--repair", served),
+        (1, "check", "--device", empty),
+        (1, "dump", "superblock", "--dir", t.dir / "none"),
+        (2, "dump", "everything", "--dir", served),
+        (2, "dump", "cache", "everything"),
+        (2, "volume", "create"),
+        (2, "nonsense"),
+    )
+    silent = []
+    for status, *words in refused:
+        done = t.forebay(*words, ok=range(1, 3), env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
+        last = done.stderr.strip().splitlines()[-1]
+        print(f"{done.returncode}: {last}")
+        if done.returncode != status or not re.search(r"forebay \w+|--[a-z]", last):
+            silent.append((words, status, done.returncode, done.stderr))
+    assert not silent, "\n".join(map(str, silent))
