@@ -1,5 +1,6 @@
-"""What people see: progress, tables of many volumes, colours, and errors that say what to type next."""
+"""What people see: `forebay top` on a terminal, progress, tables of many volumes, colours, and errors that say what to type next."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -7,10 +8,12 @@ import os
 import pty
 import re
 import select
+import signal
 import socket
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 from harness.case import limit, once, pool_only
@@ -18,6 +21,8 @@ from harness.data import MIB, noise
 
 LIMIT_S = 30
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# What `forebay top` sends when it takes the terminal, and when it gives it back.
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 
 class Terminal:
@@ -75,6 +80,87 @@ class Terminal:
         return self.process.returncode
 
 
+def frames(seen):
+    """The pictures of `forebay top`, without escapes."""
+    return [ESCAPE.sub("", frame) for frame in seen.split("\x1b[H")[1:]]
+
+
+def figures(seen, row):
+    """Reads and writes a second of a row in the last whole picture that has it."""
+    for frame in reversed(frames(seen)[:-1]):
+        found = re.search(rf"^{row} +([0-9.k]+) +[0-9.]+ \w+ +([0-9.k]+) ", frame, re.MULTILINE)
+        if found:
+            return found.groups()
+    return None
+
+
+@contextlib.contextmanager
+def load(server):
+    """Reads and writes of vol0, until the end."""
+    stop = threading.Event()
+    handle = server.connect()
+
+    def run():
+        place = 0
+        while not stop.is_set():
+            handle.pwrite(noise("top", 65536), place % (16 * MIB))
+            handle.pread(4096, place % (16 * MIB))
+            place += 65536
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@limit(120)
+def test_top(t):
+    """Figures of a real load, on a screen that is there for them alone; the terminal is given back however it ends."""
+    server = t.up(size="1G", volume_size="64M")
+    command = (t.bin, "top", "--every", "200ms", "--socket", server.control)
+
+    def busy(seen):
+        found = figures(seen, "vol0")
+        return found and "0" not in found
+
+    with load(server):
+        top = Terminal(t, *command)
+        seen = top.wait_for(busy)
+        assert ENTER in seen and LEAVE not in seen
+        for frame in frames(seen)[:-1]:
+            lines = frame.split("\r\n")
+            assert len(lines) <= 24 and all(len(line) <= 80 for line in lines), frame
+        shown = frames(seen)[-2]
+        for word in ("pool forebay: online", "IOPS", "VOLUME", "DEVICE", "pool0.img", "stalls", "q: quit"):
+            assert word in shown, shown
+        assert ("write-back" in shown) == t.cached, shown
+        top.type("\x1b[B")  # an arrow says nothing
+        top.type("q")
+        assert top.ended() == 0 and top.seen.rstrip().endswith(LEAVE), top.seen[-200:]
+        done = t.forebay("top", "--once", "--every", "300ms", "--socket", server.control)
+        found = re.search(r"^vol0 +([0-9.k]+) ", done.stdout, re.MULTILINE)
+        assert found and found[1] != "0" and "\x1b" not in done.stdout, done.stdout
+        assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
+    for leave, status in (("\x03", 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)):
+        top = Terminal(t, *command)
+        top.wait_for(lambda seen: "VOLUME" in seen)
+        top.type(leave) if isinstance(leave, str) else top.process.send_signal(leave)
+        assert top.ended() == status and LEAVE in top.seen, leave
+    # A server that goes is told of, and comes back.
+    top = Terminal(t, *command)
+    top.wait_for(lambda seen: "VOLUME" in seen)
+    server.stop()
+    top.wait_for(lambda seen: "no answer for" in frames(seen)[-1])
+    server.start()
+    top.wait_for(lambda seen: len(frames(seen)) > 1 and frames(seen)[-2].rstrip().endswith("q: quit"))
+    top.type("q")
+    assert top.ended() == 0
+    t.refused(*command, saying=("--once",))
+
+
 @pool_only
 @limit(90)
 def test_progress(t):
@@ -118,7 +204,7 @@ def test_many_volumes(t):
     ask = ("--socket", server.control)
     for words in (
         ("status",), ("status", "--all"), ("volume", "list"), ("volume", "list", "--all"), ("device", "list"), ("clients",),
-        ("set",), ("scrub", "status"), ("explain", "--slower-than", "1us"),
+        ("set",), ("scrub", "status"), ("explain", "--slower-than", "1us"), ("top", "--once", "--every", "100ms"),
     ):
         text = t.forebay(*words, *ask).stdout
         assert all(len(line) <= 80 for line in text.splitlines()), text
@@ -210,6 +296,7 @@ def test_errors_say_what_to_type(t):
         (1, "dump", "superblock", "--dir", t.dir / "none"),
         (2, "dump", "everything", "--dir", served),
         (2, "dump", "cache", "everything"),
+        (2, "top", *ask),
         (2, "volume", "create"),
         (2, "nonsense"),
     )

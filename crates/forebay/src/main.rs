@@ -13,7 +13,7 @@
 //! * [`doctor`]: what of a machine and a configuration would hurt a server
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
 //! * [`attach`]: volumes as disks of this machine
-//! * [`terminal`]: tables, colours, and how far something is
+//! * [`terminal`]: tables, colours, progress; [`top`]: what a server does, second by second
 //! * [`banner`], [`output`], [`units`], [`logs`], [`health`]: what people read
 
 mod attach;
@@ -42,6 +42,7 @@ mod signals;
 mod signatures;
 mod sockets;
 mod terminal;
+mod top;
 mod tuning;
 mod units;
 mod world;

@@ -23,6 +23,7 @@ mod scrub;
 mod serve;
 mod set;
 mod status;
+mod top;
 mod up;
 mod version;
 mod volume;
@@ -62,6 +63,7 @@ enum Command {
     Set(set::Set),
     Config(config::Config),
     Status(status::Status),
+    Top(top::Top),
     Clients(clients::Clients),
     Attach(attach::Attach),
     Detach(attach::Detach),
@@ -103,6 +105,7 @@ impl Command {
             Command::Man(_) | Command::Completions(_) => "see forebay help",
             Command::Config(_) => "forebay config --example shows every key",
             Command::Doctor(_) => "see forebay doctor --help",
+            Command::Top(_) => "forebay status shows the same once",
             Command::Attach(_) | Command::Detach(_) | Command::Attached(_) => {
                 "forebay attached lists what is attached"
             }
@@ -136,6 +139,7 @@ impl Command {
             Command::Set(c) => c.run().map(|()| 0),
             Command::Config(c) => c.run().map(|()| 0),
             Command::Status(c) => c.run().map(|()| 0),
+            Command::Top(c) => c.run().map(|()| 0),
             Command::Clients(c) => c.run().map(|()| 0),
             Command::Attach(c) => c.run().map(|()| 0),
             Command::Detach(c) => c.run().map(|()| 0),
@@ -254,6 +258,8 @@ mod tests {
             "forebay scrub",
             "forebay scrub start --rate fast",
             "forebay scrub status --wait",
+            "forebay top --every soon",
+            "forebay top --every 1ms",
             "forebay status --color sometimes",
         ] {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(line);
@@ -309,6 +315,9 @@ mod tests {
             "forebay status --all",
             "forebay volume list --all",
             "forebay clients --all",
+            "forebay top",
+            "forebay top --every 500ms --socket s",
+            "forebay top --once",
             "forebay status --color never",
             "forebay --color always status",
             "forebay set",

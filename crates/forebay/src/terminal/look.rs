@@ -74,6 +74,8 @@ pub enum Tone {
     Warn,
     /// It is wrong.
     Bad,
+    /// It matters less.
+    Faint,
 }
 
 impl Tone {
@@ -84,6 +86,7 @@ impl Tone {
             Tone::Good => AnsiColor::Green.on_default(),
             Tone::Warn => AnsiColor::Yellow.on_default(),
             Tone::Bad => AnsiColor::Red.on_default().bold(),
+            Tone::Faint => Style::new().dimmed(),
         }
     }
 }

@@ -44,22 +44,28 @@ enum Fit {
 pub struct Column {
     head: &'static str,
     fit: Fit,
+    right: bool,
 }
 
 impl Column {
     /// Cells that stay as they are.
     pub const fn new(head: &'static str) -> Column {
-        Column { head, fit: Fit::Whole }
+        Column { head, fit: Fit::Whole, right: false }
     }
 
     /// Cells that lose their middles where they are too long, down to this width.
     pub const fn shortened(head: &'static str, least: usize) -> Column {
-        Column { head, fit: Fit::Shortened(least) }
+        Column { head, fit: Fit::Shortened(least), right: false }
     }
 
     /// Cells that go on in further lines; the last column.
     pub const fn wrapped(head: &'static str) -> Column {
-        Column { head, fit: Fit::Wrapped }
+        Column { head, fit: Fit::Wrapped, right: false }
+    }
+
+    /// Figures, that end below each other.
+    pub const fn figures(head: &'static str) -> Column {
+        Column { head, fit: Fit::Whole, right: true }
     }
 }
 
@@ -158,7 +164,7 @@ impl Table {
             };
             let pad = " ".repeat(room.saturating_sub(width(&text)));
             let text = look.paint(cell.tone, &text);
-            before += &(text + &pad);
+            before += &if column.right { pad + &text } else { text + &pad };
             indent += room;
         }
         let mut out: Vec<String> = Vec::new();
@@ -194,7 +200,8 @@ mod tests {
     }
 
     fn volumes(names: &[&str]) -> Table {
-        let columns = [Column::shortened("NAME", 6), Column::new("SIZE"), Column::wrapped("LIMIT")];
+        let columns =
+            [Column::shortened("NAME", 6), Column::figures("SIZE"), Column::wrapped("LIMIT")];
         let mut table = Table::new(&columns);
         for name in names {
             table.add([name.into(), "16 GiB".into(), "500 IOPS, 50 MiB/s, burst 1s".into()]);
@@ -204,10 +211,11 @@ mod tests {
 
     #[test]
     fn columns_stand_below_each_other() {
-        let mut table = Table::new(&[Column::new("NAME"), Column::new("N"), Column::new("LAST")]);
+        let mut table =
+            Table::new(&[Column::new("NAME"), Column::figures("N"), Column::new("LAST")]);
         table.add(["a".into(), "1".into(), "x".into()]);
         table.add(["bbbbü".into(), "22".into(), "".into()]);
-        assert_eq!(table.text(&look(80)), "NAME   N   LAST\na      1   x\nbbbbü  22\n");
+        assert_eq!(table.text(&look(80)), "NAME    N  LAST\na       1  x\nbbbbü  22\n");
         assert_eq!(table.natural_width(), 15);
         assert_eq!(Table::new(&[Column::new("")]).text(&look(80)), "");
     }

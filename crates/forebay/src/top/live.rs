@@ -1,0 +1,253 @@
+//! The loop of `forebay top` on a terminal.
+//!
+//! One thread asks the server, one reads keys, and this one draws. So a server that does not answer
+//! is told of, and the command can be left at any moment.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::screen::{self, Screen};
+use super::{Sample, lines};
+use crate::control::Request;
+use crate::control::client::ask;
+use crate::error::{CommandError, Result};
+use crate::terminal::text::shortened;
+use crate::terminal::{Look, Tone};
+
+/// How often it is seen whether the terminal has another size.
+const LOOK: Duration = Duration::from_millis(200);
+/// What is pressed to leave: Ctrl-C comes as a character.
+const LEAVE: &[u8] = b"qQ\x03";
+/// Ctrl-Z.
+const SUSPEND: u8 = 0x1a;
+/// The first byte of what arrows and the like send.
+const ESCAPE: u8 = 0x1b;
+
+/// What the drawing thread hears.
+enum News {
+    Sample(Result<Box<Sample>>),
+    Key(u8),
+    /// There is no more input.
+    Closed,
+}
+
+/// Asks a server for samples.
+pub struct Asker {
+    socket: std::path::PathBuf,
+    started: Instant,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the command is no engine")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Asker {
+    /// Of the server at this socket.
+    pub fn new(socket: &Path) -> Asker {
+        Asker { socket: socket.to_owned(), started: now() }
+    }
+
+    /// The server as it is now.
+    pub fn sample(&self) -> Result<Sample> {
+        let status = ask(&self.socket, &Request::Status {})?;
+        Ok(Sample::of(status, now().duration_since(self.started)))
+    }
+
+    /// Two samples, so far apart.
+    pub fn pair(&self, every: Duration) -> Result<(Sample, Sample)> {
+        let before = self.sample()?;
+        #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
+        std::thread::sleep(every);
+        Ok((before, self.sample()?))
+    }
+
+    /// Asks again and again, until no one listens.
+    fn run(self, every: Duration, news: &Sender<News>) {
+        loop {
+            #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
+            std::thread::sleep(every);
+            if news.send(News::Sample(self.sample().map(Box::new))).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads keys until there are none any more.
+fn read_keys(news: &Sender<News>) {
+    let mut bytes = [0; 64];
+    loop {
+        let read = match io::stdin().read(&mut bytes) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => break,
+            Ok(n) => &bytes[..n],
+        };
+        if keys(read).any(|key| news.send(News::Key(key)).is_err()) {
+            return;
+        }
+    }
+    let _ = news.send(News::Closed);
+}
+
+/// What was pressed, without what arrows and the like send: an escape, a bracket or an O, figures
+/// and a last letter.
+fn keys(read: &[u8]) -> impl Iterator<Item = u8> {
+    let mut inside = Place::Text;
+    read.iter().copied().filter(move |byte| {
+        let (next, is_key) = match (inside, *byte) {
+            (_, ESCAPE) => (Place::Escape, false),
+            (Place::Escape, b'[' | b'O') => (Place::Sequence, false),
+            (Place::Sequence, 0x40..=0x7e) => (Place::Text, false),
+            (Place::Sequence, _) => (Place::Sequence, false),
+            (Place::Escape | Place::Text, _) => (Place::Text, true),
+        };
+        inside = next;
+        is_key
+    })
+}
+
+/// Where in the input a byte stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Text,
+    Escape,
+    Sequence,
+}
+
+/// Shows the server until the user leaves.
+pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
+    let asker = Asker::new(socket);
+    // Whether there is a server at all is said before the terminal changes.
+    let first = asker.sample()?;
+    let (sender, news) = channel();
+    let failed = |e: io::Error| CommandError::failed("taking the terminal", e);
+    let screen = Screen::take().map_err(failed)?;
+    let spawn = |name: &str, act: Box<dyn FnOnce() + Send>| {
+        let made = std::thread::Builder::new().name(name.to_owned()).spawn(act);
+        made.map_err(|e| CommandError::failed("starting a thread", e)).map(|_| ())
+    };
+    let to_here = sender.clone();
+    spawn("ask", Box::new(move || asker.run(every, &to_here)))?;
+    spawn("keys", Box::new(move || read_keys(&sender)))?;
+    let mut picture = Picture { before: None, now: first, heard: now(), trouble: None };
+    watch(&screen, &news, &mut picture, colour)
+}
+
+/// What is shown.
+struct Picture {
+    before: Option<Sample>,
+    now: Sample,
+    /// When the last sample came.
+    heard: Instant,
+    /// Why the last one did not.
+    trouble: Option<String>,
+}
+
+impl Picture {
+    fn take(&mut self, sample: Result<Box<Sample>>, at: Instant) {
+        match sample {
+            Ok(sample) => {
+                self.before = Some(std::mem::replace(&mut self.now, *sample));
+                (self.heard, self.trouble) = (at, None);
+            }
+            Err(e) => self.trouble = Some(e.to_string()),
+        }
+    }
+
+    /// All lines, the last of which says how to leave.
+    fn lines(&self, look: &Look, rows: usize, at: Instant) -> Vec<String> {
+        let room = rows.saturating_sub(1);
+        let mut out = match &self.before {
+            Some(before) => lines(before, &self.now, look, Some(room)),
+            None => vec!["measuring".to_owned()],
+        };
+        out.resize(room, String::new());
+        let silent = at.duration_since(self.heard).as_secs();
+        let (tone, last) = match &self.trouble {
+            Some(why) => (Tone::Bad, format!("no answer for {silent} s: {why}  (q: quit)")),
+            None if silent > SILENT_S => {
+                (Tone::Bad, format!("no answer for {silent} s  (q: quit)"))
+            }
+            None => (Tone::Faint, "q: quit".to_owned()),
+        };
+        out.push(look.paint(tone, &shortened(&last, look.columns)));
+        out
+    }
+}
+
+/// A server that is silent for longer is told of.
+const SILENT_S: u64 = 5;
+
+fn size() -> (usize, usize) {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    size.map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()))
+}
+
+fn watch(
+    screen: &Screen,
+    news: &Receiver<News>,
+    picture: &mut Picture,
+    colour: bool,
+) -> Result<()> {
+    let mut drawn = (0, 0);
+    loop {
+        let heard = news.recv_timeout(LOOK);
+        let at = now();
+        let is_new = match heard {
+            Ok(News::Key(key)) if LEAVE.contains(&key) => return Ok(()),
+            Ok(News::Key(SUSPEND)) => {
+                screen::suspend();
+                true
+            }
+            Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(News::Sample(sample)) => {
+                picture.take(sample, at);
+                true
+            }
+            Ok(News::Key(_)) | Err(RecvTimeoutError::Timeout) => false,
+        };
+        let is_silent = at.duration_since(picture.heard).as_secs() > SILENT_S;
+        let now_is = size();
+        if is_new || is_silent || drawn != now_is {
+            drawn = now_is;
+            let look = Look { columns: now_is.0, colour };
+            let shown = screen.draw(&picture.lines(&look, now_is.1, at));
+            shown.map_err(|e| CommandError::failed("drawing on the terminal", e))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_are_no_keys() {
+        let pressed = |text: &str| keys(text.as_bytes()).collect::<Vec<u8>>();
+        assert_eq!(pressed("a\u{1b}[Bq\u{1b}Oq\u{1b}[1;5C\u{3}"), b"aq\x03");
+        assert_eq!((pressed("\u{1b}q"), pressed("\u{1b}")), (b"q".to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn the_last_line_says_how_to_leave_and_what_is_wrong() {
+        let at = now();
+        let look = Look { columns: 80, colour: false };
+        let mut picture =
+            Picture { before: None, now: Sample::default(), heard: at, trouble: None };
+        let lines = picture.lines(&look, 10, at);
+        assert_eq!(
+            (lines.len(), lines[0].as_str(), lines[9].as_str()),
+            (10, "measuring", "q: quit")
+        );
+        picture.take(Ok(Box::default()), at);
+        assert!(picture.lines(&look, 24, at)[0].starts_with("pool"));
+        let silent = picture.lines(&look, 24, at + Duration::from_secs(9));
+        assert_eq!(silent[23], "no answer for 9 s  (q: quit)");
+        picture.take(Err(CommandError::Failed("no server answers".into())), at);
+        assert!(picture.lines(&look, 24, at)[23].starts_with("no answer for 0 s: no"), "trouble");
+        assert_eq!(picture.lines(&look, 0, at).len(), 1);
+    }
+}
