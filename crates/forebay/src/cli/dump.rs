@@ -18,7 +18,7 @@ use crate::terminal::progress::waiting;
 /// WHAT is one of: superblock, volumes, groups, bitmap GROUP, mapping VOLUME (the nodes of its
 /// tree), extents VOLUME, checksums GROUP, node ADDRESS (all copies of that block); or of the
 /// cache: cache superblock, cache buckets, cache index (as of the last checkpoint), cache journal
-/// (what came since). docs/format.md explains the fields.
+/// (what came since), cache watermark, cache summaries. docs/format.md explains the fields.
 #[derive(Args, Debug)]
 pub struct Dump {
     /// The structure

@@ -2,15 +2,18 @@
 //! read-only as [`crate::cache::check`]. What is damaged is said to be unreadable, and the dump
 //! goes on.
 
-use base::{CacheAddr, Crc, EntrySeq, ErrorKind, Result, StorageError};
+use base::{BucketId, Buf, CacheAddr, Crc, EntrySeq, ErrorKind, Result, StorageError};
 use cache::CacheFile;
 use cache::raw::{
-    Layout, buckets_of, choose_slot, layout_of, read_journal, read_slots, replay_from,
+    Layout, Slot, buckets_of, choose_slot, layout_of, read_journal, read_slots, replay_from,
 };
 use format::cache::bucket::BucketKind;
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
+use format::cache::summary::{SummaryOf, decode_summary, summary_blocks};
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
+use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
+use queue::Class;
 use rt::Rt;
 use serde::Serialize;
 
@@ -29,11 +32,15 @@ pub enum What {
     Index,
     /// The journal's entries since the checkpoint, and their records.
     Journal,
+    /// The journal's watermark, both times that it is written.
+    Watermark,
+    /// The summaries of full buckets of data.
+    Summaries,
 }
 
 impl What {
     /// How it is written, for usage texts.
-    pub const USAGE: &str = "superblock | buckets | index | journal";
+    pub const USAGE: &str = "superblock | buckets | index | journal | watermark | summaries";
 
     /// Reads a word.
     pub fn parse(word: &str) -> Option<What> {
@@ -42,6 +49,8 @@ impl What {
             "buckets" => Some(What::Buckets),
             "index" => Some(What::Index),
             "journal" => Some(What::Journal),
+            "watermark" => Some(What::Watermark),
+            "summaries" => Some(What::Summaries),
             _ => None,
         }
     }
@@ -78,6 +87,20 @@ pub enum Item {
     Remove { volume: u32, lba: u64, blocks: u64 },
     /// A record: a cut was taken.
     Epoch { epoch: u32 },
+    /// One of the two blocks of the watermark, or why it has none.
+    Watermark {
+        offset: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uuid: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        incarnation: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        durable: Option<u64>,
+    },
+    /// What the blocks of a bucket were written as: volume and block of each, if it was written.
+    Summary { bucket: u32, generation: u32, keys: Vec<Option<(u32, u64)>> },
     /// Something that could not be read; what stands below it is missing.
     Unreadable { what: String },
     /// A node of the index.
@@ -161,13 +184,19 @@ async fn dump_on(
     for slot in 0..SLOTS {
         let offset = CacheSuperblock::offset_of(slot);
         let read = src.block(offset).await;
-        let read =
-            read.and_then(|block| CacheSuperblock::decode(&block).map_err(|e| e.to_string()));
         if what == What::Superblock {
+            let decode = |block: &Buf| CacheSuperblock::decode(block).map_err(|e| e.to_string());
+            let read = read.as_ref().map_err(String::clone).and_then(decode);
             let read = read.as_ref().map(SuperblockItem::from).map_err(String::clone);
             out(Item::Superblock(Box::new(SlotItem::new(&src.path, (slot, offset), read))));
+            continue;
         }
-        best = best.into_iter().chain(read).max_by_key(|sb| sb.sequence);
+        let found = Slot::of(read.as_ref().map(|block| &block[..]).map_err(String::clone));
+        // Next to one of a newer version the others are old.
+        let newer = |e| StorageError::new(ErrorKind::Newer, format!("{}: {e}", src.path));
+        if let Slot::Whole(sb) = found.map_err(newer)? {
+            best = best.into_iter().chain([sb]).max_by_key(|sb| sb.sequence);
+        }
     }
     if what == What::Superblock {
         return Ok(());
@@ -182,6 +211,8 @@ async fn dump_on(
         What::Buckets => buckets(src, &sb, &layout, out).await,
         What::Index => index(src, &sb, &layout, out).await,
         What::Journal => journal(src, &sb, &layout, out).await?,
+        What::Watermark => watermark(src, out).await,
+        What::Summaries => summaries(src, &sb, &layout, out).await,
     }
     Ok(())
 }
@@ -237,6 +268,48 @@ async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dy
     }
     if !walk.is_whole() {
         out(Item::Unreadable { what: "a part of the index; run forebay check".to_owned() });
+    }
+}
+
+async fn watermark(src: &Source, out: &mut dyn FnMut(Item)) {
+    for slot in 0..WATERMARK_SLOTS {
+        let offset = Watermark::offset_of(slot);
+        let read = src.block(offset).await;
+        let read = read.and_then(|block| Watermark::decode(&block).map_err(|e| e.to_string()));
+        let mark = read.as_ref().ok();
+        out(Item::Watermark {
+            offset,
+            uuid: mark.map(|m| hex(&m.uuid)),
+            incarnation: mark.map(|m| m.incarnation),
+            durable: mark.map(|m| m.durable),
+            error: read.err(),
+        });
+    }
+}
+
+/// Those that are there: no bucket need have one.
+async fn summaries(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
+    let blocks = summary_blocks(layout.bucket_blocks);
+    let mut first = 0;
+    for page in 0..layout.pages() {
+        let slots = read_slots(&src.device, layout, page).await;
+        let found = choose_slot(&slots, (layout, sb.uuid), page, sb.generation);
+        if found.is_none() {
+            let what = format!("page {page} of the bucket table; run forebay check");
+            out(Item::Unreadable { what });
+        }
+        for (bucket, record) in (first..).zip(found.into_iter().flat_map(|f| f.records)) {
+            let end = (u64::from(bucket) + 1) * u64::from(layout.bucket_blocks);
+            let offset = layout.offset_of(CacheAddr(end - u64::from(blocks)));
+            let read = src.device.read_blocks(Class::Foreground, offset, blocks as usize).await;
+            let generation = record.generation;
+            let of = SummaryOf { uuid: sb.uuid, bucket: BucketId(bucket), generation };
+            // One that is not this bucket's says nothing, and may be any data.
+            let Ok(keys) = decode_summary(&of, &read.buf) else { continue };
+            let keys = keys.into_iter().map(|k| k.map(|(volume, lba)| (volume.0, lba.0)));
+            out(Item::Summary { bucket, generation: generation.0, keys: keys.collect() });
+        }
+        first += buckets_of(layout, page).count() as u32;
     }
 }
 

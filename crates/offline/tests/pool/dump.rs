@@ -24,9 +24,8 @@ fn superblocks_of_all_devices() {
     let items = Lab::new(2, 2).dump(What::Superblock).expect("a pool");
     assert_eq!(items.len(), 8);
     for i in items {
-        let Item::Superblock(SlotItem { superblock: Some(sb), error: None, .. }) = i else {
-            panic!("{i:?}")
-        };
+        let Item::Superblock(slot) = i else { panic!("{i:?}") };
+        let SlotItem { superblock: Some(sb), error: None, .. } = *slot else { panic!("{slot:?}") };
         assert_eq!((sb.pool.as_str(), sb.devices.len()), ("bench", 2));
     }
 }

@@ -2,7 +2,10 @@
 
 use base::{BLOCK, crc32c};
 use format::node::{NodePtr, NodeRef, decode};
-use format::page::{Chunk, GroupKind, GroupRecord, VolumeLimit, VolumeRecord, VolumeState};
+use format::page::{
+    CacheMode, Chunk, GroupKind, GroupRecord, VolumeLimit, VolumeRecord, VolumeState,
+};
+use format::superblock::scrub::{LostExtent, ScrubRecord, ScrubStage, ScrubState};
 use format::superblock::{DeviceState, Superblock};
 use serde::Serialize;
 
@@ -14,7 +17,7 @@ use crate::items::{NodeItem, RootItem, SlotItem, hex, root};
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub enum Item {
     /// A superblock slot of a device.
-    Superblock(SlotItem<SuperblockItem>),
+    Superblock(Box<SlotItem<SuperblockItem>>),
     /// A volume's record.
     Volume {
         id: u32,
@@ -29,6 +32,8 @@ pub enum Item {
         staged: Option<(u32, u32)>,
         #[serde(skip_serializing_if = "Option::is_none")]
         limit: Option<VolumeLimit>,
+        cache_mode: CacheMode,
+        read_only: bool,
     },
     /// A block group's record.
     Group {
@@ -91,6 +96,71 @@ pub struct SuperblockItem {
     pub balancing: bool,
     pub shards: u32,
     pub devices: Vec<DeviceItem>,
+    pub scrub: ScrubItem,
+}
+
+/// What a superblock says of scrubs.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct ScrubItem {
+    pub state: ScrubState,
+    /// `tables`, `volumes` or `groups`.
+    pub stage: &'static str,
+    pub index: u32,
+    pub block: u32,
+    /// The row of the one device that it reads.
+    pub device: Option<u8>,
+    pub started_at: u32,
+    pub ended_at: u32,
+    pub completed_at: u32,
+    pub verified_bytes: u64,
+    pub all_bytes: u64,
+    pub bad_blocks: u64,
+    pub healed_blocks: u64,
+    pub lost_blocks: u64,
+    pub lost: Vec<LostItem>,
+}
+
+/// Blocks of which no good copy is left.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct LostItem {
+    pub address: u64,
+    pub volume: u32,
+    pub lba: u64,
+    pub blocks: u32,
+}
+
+impl From<&ScrubRecord> for ScrubItem {
+    fn from(s: &ScrubRecord) -> Self {
+        let stage = match s.place.stage {
+            ScrubStage::Tables => "tables",
+            ScrubStage::Volumes => "volumes",
+            ScrubStage::Groups => "groups",
+        };
+        let lost = |e: &LostExtent| LostItem {
+            address: e.addr.0,
+            volume: e.volume.0,
+            lba: e.lba.0,
+            blocks: e.blocks,
+        };
+        ScrubItem {
+            state: s.state,
+            stage,
+            index: s.place.index,
+            block: s.place.block,
+            device: s.device,
+            started_at: s.started_at,
+            ended_at: s.ended_at,
+            completed_at: s.completed_at,
+            verified_bytes: s.verified,
+            all_bytes: s.all,
+            bad_blocks: s.bad,
+            healed_blocks: s.healed,
+            lost_blocks: s.lost,
+            lost: s.extents.iter().map(lost).collect(),
+        }
+    }
 }
 
 /// A row of the device table.
@@ -142,6 +212,7 @@ impl From<&Superblock> for SuperblockItem {
             balancing: sb.balancing,
             shards: sb.shards,
             devices: sb.devices.iter().map(device).collect(),
+            scrub: ScrubItem::from(&sb.scrub),
         }
     }
 }
@@ -158,6 +229,8 @@ impl From<&VolumeRecord> for Item {
             mapping: root(v.mapping),
             staged: v.staged.map(|(volume, epoch)| (volume.0, epoch.0)),
             limit: v.limit,
+            cache_mode: v.cache_mode,
+            read_only: v.read_only,
         }
     }
 }
