@@ -142,8 +142,12 @@ impl Source {
         self.devices.get(device).is_some_and(|d| d.record().state == DeviceState::Removed)
     }
 
+    /// True if a device of the pool is away, or lacks something. A row without a device lacks
+    /// nothing.
     pub fn degraded(&self) -> bool {
-        self.devices.iter().any(|d| d.live().is_none() || d.record().lacks_since.is_some())
+        let lacks = |d: &PoolDevice| d.live().is_none() || d.record().lacks_since.is_some();
+        let is_there = |d: &PoolDevice| d.record().state != DeviceState::Removed;
+        self.devices.iter().any(|d| is_there(d) && lacks(d))
     }
 
     /// True if a device has no chunks until it takes the place of another one.
