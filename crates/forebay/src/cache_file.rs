@@ -2,7 +2,7 @@
 //!
 //! What may be taken: a file that is not there yet, or empty; a file or device on which nothing is
 //! recognised; one that holds a cache of this very pool, which the pool does not count on any more.
-//! Everything else is refused, and left as it is.
+//! Everything else is refused, and left as it is; so is what a newer version wrote.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -11,6 +11,8 @@ use std::path::Path;
 
 use base::BLOCK;
 use cache::CacheFile;
+use cache::raw::Slot;
+use format::FormatError;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::superblock::{self, Superblock};
 use posix::{Handles, OpenFile, Opened, sys};
@@ -165,7 +167,10 @@ pub fn look(path: &Path) -> Result<Held> {
     let mut file = File::open(path).map_err(failed)?;
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
     let found = signatures::find(&file, size);
-    if let Some(sb) = newest(&file) {
+    let newest = newest(&file).map_err(|e| {
+        CommandError::Failed(format!("{}: {e}; it was left as it is", path.display()))
+    })?;
+    if let Some(sb) = newest {
         return Ok(Held::Cache(Box::new(sb)));
     }
     // A damaged cache is still a cache.
@@ -180,10 +185,18 @@ pub fn look(path: &Path) -> Result<Held> {
     Ok(Held::Refused(signatures::describe(&found) + damaged))
 }
 
-fn newest(file: &File) -> Option<CacheSuperblock> {
-    let read =
-        |slot| CacheSuperblock::decode(&block_at(file, CacheSuperblock::offset_of(slot))?).ok();
-    (0..SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
+/// The newest superblock, if there is one. Error: one is there that is whole, and of a version that
+/// this program does not know; the others are older then, and say nothing.
+fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatError> {
+    let mut newest: Option<CacheSuperblock> = None;
+    for slot in 0..SLOTS {
+        let block = block_at(file, CacheSuperblock::offset_of(slot));
+        let read = block.as_deref().ok_or_else(|| "it cannot be read".to_owned());
+        if let Slot::Whole(sb) = Slot::of(read)? {
+            newest = newest.into_iter().chain([sb]).max_by_key(|sb| sb.sequence);
+        }
+    }
+    Ok(newest)
 }
 
 /// The cache of the pool on these devices, as its newest superblock says; `None` also if none can

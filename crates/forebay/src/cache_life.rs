@@ -115,7 +115,11 @@ impl Caches {
         };
         self.file.set(Some(file.file));
         let opened = Cache::open(&self.rt, &file, pool, self.tuning.cache()).await;
-        let cache = opened.map_err(|e| missing(uuid, format!("cannot be opened ({e})")))?;
+        let cache = opened.map_err(|e| match e.kind {
+            // It is all right, and a newer version opens it: nothing is to be given up.
+            base::ErrorKind::Newer => e.into(),
+            _ => missing(uuid, format!("cannot be opened ({e})")),
+        })?;
         match self.config.size_bytes {
             Some(0) => {
                 self.detach_at_start(cache, path, notes).await?;

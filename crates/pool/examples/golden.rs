@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let world = image::make();
     for f in image::files() {
         let path = format!("{directory}/{}.txt", f.path);
-        if let Err(e) = std::fs::write(&path, image::to_text(&world, f.file)) {
+        if let Err(e) = std::fs::write(&path, testkit::image_of(&world, f.file, f.size_bytes)) {
             eprintln!("{path}: {e}");
             return ExitCode::FAILURE;
         }

@@ -7,6 +7,7 @@
 mod blocks;
 mod cached;
 mod changes;
+mod image;
 mod mirror;
 mod model;
 mod rules;
@@ -15,6 +16,7 @@ mod setup;
 pub use blocks::{block, blocks, fill, holds, number, numbers, only_byte, put, try_put};
 pub use cached::Cached;
 pub use changes::{change, holds_each};
+pub use image::{disk_of_image, image_blocks, image_of, image_size};
 pub use mirror::Mirror;
 pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};

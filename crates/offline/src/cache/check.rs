@@ -85,7 +85,8 @@ pub(crate) async fn check_for(
     let log = Log::new(options.listed);
     let mut checker = Checker { src, log, plan, options: *options, image, progress };
     let (slots, sb) = checker.superblocks().await;
-    let standing = checker.standing(sb.as_ref());
+    let standing = checker.standing(&sb);
+    let sb = sb.unwrap_or_default();
     if let (Some(sb), Standing::Attached) = (&sb, standing) {
         checker.attached(sb, file).await;
     }

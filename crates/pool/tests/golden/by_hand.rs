@@ -37,7 +37,7 @@ fn mix(mut z: u64) -> u64 {
 impl Disk {
     fn new(text: &str) -> (Disk, usize) {
         let mut bytes = vec![0; image::SIZE as usize];
-        for (offset, block) in text.lines().skip(1).map(image::parse_line) {
+        for (offset, block) in testkit::image_blocks(text) {
             bytes[offset as usize..][..BLOCK].copy_from_slice(&block);
         }
         let slots = (0..4).map(|slot| &bytes[(slot + 1) * 65536..][..BLOCK]);

@@ -1,20 +1,15 @@
-//! Golden images: what is in them, and the text they are kept as.
-//!
-//! An image is one text file a device. Its first line is `size BYTES`; every other line is a block
-//! that is not all zeros: its offset, then its bytes from the start, as hexadecimal digits or as
-//! `hh*n`, n times the byte hh.
+//! What is in the golden images of the first version of the format. `testkit` knows the text that
+//! they are kept as.
 
-use base::{BLOCK, BLOCK_U64, Lba, SliceList};
+use base::{BLOCK, Lba};
 use pool::{CreateOptions, DeviceFile, Pool, Settings};
-use rt::{FileId, Op, Order, Rt};
+use rt::{FileId, Order, Rt};
 use sim::{DiskModel, World};
 
 /// Devices, and copies of each block.
 pub const DEVICES: usize = 2;
 /// Bytes of each.
 pub const SIZE: u64 = 12 << 20;
-/// Runs of fewer equal bytes stand as they are.
-const SHORTEST_RUN: usize = 6;
 
 /// What block `lba` of a volume holds: which version was written last; 0: a hole.
 #[allow(dead_code, reason = "the example writes images, the test reads them")]
@@ -98,71 +93,4 @@ pub fn make() -> World {
         pool.close().await.expect("close");
     });
     world
-}
-
-/// A device as text.
-#[allow(dead_code, reason = "the example writes images, the test reads them")]
-pub fn to_text(world: &World, disk: FileId) -> String {
-    let mut out = format!("size {SIZE}\n");
-    for offset in (0..SIZE).step_by(BLOCK) {
-        let bytes = world.contents(disk, offset, BLOCK);
-        if bytes.iter().all(|&b| b == 0) {
-            continue;
-        }
-        out.push_str(&offset.to_string());
-        let mut literal = false;
-        for run in bytes.chunk_by(|a, b| a == b) {
-            if run.len() >= SHORTEST_RUN {
-                out.push_str(&format!(" {:02x}*{}", run[0], run.len()));
-                literal = false;
-                continue;
-            }
-            if !literal {
-                out.push(' ');
-            }
-            literal = true;
-            run.iter().for_each(|b| out.push_str(&format!("{b:02x}")));
-        }
-        out.push('\n');
-    }
-    out
-}
-
-/// Writes a device's text to a new disk of `world`.
-#[allow(dead_code, reason = "the example writes images, the test reads them")]
-pub fn from_text(world: &World, text: &str) {
-    let mut lines = text.lines();
-    let size = lines
-        .next()
-        .and_then(|l| l.strip_prefix("size "))
-        .expect("its size")
-        .parse()
-        .expect("a number");
-    let file = world.add_disk(DiskModel::nvme(size));
-    let blocks: Vec<(u64, Vec<u8>)> = lines.map(parse_line).collect();
-    boot(world, |rt| async move {
-        for (offset, bytes) in blocks {
-            assert_eq!((bytes.len(), offset % BLOCK_U64), (BLOCK, 0));
-            let data = SliceList::from_iter([rt.bufs().copy_of(&bytes).freeze()]);
-            rt.op(Op::Write { file, offset, data, fua: true }).await.result.expect("write");
-        }
-    });
-}
-
-/// A line of an image: offset and bytes.
-#[allow(dead_code, reason = "the example writes images, the test reads them")]
-pub fn parse_line(line: &str) -> (u64, Vec<u8>) {
-    let mut words = line.split(' ');
-    let offset = words.next().expect("an offset").parse().expect("a number");
-    let byte = |hex: &str| u8::from_str_radix(hex, 16).expect("hexadecimal digits");
-    let mut bytes = Vec::with_capacity(BLOCK);
-    for word in words {
-        match word.split_once('*') {
-            Some((hex, n)) => {
-                bytes.resize(bytes.len() + n.parse::<usize>().expect("a number"), byte(hex))
-            }
-            None => bytes.extend((0..word.len() / 2).map(|i| byte(&word[2 * i..2 * i + 2]))),
-        }
-    }
-    (offset, bytes)
 }

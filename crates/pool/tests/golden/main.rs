@@ -51,13 +51,17 @@ fn assert_holds(world: &World, devices: Vec<pool::DeviceFile>, degraded: bool) {
 #[test]
 fn version_1() {
     let world = World::new(1);
-    V1.iter().for_each(|text| image::from_text(&world, text));
+    V1.iter().for_each(|text| {
+        testkit::disk_of_image(&world, text);
+    });
     assert_holds(&world, image::files(), false);
 }
 
 #[test]
 fn version_1_without_a_device() {
     let world = World::new(2);
-    V1.iter().for_each(|text| image::from_text(&world, text));
+    V1.iter().for_each(|text| {
+        testkit::disk_of_image(&world, text);
+    });
     assert_holds(&world, vec![image::files().remove(1)], true);
 }

@@ -15,9 +15,13 @@ use crate::report::{Phase, Severity, Slot, Subject};
 const BATCH: u32 = 32;
 
 impl Checker<'_> {
-    /// All slots, and the newest superblock.
-    pub(super) async fn superblocks(&mut self) -> (Vec<Slot>, Option<CacheSuperblock>) {
+    /// All slots, and the newest superblock. Error: one of them is of a version, or has features,
+    /// that this program does not know. The others are old then, and nothing else is looked at.
+    pub(super) async fn superblocks(
+        &mut self,
+    ) -> (Vec<Slot>, Result<Option<CacheSuperblock>, FormatError>) {
         let mut slots = Vec::new();
+        let mut newer = None;
         let mut found = Vec::new();
         let mut best: Option<CacheSuperblock> = None;
         let mut all = Vec::new();
@@ -25,7 +29,10 @@ impl Checker<'_> {
             let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
             let as_opened =
                 cache::raw::Slot::of(read.as_ref().map(|b| &b[..]).map_err(Clone::clone));
-            found.push(as_opened.unwrap_or_else(|e| cache::raw::Slot::Bad(e.to_string())));
+            match as_opened {
+                Ok(slot) => found.push(slot),
+                Err(e) => newer = Some(e),
+            }
             let damaged = |why: String| Slot::Damaged { why };
             slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
                 Err(e) => damaged(e),
@@ -40,6 +47,9 @@ impl Checker<'_> {
                 Ok((Err(FormatError::Magic(_)), b)) if b.iter().all(|&b| b == 0) => Slot::Empty,
                 Ok((Err(e), _)) => damaged(e.to_string()),
             });
+        }
+        if let Some(newer) = newer {
+            return (slots, Err(newer));
         }
         if let Some(best) = &best {
             for (number, slot) in (0..).zip(&slots) {
@@ -60,16 +70,24 @@ impl Checker<'_> {
                 );
             }
         }
-        (slots, best)
+        (slots, Ok(best))
     }
 
     /// What the device is to the pool.
-    pub(super) fn standing(&mut self, sb: Option<&CacheSuperblock>) -> Standing {
+    pub(super) fn standing(
+        &mut self,
+        sb: &Result<Option<CacheSuperblock>, FormatError>,
+    ) -> Standing {
         let path = self.src.path.clone();
         let attached = self.image.cache_uuid;
         let mut error = |what: String, remedy| {
             self.log.error(Subject::Device, &path, what, remedy);
             Standing::Foreign
+        };
+        let sb = match sb {
+            Ok(sb) => sb.as_ref(),
+            // It is all right, and says what to do.
+            Err(newer) => return error(newer.to_string(), ""),
         };
         let Some(sb) = sb else {
             let remedy = if attached.is_some() { GIVE_UP } else { "" };
