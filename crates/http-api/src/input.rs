@@ -55,7 +55,9 @@ pub fn read(
                 asked.remove(field.name).map(|text| of_text(field, &text)).transpose()?
             }
             Place::Body => match sent.remove(field.name) {
-                None | Some(Value::Null) => None,
+                None => None,
+                // It says the same as an absent field, where that may be.
+                Some(Value::Null) if field.need != Need::Must => None,
                 Some(value) => Some(of_json(field, value)?),
             },
         };
@@ -126,6 +128,7 @@ fn wrong(field: &Field, given: &str) -> Failure {
     let given: String = given.chars().take(80).collect();
     let can = match field.kind {
         Kind::Text => "a text".to_owned(),
+        Kind::Name => "a text of 1 to 64 bytes".to_owned(),
         Kind::Scalar => "a text or a number".to_owned(),
         Kind::Word(words) => format!("one of {}", words.join(", ")),
         Kind::Whole(least, u64::MAX) => format!("a whole number from {least} on"),
@@ -138,7 +141,7 @@ fn wrong(field: &Field, given: &str) -> Failure {
 /// A value of path or query.
 fn of_text(field: &Field, text: &str) -> Result<Value, Failure> {
     let value = match field.kind {
-        Kind::Text | Kind::Scalar | Kind::Word(_) => json!(text),
+        Kind::Text | Kind::Name | Kind::Scalar | Kind::Word(_) => json!(text),
         Kind::Whole(..) => text.parse::<u64>().map_or(Value::Null, |n| json!(n)),
         Kind::Flag => text.parse::<bool>().map_or(Value::Null, |flag| json!(flag)),
     };
@@ -148,14 +151,24 @@ fn of_text(field: &Field, text: &str) -> Result<Value, Failure> {
     }
 }
 
+/// A whole number that is written as `7.0`, which JSON Schema calls an integer too. One that is
+/// larger than what a float has exactly is none.
+fn whole(n: &serde_json::Number) -> Option<u64> {
+    const EXACT: f64 = (1u64 << 53) as f64;
+    let n = n.as_f64()?;
+    (n.fract() == 0.0 && (0.0..=EXACT).contains(&n)).then_some(n as u64)
+}
+
 /// A value of the body.
 fn of_json(field: &Field, value: Value) -> Result<Value, Failure> {
     let fits = match (field.kind, &value) {
         (Kind::Text | Kind::Scalar, Value::String(_)) | (Kind::Flag, Value::Bool(_)) => true,
+        (Kind::Name, Value::String(name)) => (1..=64).contains(&name.len()),
         (Kind::Word(words), Value::String(word)) => words.contains(&word.as_str()),
-        (Kind::Whole(least, most), Value::Number(n)) => {
-            n.as_u64().is_some_and(|n| (least..=most).contains(&n))
-        }
+        (Kind::Whole(least, most), Value::Number(n)) => match n.as_u64().or_else(|| whole(n)) {
+            Some(n) if (least..=most).contains(&n) => return Ok(json!(n)),
+            _ => false,
+        },
         (Kind::Scalar, Value::Number(n)) => return Ok(json!(n.to_string())),
         _ => false,
     };
@@ -191,6 +204,9 @@ mod tests {
         let body = br#"{"value":40,"save":null}"#;
         let input = read(route("PUT", "/v1/settings/{key}"), &path, None, body).unwrap();
         assert_eq!(input.request("set")["value"], "40");
+        let body = br#"{"size_bytes":7.0}"#;
+        let input = read(route("PATCH", "/v1/volumes/{name}"), &path, None, body).unwrap();
+        assert_eq!(input.request("volume-resize")["size_bytes"].as_u64(), Some(7));
         let input = read(route("POST", "/v1/moves/pause"), &[], None, b"").unwrap();
         assert_eq!(input.request("moves-pause")["paused"], true);
     }
@@ -206,6 +222,9 @@ mod tests {
             (r#"{"name":7,"size_bytes":1}"#, "name is 7; it can be a text"),
             (r#"{"name":"a","size_bytes":-1}"#, "size_bytes is -1"),
             (r#"{"name":"a","size_bytes":1.5}"#, "whole number"),
+            (r#"{"name":"a","size_bytes":1e20}"#, "whole number"),
+            (r#"{"name":"a","size_bytes":null}"#, "size_bytes is null"),
+            (r#"{"name":"","size_bytes":1}"#, "1 to 64 bytes"),
             (r#"{"name":"a","size_bytes":1,"colour":"red"}"#, "colour"),
         ] {
             let e = read(create, &[], None, body.as_bytes()).unwrap_err();

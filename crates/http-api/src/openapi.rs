@@ -134,14 +134,19 @@ fn parameter(field: &Field, place: &str, name: &str) -> Value {
 fn schema(field: &Field) -> Value {
     let mut shown = match field.kind {
         Kind::Text => json!({ "type": "string" }),
+        Kind::Name => json!({ "type": "string", "minLength": 1, "maxLength": 64 }),
         Kind::Scalar => json!({ "type": ["string", "number"] }),
-        Kind::Word(words) => json!({ "enum": words }),
-        Kind::Whole(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
+        Kind::Word(words) => json!({ "type": "string", "enum": words }),
         Kind::Whole(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
         Kind::Flag => json!({ "type": "boolean" }),
     };
+    if field.place == Place::Body && field.need != Need::Must {
+        // An absent field and one that is null say the same.
+        let Some(one) = shown["type"].as_str().map(str::to_owned) else { return shown };
+        shown["type"] = json!([one, "null"]);
+    }
     shown["description"] = json!(field.what);
     if let Need::Else(default) = field.need {
         shown["default"] = serde_json::from_str(default).unwrap_or(Value::Null);

@@ -4,6 +4,7 @@
 use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
 
 const TEXT: Kind = Kind::Text;
+const CLASS: Kind = Kind::Word(&["read", "write", "flush", "discard", "other"]);
 const WHOLE: Kind = Kind::Whole(0, u64::MAX);
 
 const fn field(
@@ -94,7 +95,7 @@ pub const ROUTES: &[Route] = &[
         "/v1/volumes",
         ask("volume-create"),
         &[
-            must("name", TEXT, "its name"),
+            must("name", Kind::Name, "its name: 1 to 64 bytes, no control characters, no slash"),
             must("size_bytes", WHOLE, "its size"),
             body("sector_bytes", Kind::Whole(0, 65536), "512", "its logical sector, 512 or 4096"),
         ],
@@ -256,7 +257,11 @@ pub const ROUTES: &[Route] = &[
         "PUT",
         "/v1/pool/copies",
         ask("pool-copies"),
-        &[must("copies", Kind::Whole(0, 255), "copies of every block, 1 to 3")],
+        &[must(
+            "copies",
+            Kind::Whole(1, 3),
+            "copies of every block, not more than there are devices",
+        )],
         "change the number of copies",
     ),
     route("GET", "/v1/moves", ask("moves-status"), &[], "what is moved between devices"),
@@ -287,7 +292,7 @@ pub const ROUTES: &[Route] = &[
         ask("explain"),
         &[
             field("volume", Place::Query, TEXT, Need::May, "requests of this volume only"),
-            field("class", Place::Query, TEXT, Need::May, "requests of this class only"),
+            field("class", Place::Query, CLASS, Need::May, "requests of this class only"),
             field("since_seconds", Place::Query, WHOLE, Need::Else("600"), "how far to look back"),
             field("slower_than_us", Place::Query, WHOLE, Need::Else("20000"), "what is slow"),
         ],

@@ -86,6 +86,8 @@ pub enum Place {
 pub enum Kind {
     /// A text.
     Text,
+    /// The name of something that is made: a text that is not empty, and not too long.
+    Name,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A text, or a number that is taken as one.

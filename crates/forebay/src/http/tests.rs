@@ -9,7 +9,7 @@ use super::*;
 fn sample(field: &Field) -> Value {
     match (field.need, field.kind) {
         (Need::Else(text), _) => serde_json::from_str(text).unwrap(),
-        (_, Kind::Text | Kind::Scalar) => json!("a"),
+        (_, Kind::Text | Kind::Name | Kind::Scalar) => json!("a"),
         (_, Kind::Word(words)) => json!(words[0]),
         (_, Kind::Whole(least, _)) => json!(least),
         (_, Kind::Flag) => json!(true),
