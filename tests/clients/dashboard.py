@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 
-from clients.http import up
+from clients.http import Api, free_port, up
 
 from harness.browser import Browser
 from harness.case import limit, once
@@ -179,6 +179,7 @@ def keys_move_through_time(browser):
 
 
 @once
+@limit(120)
 def test_volumes(t):
     """A volume is made, resized, given another mode and a limit, and deleted; what is wrong is said in the API's words."""
     _, api, page, browser = opened(t)
@@ -209,6 +210,7 @@ def test_volumes(t):
     browser.press("dialog", "Resize")
     page.closed()
     assert volume("vm1")["size_bytes"] == GIB * 3 // 2
+    browser.wait(lambda: "1.50 GiB" in page.row("vm1"), lambda: page.row("vm1"))
     page.change("vm1")
     browser.wait(lambda: browser.run("return document.querySelector('dialog [name=size]').value") == "1536M", "the size that it has is not in the field")
     browser.type("dialog [name=size]", "1G")
@@ -237,6 +239,19 @@ def test_volumes(t):
     found = volume("vm1")["limit"]
     assert (found["iops"], found["bytes_per_second"]) == (500, 50 * MIB), found
     browser.wait(lambda: "500/s" in page.row("vm1") and "50 MiB/s" in page.row("vm1"), lambda: page.row("vm1"))
+
+    page.change("vm1")
+    browser.choose("dialog [name=read_only]", "true")
+    browser.run("document.querySelector('dialog [name=read_only]').form.requestSubmit()")
+    page.closed()
+    page.said("Clients may only read vm1")
+    assert volume("vm1")["read_only"] is True
+    browser.wait(lambda: "read-only" in page.row("vm1"), lambda: page.row("vm1"))
+    page.change("vm1")
+    browser.choose("dialog [name=read_only]", "false")
+    browser.run("document.querySelector('dialog [name=read_only]').form.requestSubmit()")
+    page.closed()
+    assert volume("vm1")["read_only"] is False
 
     page.change("vm1")
     browser.press("dialog", "Delete…")
@@ -351,6 +366,185 @@ def job(browser, name):
     return browser.run(script, name) or ""
 
 
+def device(browser, name, verb):
+    """A button in the row of a device, whose path ends so."""
+    script = """const tr = [...document.querySelectorAll("#device-rows tr")].find((tr) => tr.firstChild.innerText.endsWith(arguments[0]));
+        const found = tr && [...tr.querySelectorAll("button")].find((one) => one.innerText === arguments[1] && !one.hidden);
+        if (found) found.click();
+        return Boolean(found)"""
+    browser.wait(lambda: browser.run(script, name, verb), lambda: f"no {verb} of {name}: {browser.text('#device-rows')}", 30)
+    browser.wait_text("dialog h2", name)
+
+
+@once
+@limit(120)
+def test_devices(t):
+    """Devices are added, also as a spare, grown, replaced, balanced and removed by the page; moves rest, go on and are cancelled."""
+    server, api, page, browser = opened(t, "--cache-size", "0")
+    handle = server.connect()
+    for at in range(0, 48 * MIB, 4 * MIB):
+        handle.pwrite(noise("devices", 4 * MIB), at)
+    handle.flush()
+    new = t.devices(GIB, GIB, GIB)
+
+    def devices():
+        return {one["path"].rsplit("/", 1)[-1]: one for one in api("GET", "/v1/devices")}
+
+    def add(path, **fields):
+        browser.press("#devices", "Add a device…")
+        browser.type("dialog [name=device]", str(path))
+        for name, value in fields.items():
+            browser.choose(f"dialog [name={name}]", value)
+        browser.press("dialog", "Add")
+
+    def settled():
+        browser.wait(lambda: api("GET", "/v1/moves")["state"] == "none", lambda: str(api("GET", "/v1/moves")), 60)
+
+    add("/nowhere/at/all")
+    browser.wait_text("dialog .trouble", "/nowhere/at/all")
+    browser.keys("Escape")
+    add(new[0])
+    page.closed()
+    page.said(f"{new[0]} is a device of the pool")
+    assert devices()["device0.img"]["state"] == "online"
+    add(new[1], spare="yes", force="yes")
+    page.closed()
+    assert devices()["device1.img"]["state"] == "spare"
+    browser.wait_text("#device-rows", "spare")
+
+    # What moves rests at first, so that each button is met in time.
+    browser.press("#devices", "Rebalance…")
+    browser.press("dialog", "Rebalance")
+    page.closed()
+    page.said("filled to the same share")
+    settled()
+    api("POST", "/v1/moves/pause")
+    device(browser, "device0.img", "Change…")
+    browser.type("dialog form:last-of-type [name=name]", str(new[0])[:-1])
+    assert browser.run("return document.querySelector('dialog button.danger').disabled")
+    browser.type("dialog form:last-of-type [name=name]", str(new[0]))
+    browser.press("dialog", "Remove")
+    page.closed()
+    moves = "Moves between devices"
+    browser.wait(lambda: "paused" in job(browser, moves), lambda: browser.text("#jobs"))
+    browser.press("#jobs", "Resume")
+    browser.wait(lambda: api("GET", "/v1/moves")["state"] != "paused", "they do not go on")
+    browser.wait(lambda: "device0.img" not in devices(), lambda: str(devices()), 60)
+    browser.wait(lambda: "device0.img" not in browser.text("#device-rows"), "it is still shown")
+
+    api("POST", "/v1/moves/pause")
+    device(browser, "pool1.img", "Change…")
+    browser.type("dialog [name=device]", str(new[2]))
+    browser.press("dialog", "Replace")
+    page.closed()
+    page.said("takes the place of")
+    browser.wait(lambda: "will be removed" in job(browser, moves), lambda: browser.text("#jobs"))
+    browser.press("#jobs", "Cancel…")
+    browser.press("dialog", "Cancel the moves")
+    page.closed()
+    browser.wait(lambda: devices()["pool1.img"]["state"] == "online", lambda: str(devices()))
+    api("POST", "/v1/moves/resume")
+    settled()
+
+    device(browser, "device2.img", "Change…")
+    browser.type("dialog [name=size]", "2G")
+    browser.press("dialog", "Grow")
+    page.closed()
+    assert new[2].stat().st_size == 2 * GIB and devices()["device2.img"]["capacity_bytes"] > GIB
+    browser.press("#devices", "Copies…")
+    browser.choose("dialog [name=copies]", "3")
+    browser.press("dialog", "Set")
+    page.closed()
+    assert api("GET", "/v1/status")["pool"]["copies"] == 3
+    settled()
+    page.check(refused=True)
+
+
+@once
+@limit(90)
+def test_cache(t):
+    """A cache is attached, and let go; what is wrong is said."""
+    server, api, page, browser = opened(t, "--cache-size", "0")
+    handle = server.connect()
+    assert "The pool has no cache" in browser.text("#cache")
+
+    def attach(path, size):
+        browser.press("#cache", "Attach a cache…")
+        browser.type("dialog [name=path]", str(path))
+        browser.type("dialog [name=size]", size)
+        browser.press("dialog", "Attach")
+
+    attach("/nowhere/c.img", "64M")
+    browser.wait_text("dialog .trouble", "/nowhere: No such file")
+    browser.keys("Escape")
+    attach(t.dir / "fast.img", "64M")
+    page.closed()
+    page.said("is the pool's cache")
+    assert api("GET", "/v1/cache")["state"] == "serving"
+    browser.wait_text("#cache", "max_lag")
+    for at in range(0, 16 * MIB, 4 * MIB):
+        handle.pwrite(noise("cache", 4 * MIB), at)
+    browser.press("#cache", "Detach…")
+    browser.press("dialog", "Detach")
+    page.closed()
+    page.said("Detach of the cache: job 1")
+    browser.wait(lambda: "done" in job(browser, "Detaching the cache (job 1)"), lambda: browser.text("#jobs"), 30)
+    api("GET", "/v1/cache", expect=404)
+    browser.wait_text("#cache", "The pool has no cache")
+    assert handle.pread(4 * MIB, 0) == noise("cache", 4 * MIB)
+    page.check(refused=True)
+
+
+@once
+@limit(90)
+def test_settings(t):
+    """Settings are found, changed, refused, and saved where there is a file for it."""
+    [device], port, config = t.devices(GIB), free_port(), t.dir / "forebay.toml"
+    t.forebay("create", "--device", device, "--cache", t.dir / "fast.img", "--cache-size", "64M")
+    (t.dir / "token").write_text("a-token-of-the-test")
+    (t.dir / "token").chmod(0o600)
+    places = f'listen = ["127.0.0.1:{port}"]\ntoken_file = "{t.dir}/token"\n'
+    pool = f'devices = ["{device}"]\n[control]\nsocket = "{t.dir}/control.sock"\n[nbd]\nsocket = "{t.dir}/nbd.sock"\n'
+    config.write_text(f'{pool}[http]\n{places}[cache]\npath = "{t.dir}/fast.img"\nmax_lag = "8s"\n')
+    server = t.serve([], start=False)
+    server.command = [str(t.bin), "serve", "--config", str(config)]
+    server.start()
+    api = Api(port, "a-token-of-the-test")
+    page = Page(t, port, api.token).enter()
+    browser = page.browser
+    rows = "#setting-rows tr"
+
+    def setting(key):
+        return browser.run("const tr = [...document.querySelectorAll('#setting-rows tr')].find((tr) => tr.firstChild.innerText === arguments[0]); return tr && tr.innerText", key) or ""
+
+    def change(key, value, save=""):
+        label = f"#setting-rows button[aria-label='Set {key}']"
+        browser.wait(lambda: browser.run("const e = document.querySelector(arguments[0]); e?.click(); return Boolean(e)", label), f"no {key}")
+        browser.wait_text("dialog h2", f"Setting {key}")
+        browser.type("dialog [name=value]", value)
+        browser.choose("dialog [name=save]", save)
+        browser.press("dialog", "Set")
+
+    browser.wait(lambda: "configuration" in setting("cache.max_lag"), lambda: browser.text("#settings"))
+    browser.press("#settings", f"Show all {len(api('GET', '/v1/settings'))}")
+    assert len(browser.all(rows)) == len(api("GET", "/v1/settings"))
+    assert browser.run("return document.querySelector(\"#setting-rows button[aria-label='Set nbd.max_connections']\")") is None, "it changes at a restart"
+    browser.type("#settings-filter", "lag")
+    assert 0 < len(browser.all(rows)) < 6, browser.all(rows)
+    change("cache.max_lag", "soon")
+    browser.wait_text("dialog .trouble", "max_lag")
+    browser.type("dialog [name=value]", "9s")
+    browser.press("dialog", "Set")
+    page.closed()
+    browser.wait(lambda: "9s" in setting("cache.max_lag"), lambda: setting("cache.max_lag"))
+    assert api("GET", "/v1/settings/cache.max_lag")["value"] == "9s" and "8s" in config.read_text()
+    change("cache.max_lag", "7s", "yes")
+    page.closed()
+    page.said("is saved")
+    assert "7s" in config.read_text(), config.read_text()
+    page.check(refused=True)
+
+
 @once
 def test_comes_back(t):
     """A server that is gone is said to be gone; the page goes on when it is back, with what it has now."""
@@ -370,7 +564,7 @@ def test_comes_back(t):
 
 
 @once
-@limit(90)
+@limit(120)
 def test_many_on_a_phone(t):
     """300 volumes on a phone: nothing scrolls sideways, a filter finds one, and both schemes are readable."""
     server, api, tcp = up(t, "--cache-size", "64M")

@@ -131,10 +131,17 @@ class Browser:
         self.wait(lambda: self.run(script, name, text), f"no button {text!r} in {name}")
 
     def type(self, selector, text, clear=True):
-        element = self.find(selector)
-        if clear:
-            self.command("POST", f"/element/{element}/clear", {})
+        element = self.wait(lambda: self.emptied(selector, clear), f"{selector} takes no text")
         self.command("POST", f"/element/{element}/value", {"text": text})
+
+    def emptied(self, selector, clear):
+        """The field, if it is there and can be used by now."""
+        with contextlib.suppress(BrowserError):
+            element = self.find(selector)
+            if clear:
+                self.command("POST", f"/element/{element}/clear", {})
+            return element
+        return None
 
     def choose(self, selector, value):
         self.run("""const e = document.querySelector(arguments[0]); e.value = arguments[1];

@@ -2,8 +2,8 @@
 
 import { byId, describe, draw, list, make, mark, put, show } from "./elements.js";
 import { ask } from "./api.js";
-import { attempt } from "./dialogs.js";
-import { byteRate, bytes, count, percent, plural, seconds } from "./units.js";
+import { attempt, dialog, form } from "./dialogs.js";
+import { byteRate, bytes, count, parseSize, percent, plural, seconds } from "./units.js";
 
 const KINDS = ["dirty", "clean", "metadata", "free", "retired"];
 
@@ -12,6 +12,37 @@ export function begin() {
     (answer) => `Flush of the cache: job ${answer.job}.`, () => ask("POST", "/v1/cache/flush")));
   byId("collect").addEventListener("click", () => attempt(
     (answer) => `Garbage collection: job ${answer.job}.`, () => ask("POST", "/v1/gc")));
+  byId("attach").addEventListener("click", askAttach);
+  byId("detach").addEventListener("click", askDetach);
+}
+
+function askAttach() {
+  dialog("Attach a cache", [form({
+    notes: ["A file or a device of the server, on a disk that is faster than the pool's. What it " +
+            "holds is not overwritten, unless it was a cache of this pool."],
+    verb: "Attach",
+    fields: [
+      { name: "path", label: "Path" },
+      {
+        name: "size", label: "Size",
+        hint: "Such as 100G, of a file that is not there yet. Empty: all of a device.",
+      },
+    ],
+    act: ({ path, size }) => ask("POST", "/v1/cache", {
+      path: path.trim(), ...(size.trim() ? { size_bytes: parseSize(size) } : {}),
+    }),
+    done: ({ path }) => `${path.trim()} is the pool's cache.`,
+  })]);
+}
+
+function askDetach() {
+  dialog("Detach the cache", [form({
+    notes: ["Everything is written back to the pool, while it is served. Then clients wait for " +
+            "the pool's devices. Nothing is lost; it cannot be cancelled."],
+    verb: "Detach", fields: [], danger: true,
+    act: () => ask("DELETE", "/v1/cache"),
+    done: (_, answer) => `Detach of the cache: job ${answer.job}.`,
+  })]);
 }
 
 // Why write-back goes at its rate.
@@ -88,6 +119,8 @@ export function update(status) {
   show(byId("cache-none"), !there);
   byId("flush").disabled = !there;
   byId("collect").disabled = !there;
+  byId("detach").disabled = !there;
+  show(byId("attach"), !there);
   if (!there) return;
   const w = cache.writeback;
   const ratio = cache.hit_ratio;

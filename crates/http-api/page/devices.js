@@ -4,7 +4,7 @@
 import { byId, button, list, make, mark, put, show } from "./elements.js";
 import { ask } from "./api.js";
 import { dialog, form } from "./dialogs.js";
-import { byteRate, bytes, count, micros, percent, plural } from "./units.js";
+import { byteRate, bytes, count, micros, parseSize, percent, plural } from "./units.js";
 
 const ERRORS = ["read", "write", "checksum"];
 // States in which nothing is wrong.
@@ -13,6 +13,99 @@ const WELL = ["online", "spare", "leaving", "joining", "behind", "serving"];
 const OUT = ["offline", "flapping", "failed"];
 
 let before = null;
+let last = null;
+
+export function begin() {
+  byId("add-device").addEventListener("click", askAdd);
+  byId("rebalance").addEventListener("click", askRebalance);
+  byId("copies").addEventListener("click", askCopies);
+}
+
+const path = {
+  name: "device", label: "Path", hint: "A file or block device that is there, as the server sees " +
+    "it.",
+};
+const force = {
+  name: "force", label: "What it holds",
+  options: [["", "is kept: refuse what is not empty"], ["yes", "may be overwritten"]],
+};
+
+// What a form for a new device says of it.
+const added = ({ device, force }) => ({ device: device.trim(), force: force === "yes" });
+
+function askAdd() {
+  dialog("Add a device", [form({
+    notes: ["What it holds is lost. A spare that is named here is used as the others from now on."],
+    verb: "Add",
+    fields: [
+      path, force,
+      {
+        name: "spare", label: "Use",
+        options: [["", "for data, from now on"], ["yes", "as a spare, for one that fails"]],
+      },
+    ],
+    act: (given) => ask("POST", "/v1/devices", { ...added(given), spare: given.spare === "yes" }),
+    done: ({ device }) => `${device.trim()} is a device of the pool.`,
+  })]);
+}
+
+function askRebalance() {
+  dialog("Rebalance", [form({
+    notes: ["Data is moved until all devices are filled to the same share. Moves show below, and " +
+            "can be paused and cancelled."],
+    verb: "Rebalance", fields: [],
+    act: () => ask("POST", "/v1/devices/rebalance"),
+    done: () => "Devices are being filled to the same share.",
+  })]);
+}
+
+function askCopies() {
+  const now = last?.pool.copies ?? 1;
+  dialog("Copies of every block", [form({
+    notes: [`Now: ${now}. More copies are made in the background; fewer free room at once.`],
+    verb: "Set",
+    fields: [{
+      name: "copies", label: "Copies", value: String(now),
+      options: [["1", "1: no device may fail"], ["2", "2: one may"], ["3", "3: two may"]],
+    }],
+    act: ({ copies }) => ask("PUT", "/v1/pool/copies", { copies: Number(copies) }),
+    done: ({ copies }) => `Every block has ${copies} copies, or will have.`,
+  })]);
+}
+
+const devicePath = (device, below = "") => `/v1/devices/${encodeURIComponent(device.id)}${below}`;
+
+// One dialog for all that can be done with a device, besides taking it into use and out of it.
+function askChange(device) {
+  const name = device.path || device.id;
+  const replace = form({
+    title: "Replace", verb: "Replace",
+    notes: ["All that it holds moves to the new one, while the pool serves. Then it is removed."],
+    fields: [path, force],
+    act: (given) => ask("POST", "/v1/devices", { ...added(given), replaces: device.id }),
+    done: (given) => `${given.device.trim()} takes the place of ${name}.`,
+  });
+  const grow = form({
+    title: "Grow", verb: "Grow",
+    notes: [`The pool uses ${bytes(device.size)} of it.`],
+    fields: [{
+      name: "size", label: "Bytes to use", hint: "Such as 200G. Empty: all that it has now.",
+    }],
+    act: ({ size }) => ask("PUT", devicePath(device, "/size"),
+      size.trim() ? { size_bytes: parseSize(size) } : {}),
+    done: () => `${name} has grown.`,
+  });
+  const remove = form({
+    title: "Remove", verb: "Remove", danger: true,
+    notes: ["All that it holds moves to the others, and it leaves the pool. To confirm, type its " +
+            `path: ${name}`],
+    fields: [{ name: "name", label: "Path of the device" }],
+    check: (given) => given.name === name,
+    act: () => ask("DELETE", devicePath(device)),
+    done: () => `${name} is being removed.`,
+  });
+  dialog(`Device ${name}`, [replace, grow, remove], { close: "Close" });
+}
 
 // The sum over all classes of I/O.
 function totals(queue) {
@@ -62,7 +155,10 @@ function create(device) {
   };
   row.used.append(filled, meter);
   row.toggle = button("", () => askToggle(row.device));
-  if (device.id !== "cache") row.acts.append(row.toggle);
+  row.change = button("Change…", () => askChange(row.device), {
+    "aria-label": `Change ${device.path || device.id}`,
+  });
+  if (device.id !== "cache") row.acts.append(row.toggle, row.change);
   const { state, used, errors, read, write, mean, flight, acts } = row;
   row.node = make("tr", {}, path, state, used, errors, read, write, mean, flight, acts);
   return row;
@@ -78,8 +174,7 @@ function askToggle(device) {
     : ["It is looked at, and what it missed is brought to it."];
   dialog(`${verb}: ${name}`, [form({
     notes, verb, fields: [], danger: on,
-    act: () => ask("POST", `/v1/devices/${encodeURIComponent(device.id)}/` +
-      (on ? "offline" : "online")),
+    act: () => ask("POST", devicePath(device, on ? "/offline" : "/online")),
     done: () => `${name} is taken ${on ? "out of" : "into"} use.`,
   })]);
 }
@@ -122,6 +217,7 @@ function update_(row, device, now, sums) {
 
 export function update(status) {
   const { pool, cache } = status;
+  last = status;
   const now = performance.now();
   const all = pool.devices.map((device) => ({
     ...device, used: device.allocated_bytes, size: device.capacity_bytes,

@@ -23,7 +23,7 @@ const ACTS = {
   cancel: ["Cancel", () => attempt("The scrub has ended.", post("/v1/scrub/cancel"))],
   "moves-pause": ["Pause", () => attempt("Moves rest.", post("/v1/moves/pause"))],
   "moves-resume": ["Resume", () => attempt("Moves go on.", post("/v1/moves/resume"))],
-  "moves-cancel": ["Cancel", () => askCancelMoves()],
+  "moves-cancel": ["Cancel…", () => askCancelMoves()],
 };
 
 function askScrub() {

@@ -10,6 +10,7 @@ import * as explain from "./explain.js";
 import * as health from "./health.js";
 import * as history from "./history.js";
 import * as jobs from "./jobs.js";
+import * as settings from "./settings.js";
 import * as volumes from "./volumes.js";
 
 const EVERY_MS = 2000;
@@ -18,12 +19,13 @@ const MANY = 100;
 const MANY_MS = 5000;
 const HISTORY_MS = 5000;
 const EXPLAIN_MS = 30000;
+const SETTINGS_MS = 60000;
 // Seconds between attempts to reach a server that does not answer.
 const RETRY = [1, 2, 3, 5];
 
 const state = {
   timer: 0, asking: false, again: false, failures: 0, since: null, uptime: 0, token: null,
-  history: -Infinity, explain: -Infinity,
+  history: -Infinity, explain: -Infinity, settings: -Infinity,
 };
 
 function later(milliseconds) {
@@ -55,6 +57,10 @@ async function look() {
   if (restarted || now - state.explain >= EXPLAIN_MS && !explain.inUse()) {
     state.explain = now;
     await explain.refresh();
+  }
+  if (restarted || now - state.settings >= SETTINGS_MS) {
+    state.settings = now;
+    await settings.refresh();
   }
   show(byId("content"), true);
   return status.volumes.length;
@@ -129,7 +135,9 @@ function askToken(why) {
 function begin() {
   history.begin();
   cache.begin();
+  devices.begin();
   explain.begin();
+  settings.begin();
   volumes.begin();
   show(byId("forget"), hasToken());
   byId("forget").addEventListener("click", () => {

@@ -100,13 +100,26 @@ function askChange(name) {
     }),
     done: () => `The limit of ${name} is set.`,
   });
+  const access = form({
+    title: "Writes", verb: "Set",
+    notes: ["Clients that are connected are held to it at once."],
+    fields: [{
+      name: "read_only", label: "Clients", value: String(volume.read_only),
+      options: [["false", "may change the volume"], ["true", "may only read it"]],
+    }],
+    act: (given) => ask("PUT", volumePath(name, "/read-only"), {
+      read_only: given.read_only === "true",
+    }),
+    done: (given) => `Clients may ${given.read_only === "true" ? "only read" : "change"} ${name}.`,
+  });
   const remove = make("section", {}, make("h3", {}, "Delete"),
     make("p", {}, "All of its data is gone then."),
     make("div", { class: "buttons" }, button("Delete…", () => {
       whole.close();
       askDelete(name);
     }, { class: "danger" })));
-  const whole = dialog(`Volume ${name}`, [resize, mode, limits, remove], { close: "Close" });
+  const forms = [resize, mode, limits, access, remove];
+  const whole = dialog(`Volume ${name}`, forms, { close: "Close" });
 }
 
 function askDelete(name) {
@@ -155,7 +168,8 @@ function create(volume) {
 function update_(row, volume) {
   const { done, hits } = volume;
   const texts = [
-    volume.cache_mode, bytes(volume.size_bytes), bytes(volume.allocated_bytes),
+    volume.cache_mode + (volume.read_only ? ", read-only" : ""),
+    bytes(volume.size_bytes), bytes(volume.allocated_bytes),
     rate(done.reads), rate(done.writes), byteRate(done.moved), micros(done.mean),
     percent(hits), limitText(volume.limit),
   ];

@@ -43,6 +43,7 @@ const FILES: &[File] = &[
     script!("health.js"),
     script!("history.js"),
     script!("jobs.js"),
+    script!("settings.js"),
     script!("units.js"),
     script!("volumes.js"),
 ];
