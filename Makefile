@@ -25,13 +25,15 @@ FIXED_SEEDS ?= 150
 FRESH_SEEDS ?= 50
 # Names of the client tests to run (all if empty): make clients ONLY="fio guest"
 ONLY ?=
+# `make fuzz SECONDS=each`
+SECONDS ?= 60
 # `make crash N=images SEED=first`; without a seed, new ones.
 N ?= 2000
 CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build man test real simulated fmt fmt-check commit-check lint unit torture clients crash mutations bench bench-cache experiments deps deps-test deps-bench
+.PHONY: help run build man test real simulated fmt fmt-check commit-check lint unit torture clients crash fuzz mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -91,6 +93,9 @@ clients: deps-test ## real clients against the real binary (ONLY="fio guest", ON
 crash: deps-test ## power cuts of the real binary (N=images, SEED=first, CRASH="--fault unreadable")
 	cargo build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
 	$(PYTHON) tests/crash --bin $(BIN) --images $(N) --seed $(if $(filter command% environment%,$(origin SEED)),$(SEED),$(shell date +%s)) $(CRASH)
+
+fuzz: deps ## every decoder under libFuzzer for some seconds each (SECONDS=60)
+	fuzz/run $(SECONDS)
 
 mutations: deps ## which seed of torture finds each mend that is taken out (SEEDS=n SEED=first)
 	$(PYTHON) tests/mutations --seeds $(SEEDS) --seed $(SEED)

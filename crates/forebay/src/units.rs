@@ -30,7 +30,8 @@ fn scale(whole: &str, fraction: &str, shift: u32) -> Option<u128> {
     }
     let ten = 10u128.pow(fraction.len() as u32);
     let parts: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    Some((((whole.parse::<u128>().ok()?) * ten + parts) << shift) / ten)
+    let number = (whole.parse::<u128>().ok()?) * ten + parts;
+    Some(number.checked_mul(1 << shift)? / ten)
 }
 
 fn parse_unit(unit: &str) -> Option<u32> {
@@ -203,6 +204,8 @@ mod tests {
             "99999999999999999999999",
             "16E1",
             "17E",
+            // 2^128 in the middle of the calculation.
+            "295147905.179352825856E",
         ] {
             assert!(parse_size(text).is_err(), "{text}");
         }

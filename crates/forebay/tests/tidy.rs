@@ -94,6 +94,7 @@ const LAYERS: &[&[&str]] = &[
     &["export", "http-api"],
     &["torture", "experiments"],
     &["forebay"],
+    &["fuzzing"],
 ];
 
 fn root() -> PathBuf {

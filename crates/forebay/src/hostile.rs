@@ -1,0 +1,57 @@
+//! What reads foreign bytes here, for the fuzz targets: none of it may panic, and what it says must
+//! be for people.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::config::{ConfigFile, Overrides, ServeConfig};
+use crate::control::{decode_answer, decode_request, encode_answer, encode_request};
+use crate::{signatures, units};
+
+/// A configuration file, as far as a server reads it before it opens anything.
+pub fn config(text: &str) {
+    match ConfigFile::parse(text) {
+        Ok(file) => drop(ServeConfig::new(Overrides::default(), file, Path::new("home"))),
+        Err(e) => assert!(!e.is_empty(), "an error without a word"),
+    }
+}
+
+/// A size and a time, as a person types them. A size that is shown is read as the same. Times are
+/// read with the precision of a `f64`.
+pub fn units(text: &str) {
+    if let Ok(size) = units::parse_size(text) {
+        assert_eq!(units::parse_size(&units::exact_size(size)), Ok(size));
+    }
+    if let Ok(time) = units::parse_duration(text) {
+        let again = units::parse_duration(&units::exact_duration(time));
+        let far = again.map(|again| again.abs_diff(time).as_secs_f64());
+        assert!(far.is_ok_and(|s| s <= 0.000_002 + time.as_secs_f64() / 1e12), "{time:?}");
+    }
+}
+
+/// A line of the control protocol, of either side.
+pub fn control(line: &[u8]) {
+    match decode_request(line) {
+        Ok(request) => {
+            let again = encode_request(&request).unwrap_or_default();
+            assert_eq!(decode_request(&again), Ok(request));
+        }
+        Err(e) => {
+            let answer = Err(e);
+            assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+        }
+    }
+    if let Some(answer) = decode_answer(line) {
+        assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+    }
+}
+
+/// A device of `size_bytes` with somebody's data on it.
+pub fn signatures(device: &File, size_bytes: u64) {
+    let found = signatures::find(device, size_bytes);
+    for one in &found {
+        let end = one.offset.checked_add(one.len as u64);
+        assert!(end.is_some_and(|end| end <= size_bytes), "{one:?} is not on the device");
+    }
+    assert_eq!(found.is_empty(), signatures::describe(&found).is_empty());
+}
