@@ -8,6 +8,8 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 PROFILE ?= release
 OUT := $(TARGET)/$(PROFILE)
 BIN := $(OUT)/forebay
+# Release builds have flags by which they are the same bytes again.
+CARGO := $(if $(filter release,$(PROFILE)),packaging/flags cargo,cargo)
 # What is built of the workspace. `make test` builds all of it in one go, so that no crate is compiled twice.
 ALL := --workspace --all-targets
 SCOPE ?=
@@ -33,22 +35,39 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build man test real simulated fmt fmt-check commit-check lint unit torture clients crash fuzz mutations bench bench-cache experiments deps deps-test deps-bench
+.PHONY: help run build reproducible deb image dist package man test real simulated fmt fmt-check commit-check lint unit torture clients crash fuzz mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-run: deps ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-size 100G")
-	cargo run --release -p forebay -- up $(ARGS)
+run: build ## build and serve a volume from ./forebay-data (ARGS="DIR --volume-size 100G")
+	$(TARGET)/release/forebay up $(ARGS)
 
-# The commit is a part of the binary. It is the same for the same sources, and so is the binary.
-run build: export FOREBAY_COMMIT := $(shell git describe --always --abbrev=12 --dirty --exclude '*' 2>/dev/null)
+# packaging/build strips it; what was stripped is beside it, in forebay.debug.
+build: deps ## the release binary, stripped, with its symbols beside it
+	packaging/build
 
-build: deps ## the release binary
-	cargo build --release -p forebay
+reproducible: deps ## build it twice, in two directories, and compare every byte (two builds)
+	packaging/reproducible
+
+deb: deps ## Debian packages, in target/dist (needs cargo-deb)
+	packaging/deb
+
+image: deps ## an image for containers (OCI), in target/dist
+	packaging/build
+	packaging/stage
+	packaging/image
+
+dist: deps ## all that is released, in target/dist: the binary and its symbols, packages, an image
+	packaging/deb
+	packaging/image
+	cd target/dist && sha256sum forebay forebay.debug *.deb *.tar > SHA256SUMS
+
+package: ## live with the Debian package in a chroot: install, upgrade, remove, purge (as root, minutes)
+	$(PYTHON) tests/package
 
 man: ## manual pages, in $(TARGET)/man
-	cargo build --profile $(PROFILE) -p forebay
+	$(CARGO) build --profile $(PROFILE) -p forebay
 	$(BIN) man $(TARGET)/man
 
 test: deps-test ## everything: format, commit messages, lints, unit and property tests, torture, real clients, crash images
@@ -83,15 +102,15 @@ unit: ## unit, property and conformance tests
 	cargo test --profile ci --workspace
 
 torture: deps ## the engine under simulation (SEEDS=n SEED=first)
-	cargo build --profile $(PROFILE) $(or $(SCOPE),-p torture)
+	$(CARGO) build --profile $(PROFILE) $(or $(SCOPE),-p torture)
 	$(OUT)/torture --seeds $(SEEDS) --seed $(SEED)
 
 clients: deps-test ## real clients against the real binary (ONLY="fio guest", ONLY="--cache off")
-	cargo build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
+	$(CARGO) build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
 	$(PYTHON) tests/run --bin $(BIN) $(ONLY)
 
 crash: deps-test ## power cuts of the real binary (N=images, SEED=first, CRASH="--fault unreadable")
-	cargo build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
+	$(CARGO) build --profile $(PROFILE) $(or $(SCOPE),-p forebay)
 	$(PYTHON) tests/crash --bin $(BIN) --images $(N) --seed $(if $(filter command% environment%,$(origin SEED)),$(SEED),$(shell date +%s)) $(CRASH)
 
 fuzz: deps ## every decoder under libFuzzer for some seconds each (SECONDS=60)
@@ -101,15 +120,15 @@ mutations: deps ## which seed of torture finds each mend that is taken out (SEED
 	$(PYTHON) tests/mutations --seeds $(SEEDS) --seed $(SEED)
 
 bench: deps-bench ## compare with nbdkit and qemu-nbd (BENCH="--seconds 2 --rounds 1")
-	cargo build --profile $(PROFILE) -p forebay
+	$(CARGO) build --profile $(PROFILE) -p forebay
 	$(PYTHON) bench/run --bin $(BIN) $(BENCH)
 
 bench-cache: deps-bench ## the cache beside its peers and the bare device (BENCH="--seconds 2 --rounds 1 --steady 60")
-	cargo build --profile $(PROFILE) -p forebay
+	$(CARGO) build --profile $(PROFILE) -p forebay
 	$(PYTHON) bench/cache.py --bin $(BIN) $(BENCH)
 
 experiments: deps ## published experiments again, in virtual time: docs/experiments.md (ARGS=--check, ARGS="--only 3")
-	cargo run --release -p experiments -- $(ARGS)
+	packaging/flags cargo run --release -p experiments -- $(ARGS)
 
 deps: ## what a build needs, installed if missing
 	@tests/deps build
