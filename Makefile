@@ -35,7 +35,7 @@ CRASH ?=
 # Arguments of `make bench`, for example: make bench BENCH="--seconds 2 --rounds 1"
 BENCH ?=
 
-.PHONY: help run build reproducible deb image dist package man test real simulated fmt fmt-check commit-check lint unit torture clients crash fuzz mutations bench bench-cache experiments deps deps-test deps-bench
+.PHONY: help run build reproducible deb image dist package man test real simulated fmt fmt-check commit-check lint unit torture clients crash fuzz deny mutations bench bench-cache experiments deps deps-test deps-bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -115,6 +115,10 @@ crash: deps-test ## power cuts of the real binary (N=images, SEED=first, CRASH="
 
 fuzz: deps ## every decoder under libFuzzer for some seconds each (SECONDS=60)
 	fuzz/run $(SECONDS)
+
+deny: ## licences, sources and duplicates of all libraries, and advisories where there is a network (needs cargo-deny)
+	cargo deny --offline check licenses bans sources
+	cargo deny check advisories
 
 mutations: deps ## which seed of torture finds each mend that is taken out (SEEDS=n SEED=first)
 	$(PYTHON) tests/mutations --seeds $(SEEDS) --seed $(SEED)
