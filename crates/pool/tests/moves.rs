@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, VolumeId, crc32c};
 use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, change, disk, fill, holds_each, only_byte, open, try_open};
+use testkit::{MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open};
 
 const BLOCKS: u64 = 1024;
 
@@ -279,5 +279,74 @@ fn a_replacement_survives_kills_and_power_cuts() {
         bench.files[1] = new.clone();
         assert!(bench.check().is_clean(), "seed {seed}: {:?}", bench.check());
         alone(&bench, vec![new], 1);
+    }
+}
+
+/// Passes without a pause, each of which writes to blocks at random, until `goes_on` is false;
+/// counts them.
+async fn passes(
+    (rt, pool): (Rt, Pool),
+    id: VolumeId,
+    goes_on: Rc<Cell<bool>>,
+    count: Rc<Cell<u64>>,
+) -> Vec<u8> {
+    let mut model = vec![1; BLOCKS as usize];
+    while goes_on.get() {
+        let n = count.get() + 1;
+        let pass = pool.begin_pass(&mut pool.reserve(64).expect("room")).expect("pass");
+        for _ in 0..64 {
+            let (at, value) = (rt.random() % BLOCKS, (2 + n % 200) as u8);
+            let data = block(value);
+            let crcs = [crc32c(&data)];
+            let data = SliceList::from_iter([data]);
+            pass.write(id, Lba(at), data, &crcs).await.expect("write");
+            model[at as usize] = value;
+        }
+        pass.publish(Epoch(n as u32), rt.now()).await.expect("publish");
+        count.set(n);
+    }
+    model
+}
+
+/// Passes always have the few block groups that there are. A move waits for the end of one, and the
+/// next one does not take the group again.
+#[test]
+fn a_move_waits_for_one_pass_a_group() {
+    for seed in 20..24 {
+        let mut bench = mirror(seed, 2, 2);
+        let (new, id) = (new_disk(&bench, "disk2"), bench.volume);
+        let replacement = new.clone();
+        let (model, waited) = bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            pool.set_cache_uuid(Some([7; 16])).await.expect("cache");
+            let (goes_on, count) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+            let own = (rt.clone(), pool.clone());
+            let writes = rt.spawn(passes(own, id, goes_on.clone(), count.clone()));
+            while count.get() < 3 {
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            let replaced = pool.replace_device("disk1", replacement, [9; 16]);
+            replaced.await.expect("replace");
+            let before = count.get();
+            // A move takes some of these by itself.
+            while pool.moves_status().state != "none" && count.get() < before + 2000 {
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            let waited = count.get() - before;
+            goes_on.set(false);
+            let model = writes.await.expect("passes");
+            moved(&rt, &pool).await;
+            holds_each(&pool, id, &model).await;
+            pool.close().await.expect("close");
+            (model, waited)
+        });
+        assert!(waited < 30, "seed {seed}: moved after {waited} passes");
+        bench.files[1] = new.clone();
+        assert!(bench.check().is_clean(), "{:?}", bench.check());
+        bench.run(|rt, _| async move {
+            let pool = open(&rt, vec![new]).await;
+            holds_each(&pool, id, &model).await;
+            pool.close().await.expect("close");
+        });
     }
 }

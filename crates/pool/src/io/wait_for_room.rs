@@ -102,6 +102,7 @@ impl Pool {
                     self.warm_checksums();
                     Ok(())
                 }
+                Ok(Alloc::Full) if kind == Kind::Direct && self.open_waiting() => Ok(()),
                 // A closed group is open again soon. What was taken is given back: it may be from
                 // that group, whose move waits for it.
                 Ok(Alloc::Full) if kind == Kind::Direct && self.state().space.any_closed() => {
@@ -155,8 +156,15 @@ impl Pool {
                 *commits += 1;
                 self.commit_direct().await
             }
+            Kind::Pass if self.open_waiting() => Ok(()),
             Kind::Pass => Err(self.state().space.no_room("write-back: the pool is full")),
         }
+    }
+
+    /// A move that waits for the open write-back pass gives its group's room back; true if there
+    /// was one.
+    fn open_waiting(&self) -> bool {
+        self.state_mut().space.open_waiting()
     }
 
     /// Blocks that were taken are not needed: makes them free again. Returns the outcome that it

@@ -1,11 +1,12 @@
 //! The flow that makes one block group after the other what it should be.
 
 use std::cmp::Reverse;
+use std::pin::pin;
 use std::rc::Weak;
 
 use base::{Duration, Generation, GroupId, Result};
 use format::page::{Chunk, GroupKind};
-use rt::sync::either;
+use rt::sync::{either, within};
 
 use super::copy::To;
 use crate::devices::PoolDevice;
@@ -28,6 +29,8 @@ enum Moved {
     Done,
     /// Not now, because of this.
     Later(&'static str),
+    /// Something else is to be done, or nothing: all is to be looked at again.
+    Stopped,
 }
 
 /// Chunks of devices that are in use, and how often each of these was out of use before.
@@ -89,20 +92,28 @@ impl Pool {
     async fn move_all(&self) -> Result<bool> {
         // What devices lack that were away comes first.
         let mut later = self.refresh_all().await?;
-        let mut from = GroupId(0);
-        loop {
-            let want = {
-                let st = self.state();
-                if st.moves.is_paused() || self.is_closed() {
-                    return Ok(false);
-                }
-                st.space.next_to_move(from, &st.devices)
-            };
-            let Some(want) = want else { break };
+        // Then groups that no write-back pass has, as these need not wait.
+        let (mut from, mut of_pass) = (GroupId(0), Vec::new());
+        while let Some(want) = self.next_to_move(from) {
             from = GroupId(want.group.0 + 1);
-            if let Moved::Later(why) = self.move_group(want).await? {
+            if self.state().space.is_of_pass(want.group) {
+                of_pass.push(want.group);
+            } else if let Moved::Later(why) = self.move_group(want).await? {
                 later = Some(why);
             }
+        }
+        for id in of_pass {
+            let Some(want) = self.next_to_move(id).filter(|want| want.group == id) else {
+                continue;
+            };
+            match self.move_group(want).await? {
+                Moved::Done => {}
+                Moved::Later(why) => later = Some(why),
+                Moved::Stopped => return Ok(true),
+            }
+        }
+        if self.moves_rest() {
+            return Ok(false);
         }
         if later.is_none() && self.state().moves.is_balancing() {
             later = self.balance().await?;
@@ -111,6 +122,20 @@ impl Pool {
         let any = self.remove_empty().await?;
         let st = self.state();
         Ok(later.is_some() || any || st.devices.iter().any(|d| d.is_leaving()))
+    }
+
+    /// True if no chunk is to be moved now, whatever there is.
+    fn moves_rest(&self) -> bool {
+        self.state().moves.is_paused() || self.is_closed()
+    }
+
+    /// The next group, from this number on, that is to be moved now.
+    fn next_to_move(&self, from: GroupId) -> Option<Want> {
+        if self.moves_rest() {
+            return None;
+        }
+        let st = self.state();
+        st.space.next_to_move(from, &st.devices)
     }
 
     /// Moves chunks until all devices are filled to the same share; what that waits for.
@@ -130,6 +155,7 @@ impl Pool {
                     match self.move_group(want).await? {
                         Moved::Done => any = true,
                         Moved::Later(why) => later = Some(why),
+                        Moved::Stopped => return Ok(None),
                     }
                 }
                 // What moved later may leave something for groups that were looked at before.
@@ -152,19 +178,10 @@ impl Pool {
     /// Gives a group the chunks that it should have.
     async fn move_group(&self, want: Want) -> Result<Moved> {
         let id = want.group;
-        let closing = {
-            let mut st = self.state_mut();
-            let demand = st.demand();
-            let st = &mut *st;
-            st.space.close_group(&st.devices, id, &demand)
-        };
-        let closed = match closing {
-            Closing::Closed => Closed(self.clone(), id),
-            Closing::OfPass => {
-                self.pass_ended().wait().await;
-                return Ok(Moved::Later("a write-back pass to end"));
-            }
-            Closing::Needed => return Ok(Moved::Later("room in other block groups")),
+        let closed = match self.close_for_move(id).await {
+            Ok(Some(closed)) => closed,
+            Ok(None) => return Ok(Moved::Stopped),
+            Err(why) => return Ok(Moved::Later(why)),
         };
         self.settle_group(id).await?;
         let Some(targets) = self.take_targets(&want) else {
@@ -199,6 +216,35 @@ impl Pool {
         self.let_go(&want, reads).await;
         drop(closed);
         Ok(Moved::Done)
+    }
+
+    /// Closes a group, and waits for the open write-back pass if that has it. Those that begin
+    /// later cannot take it, so this is one pass; it is another one only where the first needed all
+    /// the room. `None`: something else is to be done meanwhile. Error: what the move waits for.
+    async fn close_for_move(
+        &self,
+        id: GroupId,
+    ) -> std::result::Result<Option<Closed>, &'static str> {
+        let closed = Closed(self.clone(), id);
+        loop {
+            let (changed, mut ended) =
+                (self.moves_changed().wait(), pin!(self.pass_ended().wait()));
+            let closing = {
+                let mut st = self.state_mut();
+                let demand = st.demand();
+                let st = &mut *st;
+                st.space.close_group(&st.devices, id, &demand)
+            };
+            match closing {
+                Closing::Closed => return Ok(Some(closed)),
+                Closing::Needed => return Err("room in other block groups"),
+                Closing::OfPass => {}
+            }
+            // Said to be running: it is one pass, and nobody has to do anything.
+            if within(&mut ended, changed).await.is_none() || self.moves_rest() {
+                return Ok(None);
+            }
+        }
     }
 
     /// Waits until all that was taken of a closed group is written and committed. The open

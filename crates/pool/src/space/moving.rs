@@ -4,6 +4,10 @@
 //! change, but for blocks that become free. So while one of its chunks is copied, the group is
 //! *closed*: what was allocated from it before is written and committed first, and then the copy
 //! has all that the group will ever hold until it is open again. No write goes to two places.
+//!
+//! A group that the open write-back pass has is closed too, and its move waits for the end of that
+//! pass. So a move waits for one pass at most, however soon the next one begins. Until that end it
+//! is a wish: whatever finds no room opens the group again.
 
 use std::rc::Weak;
 
@@ -20,7 +24,8 @@ use crate::devices::Devices;
 pub(crate) enum Closing {
     /// Nothing is allocated from it any more.
     Closed,
-    /// The open write-back pass has it.
+    /// The same, but the open write-back pass has it: it is closed when that has ended, if it was
+    /// not [opened](Space::open_waiting) meanwhile.
     OfPass,
     /// Its free blocks are needed.
     Needed,
@@ -161,13 +166,17 @@ impl Space {
         self.copies = copies;
     }
 
-    /// Closes a group, if everything that was promised finds room without it.
+    /// True if the open write-back pass has a group.
+    pub fn is_of_pass(&self, id: GroupId) -> bool {
+        self.group(id).of_pass
+    }
+
+    /// Closes a group, if everything that was promised finds room without it. So no write-back
+    /// pass takes it that begins later.
     pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
-        if self.group(id).of_pass {
-            return Closing::OfPass;
-        }
+        let closed = if self.group(id).of_pass { Closing::OfPass } else { Closing::Closed };
         if self.group(id).moving {
-            return Closing::Closed;
+            return closed;
         }
         let held = self.keeps_promises(devices, demand);
         self.unindex(id);
@@ -177,7 +186,17 @@ impl Space {
             self.open_group(id);
             return Closing::Needed;
         }
-        Closing::Closed
+        closed
+    }
+
+    /// Opens the groups whose moves only wait for the open write-back pass: what needs room goes
+    /// first. True if there was one.
+    pub fn open_waiting(&mut self) -> bool {
+        let waits = |(_, g): &(GroupId, &super::Group)| g.moving && g.of_pass;
+        let all = (0..).map(GroupId).zip(&self.groups);
+        let waiting: Vec<GroupId> = all.filter(waits).map(|(id, _)| id).collect();
+        waiting.iter().for_each(|&id| self.open_group(id));
+        !waiting.is_empty()
     }
 
     /// Blocks are allocated from a group again.
