@@ -65,6 +65,7 @@ pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, MovesStatus};
 pub use findings::{ScrubOptions, ScrubStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
+pub use moves::Fill;
 pub use open::{check_create, create};
 pub use pool::Pool;
 

@@ -8,10 +8,10 @@
 //!
 //! **A move of a chunk** ([`run`]): the group is *closed*, so that nothing is allocated from it
 //! ([`crate::space::Closing`]); what was allocated before is committed; the copy is made and
-//! verified, from any good copy, in the order of addresses ([`copy`]); then the group's record says
-//! the new chunk, by a commit that no earlier one overlaps. The old chunk is free when that is
-//! durable and no read is about it any more. A crash before the commit leaves the old chunk, and
-//! what was copied is free space.
+//! verified, from any good copy, and written in the order of addresses ([`copy`]); then the group's
+//! record says the new chunk, by a commit that no earlier one overlaps. The old chunk is free when
+//! that is durable and no read is about it any more. A crash before the commit leaves the old
+//! chunk, and what was copied is free space.
 //!
 //! **A device that was away comes back** ([`back`]) with all that it has still; the chunks of
 //! groups that have changed since are *behind*, and get what they lack ([`refresh`]).
@@ -24,12 +24,14 @@
 
 mod back;
 mod copy;
+mod in_order;
 mod join;
 mod refresh;
 mod run;
 mod spares;
 
 use base::{BLOCK_U64, ErrorKind, Result, StorageError};
+use format::page::Chunk;
 use format::superblock::MAX_COPIES;
 use rt::FileId;
 
@@ -52,7 +54,31 @@ fn invalid<T>(text: String) -> Result<T> {
     Err(StorageError::new(ErrorKind::Invalid, text))
 }
 
+/// A chunk that a move fills.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fill {
+    /// The device's file.
+    pub file: FileId,
+    /// The chunk's first byte there, and the first behind it.
+    pub place: (u64, u64),
+    /// Another one for each time that a chunk is filled, as long as the pool is open.
+    pub number: u64,
+}
+
 impl Pool {
+    /// Chunks that a move fills at the moment. Nothing else writes to them, and each of their
+    /// blocks that is written for the first time is behind those that were written before.
+    pub fn fills(&self) -> Vec<Fill> {
+        let st = self.state();
+        let (geometry, (chunks, number)) = (st.space.geometry(), st.moves.filling());
+        let of = |c: &Chunk| {
+            let file = st.devices.written(c.device.into())?.file();
+            let from = geometry.chunk_offset(c.chunk, 0);
+            Some(Fill { file, place: (from, from + geometry.group_bytes()), number })
+        };
+        chunks.iter().filter_map(of).collect()
+    }
+
     /// Adds a device, on which nothing is kept of what it holds. It is durable that it belongs to
     /// the pool when this returns. `uuid`: from a source of true randomness.
     pub async fn add_device(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {

@@ -1,12 +1,13 @@
 //! Devices are added, replaced and removed in simulation: under load, over kills and power cuts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, VolumeId, crc32c};
 use pool::{DeviceFile, Pool};
-use rt::Rt;
-use sim::DiskModel;
+use queue::Limits;
+use rt::{DeviceKind, Rt};
+use sim::{Ascending, DiskModel};
 use testkit::{MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open};
 
 const BLOCKS: u64 = 1024;
@@ -348,5 +349,51 @@ fn a_move_waits_for_one_pass_a_group() {
             holds_each(&pool, id, &model).await;
             pool.close().await.expect("close");
         });
+    }
+}
+
+/// The writes of a move to a chunk come in ascending order, whatever clients write meanwhile, and
+/// whatever the device counts as.
+#[test]
+fn chunks_are_filled_in_ascending_order() {
+    for (seed, kind) in [(30, None), (31, Some(DeviceKind::Rotating)), (32, None)] {
+        let bench = mirror(seed, 2, 2);
+        let (new, id) = (new_disk(&bench, "disk2"), bench.volume);
+        let replacement = new.clone();
+        let opened: Rc<RefCell<Option<Pool>>> = Rc::default();
+        let order: Rc<RefCell<(Ascending, Result<(), String>)>> =
+            Rc::new(RefCell::new((Ascending::default(), Ok(()))));
+        let (followed, noted) = (opened.clone(), order.clone());
+        bench.world.watch_writes(new.file, move |offset, data| {
+            let bytes: usize = data.iter().map(|s| s.len()).sum();
+            let fills = followed.borrow().as_ref().map(Pool::fills).unwrap_or_default();
+            let fills = fills.into_iter().filter(|f| f.file == new.file);
+            let (order, first) = &mut *noted.borrow_mut();
+            let parts = fills.map(|f| (f.place, f.number));
+            let right = order.note(parts, (offset, offset + bytes as u64));
+            *first = std::mem::replace(first, Ok(())).and(right);
+        });
+        bench.run(|rt, files| async move {
+            let limits = Limits { kind, ..Limits::default() };
+            let settings = pool::Settings { device: limits, ..pool::Settings::default() };
+            let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
+            *opened.borrow_mut() = Some(pool.clone());
+            let goes_on = Rc::new(Cell::new(true));
+            let own = (rt.clone(), pool.clone());
+            let writes = rt.spawn(change(own, (id, BLOCKS), goes_on.clone()));
+            // So that what a group holds is in many pieces.
+            rt.sleep(Duration::from_millis(500)).await;
+            let replaced = pool.replace_device("disk1", replacement, [9; 16]);
+            replaced.await.expect("replace");
+            moved(&rt, &pool).await;
+            goes_on.set(false);
+            let model = writes.await.expect("writes");
+            holds_each(&pool, id, &model).await;
+            opened.borrow_mut().take();
+            pool.close().await.expect("close");
+        });
+        let (order, first) = &*order.borrow();
+        assert_eq!(first, &Ok(()), "seed {seed}");
+        assert!(order.followed() > 100, "seed {seed}: {} writes", order.followed());
     }
 }

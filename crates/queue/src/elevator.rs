@@ -10,12 +10,16 @@
 //! Pieces of one larger request stay together: when one of them has gone, the next goes before
 //! everything else. Writes of a common byte reach the device in their order of arrival: a write is
 //! held for as long as an earlier one of the same place waits or is in flight.
+//!
+//! Writes of moves, which fill a device from below, reach it in their order of arrival: of them one
+//! at a time is in the sweep, and the next when that has gone.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use base::{Duration, Instant};
 
 use crate::request::{Request, Room, Run};
+use crate::stats::Class;
 use crate::write_gate::MayWrite;
 
 /// Runs of a batch of reads, and of writes.
@@ -126,6 +130,10 @@ pub(crate) struct Elevator<W> {
     again: VecDeque<Request<W>>,
     /// Writes that wait for earlier ones of the same place, in order of arrival.
     held: VecDeque<Request<W>>,
+    /// Writes of moves that wait behind the one in the sweep, in order of arrival, and the place of
+    /// that one.
+    line: VecDeque<Request<W>>,
+    first: Option<Place>,
     /// The places of writes in flight.
     in_flight: Vec<(u64, u64)>,
     batch: Batch,
@@ -143,6 +151,8 @@ impl<W> Elevator<W> {
             writes: Sweep::new(),
             again: VecDeque::new(),
             held: VecDeque::new(),
+            line: VecDeque::new(),
+            first: None,
             in_flight: Vec::new(),
             batch: Batch::default(),
             overtaken: 0,
@@ -152,7 +162,8 @@ impl<W> Elevator<W> {
     }
 
     pub fn len(&self) -> usize {
-        self.reads.by_place.len() + self.writes.by_place.len() + self.again.len() + self.held.len()
+        let sweeps = self.reads.by_place.len() + self.writes.by_place.len();
+        sweeps + self.again.len() + self.held.len() + self.line.len()
     }
 
     /// True if a request may go now. Those that are held go when one in flight has ended.
@@ -187,7 +198,15 @@ impl<W> Elevator<W> {
     }
 
     fn enter(&mut self, request: Request<W>) {
+        let in_line = request.write && request.class == Class::Move;
+        if in_line && self.first.is_some() {
+            self.line.push_back(request);
+            return;
+        }
         self.arrived += 1;
+        if in_line {
+            self.first = Some((request.offset, self.arrived));
+        }
         let sweep = if request.write { &mut self.writes } else { &mut self.reads };
         sweep.push(self.arrived, request);
     }
@@ -201,6 +220,7 @@ impl<W> Elevator<W> {
     fn conflicts(&self, place: (u64, u64)) -> bool {
         self.in_flight.iter().any(|(start, end)| *start < place.1 && place.0 < *end)
             || self.writes.overlaps(place)
+            || self.line.iter().any(|r| r.overlaps(place))
             || self.again.iter().any(|r| r.write && r.overlaps(place))
     }
 
@@ -241,8 +261,15 @@ impl<W> Elevator<W> {
         let sweep = self.sweep(writes);
         let (run, last) = sweep.take(place, room)?;
         // The next piece came right after this one.
-        let next = (run.end(), last.1 + 1);
-        if run.more() > 0 && sweep.by_place.contains_key(&next) {
+        let mut next = (run.end(), last.1 + 1);
+        if self.first.is_some_and(|first| !self.writes.by_place.contains_key(&first)) {
+            self.first = None;
+            if let Some(request) = self.line.pop_front() {
+                self.enter(request);
+            }
+            next = self.first.filter(|first| first.0 == run.end()).unwrap_or(next);
+        }
+        if run.more() > 0 && self.sweep(writes).by_place.contains_key(&next) {
             self.owed = Some((writes, next));
         }
         Some(run)

@@ -483,6 +483,41 @@ fn overlapping_writes_keep_their_order() {
     (0..50).for_each(overlapping);
 }
 
+/// Writes of a move come in ascending order, some in pieces, and so the disk gets them, however
+/// others make its head jump.
+#[test]
+fn writes_of_moves_reach_a_rotating_disk_in_their_order() {
+    for seed in 0..20 {
+        let mut rng = Prng::new(seed);
+        let mut lab = Lab::new(DeviceKind::Rotating, Limits::default(), Disk::new(64 * M));
+        // Others write on both sides of the chunk, and read everywhere.
+        let (mut at, mut asked, mut ended) = (16 * M, 0, 0);
+        while ended < asked || at < 47 * M {
+            if at < 47 * M && (rng.one_in(2) || lab.in_flight.is_empty()) {
+                at += rng.below(4) * 64 * 1024;
+                let pieces = rng.range(1, 4) as u32;
+                lab.ask(Class::Move, true, at, (64 * K, pieces));
+                at += u64::from(pieces) * 64 * 1024;
+                asked += u64::from(pieces);
+                for _ in 0..rng.below(4) {
+                    let class = if rng.one_in(2) { Class::WriteBack } else { Class::Foreground };
+                    let (write, place) = (rng.one_in(2), rng.below(32 * M / 4096) * 4096);
+                    let outside = if place < 16 * M { place } else { place + 32 * M };
+                    let offset = if write { outside } else { 2 * place };
+                    lab.ask(class, write, offset, (4 * K, 1));
+                }
+                lab.dispatch();
+                continue;
+            }
+            let moves = lab.step(Instant(u64::MAX)).into_iter().filter(|e| e.class == Class::Move);
+            ended += moves.count() as u64;
+        }
+        let moves = lab.sent.iter().filter(|s| s.class == Class::Move && s.write);
+        let places: Vec<(u64, u64)> = moves.map(|s| s.place).collect();
+        assert!(places.len() > 50 && places.is_sorted(), "seed {seed}: {places:?}");
+    }
+}
+
 /// A task that always has `depth` requests waiting or in flight.
 #[derive(Clone, Debug)]
 struct Client {

@@ -59,7 +59,9 @@
 //! * `fault`, `model`: kinds of faults and of disks
 //! * `wire`: connections
 //! * `world`: events, history, the backend
+//! * `ascending`: whether what fills a part of a disk is in ascending order
 
+mod ascending;
 mod disk;
 mod fault;
 mod idle;
@@ -69,6 +71,7 @@ mod table;
 mod wire;
 mod world;
 
+pub use ascending::{Ascending, Place};
 pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
 pub use model::DiskModel;
 pub use store::DiskSnapshot;

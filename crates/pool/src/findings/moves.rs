@@ -1,6 +1,7 @@
 //! How far moves of chunks are. Plain data.
 
 use base::{BLOCK_U64, Instant};
+use format::page::Chunk;
 use rt::FileId;
 
 use super::away::Away;
@@ -42,6 +43,8 @@ pub(crate) struct Moves {
     removed: Vec<FileId>,
     trouble: Option<String>,
     away: Away,
+    /// Chunks that are being filled, and how often that was begun.
+    filling: (Vec<Chunk>, u64),
 }
 
 impl Moves {
@@ -54,8 +57,8 @@ impl Moves {
     pub fn begin(&mut self) {
         let removed = std::mem::take(&mut self.removed);
         let (paused, balancing) = (self.paused, self.balancing);
-        let away = std::mem::take(&mut self.away);
-        *self = Moves { paused, balancing, removed, away, ..Moves::default() };
+        let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
+        *self = Moves { paused, balancing, removed, away, filling, ..Moves::default() };
     }
 
     /// Chunks are spread evenly over the devices.
@@ -84,6 +87,21 @@ impl Moves {
     /// To note which are.
     pub fn away_mut(&mut self) -> &mut Away {
         &mut self.away
+    }
+
+    /// Copies go to these chunks from now on, which nothing else writes to.
+    pub fn begin_fill(&mut self, chunks: Vec<Chunk>) {
+        self.filling = (chunks, self.filling.1 + 1);
+    }
+
+    /// All of them are written.
+    pub fn end_fill(&mut self) {
+        self.filling.0.clear();
+    }
+
+    /// Chunks that are being filled, and how often that was begun.
+    pub fn filling(&self) -> (&[Chunk], u64) {
+        (&self.filling.0, self.filling.1)
     }
 
     /// So many blocks were copied.

@@ -13,6 +13,7 @@ use format::page::{Chunk, GroupKind};
 use queue::Class;
 use rt::JoinHandle;
 
+use super::in_order::{Line, Turn, write_all};
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, Which, nodes_from, runs};
@@ -35,6 +36,7 @@ pub(super) enum To {
 struct Flights {
     pool: Pool,
     to: Rc<To>,
+    line: Line,
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
     outcome: Result<()>,
@@ -50,7 +52,9 @@ impl Flights {
             }
             self.outcome.clone()?;
             let (pool, to, pin) = (self.pool.clone(), self.to.clone(), pin.clone());
-            let flight = self.pool.rt().spawn(async move { pool.copy_run(run, &to, &pin).await });
+            let turn = self.line.next();
+            let flight =
+                self.pool.rt().spawn(async move { pool.copy_run(run, &to, &pin, turn).await });
             self.flights.push_back((flight, bytes));
             self.bytes += bytes;
         }
@@ -82,6 +86,7 @@ impl Pool {
         let mut flights = Flights {
             pool: self.clone(),
             to: Rc::new(to),
+            line: Line::default(),
             flights: VecDeque::new(),
             bytes: 0,
             outcome: Ok(()),
@@ -169,8 +174,9 @@ impl Pool {
         }
     }
 
-    /// Copies neighbours. A block of which no copy is good stays so: reads of it fail.
-    async fn copy_run(&self, run: Run, to: &To, pin: &Pin) -> Result<()> {
+    /// Copies neighbours, in their turn. A block of which no copy is good stays so: reads of it
+    /// fail.
+    async fn copy_run(&self, run: Run, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
         let targets = match to {
             To::New(chunks) => chunks,
@@ -182,11 +188,16 @@ impl Pool {
             }
         };
         if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, pin).await {
-            return self.write_to(targets, run.first(), SliceList::from_iter([data])).await;
+            turn.comes().await;
+            let data = SliceList::from_iter([data]);
+            return self.write_to(targets, run.first(), data, Some(turn)).await;
         }
         for e in &run.blocks {
             match self.read_verified(e.addr, &[e.crc], Class::Move, pin).await {
-                Ok(data) => self.write_to(targets, e.addr, SliceList::from_iter([data])).await?,
+                Ok(data) => {
+                    turn.comes().await;
+                    self.write_to(targets, e.addr, SliceList::from_iter([data]), None).await?;
+                }
                 Err(why) => {
                     // A device that is away may have it.
                     self.all_copies_tried(e, &why)?;
@@ -230,12 +241,20 @@ impl Pool {
         (usize::from(c.device), geometry.chunk_offset(c.chunk, geometry.split(addr).1))
     }
 
-    async fn write_to(&self, targets: &[Chunk], addr: PoolAddr, data: SliceList) -> Result<()> {
+    /// `last_of`: its turn is over when this was handed to the devices.
+    async fn write_to(
+        &self,
+        targets: &[Chunk],
+        addr: PoolAddr,
+        data: SliceList,
+        last_of: Option<Turn>,
+    ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
-        for &c in targets {
+        let write = |&c: &Chunk| {
             let (row, offset) = self.place(c, addr);
-            self.write_lacking(row, offset, data.clone(), Class::Move).await?;
-        }
+            self.write_lacking(row, offset, data.clone(), Class::Move)
+        };
+        write_all(targets.iter().map(write), last_of).await?;
         let now = self.now();
         self.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
         Ok(())

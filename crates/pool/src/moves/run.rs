@@ -199,10 +199,12 @@ impl Pool {
         };
         // What was copied is durable before anything counts on it: a device that fails later, and
         // comes back, has it.
+        self.state_mut().moves.begin_fill(targets.clone());
         let durable = match self.copy_group(id, to, Generation(0)).await {
             Ok(()) => self.commit_direct().await,
             failed => failed,
         };
+        self.state_mut().moves.end_fill();
         if let Err(e) = durable {
             self.state_mut().devices.give_chunks(targets);
             self.permit()?;
