@@ -12,6 +12,7 @@ use rt::{FileId, Rt, SocketId};
 use sim::World;
 use volume::Volumes;
 
+use crate::filled::Filled;
 use crate::model::Model;
 use crate::settings::{Damage, Settings};
 use crate::spoilt::Spoilt;
@@ -69,6 +70,8 @@ pub(crate) struct Env {
     pub cache_lost_blocks: Cell<bool>,
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
+    /// The order of writes to chunks that moves fill.
+    pub filled: RefCell<Filled>,
     /// The devices of the pool.
     pub pool_files: RefCell<Vec<FileId>>,
     /// What limits of volumes may be, by their numbers in the pool; the last is what was asked for
@@ -93,6 +96,7 @@ impl Env {
             full_at: Cell::new(None),
             pool: RefCell::new(None),
             cache: RefCell::new(None),
+            filled: RefCell::default(),
             pool_files: RefCell::default(),
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
@@ -200,6 +204,7 @@ impl Env {
         self.failing.set(false);
         self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
+        Filled::begin_boot(self);
         self.pool.borrow_mut().take();
         self.cache.borrow_mut().take();
         self.model.borrow_mut().close_cache();

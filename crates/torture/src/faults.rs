@@ -13,16 +13,26 @@ use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
+use crate::filled::Filled;
 use crate::members::members;
 use crate::settings::{CacheDamage, Damage};
 use crate::spoilt::Spoilt;
+
+/// A device that is added has a disk that is longer by this: it can grow.
+const GROWS: u64 = 16 << 20;
+
+/// A device that was added, and how large it may become.
+struct Added {
+    file: DeviceFile,
+    most_bytes: u64,
+}
 
 /// The devices as they are between and during boots.
 pub(crate) struct Devices {
     pub(crate) env: Rc<Env>,
     pub files: Vec<DeviceFile>,
     /// Devices that were added since.
-    added: RefCell<Vec<DeviceFile>>,
+    added: RefCell<Vec<Added>>,
     /// The cache's.
     cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
@@ -43,6 +53,7 @@ impl Devices {
             .enumerate()
             .map(|(i, model)| {
                 let file = env.world.add_disk(model.clone());
+                Filled::follow(env, file);
                 DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes }
             })
             .collect();
@@ -80,7 +91,8 @@ impl Devices {
 
     /// All devices that there ever were.
     pub fn all(&self) -> Vec<DeviceFile> {
-        self.files.iter().chain(self.added.borrow().iter()).cloned().collect()
+        let added = self.added.borrow();
+        self.files.iter().chain(added.iter().map(|a| &a.file)).cloned().collect()
     }
 
     /// The devices that the pool has, of all that there ever were.
@@ -98,12 +110,26 @@ impl Devices {
         let largest = models.iter().max_by_key(|model| model.size_bytes);
         let mut model = largest.unwrap_or(&models[0]).clone();
         model.size_bytes += env.below(4) << 20;
+        let size_bytes = model.size_bytes;
+        model.size_bytes += GROWS;
         let file = env.world.add_disk(model.clone());
+        Filled::follow(env, file);
         let path = format!("disk{}", self.files.len() + added.len());
-        let device = DeviceFile { path, file, size_bytes: model.size_bytes };
-        added.push(device.clone());
+        let device = DeviceFile { path, file, size_bytes };
+        added.push(Added { file: device.clone(), most_bytes: model.size_bytes });
         env.pool_files.borrow_mut().push(file);
         device
+    }
+
+    /// An added device of this path is longer from now on, if it is not as long as it can be;
+    /// returns its new size.
+    pub fn grow(&self, path: &str) -> Option<u64> {
+        let mut added = self.added.borrow_mut();
+        let a =
+            added.iter_mut().find(|a| a.file.path == path && a.file.size_bytes < a.most_bytes)?;
+        let longer = a.file.size_bytes + ((1 + self.env.below(8)) << 20);
+        a.file.size_bytes = longer.min(a.most_bytes);
+        Some(a.file.size_bytes)
     }
 
     /// True if a pool may be refused with this error, and must be opened without a victim then: one

@@ -49,6 +49,7 @@ pub mod content;
 mod env;
 pub mod failures;
 mod faults;
+mod filled;
 mod front;
 mod limiter;
 mod members;

@@ -38,6 +38,9 @@ struct Args {
     /// Begin no more seeds after so many seconds.
     #[arg(long)]
     time_limit: Option<u64>,
+    /// Of these seeds, run those alone in which devices of the pool come and go.
+    #[arg(long)]
+    moves: bool,
     /// Stop at the first failure.
     #[arg(long)]
     fail_fast: bool,
@@ -86,6 +89,9 @@ fn main() -> ExitCode {
                         break;
                     }
                     let seed = args.seed.wrapping_add(i);
+                    if args.moves && torture::draw(seed).changes.moves == 0 {
+                        continue;
+                    }
                     let twice = args.replay_check || seed % REPLAYED == 0;
                     let began = Instant::now();
                     let outcome = one(seed, args.trace && single, twice);

@@ -1,5 +1,8 @@
-//! Devices are added, replaced, removed, taken out of use and back under load, and copies made and
-//! given up, over crashes and restarts; in runs in which nothing strikes the devices of the pool.
+//! Devices are added, grow, are replaced, removed, taken out of use and back under load, and copies
+//! made and given up, over crashes and restarts; in runs in which nothing strikes the devices of
+//! the pool.
+//!
+//! Chunks that moves fill are written in ascending order ([`crate::filled`]).
 //!
 //! In the end each block is where it should be, on as many devices as it should be, and the offline
 //! check finds all of it good.
@@ -12,6 +15,7 @@ use pool::Pool;
 use crate::admin;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
+use crate::filled::Filled;
 use crate::members::members;
 
 /// Devices that a run adds at most.
@@ -26,6 +30,7 @@ pub(crate) async fn work(boot: Rc<Boot>, devices: Rc<Devices>) {
     let next = || env.answered.get() + 1 + env.below(2 * env.settings.changes.moves);
     let mut due = next();
     while !env.stopping.get() {
+        Filled::check(env);
         if env.answered.get() >= due {
             change(&boot, &devices).await;
             due = next();
@@ -41,7 +46,7 @@ async fn change(boot: &Boot, devices: &Devices) {
     let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
     let spares = spares(pool);
     let serving = now - spares.len().min(now);
-    let outcome = match env.below(15) {
+    let outcome = match env.below(17) {
         0 | 1 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added", file.path));
@@ -91,12 +96,26 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note("chunks are spread evenly".to_owned());
             pool.balance_devices().await
         }
+        14 | 15 if now > 0 => {
+            let path = some(now);
+            match devices.grow(&path) {
+                Some(size) => grow(boot, &path, size).await,
+                None => Ok(()),
+            }
+        }
         _ => {
             pool.pause_moves(env.one_in(3));
             Ok(())
         }
     };
     judge(env, outcome);
+}
+
+async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
+    boot.env.note(format!("{path} has {size} bytes from now on"));
+    boot.volumes.pool().grow_device(path, size).await?;
+    boot.env.count("devices that grew", 1);
+    Ok(())
 }
 
 fn spares(pool: &Pool) -> Vec<String> {
@@ -144,6 +163,7 @@ pub(crate) async fn settle(boot: &Boot) {
 }
 
 fn check(env: &Env, pool: &Pool) {
+    Filled::check(env);
     let devices = pool.status().pool.devices;
     if let Some(d) = devices.iter().find(|d| !matches!(d.state, "online" | "spare")) {
         env.fail(format!("{} is {}, and nothing is left to move", d.path, d.state));
