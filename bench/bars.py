@@ -38,6 +38,13 @@ def of_pool(table, results):
         if "btrfs" in row:
             bars.least(f"{at}: rate to kernel btrfs", ours["mb_per_s"] / row["btrfs"]["mb_per_s"], 1.1)
             bars.most(f"{at}: CPU a GiB to that of btrfs", ours["cpu_s_per_gib"] / max(row["btrfs"]["cpu_s_per_gib"], 1e-9), 1)
+    for row in results["loaded"]:
+        one, other, at = row["without"], row["with"], f"clients beside a scrub, {row['backing']}"
+        bars.most(f"{at}: P99 to that without", other["p99_ms"] / one["p99_ms"], 1.5)
+        if min(one["requests"], other["requests"]) >= LEAST_REQUESTS:
+            bars.most(f"{at}: P99.9 to that without", other["p999_ms"] / one["p999_ms"], 2)
+        bars.least(f"{at}: share of the scrub that was done", row["done_share"], 1)
+        bars.most(f"{at}: time of the scrub to that of an idle one", other["scrub_s"] / row["idle_s"], 4)
     return bars
 
 

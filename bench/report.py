@@ -8,6 +8,7 @@ import statistics
 import subprocess
 
 import bars
+import loaded
 import moves
 import scrub
 
@@ -61,7 +62,7 @@ def markdown(results):
         lines += grid(table, backing, "MB/s of writes, when the flush after the run is counted", lambda run, _: f"{run['flushed_mb_per_s']:,.0f}", only="flushed_mb_per_s")
         lines += flushes(table, backing)
         lines += memory(results["memory"].get(backing, {}))
-    lines += starts(results["start"]) + scrub.markdown(results["scrub"]) + moves.markdown(results["moves"])
+    lines += starts(results["start"]) + scrub.markdown(results["scrub"]) + loaded.markdown(results["loaded"]) + moves.markdown(results["moves"])
     found = bars.of_pool(table, results)
     results["bars"] = found.rows
     lines += found.markdown()
