@@ -54,7 +54,10 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
         let what = format!("the pool takes no more writes, reads go on: {trouble}");
         add(all, "pool-failed", what, "see to the device, then restart forebay");
     } else if number(&commit["failed"]) > 0 {
-        let what = format!("{} commits of the pool have failed", number(&commit["failed"]));
+        let what = match number(&commit["failed"]) {
+            1 => "a commit of the pool has failed".to_owned(),
+            n => format!("{n} commits of the pool have failed"),
+        };
         add(all, "commits-fail", what, "see the log for why; each was tried again");
     }
     if pool["scrub"]["lost_blocks"].as_array().is_some_and(|lost| !lost.is_empty()) {
@@ -164,7 +167,7 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
             "cache-failed",
             format!("the cache {path} has failed with writes in it that are not in the pool"),
             "see to the device, then restart forebay: what was flushed is in the cache; if the \
-             device is gone, see docs/operations.md",
+             device is gone for good: forebay serve --forget-cache",
         ),
         Some("aside") => add(
             all,

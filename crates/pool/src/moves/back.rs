@@ -165,7 +165,7 @@ impl Pool {
         let mut st = self.state_mut();
         tracing::error!(
             device = %st.devices.path(row),
-            "the device has failed {MOST} times and more within an hour: it is left out; see to \
+            "the device has failed more than {MOST} times within an hour: it is left out; see to \
              it, then take it into use with forebay device online, or replace it"
         );
         st.devices.row_mut(row).into_iter().for_each(|d| d.say("flapping"));
