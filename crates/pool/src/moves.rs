@@ -347,7 +347,7 @@ impl crate::state::State {
         let need = self.space.used_groups_count() * u64::from(copies.saturating_sub(before));
         let spare: u64 = (0..self.devices.count()).map(|d| self.devices.spare_chunks(d)).sum();
         self.space.set_copies(copies);
-        if need > spare || !self.keeps_promises() {
+        if need > spare || !self.reserved_fits() {
             self.space.set_copies(before);
             let text = format!(
                 "{copies} copies of what there is need {} MiB more than the devices have: add one",

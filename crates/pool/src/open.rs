@@ -100,7 +100,7 @@ fn assemble(
     known: Generation,
     standing: Standing,
     settings: &Settings,
-    (mut devices, tables): (Vec<PoolDevice>, tables::Tables),
+    (mut devices, tables): (Vec<PoolDevice>, tables::FoundTables),
 ) -> Result<State> {
     let geometry = Geometry::of(best);
     take_chunks(&geometry, &tables.groups, &mut devices)?;

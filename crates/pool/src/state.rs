@@ -133,9 +133,9 @@ impl State {
         self.space.leaves_reserved(&self.devices, blocks, &self.demand())
     }
 
-    /// True if everything that is promised finds room.
-    pub fn keeps_promises(&self) -> bool {
-        self.space.keeps_promises(&self.devices, &self.demand())
+    /// True if all that is reserved finds room, and what is dirty.
+    pub fn reserved_fits(&self) -> bool {
+        self.space.reserved_fits(&self.devices, &self.demand())
     }
 
     /// Reserves room for `blocks` blocks that write-back will write.

@@ -33,8 +33,8 @@ pub struct RangeStatus {
 
 /// A handle on a volume; clones are the same.
 ///
-/// Its futures must run to their end once they were polled (see `pool::io`): front ends run each
-/// request as a task of its own.
+/// Its futures must run to their end once they were polled: front ends run each request as a task
+/// of its own.
 #[derive(Clone)]
 pub struct Volume {
     pool: Pool,

@@ -25,8 +25,9 @@ const STEP_BLOCKS: u64 = 2048;
 /// What is to be changed.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'a> {
-    /// Written blocks, with these checksums, become the content of a volume from `lba` on.
-    Map { volume: VolumeId, lba: Lba, runs: &'a [Run], crcs: &'a [Crc] },
+    /// Written blocks, with these checksums, become the content of a volume from `lba` on. With
+    /// `size` the volume has that many bytes from now on; only direct changes have it.
+    Map { volume: VolumeId, lba: Lba, runs: &'a [Run], crcs: &'a [Crc], size: Option<u64> },
     /// Blocks of a volume read as zeros.
     Unmap { volume: VolumeId, range: (Lba, Lba) },
     /// What a staging volume maps becomes what the volume has there, and is not the staging
@@ -58,6 +59,10 @@ impl Change<'_> {
 
     fn runs(&self) -> &[Run] {
         if let Change::Map { runs, .. } = *self { runs } else { &[] }
+    }
+
+    fn size(&self) -> Option<u64> {
+        if let Change::Map { size, .. } = *self { size } else { None }
     }
 
     fn range(&self) -> (Lba, Lba) {
@@ -162,7 +167,12 @@ impl Forest {
             Kind::Direct => {
                 let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just edited") };
                 let more = v.record.allocated_blocks.saturating_add(mapped);
-                held.change(v, |v| v.record.allocated_blocks = more.saturating_sub(unmapped));
+                held.change(v, |v| {
+                    v.record.allocated_blocks = more.saturating_sub(unmapped);
+                    if let Some(size) = change.size() {
+                        v.record.size_bytes = size;
+                    }
+                });
             }
             Kind::Pass => {
                 txn.grow(volume, mapped as i64 - unmapped as i64);

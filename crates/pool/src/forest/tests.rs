@@ -148,7 +148,7 @@ impl Bench {
         let runs = self.take(kind, blocks);
         self.crc += 1;
         let crcs: Vec<Crc> = (0..blocks).map(|i| self.crc << 8 | i).collect();
-        let change = Change::Map { volume, lba: Lba(lba), runs: &runs, crcs: &crcs };
+        let change = Change::Map { volume, lba: Lba(lba), runs: &runs, crcs: &crcs, size: None };
         if late {
             prop_assert!(self.try_edit(kind, &change).is_err(), "its cut is being carried");
             return Ok(());

@@ -1,6 +1,6 @@
-//! The way of a write, and of a discard, through the pool, in blocks of a volume.
+//! Carries out writes and discards. Addresses are blocks of a volume.
 //!
-//! *Plan* waits for room and takes blocks ([`room`](super::room)). *Transfer* writes all copies of
+//! *Plan* waits for room and takes blocks ([`wait_for_room`](super::wait_for_room)). *Transfer* writes all copies of
 //! them. *Settle* enters them into the trees in one step: what a reader or a commit sees is the old
 //! block or the new one.
 //!
@@ -8,7 +8,9 @@
 //! stay taken until the pool is opened again.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, Lba, Result, Slice, SliceList, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, Crc, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId,
+};
 use queue::Class;
 use smallvec::SmallVec;
 
@@ -18,9 +20,6 @@ use crate::pool::Pool;
 use crate::space::Purpose;
 use crate::state::State;
 use crate::txn::Kind;
-
-/// A change that has to wait for the end of a write-back pass looks for it so often.
-const AFTER_PASS: base::Duration = base::Duration::from_millis(10);
 
 impl Pool {
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
@@ -55,14 +54,8 @@ impl Pool {
         let written = self.write_runs(&runs, SliceList::from_iter([data]), Class::Foreground).await;
         let outcome = match written {
             Ok(()) => {
-                let change = Change::Map { volume, lba, runs: &runs, crcs: &crcs };
-                let settle = |st: &mut State| {
-                    st.edit_direct(&change)?;
-                    if let Some(size) = size {
-                        st.change_volume(volume, |record| record.size_bytes = size)?;
-                    }
-                    Ok(())
-                };
+                let change = Change::Map { volume, lba, runs: &runs, crcs: &crcs, size };
+                let settle = |st: &mut State| st.edit_direct(&change).map(drop);
                 self.resident(Class::Foreground, settle).await
             }
             Err(e) => return self.give_back(Kind::Direct, &runs, Err(e)),
@@ -98,6 +91,10 @@ impl Pool {
     pub(crate) async fn trim_behind_end(&self, volume: VolumeId) -> Result<()> {
         let mut at = Lba(0);
         while at < END_OF_SPACE {
+            let pass_ended = self.pass_ended().wait();
+            if self.is_closed() {
+                return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
+            }
             self.admit(Purpose::Free).await?;
             let step = |st: &mut State| {
                 let v = st.forest.volume(volume);
@@ -112,7 +109,7 @@ impl Pool {
             };
             match self.resident(Class::Foreground, step).await? {
                 Some(upto) => at = upto,
-                None => self.rt().sleep(AFTER_PASS).await,
+                None => pass_ended.await,
             }
             self.after_change();
             self.rt().yield_now().await;

@@ -16,7 +16,7 @@ use rt::JoinHandle;
 use super::in_order::{Line, Turn, write_all};
 use crate::pool::Pool;
 use crate::space::Pin;
-use crate::transfer::walk::{Expected, Leaf, Owner, Run, Walk, Which, nodes_from, runs};
+use crate::transfer::walk::{Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, runs};
 
 /// Bytes in flight.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -44,7 +44,7 @@ struct Flights {
 
 impl Flights {
     /// Copies runs as soon as there is room. `pin` was taken when they were looked up, or before.
-    async fn copy(&mut self, runs: Vec<Run>, pin: &Pin) -> Result<()> {
+    async fn copy(&mut self, runs: Vec<ReadRun>, pin: &Pin) -> Result<()> {
         for run in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
@@ -176,7 +176,7 @@ impl Pool {
 
     /// Copies neighbours, in their turn. A block of which no copy is good stays so: reads of it
     /// fail.
-    async fn copy_run(&self, run: Run, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
+    async fn copy_run(&self, run: ReadRun, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
         let targets = match to {
             To::New(chunks) => chunks,

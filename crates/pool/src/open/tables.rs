@@ -18,7 +18,7 @@ use crate::txn::TablePage;
 
 /// Pages, volume table, group records.
 #[derive(Default)]
-pub(super) struct Tables {
+pub(super) struct FoundTables {
     pub pages: Vec<TablePage>,
     pub volumes: Vec<Option<VolumeRecord>>,
     pub groups: Vec<GroupRecord>,
@@ -45,8 +45,8 @@ pub(super) async fn read(
     best: &Superblock,
     devices: &mut [PoolDevice],
     behind: bool,
-) -> Result<Tables> {
-    let mut loader = Loader { rt, geometry, best, devices, behind, tables: Tables::default() };
+) -> Result<FoundTables> {
+    let mut loader = Loader { rt, geometry, best, devices, behind, tables: FoundTables::default() };
     loader.read().await?;
     Ok(loader.tables)
 }
@@ -58,7 +58,7 @@ struct Loader<'a> {
     devices: &'a mut [PoolDevice],
     /// A device in use is behind: copies that are lacking are noted.
     behind: bool,
-    tables: Tables,
+    tables: FoundTables,
 }
 
 /// Pages read by one request.

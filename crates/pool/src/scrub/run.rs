@@ -12,7 +12,7 @@ use rt::sync::either;
 use crate::findings::ScrubOptions;
 use crate::pool::Pool;
 use crate::space::Pin;
-use crate::transfer::walk::{Leaf, Run, Walk, runs};
+use crate::transfer::walk::{Leaf, ReadRun, Walk, runs};
 
 /// The job's name.
 const JOB: &str = "scrub";
@@ -78,7 +78,7 @@ impl Window {
     }
 
     /// Verifies runs as soon as there is room and the rate lets it.
-    pub async fn verify(&mut self, runs: Vec<Run>, pin: &Pin) -> Went {
+    pub async fn verify(&mut self, runs: Vec<ReadRun>, pin: &Pin) -> Went {
         for run in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             self.goes_on(bytes).await?;

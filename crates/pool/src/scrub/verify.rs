@@ -6,7 +6,7 @@ use queue::Class;
 use crate::findings::Kind;
 use crate::pool::Pool;
 use crate::space::Pin;
-use crate::transfer::walk::{Expected, Owner, Run};
+use crate::transfer::walk::{Expected, Owner, ReadRun};
 
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);
@@ -25,7 +25,7 @@ pub(super) enum Mended {
 impl Pool {
     /// Reads all copies of a run, of the devices that are scrubbed, and mends what is bad. `pin`
     /// was taken when its checksums were looked up.
-    pub(super) async fn verify_run(&self, run: Run, pin: Pin) {
+    pub(super) async fn verify_run(&self, run: ReadRun, pin: Pin) {
         let only = self.state().scrub.device();
         let copies = self.state().copies_for(run.first(), &pin);
         let mut reads = Vec::with_capacity(copies.len());
@@ -171,7 +171,7 @@ impl Pool {
 }
 
 /// A block of what was read of a run is what it should be.
-fn is_right(buf: &[u8], run: &Run, e: &Expected) -> bool {
+fn is_right(buf: &[u8], run: &ReadRun, e: &Expected) -> bool {
     let at = (e.addr.0 - run.first().0) as usize * BLOCK;
     buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)
 }

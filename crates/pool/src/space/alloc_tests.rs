@@ -115,8 +115,8 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
     let (world, files) = bench();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        // So that there is a promise to be kept.
-        let _promised = pool.reserve(1).expect("room");
+        // So that direct writes have to leave something.
+        let _reserved = pool.reserve(1).expect("room");
         let blocks = fill(&pool).await;
         for ended in [true, false] {
             pool.commit().await.expect("commit");

@@ -171,18 +171,18 @@ impl Space {
         self.group(id).of_pass
     }
 
-    /// Closes a group, if everything that was promised finds room without it. So no write-back
-    /// pass takes it that begins later.
+    /// Closes a group, if all that is reserved finds room without it. So no write-back pass takes
+    /// it that begins later.
     pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
         let closed = if self.group(id).of_pass { Closing::OfPass } else { Closing::Closed };
         if self.group(id).moving {
             return closed;
         }
-        let held = self.keeps_promises(devices, demand);
+        let fitted = self.reserved_fits(devices, demand);
         self.unindex(id);
         self.group_mut(id).moving = true;
         let commits = self.admits(devices, Purpose::Free, demand.dirty_nodes);
-        if !commits || held && !self.keeps_promises(devices, demand) {
+        if !commits || fitted && !self.reserved_fits(devices, demand) {
             self.open_group(id);
             return Closing::Needed;
         }

@@ -91,8 +91,8 @@ impl Space {
         data.checked_sub(groups * self.group_blocks()).is_some_and(|room| room >= reserved)
     }
 
-    /// True if everything that is promised finds room: what is reserved, and what is dirty.
-    pub fn keeps_promises(&self, devices: &Devices, demand: &Demand) -> bool {
+    /// True if all that is reserved finds room, and what is dirty.
+    pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> bool {
         self.can_hold(devices, self.reserved.blocks(), demand)
             && self.admits(devices, Purpose::Write, demand.dirty_nodes)
     }

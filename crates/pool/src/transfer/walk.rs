@@ -40,11 +40,11 @@ impl Expected {
 
 /// Neighbours that are read by one request, in the order of addresses; there may be gaps.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct ReadRun {
     pub blocks: Vec<Expected>,
 }
 
-impl Run {
+impl ReadRun {
     pub fn first(&self) -> PoolAddr {
         self.blocks[0].addr
     }
@@ -61,9 +61,9 @@ pub(crate) fn runs(
     blocks: impl IntoIterator<Item = Expected>,
     group_blocks: u32,
     gap: u32,
-) -> Vec<Run> {
+) -> Vec<ReadRun> {
     let group = |addr: PoolAddr| addr.0 / u64::from(group_blocks);
-    let mut out: Vec<Run> = Vec::new();
+    let mut out: Vec<ReadRun> = Vec::new();
     for block in blocks {
         let fits = out.last().is_some_and(|run| {
             let end = run.first().0 + u64::from(run.len());
@@ -73,7 +73,7 @@ pub(crate) fn runs(
         });
         match out.last_mut().filter(|_| fits) {
             Some(run) => run.blocks.push(block),
-            None => out.push(Run { blocks: vec![block] }),
+            None => out.push(ReadRun { blocks: vec![block] }),
         }
     }
     out
@@ -188,7 +188,7 @@ mod tests {
         Expected { addr: PoolAddr(addr), crc, owner: Owner::Data(VolumeId(1), Lba(addr)) }
     }
 
-    fn lengths(runs: &[Run]) -> Vec<(u64, u32, usize)> {
+    fn lengths(runs: &[ReadRun]) -> Vec<(u64, u32, usize)> {
         runs.iter().map(|r| (r.first().0, r.len(), r.blocks.len())).collect()
     }
 

@@ -81,7 +81,10 @@ impl Pass {
         assert_eq!(bytes, crcs.len() * BLOCK);
         let runs = self.0.take_blocks(Kind::Pass, crcs.len() as u32).await?;
         let outcome = match self.0.write_runs(&runs, data, self.0.pass_class()).await {
-            Ok(()) => self.edit(&Change::Map { volume, lba, runs: &runs, crcs }).await.map(drop),
+            Ok(()) => {
+                let change = Change::Map { volume, lba, runs: &runs, crcs, size: None };
+                self.edit(&change).await.map(drop)
+            }
             Err(e) => Err(e),
         };
         if outcome.is_err() {
