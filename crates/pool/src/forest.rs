@@ -373,8 +373,7 @@ impl Forest {
             let Some(v) = self.volumes.get_mut(&id) else { continue };
             v.begin_edit(g);
             if v.mapping.publish_pass() {
-                let blocks = v.record.allocated_blocks.saturating_add_signed(joined.grown);
-                self.held.change(v, |v| v.record.allocated_blocks = blocks);
+                self.held.change(v, |v| v.record.allocated_blocks = joined.blocks);
             }
             txn.join_volume(id, g.open);
         }

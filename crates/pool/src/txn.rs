@@ -43,8 +43,8 @@ pub(crate) enum Kind {
 pub(crate) struct Joined {
     /// Of the transaction's edits of its mapping.
     pub generation: Generation,
-    /// By how many blocks a pass has made it grow. Direct edits change its record at once.
-    pub grown: i64,
+    /// Blocks that a pass's version of its mapping has. Direct edits change its record at once.
+    pub blocks: u64,
 }
 
 /// Blocks that a transaction has allocated and freed, and the blocks of nodes that it has replaced.
@@ -120,7 +120,7 @@ impl Txn {
         self.nodes.dirty() as u64
     }
 
-    /// True if a commit would change nothing that anyone can tell.
+    /// True if a commit would change nothing that can be read.
     pub fn is_clean(&self) -> bool {
         self.volumes.is_empty()
             && self.sums.is_empty()
@@ -155,13 +155,18 @@ impl Txn {
 
     /// It edits a volume, from now on in this generation.
     pub fn join_volume(&mut self, id: VolumeId, generation: Generation) {
-        self.volumes.entry(id).or_insert(Joined { generation, grown: 0 });
+        self.volumes.entry(id).or_insert(Joined { generation, blocks: 0 });
     }
 
-    /// A volume has more blocks than before, or less, in a pass.
-    pub fn grow(&mut self, id: VolumeId, blocks: i64) {
+    /// As [`Txn::join_volume`], of a pass: its version of the mapping has `blocks` blocks at first.
+    pub fn join_mapping(&mut self, id: VolumeId, generation: Generation, blocks: u64) {
+        self.volumes.entry(id).or_insert(Joined { generation, blocks });
+    }
+
+    /// The number of blocks that a pass's version of a volume's mapping has from now on.
+    pub fn set_blocks(&mut self, id: VolumeId, blocks: u64) {
         let Some(joined) = self.volumes.get_mut(&id) else { unreachable!("{id:?} has not joined") };
-        joined.grown += blocks;
+        joined.blocks = blocks;
     }
 
     /// The generation of its edits of a group's checksums.

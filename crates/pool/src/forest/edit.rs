@@ -9,6 +9,7 @@
 //! stay where they are. Only what the volume had mapped there before is freed.
 
 use base::{Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
+use format::records::MappedExtent;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Forest, checksums, mapping};
@@ -18,8 +19,7 @@ use crate::txn::{Generations, Kind, Txn, not_open};
 
 /// Extents that one edit unmaps or adopts.
 const STEP_EXTENTS: usize = 128;
-/// Blocks of the volume that one adoption goes over: so many leaves of its mapping may be touched,
-/// at worst, as these have extents.
+/// Blocks of the volume that one adoption goes over: at worst each has an extent of its own.
 const STEP_BLOCKS: u64 = 2048;
 
 /// What is to be changed.
@@ -83,6 +83,25 @@ struct Plan {
     /// Parts of them, in order, and what they are mapped to.
     pieces: SmallVec<[Piece; 1]>,
     upto: Lba,
+    /// Blocks of these parts that are mapped now.
+    unmaps: u64,
+}
+
+impl Plan {
+    /// Blocks that it maps.
+    fn maps(&self) -> u64 {
+        self.pieces.iter().filter(|p| p.1.is_some()).map(|&((from, to), _)| to.0 - from.0).sum()
+    }
+
+    /// Counts the blocks of `old`, which is all that overlaps its range, that it unmaps.
+    fn count(mut self, old: &[MappedExtent]) -> Plan {
+        let common = |(from, to): (Lba, Lba), e: &MappedExtent| {
+            e.end().min(to.0).saturating_sub(e.lba.0.max(from.0))
+        };
+        let of = |&(part, _): &Piece| old.iter().map(move |e| common(part, e)).sum::<u64>();
+        self.unmaps = self.pieces.iter().map(of).sum();
+        self
+    }
 }
 
 impl Forest {
@@ -100,6 +119,9 @@ impl Forest {
         let Some(plan) = self.plan(kind, change)? else {
             return Ok(Edited::Upto(change.range().1));
         };
+        let (maps, unmaps) = (plan.maps(), plan.unmaps);
+        let blocks = self.blocks_after(txn, volume, (maps, unmaps))?;
+        let left = staging.map(|id| self.blocks_after(txn, id, (0, maps))).transpose()?;
         let Forest { store, volumes, sums, geometry, held, .. } = self;
         let tree_of =
             |id: VolumeId| volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
@@ -124,7 +146,7 @@ impl Forest {
             |txn: &Txn, id| txn.volume(id).map_or(g.open, |joined| joined.generation);
         let generation = generation_of(txn, volume);
         let (mut freed, mut moved) = (Vec::new(), Vec::new());
-        let (mut mapped, mut unmapped, mut adopted) = (0u64, 0u64, 0u64);
+        let (mut unmapped, mut adopted) = (0u64, 0u64);
         for (i, &(part, addr)) in plan.pieces.iter().enumerate() {
             if let (Some(run), Change::Map { lba, crcs, .. }) = (change.runs().get(i), change) {
                 let (group, offset) = geometry.split(run.addr);
@@ -161,27 +183,49 @@ impl Forest {
             let Some(tree) = tree else { unreachable!("it was just looked at") };
             let mut edit = ready.edit(tree, txn.changes(generation));
             unmapped += u64::from(mapping::replace(&mut edit, part, addr, geometry, &mut freed));
-            mapped += if addr.is_some() { part.1.0 - part.0.0 } else { 0 };
         }
+        assert_eq!(unmapped, unmaps, "volume {volume} has lost other blocks than were looked at");
         match kind {
             Kind::Direct => {
                 let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just edited") };
-                let more = v.record.allocated_blocks.saturating_add(mapped);
                 held.change(v, |v| {
-                    v.record.allocated_blocks = more.saturating_sub(unmapped);
+                    v.record.allocated_blocks = blocks;
                     if let Some(size) = change.size() {
                         v.record.size_bytes = size;
                     }
                 });
             }
             Kind::Pass => {
-                txn.grow(volume, mapped as i64 - unmapped as i64);
-                staging.into_iter().for_each(|id| txn.grow(id, -(adopted as i64)));
+                txn.set_blocks(volume, blocks);
+                if let (Some(id), Some(left)) = (staging, left) {
+                    assert_eq!(
+                        adopted, maps,
+                        "volume {id} has lost other blocks than were adopted"
+                    );
+                    txn.set_blocks(id, left);
+                }
                 txn.spend(change.runs().iter().map(|r| u64::from(r.len)).sum());
             }
         }
         freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
         Ok(Edited::Upto(plan.upto))
+    }
+
+    /// Blocks that a transaction's version of a volume will have after an edit that maps and unmaps
+    /// these numbers of blocks. Error: its record says fewer than it has.
+    fn blocks_after(&self, txn: &Txn, id: VolumeId, (maps, unmaps): (u64, u64)) -> Result<u64> {
+        let had = match txn.kind() {
+            Kind::Direct => self.volumes.get(&id).map(|v| v.record.allocated_blocks),
+            Kind::Pass => txn.volume(id).map(|joined| joined.blocks),
+        };
+        let had = had.ok_or_else(not_open)?;
+        had.checked_sub(unmaps).and_then(|left| left.checked_add(maps)).ok_or_else(|| {
+            let text = format!(
+                "the record of volume {id} says that it has {had} blocks, and {unmaps} of its \
+                 blocks are replaced; run forebay check"
+            );
+            StorageError::new(ErrorKind::Damaged, text)
+        })
     }
 
     fn check_staging(&self, staging: VolumeId, volume: VolumeId) -> Result<()> {
@@ -218,7 +262,7 @@ impl Forest {
                 return Ok(false);
             }
             v.mapping.join_pass();
-            txn.join_volume(id, g.of_pass());
+            txn.join_mapping(id, g.of_pass(), v.record.allocated_blocks);
         }
         Ok(true)
     }
@@ -240,14 +284,16 @@ impl Forest {
                     at = at.plus(u64::from(run.len));
                     ((from, at), Some(run.addr))
                 };
-                Plan { range: (lba, end), pieces: runs.iter().map(piece).collect(), upto: end }
+                let pieces = runs.iter().map(piece).collect();
+                Plan { range: (lba, end), pieces, upto: end, unmaps: 0 }
             }
             Change::Unmap { volume, .. } => {
                 let old = look(volume, (lba, end), STEP_EXTENTS)?;
                 let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
                 let range = (first.lba.max(lba), Lba(last.end().min(end.0)));
                 let upto = if old.len() >= STEP_EXTENTS { range.1 } else { end };
-                return Ok(Some(Plan { range, pieces: smallvec![(range, None)], upto }));
+                let plan = Plan { range, pieces: smallvec![(range, None)], upto, unmaps: 0 };
+                return Ok(Some(plan.count(&old)));
             }
             Change::Adopt { staging, .. } => {
                 let mut found = look(staging, (lba, end), STEP_EXTENTS)?;
@@ -267,10 +313,11 @@ impl Forest {
                     range,
                     pieces: pieces.collect(),
                     upto: if full || limit < end { upto } else { end },
+                    unmaps: 0,
                 }
             }
         };
-        look(change.volume(), plan.range, usize::MAX)?;
-        Ok(Some(plan))
+        let old = look(change.volume(), plan.range, usize::MAX)?;
+        Ok(Some(plan.count(&old)))
     }
 }

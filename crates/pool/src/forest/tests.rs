@@ -378,3 +378,24 @@ proptest! {
         prop_assert_eq!(ledger.blocks(), 0);
     }
 }
+
+/// The record of a volume says fewer blocks than its mapping has.
+#[test]
+fn a_record_with_too_few_blocks_is_found_before_anything_is_changed() {
+    let mut bench = Bench::new();
+    bench.map(Kind::Direct, A, 10, 5).expect("it is empty");
+    let g = bench.txns.generations();
+    let edit = (bench.txns.open_mut(), g);
+    bench.forest.change(edit, A, |record| record.allocated_blocks = 2).expect("it is there");
+    let range = (Lba(0), Lba(20));
+    for (kind, range) in [(Kind::Direct, range), (Kind::Direct, (Lba(11), Lba(14)))] {
+        let change = Change::Unmap { volume: A, range };
+        let e = bench.try_edit(kind, &change).expect_err("3 blocks and more of 2");
+        assert!(e.kind == ErrorKind::Damaged && e.context.contains("has 2 blocks"), "{e}");
+    }
+    let Ok(left) = bench.forest.extents(A, range, 9) else { unreachable!("it is in memory") };
+    assert_eq!(left.iter().map(|e| u64::from(e.len)).sum::<u64>(), 5);
+    let change = Change::Unmap { volume: A, range: (Lba(11), Lba(13)) };
+    bench.try_edit(Kind::Direct, &change).expect("2 blocks of 2");
+    assert_eq!(bench.forest.held().all, 0);
+}

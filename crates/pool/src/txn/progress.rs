@@ -1,5 +1,4 @@
-//! How far commits are: which transactions are open, which one is being committed, which one is
-//! durable.
+//! Which transactions are open, being committed and durable.
 
 use base::{ErrorKind, Generation, Result, StorageError};
 
@@ -131,9 +130,12 @@ impl Progress {
         self.nodes_left
     }
 
-    /// So many nodes of the running commit have their addresses.
+    /// Counts nodes of the running commit that have got their addresses.
     pub fn nodes_placed(&mut self, nodes: u64) {
-        self.nodes_left = self.nodes_left.saturating_sub(nodes);
+        let left = self.nodes_left.checked_sub(nodes);
+        self.nodes_left = left.unwrap_or_else(|| {
+            unreachable!("{nodes} nodes got addresses, {} had none", self.nodes_left)
+        });
     }
 
     /// The running commit is durable.
@@ -176,7 +178,7 @@ impl Progress {
         self.sequence
     }
 
-    /// Of the next superblock.
+    /// Returns the sequence number of the next superblock, and counts it.
     pub fn next_sequence(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
