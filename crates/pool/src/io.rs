@@ -1,7 +1,8 @@
-//! The ways of requests through the pool, in blocks of a volume: a file each.
+//! Requests of clients: one file for each kind. Addresses are blocks of a volume.
 
 mod read;
 mod read_ahead;
+mod taken;
 mod wait_for_room;
 mod write;
 

@@ -40,6 +40,8 @@ struct Inner {
     moves_changed: Event,
     /// Direct writes were entered, or given up.
     writes_ended: Event,
+    /// Changes of trees were made, or given up.
+    changes_ended: Event,
     /// Clients wait for what the write-back pass does, or will soon.
     pass_hurries: Cell<bool>,
     closed: Cell<bool>,
@@ -65,6 +67,7 @@ impl Pool {
             scrub_changed: Event::new(),
             moves_changed: Event::new(),
             writes_ended: Event::new(),
+            changes_ended: Event::new(),
             pass_hurries: Cell::new(false),
             closed: Cell::new(false),
         }))
@@ -149,6 +152,11 @@ impl Pool {
     /// Rung when direct writes were entered, or given up.
     pub(crate) fn writes_ended(&self) -> &Event {
         &self.0.writes_ended
+    }
+
+    /// Rung when a change of trees was made, or given up: it holds no room for nodes any more.
+    pub(crate) fn changes_ended(&self) -> &Event {
+        &self.0.changes_ended
     }
 
     /// Says whether clients wait for what the write-back pass does, or will soon. If not, its

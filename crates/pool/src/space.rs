@@ -1,5 +1,4 @@
-//! Where blocks are: block groups, their bitmaps, which blocks are free, and what is promised of
-//! them.
+//! Block groups, their bitmaps, free blocks and reservations.
 //!
 //! A block is *busy* from its allocation until the commit that frees it is durable and no read is
 //! about it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only
@@ -24,6 +23,7 @@ use std::rc::Weak;
 use base::{ErrorKind, Generation, GroupId, StorageError};
 use format::node::RootPtr;
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+use rt::sync::Event;
 
 use crate::devices::Devices;
 
@@ -83,6 +83,10 @@ pub(crate) struct Space {
     changed: BTreeSet<GroupId>,
     limbo: Limbo,
     reserved: Ledger,
+    /// Nodes that changes of trees which are under way may add.
+    reserved_nodes: Ledger,
+    /// A group is not closed any more.
+    opened: Event,
     /// Data that was read ahead.
     fetched: Fetched,
 }
@@ -127,6 +131,8 @@ impl Space {
             changed: BTreeSet::new(),
             limbo: Limbo::default(),
             reserved: Ledger::default(),
+            reserved_nodes: Ledger::default(),
+            opened: Event::new(),
             fetched: Fetched::default(),
         };
         for id in (0..space.groups.len() as u32).map(GroupId) {
@@ -362,7 +368,8 @@ impl Space {
         true
     }
 
-    /// Makes blocks allocatable to which nothing refers: freed ones, or such as were taken in vain.
+    /// Makes blocks free to which nothing refers: freed blocks, or blocks that were taken and not
+    /// used.
     pub fn release(&mut self, run: Run) {
         self.fetched.forget(run);
         let (id, block) = self.geometry.split(run.addr);

@@ -117,6 +117,17 @@ impl State {
         self.space.admits(&self.devices, purpose, self.dirty_nodes())
     }
 
+    /// True if it may go ahead when the changes that are under way have ended.
+    pub fn admits_later(&self, purpose: Purpose) -> bool {
+        self.space.admits_later(&self.devices, purpose, self.dirty_nodes())
+    }
+
+    /// True if a direct write may find `blocks` blocks when the changes that are under way have
+    /// ended.
+    pub fn may_take_later(&self, blocks: u64) -> bool {
+        self.space.may_take_later(&self.devices, blocks, &self.demand())
+    }
+
     /// What has to find room.
     pub fn demand(&self) -> Demand {
         let held = self.forest.held();

@@ -1,59 +1,99 @@
 //! Waiting for room: for the nodes that a change will add, and for the blocks that it writes.
+//!
+//! A change that holds room for its nodes ([`NodeRoom`]) waits for no other room: so what it holds
+//! becomes free soon, and another change may wait for that.
 
 use format::page::GroupKind;
 use rt::Reason;
-use smallvec::SmallVec;
+use rt::sync::either;
 
+use super::taken::{NodeRoom, TakenRuns};
 use crate::pool::Pool;
-use crate::space::{Alloc, Purpose, Run};
+use crate::space::{Alloc, Purpose};
 use crate::txn::Kind;
-use base::Result;
+use base::{GroupId, Result};
 
 /// Freed runs that become available before other tasks get a turn.
 const DRAIN: usize = 256;
-/// Before the pool is full, reads that are still about freed blocks are looked at so often, and so
-/// many times.
+/// A write that finds no room waits for reads of freed blocks: it checks every `AFTER_READ`,
+/// `READ_LOOKS` times at most.
 const AFTER_READ: base::Duration = base::Duration::from_millis(10);
 const READ_LOOKS: u32 = 5;
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
 const PASS_COMMITS: u32 = 3;
 
+/// Whether a change may go ahead.
+enum Admission {
+    Admitted(NodeRoom),
+    /// Too much is dirty.
+    Crowded,
+    /// There is room when changes that are under way have ended.
+    Later,
+    /// There is no room for its nodes.
+    Full,
+}
+
+/// What came of taking blocks.
+enum Took {
+    All,
+    /// The bitmaps of this group have to be loaded first.
+    NeedMaps(GroupId),
+    /// Some or none: there are no more now.
+    Some,
+}
+
+/// What was tried to find blocks: commits, and whether reads were waited for.
+#[derive(Default)]
+struct Tried {
+    commits: u32,
+    waited: bool,
+}
+
 impl Pool {
     /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.
-    pub(super) async fn admit(&self, purpose: Purpose) -> Result<()> {
-        match self.admits(purpose)? {
-            (true, false) => Ok(()),
+    /// While it holds that room it must not wait for other room.
+    pub(super) async fn admit(&self, purpose: Purpose) -> Result<NodeRoom> {
+        match self.try_admit(purpose)? {
+            Admission::Admitted(room) => Ok(room),
             _ => self.rt().waits(Reason::PoolRoom, Box::pin(self.make_room(purpose))).await,
         }
     }
 
-    /// Whether there is room for a change's nodes, and whether too much is dirty.
-    fn admits(&self, purpose: Purpose) -> Result<(bool, bool)> {
+    fn try_admit(&self, purpose: Purpose) -> Result<Admission> {
         let st = self.state();
         st.standing.permit()?;
-        Ok((st.admits(purpose), st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes))
+        if !st.admits(purpose) {
+            return Ok(if st.admits_later(purpose) { Admission::Later } else { Admission::Full });
+        }
+        if st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes {
+            return Ok(Admission::Crowded);
+        }
+        Ok(Admission::Admitted(NodeRoom::new(self, st.space.reserve_nodes())))
     }
 
-    async fn make_room(&self, purpose: Purpose) -> Result<()> {
+    async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
         let mut tries = 0;
         loop {
-            let (fits, crowded) = self.admits(purpose)?;
-            if fits && !crowded {
-                return Ok(());
-            }
-            if tries == 2 {
-                return Err(self.state().space.no_room("the pool is full: no room for metadata"));
-            }
-            tries += u32::from(!fits);
-            self.commit().await?;
-            if !fits {
-                self.empty_limbo().await;
+            let ended = self.changes_ended().wait();
+            match self.try_admit(purpose)? {
+                Admission::Admitted(room) => return Ok(room),
+                Admission::Later => ended.await,
+                Admission::Crowded => self.commit().await?,
+                Admission::Full if tries == 2 => {
+                    let text = "the pool is full: no room for metadata";
+                    return Err(self.state().space.no_room(text));
+                }
+                Admission::Full => {
+                    tries += 1;
+                    self.commit().await?;
+                    self.empty_limbo().await;
+                }
             }
         }
     }
 
-    /// Frees, in slices, what commits have freed, waits for reads that are still about it, but not
-    /// for long, and gives up groups that are empty then.
+    /// Makes blocks that commits have freed available, in slices. Waits a short time for reads of
+    /// them. Then dissolves empty groups.
     async fn empty_limbo(&self) {
         for _ in 0..READ_LOOKS {
             while self.state_mut().space.drain(DRAIN) {
@@ -79,85 +119,70 @@ impl Pool {
         }
     }
 
-    /// Allocates `blocks` data blocks for a transaction of this kind, in as few runs as there are,
-    /// or none at all.
-    pub(crate) async fn take_blocks(&self, kind: Kind, blocks: u32) -> Result<SmallVec<[Run; 1]>> {
-        let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
-        let mut missing = blocks;
-        // What was tried already: commits, and whether reads were waited for.
-        let mut tried = (0, false);
-        while missing > 0 {
-            let got = self.try_take(kind, missing);
-            let outcome = match got {
-                Ok(Alloc::Got(run)) => {
-                    missing -= run.len;
-                    runs.push(run);
-                    Ok(())
-                }
-                Ok(Alloc::NeedMaps(id)) => {
+    /// Takes `blocks` data blocks for a direct write, in as few runs as there are, and room for the
+    /// nodes that it will change.
+    pub(super) async fn take_for_write(&self, blocks: u32) -> Result<(NodeRoom, TakenRuns)> {
+        let mut taken = TakenRuns::none(self, Kind::Direct);
+        let mut tried = Tried::default();
+        loop {
+            let room = self.admit(Purpose::Write).await?;
+            match self.take_now(Kind::Direct, blocks, &mut taken)? {
+                Took::All => return Ok((room, taken)),
+                Took::NeedMaps(id) => {
+                    room.forgo();
                     self.load_maps_to_take(id).await;
-                    Ok(())
                 }
-                Ok(Alloc::Joined(_)) => {
-                    self.warm_checksums();
-                    Ok(())
+                Took::Some => {
+                    room.forgo();
+                    let wait = self.wait_for_blocks(blocks, &mut taken, &mut tried);
+                    self.rt().waits(Reason::PoolRoom, Box::pin(wait)).await?;
                 }
-                Ok(Alloc::Full) if kind == Kind::Direct && self.open_waiting() => Ok(()),
-                // A closed group is open again soon. What was taken is given back: it may be from
-                // that group, whose move waits for it.
-                Ok(Alloc::Full) if kind == Kind::Direct && self.state().space.any_closed() => {
-                    let given = self.give_back(kind, &runs, Ok(()));
-                    (runs, missing) = (SmallVec::new(), blocks);
-                    self.rt().waits(Reason::PoolRoom, self.rt().sleep(AFTER_READ)).await;
-                    given
-                }
-                Ok(Alloc::Full) => {
-                    self.rt().waits(Reason::PoolRoom, self.find_room(kind, &mut tried)).await
-                }
-                Err(e) => Err(e),
-            };
-            if outcome.is_err() {
-                return self.give_back(kind, &runs, outcome.map(|()| SmallVec::new()));
             }
         }
-        Ok(runs)
+    }
+
+    /// Takes `blocks` data blocks for the write-back pass, in as few runs as there are.
+    pub(crate) async fn take_for_pass(&self, blocks: u32) -> Result<TakenRuns> {
+        let mut taken = TakenRuns::none(self, Kind::Pass);
+        let mut commits = 0;
+        loop {
+            match self.take_now(Kind::Pass, blocks, &mut taken)? {
+                Took::All => return Ok(taken),
+                Took::NeedMaps(id) => self.load_maps_to_take(id).await,
+                Took::Some if commits == PASS_COMMITS && self.open_waiting() => {}
+                Took::Some if commits == PASS_COMMITS => {
+                    return Err(self.state().space.no_room("write-back: the pool is full"));
+                }
+                Took::Some => {
+                    commits += 1;
+                    self.rt().waits(Reason::PoolRoom, self.commit_direct()).await?;
+                }
+            }
+        }
+    }
+
+    /// Takes blocks until there are as many as `blocks`, or no more can be taken now.
+    fn take_now(&self, kind: Kind, blocks: u32, taken: &mut TakenRuns) -> Result<Took> {
+        while taken.blocks() < blocks {
+            let got = self.try_take(kind, blocks - taken.blocks())?;
+            match got {
+                Alloc::Got(run) => taken.push(run),
+                Alloc::NeedMaps(id) => return Ok(Took::NeedMaps(id)),
+                Alloc::Joined(_) => self.warm_checksums(),
+                Alloc::Full => return Ok(Took::Some),
+            }
+        }
+        Ok(Took::All)
     }
 
     fn try_take(&self, kind: Kind, blocks: u32) -> Result<Alloc> {
         let mut st = self.state_mut();
-        if kind == Kind::Pass {
-            return st.alloc_for_pass(blocks);
-        }
-        let got = if st.leaves_reserved(blocks.into()) {
-            st.alloc(GroupKind::Data, blocks)
-        } else {
-            Alloc::Full
-        };
-        if let Alloc::Got(run) = got {
-            st.space.begin_writing(run);
-        }
-        Ok(got)
-    }
-
-    /// Nothing could be allocated: waits for what may free something.
-    async fn find_room(&self, kind: Kind, (commits, waited): &mut (u32, bool)) -> Result<()> {
         match kind {
-            Kind::Direct if *commits == 0 && self.state().gives_back() => {
-                *commits = 1;
-                self.commit().await
+            Kind::Pass => st.alloc_for_pass(blocks),
+            Kind::Direct if st.leaves_reserved(blocks.into()) => {
+                Ok(st.alloc(GroupKind::Data, blocks))
             }
-            Kind::Direct if !*waited => {
-                *waited = true;
-                self.empty_limbo().await;
-                Ok(())
-            }
-            Kind::Direct => Err(self.state().space.no_room("the pool is full")),
-            Kind::Pass if *commits < PASS_COMMITS => {
-                *commits += 1;
-                self.commit_direct().await
-            }
-            Kind::Pass if self.open_waiting() => Ok(()),
-            Kind::Pass => Err(self.state().space.no_room("write-back: the pool is full")),
+            Kind::Direct => Ok(Alloc::Full),
         }
     }
 
@@ -167,15 +192,36 @@ impl Pool {
         self.state_mut().space.open_waiting()
     }
 
-    /// Blocks that were taken are not needed: makes them free again. Returns the outcome that it
-    /// was given.
-    pub(crate) fn give_back<T>(&self, kind: Kind, runs: &[Run], outcome: Result<T>) -> Result<T> {
-        let mut st = self.state_mut();
-        if kind == Kind::Direct {
-            st.space.end_writing(runs);
-            self.writes_ended().notify();
+    /// A direct write has found too few blocks: waits for what may free some.
+    async fn wait_for_blocks(
+        &self,
+        blocks: u32,
+        taken: &mut TakenRuns,
+        tried: &mut Tried,
+    ) -> Result<()> {
+        if self.open_waiting() {
+            return Ok(());
         }
-        runs.iter().for_each(|&run| st.space.release(run));
-        outcome
+        let (opened, ended) = (self.state().space.opened(), self.changes_ended().wait());
+        if self.state().space.any_closed() {
+            // It is open again soon. What was taken is given back: it may be from that group, whose
+            // move waits for it.
+            *taken = TakenRuns::none(self, Kind::Direct);
+            either(opened, self.commit_ended()).await;
+            return Ok(());
+        }
+        let missing = u64::from(blocks - taken.blocks());
+        if self.state().may_take_later(missing) {
+            ended.await;
+        } else if tried.commits == 0 && self.state().gives_back() {
+            tried.commits = 1;
+            self.commit().await?;
+        } else if !tried.waited {
+            tried.waited = true;
+            self.empty_limbo().await;
+        } else {
+            return Err(self.state().space.no_room("the pool is full"));
+        }
+        Ok(())
     }
 }

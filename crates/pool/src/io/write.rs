@@ -1,11 +1,10 @@
 //! Carries out writes and discards. Addresses are blocks of a volume.
 //!
-//! *Plan* waits for room and takes blocks ([`wait_for_room`](super::wait_for_room)). *Transfer* writes all copies of
-//! them. *Settle* enters them into the trees in one step: what a reader or a commit sees is the old
-//! block or the new one.
+//! *Plan* waits for room and takes blocks ([`wait_for_room`](super::wait_for_room)). *Transfer*
+//! writes all copies of them ([`taken`](super::taken)). *Settle* enters them into the trees in one
+//! step: what a reader or a commit sees is the old block or the new one.
 //!
-//! These futures must run to their end (in a task that is not dropped), or the blocks they took
-//! stay taken until the pool is opened again.
+//! A future that is dropped gives back what it has taken. What it has written by then stays.
 
 use base::checksum::block_crcs;
 use base::{
@@ -19,7 +18,6 @@ use crate::forest::Change;
 use crate::pool::Pool;
 use crate::space::Purpose;
 use crate::state::State;
-use crate::txn::Kind;
 
 impl Pool {
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
@@ -46,29 +44,17 @@ impl Pool {
         data: Slice,
         size: Option<u64>,
     ) -> Result<()> {
-        self.admit(Purpose::Write).await?;
-        let runs = self.take_blocks(Kind::Direct, (data.len() / BLOCK) as u32).await?;
-        // A device that comes back waits for the writes of which it gets nothing.
-        let pin = self.state().space.pin();
+        let (room, taken) = self.take_for_write((data.len() / BLOCK) as u32).await?;
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
-        let written = self.write_runs(&runs, SliceList::from_iter([data]), Class::Foreground).await;
-        let outcome = match written {
-            Ok(()) => {
-                let change = Change::Map { volume, lba, runs: &runs, crcs: &crcs, size };
-                let settle = |st: &mut State| st.edit_direct(&change).map(drop);
-                self.resident(Class::Foreground, settle).await
-            }
-            Err(e) => return self.give_back(Kind::Direct, &runs, Err(e)),
-        };
-        let outcome = match outcome {
-            Ok(()) => {
-                self.state_mut().space.end_writing(&runs);
-                self.writes_ended().notify();
-                Ok(())
-            }
-            failed => self.give_back(Kind::Direct, &runs, failed),
-        };
-        drop(pin);
+        let data = SliceList::from_iter([data]);
+        let taken = self.write_taken(taken, data, Class::Foreground).await?;
+        let change = Change::Map { volume, lba, runs: &taken, crcs: &crcs, size };
+        let enter = |st: &mut State| st.edit_direct(&change).map(drop);
+        let outcome = self.resident(Class::Foreground, enter).await;
+        if outcome.is_ok() {
+            taken.entered();
+        }
+        drop(room);
         self.after_change();
         outcome
     }
@@ -77,9 +63,10 @@ impl Pool {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            self.admit(Purpose::Free).await?;
+            let room = self.admit(Purpose::Free).await?;
             let change = Change::Unmap { volume, range: (at, end) };
             at = self.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
+            drop(room);
             self.after_change();
             self.rt().yield_now().await;
         }
@@ -95,7 +82,7 @@ impl Pool {
             if self.is_closed() {
                 return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
             }
-            self.admit(Purpose::Free).await?;
+            let room = self.admit(Purpose::Free).await?;
             let step = |st: &mut State| {
                 let v = st.forest.volume(volume);
                 // A pass has a clone of the mapping, which will take its place: it would bring back
@@ -107,7 +94,9 @@ impl Pool {
                 let from = at.max(Lba(size.div_ceil(BLOCK_U64)));
                 st.edit_direct(&Change::Unmap { volume, range: (from, END_OF_SPACE) }).map(Some)
             };
-            match self.resident(Class::Foreground, step).await? {
+            let done = self.resident(Class::Foreground, step).await?;
+            drop(room);
+            match done {
                 Some(upto) => at = upto,
                 None => pass_ended.await,
             }

@@ -9,7 +9,8 @@ use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::{CreateOptions, DeviceFile, Pool, Settings};
+use crate::space::Purpose;
+use crate::{CreateOptions, DeviceFile, Pool, Reservation, Settings};
 
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 16 * MIB;
@@ -309,4 +310,75 @@ fn a_look_at_the_pool_frees_a_little() {
         assert!((2..50).contains(&looks.count()));
         pool.close().await.expect("close");
     });
+}
+
+/// Room for nodes is held by each change until it is made: as many begin as there is room for, and
+/// others wait for these.
+#[test]
+fn changes_that_are_under_way_hold_room_for_their_nodes() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let mut st = pool.state_mut();
+        let admits = |st: &crate::state::State, purpose| {
+            let (now, later) = (st.admits(purpose), st.admits_later(purpose));
+            (now, later)
+        };
+        assert_eq!(admits(&st, Purpose::Write), (true, false));
+        let before = st.space.formable(&st.devices);
+        let mut held = Vec::new();
+        while st.admits(Purpose::Write) {
+            held.push(st.space.reserve_nodes());
+        }
+        let blocks = before * u64::from(st.space.geometry().group_blocks) + st.space.free[1];
+        let reserved: u64 = held.iter().map(Reservation::blocks).sum();
+        assert!(held.len() > 10 && reserved <= blocks, "{reserved} nodes in {blocks} blocks");
+        assert_eq!(admits(&st, Purpose::Write), (false, true));
+        // What all of them will need is not given to data.
+        assert!(matches!(st.alloc(GroupKind::Data, 1), Alloc::Full));
+        assert!(st.may_take_later(1));
+        assert_eq!(st.space.formable(&st.devices), before);
+        held.clear();
+        assert_eq!(admits(&st, Purpose::Write), (true, false));
+        assert!(!st.may_take_later(1) && matches!(st.alloc(GroupKind::Data, 1), Alloc::Got(_)));
+        drop(rt);
+    });
+}
+
+/// Many writers at once on a pool that becomes full: what was admitted can be committed, and the
+/// pool can be emptied again.
+#[test]
+fn many_writers_fill_a_pool_and_its_commits_find_room() {
+    for seed in 0..3 {
+        let (world, files) = bench();
+        run(&world, &files, move |rt, files| async move {
+            let pool = open(&rt, files.clone()).await;
+            let random = rt.clone();
+            let writer = move |pool: Pool, rt: Rt| async move {
+                let mut n = 0u64;
+                // Far apart, so that each write changes leaves of its own.
+                while put(&pool, (rt.random() + seed) % (1 << 18), 1 + rt.random() % 8)
+                    .await
+                    .is_ok()
+                {
+                    n += 1;
+                }
+                n
+            };
+            let tasks: Vec<_> =
+                (0..64).map(|_| rt.spawn(writer(pool.clone(), random.clone()))).collect();
+            let mut n = 0;
+            for task in tasks {
+                n += task.await.expect("it ends");
+            }
+            assert!(n > 200, "{n} writes");
+            pool.commit().await.expect("what is dirty finds room");
+            assert_eq!(pool.state().space.reserved_nodes.blocks(), 0);
+            pool.discard(VolumeId(1), Lba(0), Lba(1 << 18)).await.expect("discard");
+            pool.commit().await.expect("commit");
+            rt.sleep(Duration::from_secs(1)).await;
+            put(&pool, 0, 64).await.expect("there is room again");
+            pool.close().await.expect("close");
+        });
+    }
 }

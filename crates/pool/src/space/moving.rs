@@ -161,6 +161,11 @@ impl Space {
         self.groups.iter().any(|g| g.moving)
     }
 
+    /// Waits until a group that is closed is open again.
+    pub fn opened(&self) -> impl Future<Output = ()> + use<> {
+        self.opened.wait()
+    }
+
     /// Copies of every block of groups that are formed from now on.
     pub fn set_copies(&mut self, copies: u8) {
         self.copies = copies;
@@ -204,6 +209,7 @@ impl Space {
         if !std::mem::replace(&mut self.group_mut(id).moving, false) {
             return;
         }
+        self.opened.notify();
         if self.group(id).record.kind != GroupKind::Free && !self.group(id).unreadable {
             self.index_group(id);
         }
@@ -216,7 +222,7 @@ impl Space {
         }
     }
 
-    /// True if no run of a group was taken that is not entered.
+    /// True if the trees contain every run that was taken from the group.
     pub fn is_settled(&self, id: GroupId) -> bool {
         self.group(id).writing == 0
     }

@@ -16,7 +16,7 @@ use crate::devices::Devices;
 /// records.
 const NODES_PER_CHANGE: u64 = 48;
 
-/// A leaf of a tree holds so many records at least, but for a few.
+/// Records that a leaf of a tree holds at least, but for a few leaves.
 const RECORDS_PER_LEAF: u64 = 40;
 
 /// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst:
@@ -64,26 +64,76 @@ impl Space {
         self.free[1] + self.formable(devices) * self.group_blocks()
     }
 
-    /// True if a change of the trees may go ahead: all its nodes will find room at commit.
+    /// True if a change of the trees may go ahead: all its nodes will find room at commit, and
+    /// those of the changes that are under way. It then reserves its own
+    /// ([`Space::reserve_nodes`]).
     pub fn admits(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
+        self.admits_beside(devices, purpose, dirty_nodes + self.reserved_nodes.blocks())
+    }
+
+    /// True if a change may go ahead once those that are under way have ended, should they add no
+    /// node.
+    pub fn admits_later(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
+        self.reserved_nodes.blocks() > 0 && self.admits_beside(devices, purpose, dirty_nodes)
+    }
+
+    fn admits_beside(&self, devices: &Devices, purpose: Purpose, nodes: u64) -> bool {
         let reserve = if purpose == Purpose::Write { self.reserve_blocks() } else { 0 };
-        self.metadata_room(devices) >= dirty_nodes + NODES_PER_CHANGE + reserve
+        self.metadata_room(devices) >= nodes + NODES_PER_CHANGE + reserve
+    }
+
+    /// Reserves room for the nodes of a change that is admitted, until it is made.
+    pub fn reserve_nodes(&self) -> Reservation {
+        self.reserved_nodes.reserve(NODES_PER_CHANGE)
+    }
+
+    /// Nodes that changes may add which are under way, or which begin next.
+    fn nodes_under_way(&self) -> u64 {
+        self.reserved_nodes.blocks().max(NODES_PER_CHANGE)
     }
 
     /// True if a data group may be formed.
     pub(super) fn data_may_form(&self, devices: &Devices, dirty_nodes: u64) -> bool {
+        self.data_may_form_beside(devices, dirty_nodes, self.nodes_under_way())
+    }
+
+    fn data_may_form_beside(&self, devices: &Devices, dirty_nodes: u64, under_way: u64) -> bool {
         let after = self.metadata_room(devices).checked_sub(self.group_blocks());
-        let need = 2 * (dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
+        // What fills the group will change as many nodes again.
+        let need = 2 * (dirty_nodes + self.reserve_blocks()) + NODES_PER_CHANGE + under_way;
         self.formable(devices) > 0 && after.is_some_and(|room| room >= need)
+    }
+
+    /// True if a direct write that found too few blocks may find `blocks` more when the changes
+    /// that are under way have ended.
+    pub fn may_take_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
+        let (under_way, alone) = (self.nodes_under_way(), NODES_PER_CHANGE);
+        if self.reserved_nodes.blocks() == 0 || !self.leaves_beside(devices, blocks, demand, alone)
+        {
+            return false;
+        }
+        !self.leaves_beside(devices, blocks, demand, under_way)
+            || self.data_may_form_beside(devices, demand.dirty_nodes, alone)
+                && !self.data_may_form_beside(devices, demand.dirty_nodes, under_way)
     }
 
     /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
     fn can_hold(&self, devices: &Devices, reserved: u64, demand: &Demand) -> bool {
+        self.can_hold_beside(devices, reserved, demand, self.nodes_under_way())
+    }
+
+    fn can_hold_beside(
+        &self,
+        devices: &Devices,
+        reserved: u64,
+        demand: &Demand,
+        under_way: u64,
+    ) -> bool {
         // The leaves of two trees, each changed once, and those above them.
         let by_blocks = reserved + demand.staged / STAGED_PER_LEAF;
         let leaves = by_blocks.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
-        let busy = demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks();
+        let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
         let groups =
             nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
         // One group is left to metadata.
@@ -99,8 +149,19 @@ impl Space {
 
     /// True if a direct write of `blocks` leaves what is reserved.
     pub fn leaves_reserved(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
+        self.leaves_beside(devices, blocks, demand, self.nodes_under_way())
+    }
+
+    fn leaves_beside(
+        &self,
+        devices: &Devices,
+        blocks: u64,
+        demand: &Demand,
+        under_way: u64,
+    ) -> bool {
         let reserved = self.reserved.blocks();
-        reserved == 0 && !demand.any_staging || self.can_hold(devices, reserved + blocks, demand)
+        reserved == 0 && !demand.any_staging
+            || self.can_hold_beside(devices, reserved + blocks, demand, under_way)
     }
 
     /// Reserves `blocks` blocks, if there is room for them.

@@ -79,18 +79,11 @@ impl Pass {
     ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
-        let runs = self.0.take_blocks(Kind::Pass, crcs.len() as u32).await?;
-        let outcome = match self.0.write_runs(&runs, data, self.0.pass_class()).await {
-            Ok(()) => {
-                let change = Change::Map { volume, lba, runs: &runs, crcs, size: None };
-                self.edit(&change).await.map(drop)
-            }
-            Err(e) => Err(e),
-        };
-        if outcome.is_err() {
-            return self.0.give_back(Kind::Pass, &runs, outcome);
-        }
-        outcome
+        let taken = self.0.take_for_pass(crcs.len() as u32).await?;
+        let taken = self.0.write_taken(taken, data, self.0.pass_class()).await?;
+        self.edit(&Change::Map { volume, lba, runs: &taken, crcs, size: None }).await?;
+        taken.entered();
+        Ok(())
     }
 
     /// Unmaps `[lba, end)` when the pass is published.

@@ -1,0 +1,157 @@
+//! What a write holds until the trees have its blocks: the blocks, and room for the nodes that it
+//! will change. Both are values that give back what they hold when they are dropped, so a write may
+//! be given up at any moment.
+//!
+//! One thing cannot be taken back: a write that a device has been asked for. A transfer that is
+//! dropped goes on in a task of its own, and its blocks are given back when it has ended
+//! ([`Pool::write_taken`]).
+
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use base::{Result, SliceList};
+use queue::Class;
+use rt::Rt;
+use smallvec::SmallVec;
+
+use crate::pool::Pool;
+use crate::space::{Pin as ReadPin, Reservation, Run};
+use crate::txn::Kind;
+
+/// Blocks that were taken to be written. They are free again when this is dropped, unless they were
+/// [entered](TakenRuns::entered).
+#[must_use = "the blocks are given back when this is dropped"]
+pub(crate) struct TakenRuns {
+    pool: Pool,
+    kind: Kind,
+    runs: SmallVec<[Run; 1]>,
+    /// While they are written. A device that comes back waits for the writes of which it gets
+    /// nothing, and a chunk that was moved is not used again before writes to it have ended.
+    pin: Option<ReadPin>,
+}
+
+impl TakenRuns {
+    /// No blocks.
+    pub fn none(pool: &Pool, kind: Kind) -> TakenRuns {
+        TakenRuns { pool: pool.clone(), kind, runs: SmallVec::new(), pin: None }
+    }
+
+    /// How many there are.
+    pub fn blocks(&self) -> u32 {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+
+    /// Adds a run that was allocated just now.
+    pub(super) fn push(&mut self, run: Run) {
+        if self.kind == Kind::Direct {
+            self.pool.state_mut().space.begin_writing(run);
+        }
+        self.runs.push(run);
+    }
+
+    /// The trees have them from now on.
+    pub fn entered(mut self) {
+        let runs = std::mem::take(&mut self.runs);
+        if self.kind == Kind::Direct {
+            self.pool.state_mut().space.end_writing(&runs);
+            self.pool.writes_ended().notify();
+        }
+    }
+}
+
+impl Deref for TakenRuns {
+    type Target = [Run];
+
+    fn deref(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+impl Drop for TakenRuns {
+    fn drop(&mut self) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let mut st = self.pool.state_mut();
+        if self.kind == Kind::Direct {
+            st.space.end_writing(&self.runs);
+            self.pool.writes_ended().notify();
+        }
+        self.runs.iter().for_each(|&run| st.space.release(run));
+    }
+}
+
+/// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
+/// given up, and waits for no other room meanwhile.
+#[must_use = "the room is given back when this is dropped"]
+pub(crate) struct NodeRoom {
+    pool: Pool,
+    room: Option<Reservation>,
+}
+
+impl NodeRoom {
+    pub(super) fn new(pool: &Pool, room: Reservation) -> NodeRoom {
+        NodeRoom { pool: pool.clone(), room: Some(room) }
+    }
+
+    /// Gives it back in the step in which it was reserved: no other change has seen it, and none is
+    /// woken. Changes that find no room would wake each other for ever.
+    pub(super) fn forgo(mut self) {
+        self.room = None;
+    }
+}
+
+impl Drop for NodeRoom {
+    fn drop(&mut self) {
+        if self.room.take().is_some() {
+            self.pool.changes_ended().notify();
+        }
+    }
+}
+
+impl Pool {
+    /// Writes all copies of `data` to the blocks that were taken for it. After an error, and if the
+    /// future is dropped, they are given back as soon as no device is writing them.
+    pub(crate) fn write_taken(
+        &self,
+        mut taken: TakenRuns,
+        data: SliceList,
+        class: Class,
+    ) -> impl Future<Output = Result<TakenRuns>> + use<> {
+        let pool = self.clone();
+        let write = async move {
+            taken.pin = Some(pool.state().space.pin());
+            pool.write_runs(&taken, data, class).await?;
+            Ok(taken)
+        };
+        ToTheEnd { rt: self.rt().clone(), future: Some(Box::pin(write)), began: false }
+    }
+}
+
+/// A future that goes on in a task of its own when it is dropped after it has begun.
+struct ToTheEnd<F: Future + 'static> {
+    rt: Rt,
+    future: Option<Pin<Box<F>>>,
+    began: bool,
+}
+
+impl<F: Future + 'static> Future for ToTheEnd<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.began = true;
+        let Some(future) = &mut self.future else { unreachable!("it has ended") };
+        let output = ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future + 'static> Drop for ToTheEnd<F> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take().filter(|_| self.began) {
+            self.rt.detach(async move { drop(future.await) });
+        }
+    }
+}
