@@ -251,3 +251,7 @@ impl Txn {
 pub(crate) fn not_open() -> StorageError {
     StorageError::new(ErrorKind::Invalid, "the write-back pass is not open any more")
 }
+
+#[cfg(test)]
+#[path = "txn/tests.rs"]
+mod tests;
