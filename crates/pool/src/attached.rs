@@ -2,8 +2,8 @@
 //!
 //! 1. **Commits wait for the cache's journal.** Before a commit is durable, the journal has to have
 //!    all that the cache said of it: keys that were dropped for direct writes, and the intent of
-//!    staged writes. [`Journal`] says who makes that durable, and [`Link`] whether there is anyone:
-//!    a live cache, one that is closed and has left its last word, or none.
+//!    staged writes. A [`Journal`] makes that durable. [`Link`] says whether a cache is attached: a
+//!    live one, one that is closed and has left its last word, or none.
 //! 2. **Each superblock has a [`CacheMark`]**: an entry of the journal that must be found at the
 //!    next open, and whether the clean keys of the cache count.
 //! 3. **A cut is published by a commit**: the superblock says up to which epoch the pool has
@@ -79,7 +79,7 @@ impl Attached {
         }
     }
 
-    /// Who makes the cache's journal durable.
+    /// What makes the cache's journal durable.
     pub fn link(&self) -> &Link {
         &self.link
     }

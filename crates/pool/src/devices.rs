@@ -185,7 +185,7 @@ impl Devices {
         d.errors_mut().read += 1;
         let n = d.errors().read;
         if worth_telling(n) {
-            tracing::warn!(device = %d.path(), offset, "read failed, the {n}. there: {e}");
+            tracing::warn!(device = %d.path(), offset, "read error {n} on this device: {e}");
         }
         if self.rows[row].source_mut().erred(now, self.sit_out) {
             tracing::warn!(
@@ -202,12 +202,11 @@ impl Devices {
         d.errors_mut().checksum += 1;
         let n = d.errors().checksum;
         if worth_telling(n) {
-            tracing::warn!(device = %d.path(), offset, "a block is not what was written, the {n}. \
-                there");
+            tracing::warn!(device = %d.path(), offset, "checksum error {n} on this device");
         }
     }
 
-    /// A read of the device took so long, and so many requests were there before it.
+    /// A read of the device has ended: how long it took, and how many requests were before it.
     pub fn note_read(&mut self, row: usize, (took, others): (Duration, usize), now: Instant) {
         self.rows[row].source_mut().read(took, others);
         self.judge_sources(now);
@@ -232,7 +231,7 @@ impl Devices {
         }
     }
 
-    /// From now on a bad source of reads sits out so long; zero: none does.
+    /// How long a bad source of reads sits out from now on; zero: none does.
     pub fn set_sit_out(&mut self, time: Duration) {
         self.sit_out = time;
         if time.is_zero() {
@@ -371,7 +370,7 @@ impl Devices {
         live.any(|disk| disk.kind() == DeviceKind::Rotating)
     }
 
-    /// From now on foreground requests to each device should take so long at most.
+    /// How long foreground requests to each device should take at most from now on.
     pub fn set_targets(&self, targets: Targets) {
         self.rows.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));
     }

@@ -201,7 +201,7 @@ impl Scrub {
         self.rate
     }
 
-    /// From then on, in Unix time, the time to the next scrub counts; 0: not known.
+    /// The Unix time from which the interval to the next scrub counts; 0 if unknown.
     pub fn since(&self) -> u32 {
         self.record.completed_at.max(self.record.ended_at)
     }
@@ -240,7 +240,7 @@ impl Scrub {
         self.leaves += 1;
     }
 
-    /// So many bytes were verified, all copies counted.
+    /// Counts bytes that were verified, of all copies.
     pub fn verified(&mut self, now: Instant, bytes: u64) {
         self.record.verified += bytes;
         self.speed.count(now, self.record.verified);

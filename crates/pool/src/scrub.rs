@@ -64,7 +64,8 @@ impl Pool {
         self.note_scrub().await
     }
 
-    /// The scrub that runs, or the last one, and what is lost; looks whether that still is.
+    /// Status of the scrub that runs, or of the last one. Blocks that can be read again are removed
+    /// from the list of lost blocks first.
     pub async fn scrub_status(&self) -> ScrubStatus {
         self.drop_found_again().await;
         self.known_scrub_status()

@@ -158,16 +158,16 @@ impl Pool {
         self.commit().await
     }
 
-    /// Notes how much clients may ask of a volume; durable with the next commit. Nothing in the
-    /// pool is slowed by it: who serves clients goes by it.
+    /// Notes how much clients may ask of a volume; durable with the next commit. The pool
+    /// does not enforce the limit. The layer that serves clients does.
     pub fn note_limit(&self, id: VolumeId, limit: Option<VolumeLimit>) -> Result<()> {
         let mut st = self.state_mut();
         st.standing.permit()?;
         st.change_volume(id, |record| record.limit = limit)
     }
 
-    /// Lets clients change a volume, or not; durable when it returns. Nothing in the pool is kept
-    /// from changing it: what serves clients goes by it.
+    /// Lets clients change a volume, or not; durable when it returns. The pool does
+    /// not enforce it. The layer that serves clients does.
     pub async fn set_read_only(&self, id: VolumeId, read_only: bool) -> Result<()> {
         {
             let mut st = self.state_mut();

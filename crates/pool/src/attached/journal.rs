@@ -1,4 +1,4 @@
-//! Who makes the cache's journal durable before a commit is.
+//! How a commit makes the cache's journal durable before itself.
 
 use std::pin::Pin;
 use std::rc::{Rc, Weak};

@@ -1,5 +1,4 @@
-//! Who asks for commits, and the tasks that run them. One commit at a time; all who ask while one
-//! runs share the next.
+//! Runs commits, one at a time. Tasks that ask while a commit runs share the next one.
 
 use base::{ErrorKind, Generation, Result, StorageError};
 use rt::Reason;

@@ -9,15 +9,16 @@
 
 use base::{Duration, Instant};
 
-/// Reads are judged after so long.
+/// The time after which the reads of a device are judged.
 const PERIOD: Duration = Duration::from_secs(10);
 /// A device with fewer reads in a period is not judged by it.
 const LEAST_READS: u64 = 32;
-/// Slow is a device whose reads take so many times as long as those of the best of its kind,
+/// A device is slow if its reads take this many times as long as those of the fastest device of its
+/// kind.
 const SLOW: u64 = 4;
-/// and so long at least,
+/// A read shorter than this is never slow.
 const SLOW_LEAST: Duration = Duration::from_millis(2);
-/// in so many periods on end.
+/// Periods in a row after which a slow device sits out.
 const SLOW_PERIODS: u32 = 3;
 /// A device errs often if this many of its blocks could not be read
 const MANY_ERRORS: u64 = 32;

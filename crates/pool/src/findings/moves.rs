@@ -104,7 +104,7 @@ impl Moves {
         (&self.filling.0, self.filling.1)
     }
 
-    /// So many blocks were copied.
+    /// Counts blocks that were copied.
     pub fn copied(&mut self, now: Instant, blocks: u64) {
         self.copied += blocks * BLOCK_U64;
         self.speed.count(now, self.copied);

@@ -6,7 +6,7 @@ use base::{GroupId, PoolAddr};
 use btree::Fault;
 use rustc_hash::FxHashMap;
 
-/// Checksums of so many neighbouring blocks are mostly in one leaf.
+/// Neighbouring blocks whose checksums are mostly in one leaf.
 const NEAR: u32 = 64;
 
 /// Nodes that are not resident, each once, in the order of their addresses.

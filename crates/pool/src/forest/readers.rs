@@ -15,14 +15,14 @@ use base::{Lba, VolumeId};
 
 /// Readers that are followed at once.
 const READERS: usize = 16;
-/// A reader that has gone on for so many blocks is sequential.
+/// Blocks after which a reader that goes on is sequential.
 const BEGINS: u64 = 128;
-/// So many blocks that a cache has may lie between two reads of one reader.
+/// Blocks that a cache has and that may lie between two reads of one reader.
 const GAP: u64 = 64;
 /// Requests of a sequential reader may come out of order, so many of them apart. It is by their
 /// size, as random reads of single blocks would else be taken for those of a reader.
 const SLACK: u64 = 8;
-/// A sequential reader keeps its place for so many reads of others.
+/// Reads of others for which a sequential reader keeps its place.
 const KEPT: u64 = 4096;
 /// The window is so many times as large as what was read,
 const GROWTH: u64 = 4;
@@ -107,7 +107,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// For a store of so many nodes.
+    /// For a store of `cached_nodes` nodes.
     pub fn new(cached_nodes: usize) -> Readers {
         let none = Reader::new(VolumeId(0), u64::MAX, 0);
         let most = (cached_nodes as u64).saturating_mul(BLOCKS_A_NODE).min(MOST);

@@ -1,4 +1,4 @@
-//! The way of a read through the pool, in blocks of a volume.
+//! Carries out reads. Addresses are blocks of a volume.
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the

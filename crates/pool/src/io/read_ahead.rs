@@ -22,7 +22,7 @@ use crate::space::{Load, Pin, Run};
 /// What reads ahead, in the stories of requests.
 const JOB: &str = "read-ahead";
 
-/// A node that was read may lead to others. They are looked for in so many rounds at most.
+/// A node that was read may lead to others. This is the most rounds in which they are looked for.
 const ROUNDS: usize = 8;
 /// Nodes that are read in one round.
 const NODES: usize = 1024;

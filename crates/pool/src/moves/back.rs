@@ -38,9 +38,9 @@ const TRIES: [Duration; 3] =
     [Duration::from_secs(10), Duration::from_secs(60), Duration::from_secs(300)];
 /// One that was stale when the pool was opened is tried at once, and after these times.
 const AT_OPEN: [Duration; 4] = [Duration::ZERO, TRIES[0], TRIES[1], TRIES[2]];
-/// A device that fails more often than so many times
+/// Failures within `WITHIN` after which a device stays out of use until the user acts.
 const MOST: usize = 3;
-/// within this time stays out of use until the user says otherwise.
+/// The time over which failures are counted.
 const WITHIN: Duration = Duration::from_secs(3600);
 
 /// A device that goes away again if it does not come into use. Its row stays its own: no device is

@@ -72,7 +72,7 @@ pub struct Found {
     pub sb: Superblock,
     /// All of its superblocks.
     pub slots: Slots,
-    /// It could not make durable what it holds.
+    /// The error with which the device failed its flush.
     pub unsure: Option<IoError>,
 }
 

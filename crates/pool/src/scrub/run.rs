@@ -26,7 +26,7 @@ const NOTED: Duration = Duration::from_secs(30);
 const MOVED: Duration = Duration::from_secs(5);
 /// A look whether the next one is due.
 const LOOK: Duration = Duration::from_secs(60);
-/// After an error of the pool it goes on then.
+/// The pause of a scrub after an error.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why a scrub stops before its end.
@@ -122,7 +122,7 @@ impl Window {
         if runs { Ok(()) } else { Err(Stop::Ended) }
     }
 
-    /// Waits for the turn of so many bytes of each copy.
+    /// Waits for the turn of `bytes` bytes of each copy.
     pub async fn goes_on(&mut self, bytes: u64) -> Went {
         loop {
             self.check()?;

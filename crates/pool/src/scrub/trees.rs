@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crate::state::State;
 use crate::transfer::walk::{Which, nodes_from, runs};
 
-/// Nodes with so many other blocks between them are read by one request.
+/// The most other blocks between two nodes that are read by one request.
 const NODE_GAP: u32 = 4;
 
 impl Pool {

@@ -32,7 +32,7 @@ impl Kept {
     }
 }
 
-/// A part of what is looked for: so many blocks, and where they are found, if they are.
+/// A part of a range: its length, and where it is kept, if it is.
 pub(crate) struct Part {
     pub len: u32,
     /// What has them, and its blocks before them.
@@ -85,7 +85,8 @@ impl Fetched {
         Part { len: (next - from) as u32, found: None }
     }
 
-    /// Begins to keep those parts of `run` that are not kept yet. Who gets them reads them.
+    /// Begins to keep those parts of `run` that are not kept yet. The caller reads the parts that
+    /// are returned.
     pub fn begin(&mut self, mut run: Run) -> Vec<(Run, Worker<Option<Slice>>)> {
         let mut out = Vec::new();
         while run.len > 0 {
@@ -120,7 +121,7 @@ impl Fetched {
         }
     }
 
-    /// A client took so many blocks.
+    /// A client took this number of blocks.
     pub fn used(&mut self, blocks: u32) {
         self.counts.used += u64::from(blocks);
     }

@@ -111,10 +111,9 @@ impl Pool {
         read
     }
 
-    /// Brings a group's bitmaps into memory. All who want them while they are read get the outcome
-    /// of that one read. Were each to try again by itself where they cannot be read, a task that
-    /// tries again and again, as a commit does, could be first every time, and others wait for
-    /// ever.
+    /// Brings a group's bitmaps into memory. Tasks that need the bitmaps while they are read share
+    /// that read and its outcome. If each tried again by itself, a commit that retries could always
+    /// be first, and other tasks would wait for ever.
     pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
         loop {
             let running = self.loading_maps().get(&id).filter(|load| load.is_running()).cloned();

@@ -1,4 +1,4 @@
-//! Requests for commits, and the news of how they ended.
+//! Requests for commits, and how those ended.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,9 +6,9 @@ use rt::sync::Event;
 
 use base::StorageError;
 
-/// The bells between those that change something, those that wait, and the task that commits.
+/// Events between writers, tasks that wait for a commit, and the commit task.
 pub(crate) struct Requests {
-    /// Someone wants a commit.
+    /// A commit is asked for.
     wanted: Cell<bool>,
     request: Event,
     /// A commit has ended, well or not.
@@ -40,12 +40,12 @@ impl Requests {
         self.request.notify();
     }
 
-    /// True if someone has asked since this was called last.
+    /// True if a commit was asked for since this was called last.
     pub fn take(&self) -> bool {
         self.wanted.replace(false)
     }
 
-    /// Waits until someone asks.
+    /// Waits until a commit is asked for.
     pub fn asked(&self) -> impl Future<Output = ()> + use<> {
         self.request.wait()
     }
@@ -90,7 +90,7 @@ impl Requests {
         self.failures.get()
     }
 
-    /// The last error, if a commit has failed since there were `failures`.
+    /// The last error, if more than `failures` commits have failed.
     pub fn error_since(&self, failures: u64) -> Option<StorageError> {
         if self.failures.get() == failures { None } else { self.last_error.borrow().clone() }
     }

@@ -45,7 +45,7 @@ impl Pool {
         self.commit().await
     }
 
-    /// What was written past another cache than this counts no more.
+    /// Staging volumes of another cache are deleted.
     fn replace_cache(&self, uuid: Option<[u8; 16]>) {
         let ended = {
             let mut st = self.state_mut();

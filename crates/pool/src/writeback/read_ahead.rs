@@ -16,7 +16,7 @@ use crate::forest::Missing;
 use crate::pool::Pool;
 use crate::state::State;
 
-/// A node that was read may lead to others. They are looked for in so many rounds at most.
+/// A node that was read may lead to others. This is the most rounds in which they are looked for.
 const ROUNDS: usize = 8;
 /// Ranges that are looked at before other tasks get a turn.
 const SLICE: usize = 64;
