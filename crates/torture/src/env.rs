@@ -204,10 +204,19 @@ impl Env {
         self.failing.set(false);
         self.full_at.set(None);
         self.in_flight.borrow_mut().clear();
-        Filled::begin_boot(self);
+        self.check_fills();
+        let followed = self.filled.borrow_mut().begin_boot();
+        self.count("writes to chunks that moves fill", followed);
         self.pool.borrow_mut().take();
         self.cache.borrow_mut().take();
         self.model.borrow_mut().close_cache();
+    }
+
+    /// The run fails if a move has written a chunk out of order.
+    pub fn check_fills(&self) {
+        if let Some(wrong) = self.filled.borrow().wrong() {
+            self.fail(wrong.to_owned());
+        }
     }
 
     /// Devices may answer so that clients see errors.

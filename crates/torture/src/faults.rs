@@ -13,7 +13,7 @@ use rt::{FileId, Rt};
 use sim::{DiskSnapshot, Fault, FaultRates};
 
 use crate::env::Env;
-use crate::filled::Filled;
+use crate::fill_order;
 use crate::members::members;
 use crate::settings::{CacheDamage, Damage};
 use crate::spoilt::Spoilt;
@@ -53,7 +53,7 @@ impl Devices {
             .enumerate()
             .map(|(i, model)| {
                 let file = env.world.add_disk(model.clone());
-                Filled::follow(env, file);
+                fill_order::follow(env, file);
                 DeviceFile { path: format!("disk{i}"), file, size_bytes: model.size_bytes }
             })
             .collect();
@@ -113,7 +113,7 @@ impl Devices {
         let size_bytes = model.size_bytes;
         model.size_bytes += GROWS;
         let file = env.world.add_disk(model.clone());
-        Filled::follow(env, file);
+        fill_order::follow(env, file);
         let path = format!("disk{}", self.files.len() + added.len());
         let device = DeviceFile { path, file, size_bytes };
         added.push(Added { file: device.clone(), most_bytes: model.size_bytes });

@@ -49,6 +49,7 @@ pub mod content;
 mod env;
 pub mod failures;
 mod faults;
+mod fill_order;
 mod filled;
 mod front;
 mod limiter;

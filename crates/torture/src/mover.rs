@@ -15,7 +15,6 @@ use pool::Pool;
 use crate::admin;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
-use crate::filled::Filled;
 use crate::members::members;
 
 /// Devices that a run adds at most.
@@ -30,7 +29,7 @@ pub(crate) async fn work(boot: Rc<Boot>, devices: Rc<Devices>) {
     let next = || env.answered.get() + 1 + env.below(2 * env.settings.changes.moves);
     let mut due = next();
     while !env.stopping.get() {
-        Filled::check(env);
+        env.check_fills();
         if env.answered.get() >= due {
             change(&boot, &devices).await;
             due = next();
@@ -163,7 +162,7 @@ pub(crate) async fn settle(boot: &Boot) {
 }
 
 fn check(env: &Env, pool: &Pool) {
-    Filled::check(env);
+    env.check_fills();
     let devices = pool.status().pool.devices;
     if let Some(d) = devices.iter().find(|d| !matches!(d.state, "online" | "spare")) {
         env.fail(format!("{} is {}, and nothing is left to move", d.path, d.state));

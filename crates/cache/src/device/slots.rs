@@ -65,15 +65,21 @@ pub fn newer_may_be_lost(slots: &[Slot], best: &CacheSuperblock) -> bool {
     [end + 1, end + 2].iter().all(|n| matches!(slots[(n % SLOTS) as usize], Slot::Bad(_)))
 }
 
-/// Reads all slots.
+/// Reads all slots. An error of the device if none can be read: that says nothing of what is there.
 pub(crate) async fn read_slots(path: &str, device: &Device) -> Result<Vec<Slot>> {
-    let mut slots = Vec::new();
+    let (mut slots, mut unread) = (Vec::new(), Vec::new());
     for slot in 0..SLOTS {
         let read = device.read_blocks(Class::Commit, CacheSuperblock::offset_of(slot), 1).await;
+        unread.extend(read.get(0).err());
         let slot = Slot::of(read.get(0).map_err(|e| e.to_string()));
         slots.push(slot.map_err(|e| StorageError::new(ErrorKind::Newer, format!("{path}: {e}")))?);
     }
-    Ok(slots)
+    match unread.first() {
+        Some(&e) if unread.len() == slots.len() => {
+            Err(StorageError::from_io(e, format!("{path}: the superblocks of the cache")))
+        }
+        _ => Ok(slots),
+    }
 }
 
 /// The newest superblock that counts.

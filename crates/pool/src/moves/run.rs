@@ -242,7 +242,7 @@ impl Pool {
                 Closing::Needed => return Err("room in other block groups"),
                 Closing::OfPass => {}
             }
-            // Said to be running: it is one pass, and nobody has to do anything.
+            // Said to be running: it is one pass, and asks nothing of the user.
             if within(&mut ended, changed).await.is_none() || self.moves_rest() {
                 return Ok(None);
             }

@@ -1,7 +1,7 @@
 //! Writes the golden image of the version that is built to a directory, which must be there:
 //!
 //! ```text
-//! cargo run -p volume --example golden -- crates/volume/tests/golden/VERSION
+//! cargo run -p volume --example golden_cached -- crates/volume/tests/golden/VERSION
 //! ```
 
 #[path = "../tests/golden/make.rs"]
