@@ -42,6 +42,8 @@ struct Inner {
     writes_ended: Event,
     /// Changes of trees were made, or given up.
     changes_ended: Event,
+    /// Held by the write of the pass that is taking blocks.
+    pass_takes: Semaphore,
     /// Clients wait for what the write-back pass does, or will soon.
     pass_hurries: Cell<bool>,
     closed: Cell<bool>,
@@ -68,6 +70,7 @@ impl Pool {
             moves_changed: Event::new(),
             writes_ended: Event::new(),
             changes_ended: Event::new(),
+            pass_takes: Semaphore::new(1),
             pass_hurries: Cell::new(false),
             closed: Cell::new(false),
         }))
@@ -157,6 +160,11 @@ impl Pool {
     /// Rung when a change of trees was made, or given up: it holds no room for nodes any more.
     pub(crate) fn changes_ended(&self) -> &Event {
         &self.0.changes_ended
+    }
+
+    /// Held by the write of a pass that is taking blocks.
+    pub(crate) fn pass_takes(&self) -> &Semaphore {
+        &self.0.pass_takes
     }
 
     /// Says whether clients wait for what the write-back pass does, or will soon. If not, its

@@ -28,7 +28,7 @@ use std::time::Duration;
 use base::{BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId};
 use pool::Pass;
 use queue::Class;
-use rt::sync::either;
+use rt::sync::{Semaphore, either};
 use smallvec::SmallVec;
 
 use crate::Cache;
@@ -36,10 +36,18 @@ use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content, Walk};
 
-/// Runs under way at once, and blocks in them. Many: runs of single blocks go to neighbouring
-/// places of the pool, where the queue merges those that wait together into one request.
-const RUNS: usize = 128;
+/// Runs under way at once. Many: runs of single blocks go to neighbouring places of the pool, where
+/// the queue merges those that wait together into one request. A disk that gets less than it passes
+/// in a revolution waits for the next one.
+const RUNS: usize = 512;
+/// The same where nodes of the pool's trees have to be read meanwhile: each that is not there in
+/// time holds up all runs under way, and reads have to get in between.
+const RUNS_BESIDE_READS: usize = 128;
+/// Blocks in them.
 const BLOCKS: u64 = 4096;
+/// Of these, the runs that are being read from the cache. Few: what else the background does on the
+/// cache device (checkpoints, collection, promotion) waits behind them.
+const READS: u64 = 128;
 /// After an error a pass is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// A pass that paces itself looks at its rate this often.
@@ -186,26 +194,27 @@ impl Cache {
     async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let walk = Walk::over(cut, self.state().limbo.published_before());
         let mut ahead = Some(self.find_batch(pass, walk));
-        let mut tasks = VecDeque::new();
+        let (mut tasks, reading) = (VecDeque::new(), Semaphore::new(READS));
         let mut in_flight = 0;
         let mut outcome = Ok(());
         while let Some(batch) = ahead.take() {
-            let runs = match join_task(batch).await {
-                Ok((runs, walk)) => {
+            let batch = match join_task(batch).await {
+                Ok((batch, walk)) => {
                     if walk.goes_on() && outcome.is_ok() {
                         ahead = Some(self.find_batch(pass, walk));
                     }
-                    runs
+                    batch
                 }
                 Err(e) => {
                     outcome = outcome.and(Err(e));
-                    Vec::new()
+                    break;
                 }
             };
-            for run in runs {
+            let most = if batch.trees_are_read { RUNS_BESIDE_READS } else { RUNS };
+            for run in batch.runs {
                 // The others take no memory.
                 let n = run.carried();
-                while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
+                while (tasks.len() >= most || in_flight + n > BLOCKS)
                     && let Some((done, t)) = tasks.pop_front()
                 {
                     in_flight -= done;
@@ -220,10 +229,13 @@ impl Cache {
                     self.pace(n * BLOCK_U64).await;
                 }
                 let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
+                let reading = reading.clone();
                 in_flight += n;
                 tasks.push_back((
                     n,
-                    self.0.rt.spawn(async move { cache.carry_run(&pass, run, &cut).await }),
+                    self.0
+                        .rt
+                        .spawn(async move { cache.carry_run(&pass, run, &cut, reading).await }),
                 ));
             }
         }
@@ -275,7 +287,13 @@ impl Cache {
     }
 
     /// Reads one run from the cache and writes it into the pass.
-    async fn carry_run(&self, pass: &Pass, mut run: Carried, cut: &Cut) -> Result<()> {
+    async fn carry_run(
+        &self,
+        pass: &Pass,
+        mut run: Carried,
+        cut: &Cut,
+        reading: Semaphore,
+    ) -> Result<()> {
         // Of a cut that an earlier try left, some may be behind the volume's end by now. The size
         // changes between passes only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
@@ -304,6 +322,7 @@ impl Cache {
                 };
             }
         };
+        let turn = reading.acquire(1).await;
         let mut reads = Vec::with_capacity(parts.len());
         for part in parts {
             let cache = self.clone();
@@ -336,6 +355,7 @@ impl Cache {
                 _ => good.push((SliceList::from_iter([data]), crcs, part.lba)),
             }
         }
+        drop(turn);
         for (data, crcs, lba) in good {
             self.write_in(pass, (run.volume, lba), data, &crcs).await?;
         }

@@ -22,6 +22,8 @@ const RUN_BLOCKS: u64 = 256;
 /// Runs of a batch, and blocks that it carries.
 const BATCH_RUNS: usize = 2048;
 const BATCH_BLOCKS: u64 = 16_384;
+/// Trees are in memory if no more than a node is read for so many runs.
+const RUNS_PER_NODE: usize = 32;
 
 /// What the blocks of a run are.
 pub(super) enum Content {
@@ -70,8 +72,15 @@ impl Walk {
     }
 }
 
+/// Runs that are carried after each other.
+pub(super) struct Batch {
+    pub runs: Vec<Carried>,
+    /// Much of what it needs of the pool's trees was not in memory: they do not fit there.
+    pub trees_are_read: bool,
+}
+
 /// A batch, and the walk that goes on behind it.
-pub(super) type Found = JoinHandle<Result<(Vec<Carried>, Walk)>>;
+pub(super) type Found = JoinHandle<Result<(Batch, Walk)>>;
 
 impl Cache {
     /// Finds the next batch, and reads ahead what it needs.
@@ -83,8 +92,9 @@ impl Cache {
             let small = runs.iter().filter(|run| run.blocks <= RUN_BLOCKS);
             let parts = small.map(|run| (run.volume, run.lba, run.lba.plus(run.blocks)));
             let blocks = runs.iter().map(Carried::carried).sum();
-            pass.read_ahead(parts.collect(), blocks).await;
-            Ok((runs, walk))
+            let nodes = pass.read_ahead(parts.collect(), blocks).await;
+            let trees_are_read = nodes > runs.len() / RUNS_PER_NODE;
+            Ok((Batch { runs, trees_are_read }, walk))
         })
     }
 

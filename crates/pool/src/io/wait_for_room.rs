@@ -38,6 +38,8 @@ enum Took {
     All,
     /// The bitmaps of this group have to be loaded first.
     NeedMaps(GroupId),
+    /// The pass begins to take blocks of another group.
+    Joined,
     /// Some or none: there are no more now.
     Some,
 }
@@ -132,6 +134,7 @@ impl Pool {
                     room.forgo();
                     self.load_maps_to_take(id).await;
                 }
+                Took::Joined => unreachable!("only a pass joins a group"),
                 Took::Some => {
                     room.forgo();
                     let wait = self.wait_for_blocks(blocks, &mut taken, &mut tried);
@@ -141,14 +144,18 @@ impl Pool {
         }
     }
 
-    /// Takes `blocks` data blocks for the write-back pass, in as few runs as there are.
+    /// Takes `blocks` data blocks for the write-back pass, in as few runs as there are. Writes of
+    /// the pass take blocks one after the other: where it begins to take those of another group, all
+    /// of them need the same nodes, which are read once for all.
     pub(crate) async fn take_for_pass(&self, blocks: u32) -> Result<TakenRuns> {
+        let _turn = self.pass_takes().acquire(1).await;
         let mut taken = TakenRuns::none(self, Kind::Pass);
         let mut commits = 0;
         loop {
             match self.take_now(Kind::Pass, blocks, &mut taken)? {
                 Took::All => return Ok(taken),
                 Took::NeedMaps(id) => self.load_maps_to_take(id).await,
+                Took::Joined => self.warm_checksums().await,
                 Took::Some if commits == PASS_COMMITS && self.open_waiting() => {}
                 Took::Some if commits == PASS_COMMITS => {
                     return Err(self.state().space.no_room("write-back: the pool is full"));
@@ -168,7 +175,7 @@ impl Pool {
             match got {
                 Alloc::Got(run) => taken.push(run),
                 Alloc::NeedMaps(id) => return Ok(Took::NeedMaps(id)),
-                Alloc::Joined(_) => self.warm_checksums(),
+                Alloc::Joined(_) => return Ok(Took::Joined),
                 Alloc::Full => return Ok(Took::Some),
             }
         }

@@ -32,21 +32,24 @@ impl Pass {
     /// Brings into memory what writes of these parts need, and holds it there: of the mappings, and
     /// of the checksums of `blocks` blocks that the pass will take. So a slow disk reads it in few
     /// sweeps, and then writes in one; a writer that faults after its write sends the head there
-    /// and back. An error is left to the write.
-    pub async fn read_ahead(&self, mut parts: Vec<Part>, blocks: u64) {
+    /// and back. An error is left to the write. Returns how many nodes were not in memory.
+    pub async fn read_ahead(&self, mut parts: Vec<Part>, blocks: u64) -> usize {
         let pool = self.pool();
+        let mut read = 0;
         pool.state_mut().forest.store_mut().next_turn();
         for _ in 0..ROUNDS {
             let pin = pool.state().space.pin();
             let mut wanted = Missing::default();
             parts = pool.lacking(parts, &mut wanted).await;
             missing_sums(&pool.state(), blocks, &mut wanted);
+            read += wanted.len();
             if wanted.is_empty()
                 || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
             {
-                return;
+                break;
             }
         }
+        read
     }
 }
 
@@ -71,20 +74,17 @@ impl Pool {
     }
 
     /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
-    pub(crate) fn warm_checksums(&self) {
-        let pool = self.clone();
-        self.rt().detach_job("write-back", async move {
-            for _ in 0..ROUNDS {
-                let pin = pool.state().space.pin();
-                let mut wanted = Missing::default();
-                missing_sums(&pool.state(), FIRST_BLOCKS, &mut wanted);
-                if wanted.is_empty()
-                    || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
-                {
-                    return;
-                }
+    pub(crate) async fn warm_checksums(&self) {
+        for _ in 0..ROUNDS {
+            let pin = self.state().space.pin();
+            let mut wanted = Missing::default();
+            missing_sums(&self.state(), FIRST_BLOCKS, &mut wanted);
+            if wanted.is_empty()
+                || !self.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
+            {
+                return;
             }
-        });
+        }
     }
 }
 
