@@ -145,8 +145,8 @@ impl Pool {
     }
 
     /// Takes `blocks` data blocks for the write-back pass, in as few runs as there are. Writes of
-    /// the pass take blocks one after the other: where it begins to take those of another group, all
-    /// of them need the same nodes, which are read once for all.
+    /// the pass take blocks one after the other: where it begins to take those of another group,
+    /// all of them need the same nodes, which are read once for all.
     pub(crate) async fn take_for_pass(&self, blocks: u32) -> Result<TakenRuns> {
         let _turn = self.pass_takes().acquire(1).await;
         let mut taken = TakenRuns::none(self, Kind::Pass);
