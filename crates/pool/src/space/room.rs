@@ -92,29 +92,20 @@ impl Space {
         self.reserved_nodes.blocks().max(NODES_PER_CHANGE)
     }
 
-    /// True if a data group may be formed.
+    /// True if a data group may be formed. Changes that are under way add far fewer nodes than they
+    /// reserve, and hundreds of them would keep a small pool from forming any group.
     pub(super) fn data_may_form(&self, devices: &Devices, dirty_nodes: u64) -> bool {
-        self.data_may_form_beside(devices, dirty_nodes, self.nodes_under_way())
-    }
-
-    fn data_may_form_beside(&self, devices: &Devices, dirty_nodes: u64, under_way: u64) -> bool {
         let after = self.metadata_room(devices).checked_sub(self.group_blocks());
-        // What fills the group will change as many nodes again.
-        let need = 2 * (dirty_nodes + self.reserve_blocks()) + NODES_PER_CHANGE + under_way;
+        let need = 2 * (dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
         self.formable(devices) > 0 && after.is_some_and(|room| room >= need)
     }
 
     /// True if a direct write that found too few blocks may find `blocks` more when the changes
     /// that are under way have ended.
     pub fn may_take_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
-        let (under_way, alone) = (self.nodes_under_way(), NODES_PER_CHANGE);
-        if self.reserved_nodes.blocks() == 0 || !self.leaves_beside(devices, blocks, demand, alone)
-        {
-            return false;
-        }
-        !self.leaves_beside(devices, blocks, demand, under_way)
-            || self.data_may_form_beside(devices, demand.dirty_nodes, alone)
-                && !self.data_may_form_beside(devices, demand.dirty_nodes, under_way)
+        self.reserved_nodes.blocks() > 0
+            && self.leaves_beside(devices, blocks, demand, NODES_PER_CHANGE)
+            && !self.leaves_beside(devices, blocks, demand, self.nodes_under_way())
     }
 
     /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
