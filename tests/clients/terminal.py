@@ -20,6 +20,7 @@ from harness.case import limit, once, pool_only
 from harness.data import MIB, noise
 
 LIMIT_S = 30
+EIGHTY = {**os.environ, "COLUMNS": "80"}
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What `forebay top` sends when it takes the terminal, and when it gives it back.
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
@@ -140,7 +141,7 @@ def test_top(t):
         top.type("\x1b[B")  # an arrow says nothing
         top.type("q")
         assert top.ended() == 0 and top.seen.rstrip().endswith(LEAVE), top.seen[-200:]
-        done = t.forebay("top", "--once", "--every", "300ms", "--socket", server.control)
+        done = t.forebay("top", "--once", "--every", "300ms", "--socket", server.control, env=EIGHTY)
         found = re.search(r"^vol0 +([0-9.k]+) ", done.stdout, re.MULTILINE)
         assert found and found[1] != "0" and "\x1b" not in done.stdout, done.stdout
         assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
@@ -206,13 +207,13 @@ def test_many_volumes(t):
         ("status",), ("status", "--all"), ("volume", "list"), ("volume", "list", "--all"), ("device", "list"), ("clients",),
         ("set",), ("scrub", "status"), ("explain", "--slower-than", "1us"), ("top", "--once", "--every", "100ms"),
     ):
-        text = t.forebay(*words, *ask).stdout
+        text = t.forebay(*words, *ask, env=EIGHTY).stdout
         assert all(len(line) <= 80 for line in text.splitlines()), text
         assert "\x1b" not in text, text
-    few = t.forebay("volume", "list", *ask).stdout.splitlines()
+    few = t.forebay("volume", "list", *ask, env=EIGHTY).stdout.splitlines()
     assert few[1].startswith("17-x") and "…" in few[1], few
     assert len(few) == 22 and few[-1] == "13 more volumes are not shown: forebay volume list --all", few
-    everything = t.forebay("volume", "list", "--all", *ask, env={**os.environ, "COLUMNS": "200"}).stdout
+    everything = t.forebay("volume", "list", "--all", *ask).stdout
     assert len(everything.splitlines()) == 34 and names[3] in everything and "\\u{202e}red" in everything, everything
     listed = {one["name"] for one in json.loads(t.forebay("volume", "list", "--json", *ask).stdout)}
     assert listed == {"vol0", *names}

@@ -12,7 +12,11 @@ use crate::output::print;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("FOREBAY_SOCKET", "The control socket of the server, for commands that talk to one."),
-    ("COLUMNS", "The width of tables, if it is more than 80."),
+    (
+        "COLUMNS",
+        "The width of tables, if it is more than 80. Without it and without a terminal, nothing is \
+         shortened.",
+    ),
     ("NO_COLOR", "If it is set and not empty, there are no colours, unless --color says so."),
     ("FOREBAY_LOG", "Which events a server logs, as --log-level; for other commands: warn."),
 ];

@@ -102,7 +102,7 @@ pub struct Look {
 
 impl Look {
     /// As standard output wants it: as wide as `COLUMNS` says, or its terminal is, and no narrower
-    /// than 80 columns.
+    /// than 80 columns. Where it is no terminal nothing is shortened, so that a search finds it.
     pub fn of_stdout() -> Look {
         let out = std::io::stdout();
         let is_terminal = out.is_terminal();
@@ -126,7 +126,7 @@ impl Look {
 
 fn width(said: Option<&str>, of_terminal: Option<u16>) -> usize {
     let said = said.and_then(|text| text.trim().parse().ok());
-    said.or(of_terminal.map(usize::from)).unwrap_or(COLUMNS).clamp(COLUMNS, MOST_COLUMNS)
+    said.or(of_terminal.map(usize::from)).unwrap_or(MOST_COLUMNS).clamp(COLUMNS, MOST_COLUMNS)
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn lines_are_no_narrower_than_eighty_columns() {
         for (said, of_terminal, columns) in [
-            (None, None, 80),
+            (None, None, 1000),
             (None, Some(132), 132),
             (None, Some(40), 80),
             (Some("120"), Some(200), 120),
