@@ -43,7 +43,7 @@ def examined(t, *words, status=0, prefix=()):
     for _ in range(5):
         done = t.run(*prefix, t.bin, "doctor", *words, "--json", ok=(status,))
         found = json.loads(done.stdout)
-        text = t.run(*prefix, t.bin, "doctor", *words, ok=(status,)).stdout
+        text = t.run(*prefix, t.bin, "doctor", *words, ok=(status,), env={**os.environ, "COLUMNS": "80"}).stdout
         levels = [line.split()[0] for line in text.splitlines()[:-1] if not line.startswith(" ")]
         # Between two looks another test may have taken a port, or given it back.
         if sorted(levels) == sorted(one["level"] for one in found):
