@@ -20,7 +20,7 @@ struct Args {
     #[arg(long)]
     short: bool,
     /// Print these experiments, by number, and write nothing.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=6))]
     only: Vec<u8>,
 }
 

@@ -10,7 +10,7 @@
 //! * [`policies`]: a single queue, batch wake, stash and wake
 //! * [`ours`]: the scheduler of the crate `queue`
 
-mod device;
+pub(crate) mod device;
 mod lab;
 mod ours;
 mod policies;

@@ -72,3 +72,8 @@ pub use pool::Pool;
 pub use settings::{CreateOptions, Settings};
 pub use space::{FetchedCounts, Reservation};
 pub use writeback::{Pass, Staging};
+
+/// Blocks of the largest run that a scrub reads.
+pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;
+/// Bytes that a scrub has in flight of each copy.
+pub const SCRUB_WINDOW_BYTES: u64 = scrub::run::WINDOW_BYTES;

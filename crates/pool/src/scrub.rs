@@ -17,7 +17,7 @@
 //! superblock ([`crate::findings`]), so a scrub goes on after a restart or a kill where the last
 //! commit saw it.
 
-mod run;
+pub(crate) mod run;
 mod tables;
 mod trees;
 mod verify;

@@ -8,7 +8,7 @@ use rt::DeviceKind;
 
 /// Which device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Disk,
     Ssd,
     Nvme,
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-pub(super) enum Device {
+pub(crate) enum Device {
     Disk { model: Box<Emulation>, pieces: BTreeMap<Ticket, u64>, done: Vec<Ticket> },
     Link(Link),
 }
@@ -105,7 +105,7 @@ impl Device {
 }
 
 /// Flash: a link that moves one piece after the other, and a latency.
-pub(super) struct Link {
+pub(crate) struct Link {
     bytes_a_second: u64,
     free_at: Instant,
     pending: BTreeSet<(Instant, u64)>,

@@ -17,7 +17,7 @@ use crate::transfer::walk::{Leaf, ReadRun, Walk, runs};
 /// The job's name.
 const JOB: &str = "scrub";
 /// Bytes in flight of each copy: 4 MiB are too few for a fast device, 16 MiB add little.
-const WINDOW_BYTES: u64 = 8 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
 /// Leaves of a checksum tree that are read ahead at once.
 const AHEAD: usize = 16;
 /// The place is made durable this often.
