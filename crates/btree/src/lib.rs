@@ -146,4 +146,5 @@ impl std::fmt::Debug for Tree {
 }
 
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;

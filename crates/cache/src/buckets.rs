@@ -586,4 +586,5 @@ impl Buckets {
 }
 
 #[cfg(test)]
-mod model_tests;
+#[path = "buckets_tests.rs"]
+mod tests;

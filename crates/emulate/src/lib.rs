@@ -19,6 +19,7 @@ mod model;
 mod request;
 mod ssd;
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;
 
 pub use backend::Emulations;

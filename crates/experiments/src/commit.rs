@@ -10,6 +10,7 @@
 mod bench;
 mod disk;
 #[cfg(test)]
+#[path = "commit_tests.rs"]
 mod tests;
 
 use crate::report::{Report, Scale, Table, grouped, short, time};

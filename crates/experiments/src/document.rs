@@ -11,8 +11,8 @@ pub const FOLDER: &str = "experiments";
 const PREFACE: &[&str] = &[
     "Six problems of storage stacks were discussed in public with numbers: collecting the garbage \
      of a cache's index, choosing victims, handing out request tags, writing block groups at a \
-     commit, controlling write-back, scrubbing. This page repeats each of them in a model, with the \
-     policy that had the problem, the one that was proposed instead where there was one, and \
+     commit, controlling write-back, scrubbing. This page repeats each of them in a model, with \
+     the policy that had the problem, the one that was proposed instead where there was one, and \
      Forebay's.",
     "`make experiments` writes this page and its pictures again; `make experiments ARGS=--check` \
      compares. All time is virtual, and each chapter says which costs are modelled, so the digits \

@@ -12,6 +12,7 @@ mod old;
 mod ours;
 mod plant;
 #[cfg(test)]
+#[path = "gc_tests.rs"]
 mod tests;
 
 use base::Duration;

@@ -12,6 +12,7 @@ mod old;
 mod ours;
 mod plant;
 #[cfg(test)]
+#[path = "scrub_tests.rs"]
 mod tests;
 
 use crate::report::{Picture, Report, Scale, Table, grouped, short};

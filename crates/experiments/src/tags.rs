@@ -15,6 +15,7 @@ mod lab;
 mod ours;
 mod policies;
 #[cfg(test)]
+#[path = "tags_tests.rs"]
 mod tests;
 
 use base::{Duration, Instant};

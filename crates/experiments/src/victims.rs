@@ -19,6 +19,7 @@ mod order;
 mod ours;
 mod scan;
 #[cfg(test)]
+#[path = "victims_tests.rs"]
 mod tests;
 
 use cache::Policy;

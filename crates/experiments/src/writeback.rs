@@ -13,6 +13,7 @@ mod old;
 mod ours;
 mod plant;
 #[cfg(test)]
+#[path = "writeback_tests.rs"]
 mod tests;
 
 use cache::delay::Curve;

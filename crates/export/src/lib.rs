@@ -4,6 +4,7 @@
 
 mod access;
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;
 
 use std::rc::Rc;

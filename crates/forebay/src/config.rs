@@ -209,5 +209,5 @@ fn choose(
 }
 
 #[cfg(test)]
-#[path = "config/tests.rs"]
+#[path = "config_tests.rs"]
 mod tests;

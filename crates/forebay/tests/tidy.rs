@@ -139,6 +139,29 @@ fn files_are_short() {
     fail_if_any("too long", &long);
 }
 
+/// Unit tests stand at the end of their file, or beside it: those of `pass.rs` in `pass_tests.rs`.
+#[test]
+fn unit_tests_stand_in_their_file_or_beside_it() {
+    let all = sources();
+    let mut found = Vec::new();
+    for (name, _) in all.iter().filter(|(name, _)| name.contains("/src/")) {
+        let (folder, file) = name.rsplit_once('/').unwrap();
+        if file == "tests.rs" || folder.ends_with("/tests") {
+            found.push(format!("{name}: tests of a file are in a file beside it, FILE_tests.rs"));
+        }
+        let Some(of) = file.strip_suffix("_tests.rs") else { continue };
+        let theirs = format!("{folder}/{of}.rs");
+        let names_it = |text: &str| {
+            let after = text.split_once(&format!("#[path = \"{file}\"]\n")).map(|(_, after)| after);
+            after.is_some_and(|a| a.trim_start_matches("pub(crate) ").starts_with("mod tests;"))
+        };
+        if !all.iter().any(|(name, text)| *name == theirs && names_it(text)) {
+            found.push(format!("{name}: {theirs} does not say that these are its tests"));
+        }
+    }
+    fail_if_any("unit tests in odd places", &found);
+}
+
 #[test]
 fn nothing_is_left_to_do() {
     // Put together here, so that this file does not find itself.
@@ -293,15 +316,23 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn comments_have_no_riddles() {
+fn comments_and_documents_have_no_riddles() {
     let mut found = Vec::new();
+    let mut check = |name: &str, number: usize, prose: &str| {
+        let prose = prose.to_lowercase();
+        for word in RIDDLES.iter().filter(|word| has_word(&prose, word)) {
+            found.push(format!("{name}:{}: \"{word}\"", number + 1));
+        }
+    };
     for (name, text) in sources() {
         for (number, line) in text.lines().enumerate() {
-            let comment = line.split_once("//").map_or(String::new(), |(_, c)| c.to_lowercase());
-            for word in RIDDLES.iter().filter(|word| has_word(&comment, word)) {
-                found.push(format!("{name}:{}: \"{word}\"", number + 1));
+            if let Some((_, comment)) = line.split_once("//") {
+                check(&name, number, comment);
             }
         }
+    }
+    for (name, text) in documents() {
+        text.lines().enumerate().for_each(|(number, line)| check(&name, number, line));
     }
     fail_if_any("say it in plain English", &found);
 }

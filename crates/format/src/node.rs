@@ -408,4 +408,5 @@ fn decode_pointer(bytes: &[u8]) -> NodePtr {
 }
 
 #[cfg(test)]
+#[path = "node_tests.rs"]
 mod tests;

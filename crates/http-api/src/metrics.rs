@@ -217,5 +217,5 @@ fn queues(status: &Value) -> Vec<(Found<'_>, &Value)> {
 }
 
 #[cfg(test)]
-#[path = "metrics/tests.rs"]
+#[path = "metrics_tests.rs"]
 mod tests;

@@ -28,4 +28,5 @@ pub use story::{Cause, Moment, Part, PlaceId, Story, Token, What};
 pub use summary::{Slow, Summary};
 
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;

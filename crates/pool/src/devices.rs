@@ -399,5 +399,5 @@ fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u
 }
 
 #[cfg(test)]
-#[path = "devices/tests.rs"]
+#[path = "devices_tests.rs"]
 pub(crate) mod tests;

@@ -440,5 +440,5 @@ impl Forest {
 }
 
 #[cfg(test)]
-#[path = "forest/tests.rs"]
+#[path = "forest_tests.rs"]
 mod tests;

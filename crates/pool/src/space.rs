@@ -1,9 +1,9 @@
 //! Block groups, their bitmaps, free blocks and reservations.
 //!
-//! A block is *busy* from its allocation until the commit that frees it is durable and no read is
-//! about it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only
-//! ([`bitmaps`]). So what an open transaction has allocated is known in memory alone, and a crash
-//! leaves free space.
+//! A block is *busy* from its allocation until the commit that frees it is durable and no read uses
+//! it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only ([`bitmaps`]).
+//! So what an open transaction has allocated is known in memory alone, and a crash leaves free
+//! space.
 
 mod alloc;
 mod behind;
@@ -55,10 +55,11 @@ struct Group {
     writing: u32,
     /// The open write-back pass allocates from it, and nothing else does.
     of_pass: bool,
-    /// A chunk of it moves: nothing is allocated from it, so what it holds only gets less.
+    /// The group is closed for a move: nothing is allocated from it, so its blocks only become
+    /// fewer.
     moving: bool,
-    /// The chunks that it had, for reads that began up to then: new ones need not have what was
-    /// freed since.
+    /// The chunks that it had before a move, for reads that began up to that era: the new chunks
+    /// need not have what was freed since.
     before: Option<(Era, Vec<Chunk>)>,
 }
 
@@ -83,9 +84,9 @@ pub(crate) struct Space {
     changed: BTreeSet<GroupId>,
     limbo: Limbo,
     reserved: Ledger,
-    /// Nodes that changes of trees which are under way may add.
+    /// Nodes that the changes of trees under way may add.
     reserved_nodes: Ledger,
-    /// A group is not closed any more.
+    /// Notified when a closed group is opened.
     opened: Event,
     /// Data that was read ahead.
     fetched: Fetched,
@@ -105,7 +106,7 @@ fn class_of(free: u32) -> u32 {
 }
 
 impl Space {
-    /// As the records of all groups say.
+    /// The space that the records of all groups describe.
     pub fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Space {
         let group = |record: GroupRecord| Group {
             busy: record.used,
@@ -238,8 +239,8 @@ impl Space {
         (used + self.formable(devices)) * self.geometry.group_bytes()
     }
 
-    /// Why nothing could be allocated: no group has room, or some may have and their bitmaps cannot
-    /// be read.
+    /// The error where nothing could be allocated: no group has room, or only groups whose bitmaps
+    /// cannot be read may have some. `what` begins its text.
     pub fn no_room(&self, what: &str) -> StorageError {
         match self.groups.iter().filter(|g| g.unreadable).count() {
             0 => StorageError::new(
@@ -286,7 +287,7 @@ impl Space {
         }
     }
 
-    /// Takes it out again.
+    /// Takes a group out of the index of free space.
     fn unindex_group(&mut self, id: GroupId) {
         let k = kind_index(self.group(id).record.kind);
         let free = self.free_blocks(id);
@@ -295,7 +296,7 @@ impl Space {
         self.leave(id);
     }
 
-    /// No cursor is in this group any more.
+    /// Moves all cursors out of this group.
     fn leave(&mut self, id: GroupId) {
         for cursor in &mut self.cursors {
             *cursor = cursor.filter(|c| c.0 != id);
@@ -313,7 +314,7 @@ impl Space {
         self.group_mut(id).writing += 1;
     }
 
-    /// It was entered, or given back.
+    /// These runs of a direct write were entered into the trees, or given back.
     pub fn end_writing(&mut self, runs: &[Run]) {
         for run in runs {
             let (id, _) = self.geometry.split(run.addr);
@@ -329,12 +330,12 @@ impl Space {
 }
 
 impl Space {
-    /// To be held by a read of what is looked up now.
+    /// A pin, to be held by a read of addresses that are looked up now.
     pub fn pin(&self) -> Pin {
         self.limbo.pin()
     }
 
-    /// What is alive as long as a read or a direct write is under way that has begun.
+    /// A handle that is alive while a read or direct write that has begun by now is under way.
     pub fn until_now(&mut self) -> Weak<Era> {
         self.limbo.reads_until_now().1
     }
@@ -359,7 +360,8 @@ impl Space {
         !self.limbo.is_empty()
     }
 
-    /// Frees what no read is about any more, up to `max` runs of it; true if there may be more.
+    /// Frees up to `max` runs of limbo that no read uses any more. Returns true if there may be
+    /// more.
     pub fn drain(&mut self, max: usize) -> bool {
         for _ in 0..max {
             let Some(run) = self.limbo.pop() else { return false };
@@ -368,8 +370,7 @@ impl Space {
         true
     }
 
-    /// Makes blocks free to which nothing refers: freed blocks, or blocks that were taken and not
-    /// used.
+    /// Makes blocks free that nothing refers to: they were freed, or were taken and not used.
     pub fn release(&mut self, run: Run) {
         self.fetched.forget(run);
         let (id, block) = self.geometry.split(run.addr);
@@ -388,5 +389,5 @@ impl Space {
 }
 
 #[cfg(test)]
-#[path = "space/tests.rs"]
+#[path = "space_tests.rs"]
 pub(crate) mod tests;

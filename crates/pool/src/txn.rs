@@ -253,5 +253,5 @@ pub(crate) fn not_open() -> StorageError {
 }
 
 #[cfg(test)]
-#[path = "txn/tests.rs"]
+#[path = "txn_tests.rs"]
 mod tests;

@@ -27,6 +27,7 @@ mod share;
 mod stats;
 mod tags;
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;
 mod transfer;
 mod work;

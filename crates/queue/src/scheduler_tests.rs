@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::share::LEAST_BYTES;
 
-#[path = "write_gate_tests.rs"]
+#[path = "scheduler_tests/write_gate.rs"]
 mod write_gate;
 
 const K: usize = 1 << 10;

@@ -17,6 +17,7 @@ pub mod seam;
 mod stories;
 pub mod sync;
 #[cfg(test)]
+#[path = "lib_tests.rs"]
 mod tests;
 mod thread;
 

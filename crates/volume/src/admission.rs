@@ -157,5 +157,5 @@ impl Admission {
 }
 
 #[cfg(test)]
-#[path = "admission/admission_tests.rs"]
+#[path = "admission_tests.rs"]
 mod tests;

@@ -7,8 +7,8 @@
 //! **Bound.** One call of [`Replacement::victim`] looks at no more than `MAX_STEPS` buckets, one of
 //! [`Replacement::survivors`] at the blocks of one bucket.
 //!
-//! **Pins.** A bucket that must not go now is passed over. If `MAX_STEPS` in a row must not,
-//! `victim` answers `None`; the next call goes on behind them.
+//! **Pins.** A bucket that must not be evicted now is passed over. After `MAX_STEPS` such buckets
+//! in a row `victim` returns `None`; the next call goes on behind them.
 
 mod adaptive;
 mod budget;
@@ -96,7 +96,7 @@ enum Chooser {
 pub struct Replacement(Chooser);
 
 impl Replacement {
-    /// No candidates yet, among buckets `0..buckets` of so many blocks.
+    /// A state without candidates, for buckets `0..buckets` of `bucket_blocks` blocks each.
     pub fn new(policy: Policy, buckets: usize, bucket_blocks: u32, seed: u64) -> Replacement {
         assert!(buckets < links::NONE as usize, "bucket numbers are 32 bits");
         Replacement(match policy {
@@ -184,7 +184,7 @@ impl Replacement {
         }
     }
 
-    /// A read hit of so many blocks in the bucket, candidate or not.
+    /// A read hit of `blocks` blocks from `slot` on in the bucket, candidate or not.
     pub fn touch(&mut self, id: u32, slot: u32, blocks: u32) {
         match &mut self.0 {
             Chooser::Ordered(c) => c.touch(id),
@@ -198,14 +198,14 @@ impl Replacement {
         self.adaptive().map_or(0, |c| c.hits(id, slot))
     }
 
-    /// A block has so many hits.
+    /// Sets the hits of a block.
     pub fn set_hits(&mut self, id: u32, slot: u32, hits: u8) {
         if let Some(c) = self.adaptive_mut() {
             c.set_hits(id, slot, hits);
         }
     }
 
-    /// The hits that a survivor has when it was moved.
+    /// The hits that a survivor has after its move.
     pub fn hits_after(&self, id: u32, slot: u32) -> u8 {
         self.adaptive().map_or(0, |c| c.hits_after(id, slot))
     }
@@ -231,40 +231,42 @@ impl Replacement {
         self.adaptive().map_or_else(Survivors::new, |c| c.survivors(id))
     }
 
-    /// So many survivors were moved.
+    /// Notes that `blocks` survivors were moved.
     pub fn moved(&mut self, blocks: u32) {
         if let Some(c) = self.adaptive_mut() {
             c.moved(blocks);
         }
     }
 
-    /// A victim of generation `born` goes, with so many blocks; the [`DropClock`] shows `clock`.
+    /// A victim of generation `born` is evicted, and `dropped` blocks with it. The [`DropClock`]
+    /// shows `clock`.
     pub fn evicted(&mut self, id: u32, born: u32, dropped: u32, clock: u32) {
         if let Some(c) = self.adaptive_mut() {
             c.evicted(id, born, dropped, clock);
         }
     }
 
-    /// What the clock shows, of an earlier life.
+    /// Sets the clock to what it showed before the restart.
     pub fn set_clock(&mut self, clock: u32) {
         if let Some(c) = self.adaptive_mut() {
             c.set_clock(clock);
         }
     }
 
-    /// True if a key with this generation, which is stale, says something: that its blocks were in
-    /// the cache not long ago.
+    /// True if a stale key with this generation is a ghost: its blocks were in the cache not long
+    /// ago.
     pub fn is_ghost(&self, born: u32) -> bool {
         self.adaptive().is_some_and(|c| c.is_ghost(born))
     }
 
-    /// A block that was missed, and was in the cache before, in a bucket of this generation: true
-    /// if it enters the main queue.
+    /// True if a block that was missed enters the main queue. It was in the cache before, in a
+    /// bucket of generation `born`.
     pub fn admits(&self, born: u32) -> bool {
         self.adaptive().is_some_and(|c| c.admits(born))
     }
 
-    /// Blocks were read and missed that had been in a bucket of this generation. The shares follow.
+    /// Notes that blocks were read and missed which had been in this bucket, in generation `born`.
+    /// The shares follow.
     pub fn missed(&mut self, id: u32, born: u32, blocks: u32) {
         if let Some(c) = self.adaptive_mut() {
             c.missed(id, born, blocks);
@@ -292,4 +294,5 @@ impl Replacement {
 }
 
 #[cfg(test)]
+#[path = "replacement_tests.rs"]
 mod tests;

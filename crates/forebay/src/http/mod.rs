@@ -152,5 +152,5 @@ impl Engine for ToShard {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+#[path = "mod_tests.rs"]
 mod tests;

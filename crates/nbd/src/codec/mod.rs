@@ -9,6 +9,7 @@ pub mod option;
 pub mod reply;
 pub mod request;
 #[cfg(test)]
+#[path = "mod_tests.rs"]
 mod tests;
 
 use base::IoError;

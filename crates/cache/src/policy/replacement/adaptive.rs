@@ -3,17 +3,18 @@
 //!
 //! **Queues.** Buckets of blocks that were read and missed ([`Origin::Read`]), of blocks that were
 //! written ([`Origin::Write`]), and the main queue, of blocks that have proved themselves
-//! ([`Origin::Main`]). The oldest bucket leaves, of the blocks read if these have more than their
-//! share, else of the blocks written if these have, else of the main queue. Shares are parts of the
-//! buckets in use. A bucket of the main queue of which at most half is left goes before all others
-//! of that queue: all that is left of it moves together, and keeps its hits. So holes, which
-//! overwritten blocks leave, cost no hits.
+//! ([`Origin::Main`]). The victim is the oldest bucket of a queue: of the blocks read if these have
+//! more than their share, else of the blocks written if these have, else of the main queue. Shares
+//! are parts of the buckets in use. A bucket of the main queue of which at most half is left goes
+//! before all others of that queue: all that is left of it moves together, and keeps its hits. So
+//! holes, which overwritten blocks leave, cost no hits.
 //!
 //! **Survivors.** Two bits count the hits of each block. When a bucket leaves, its blocks that were
-//! hit move to the main queue, without hits; from the main queue too, with one hit less. At most
-//! half of a bucket survives, the blocks with the most hits first, so that each victim gives back
-//! half a bucket at least. Moves have a budget, a part of what comes to the cache ([`budget`]).
-//! Where it is used up, blocks read or written need two hits, and then three.
+//! hit move to the main queue. Those of the other queues begin there without hits; those of the
+//! main queue have one hit less. At most half of a bucket survives, the blocks with the most hits
+//! first, so that each victim gives back half a bucket at least. Moves have a budget, a part of
+//! what comes to the cache ([`budget`]). Where it is used up, blocks of the other queues need two
+//! hits, and then three.
 //!
 //! **Ghosts.** What was dropped is not remembered here: the index keeps the stale keys of evicted
 //! buckets. A key has the generation of its bucket, and generations are times of a clock that goes
@@ -21,7 +22,8 @@
 //! to the cache, in blocks dropped since. A block that is read again while it is young enough
 //! enters the main queue; where that is full, only if its age is less than four fifths of that of
 //! the oldest bucket there. Without that rule a loop over more than the cache would push itself
-//! out, again and again. A block that is written again does not: on the trace that cost hits.
+//! out, again and again. A block that is written again does not enter the main queue: in
+//! experiments with traces that cost hits.
 //!
 //! **Shares.** A block that was read, and that a queue had dropped lately ([`drops`]), gives that
 //! queue a quarter of a bucket ([`shares`]).
@@ -40,12 +42,13 @@ use super::links::{Links, MAX_STEPS, NONE, Queue};
 use super::origin::Origin;
 use super::shares::Shares;
 
-/// A key is a ghost until so many tenths of the cache were dropped since it was written.
+/// A key is a ghost until this many tenths of the cache were dropped since its block was written.
 const GHOST_TENTHS: u64 = 22;
-/// Of the blocks that a queue has dropped, the last of this share of the cache were dropped lately.
+/// The last blocks that a queue has dropped, as many as this part of the cache, were dropped
+/// lately.
 const LATELY: u64 = 10;
 
-/// Which queue a bucket belongs to, plus one; 0: it is in no use.
+/// The queue of a bucket, plus one; 0: the bucket is not in use.
 const ORIGIN: u8 = 3;
 const CANDIDATE: u8 = 4;
 /// At most half of it is left.
@@ -126,7 +129,7 @@ impl Adaptive {
         self.flags[id as usize] |= CANDIDATE;
     }
 
-    /// As `insert`, to be the next victim of its queue, for its survivors have moved.
+    /// As `insert`, for a bucket whose survivors have moved: it is the next victim of its queue.
     pub fn insert_first(&mut self, id: u32) {
         self.hits.clear_bucket(id);
         self.flags[id as usize] |= LEFT;
@@ -172,7 +175,7 @@ impl Adaptive {
         self.hits.set(id, slot, hits);
     }
 
-    /// So many blocks of a victim were moved.
+    /// Notes that `blocks` blocks of a victim were moved.
     pub fn moved(&mut self, blocks: u32) {
         self.budget.spend(blocks);
     }
@@ -193,8 +196,8 @@ impl Adaptive {
         }
     }
 
-    /// What must not go now is sent to the other end of its list, so that it stands in no other's
-    /// way.
+    /// A bucket that must not be evicted now goes to the other end of its list, so that it does not
+    /// stand in the way.
     pub fn victim(&mut self, mut may: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut steps = 0;
         for origin in self.givers() {
@@ -247,7 +250,7 @@ impl Adaptive {
         kept
     }
 
-    /// The hits that a survivor has when it was moved.
+    /// The hits that a survivor has after its move.
     pub fn hits_after(&self, id: u32, slot: u32) -> u8 {
         match self.origin(id) {
             Some(Origin::Main) if self.moves_whole(id) => self.hits.get(id, slot),
@@ -275,7 +278,7 @@ impl Adaptive {
         u64::from(self.age(born)) * 10 < GHOST_TENTHS * self.flags.len() as u64
     }
 
-    /// A block of that age is to enter the main queue.
+    /// True if a missed block of this generation is to enter the main queue.
     pub fn admits(&self, born: u32) -> bool {
         if !self.is_ghost(born) {
             return false;
@@ -311,4 +314,5 @@ impl Adaptive {
 }
 
 #[cfg(test)]
+#[path = "adaptive_tests.rs"]
 mod tests;

@@ -11,8 +11,11 @@ use proptest::prelude::*;
 
 use crate::*;
 
+#[path = "lib_tests/edits.rs"]
 mod edits;
+#[path = "lib_tests/held.rs"]
 mod held;
+#[path = "lib_tests/loads.rs"]
 mod loads;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
