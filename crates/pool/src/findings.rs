@@ -28,7 +28,7 @@ pub struct ScrubOptions {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A volume's.
+    /// A block of a volume.
     Data,
     /// A node of a tree.
     Node,
@@ -58,7 +58,7 @@ pub struct LostBlocks {
     pub length: u64,
 }
 
-/// What found is, by device and kind.
+/// What was found on one device, of one kind, with their names.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct FoundOn {
     /// The device's path.
@@ -97,12 +97,13 @@ pub struct ScrubStatus {
     pub bad: u64,
     /// Blocks that were healed.
     pub healed: u64,
-    /// Blocks of which it found no good copy, and parts of the pool that it could not look at for
-    /// the sake of one.
+    /// Blocks of which it found no good copy, and parts of the pool that it could not verify
+    /// because of such a block.
     pub lost: u64,
-    /// Leaves of checksum trees that it has read, since the pool was opened.
+    /// Leaves of checksum trees that scrubs have read since the pool was opened.
     pub leaves: u64,
-    /// The same by device and kind, since the pool was opened.
+    /// Bad and healed blocks by device and kind, since the scrub was started or the pool was
+    /// opened, whichever was later.
     pub found: Vec<FoundOn>,
     /// Blocks without a good copy, of any scrub, until they are written again or found good; at
     /// most 29 extents.
@@ -116,12 +117,12 @@ pub(crate) struct Scrub {
     rate: Option<u64>,
     speed: Speed,
     leaves: u64,
-    /// Which start this is: what belongs to an older one does not count.
+    /// The number of the last start; work that belongs to an older start does not count.
     turn: u64,
 }
 
 impl Scrub {
-    /// As a superblock says.
+    /// The scrub that a superblock records.
     pub fn new(record: ScrubRecord) -> Scrub {
         Scrub {
             record,
@@ -133,7 +134,7 @@ impl Scrub {
         }
     }
 
-    /// What a superblock is to say.
+    /// What superblocks are to record.
     pub fn record(&self) -> &ScrubRecord {
         &self.record
     }
@@ -187,7 +188,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// It has gone over everything.
+    /// The scrub has verified everything.
     pub fn complete(&mut self, now: u32) {
         self.record.state = ScrubState::Done;
         (self.record.ended_at, self.record.completed_at) = (now, now);
@@ -257,7 +258,7 @@ impl Scrub {
         }
     }
 
-    /// A block has no good copy. `extent`: of a volume.
+    /// Counts a block without a good copy. `extent`: the block, if it is one of a volume.
     pub fn lost(&mut self, extent: Option<LostExtent>) {
         self.record.lost += 1;
         let Some(e) = extent else { return };
@@ -284,7 +285,8 @@ impl Scrub {
         &self.record.extents
     }
 
-    /// Of a lost extent only the blocks for which `keep` is true still are. True if some are not.
+    /// Keeps of a lost extent only the blocks for which `keep` is true. Returns true if some are
+    /// not lost any more.
     pub fn retain(&mut self, which: &LostExtent, keep: &[bool]) -> bool {
         let Some(at) = self.record.extents.iter().position(|l| l == which) else { return false };
         if keep.iter().all(|k| *k) {

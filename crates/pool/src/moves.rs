@@ -1,26 +1,26 @@
 //! Devices are added, replaced and removed: chunks move between them.
 //!
-//! **What should be is durable, what is done is not.** The device table says which devices leave,
-//! and which one is to take the chunks of another; the superblock says how many copies there are.
-//! A background flow compares each block group with that, and makes the next one right that is not
-//! ([`crate::space::Want`]). So whatever ends a move, a crash, an error, another command, the flow
-//! goes on with what is left, and a command is the change of one field.
+//! **The goal is durable, the progress is not.** The device table says which devices leave, and
+//! which device takes the chunks of another; the superblock says how many copies there are. A
+//! background flow compares each block group with this goal, and corrects those that differ
+//! ([`crate::space::Want`]). So after a crash, an error or another command the flow goes on with
+//! what is left, and a command changes a field or two.
 //!
 //! **A move of a chunk** ([`run`]): the group is *closed*, so that nothing is allocated from it
 //! ([`crate::space::Closing`]); what was allocated before is committed; the copy is made and
-//! verified, from any good copy, and written in the order of addresses ([`copy`]); then the group's
-//! record says the new chunk, by a commit that no earlier one overlaps. The old chunk is free when
-//! that is durable and no read is about it any more. A crash before the commit leaves the old
-//! chunk, and what was copied is free space.
+//! verified, from any good copy, and written in the order of addresses ([`copy`]); then a commit
+//! enters the new chunk into the group's record. The old chunk is free when that commit is durable
+//! and no read uses the chunk any more. After a crash before the commit the group still has the old
+//! chunk, and the copy is free space.
 //!
-//! **A device that was away comes back** ([`back`]) with all that it has still; the chunks of
-//! groups that have changed since are *behind*, and get what they lack ([`refresh`]).
+//! **A device that was away comes back** ([`back`]) and keeps its content; its chunks of groups
+//! that have changed since are *behind*, and get what they lack ([`refresh`]).
 //!
 //! **A spare** ([`spares`]) is a device that has joined, and gets no chunks until it takes the
 //! place of another one.
 //!
-//! **A device joins** ([`join`]) with all pages of the tables. While they are copied it gets those
-//! that commits write.
+//! **A device joins** ([`join`]) with all pages of the tables. While they are copied, commits write
+//! their pages to it too.
 
 mod back;
 mod copy;
@@ -42,9 +42,9 @@ use crate::pool::Pool;
 /// What a device that joins is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role<'a> {
-    /// To be one like the others.
+    /// To hold chunks like the others.
     Serves,
-    /// To take the place of one that fails.
+    /// To take the place of a device that fails.
     Spare,
     /// To take the chunks of this one, which leaves.
     Replaces(&'a str),
@@ -61,13 +61,13 @@ pub struct Fill {
     pub file: FileId,
     /// The chunk's first byte there, and the first behind it.
     pub place: (u64, u64),
-    /// Another one for each time that a chunk is filled, as long as the pool is open.
+    /// The number of the fill, counted since the pool was opened.
     pub number: u64,
 }
 
 impl Pool {
-    /// Chunks that a move fills at the moment. Nothing else writes to them, and each of their
-    /// blocks that is written for the first time is behind those that were written before.
+    /// The chunks that a move is filling. Nothing else writes to them, and their blocks are written
+    /// for the first time in ascending order.
     pub fn fills(&self) -> Vec<Fill> {
         let st = self.state();
         let (geometry, (chunks, number)) = (st.space.geometry(), st.moves.filling());
@@ -79,22 +79,23 @@ impl Pool {
         chunks.iter().filter_map(of).collect()
     }
 
-    /// Adds a device, on which nothing is kept of what it holds. It is durable that it belongs to
-    /// the pool when this returns. `uuid`: from a source of true randomness.
+    /// Adds a device to the pool; its old content is not kept. Its membership is durable when this
+    /// returns. `uuid`: from a source of true randomness.
     pub async fn add_device(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
         self.join(file, uuid, Role::Serves).await
     }
 
-    /// Adds a device that takes the place of another one when that has been out of use for long;
-    /// the rest as [`Pool::add_device`].
+    /// As [`Pool::add_device`], but adds a spare: it takes the place of a device that has been out
+    /// of use for long.
     pub async fn add_spare(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
         self.join(file, uuid, Role::Spare).await?;
         self.moves_changed().notify();
         Ok(())
     }
 
-    /// A device has this size from now on, of which the pool may use all; it is durable that it
-    /// does when this returns. Returns the bytes that the pool can use of the device.
+    /// Sets the size of a device, all of which the pool may use. The new size is durable when this
+    /// returns. Returns the bytes that the pool can use of the device. Fails if the device is not
+    /// in use or would shrink.
     pub async fn grow_device(&self, name: &str, size_bytes: u64) -> Result<u64> {
         let bytes = {
             let mut st = self.state_mut();
@@ -129,8 +130,8 @@ impl Pool {
         Ok(st.devices.path(st.row_named(name)?).to_owned())
     }
 
-    /// Begins to move chunks until all devices are filled to the same share, as far as a group's
-    /// copies are on different ones.
+    /// Begins to move chunks until all devices are filled to the same share, as far as that is
+    /// possible with the copies of a group on different devices.
     pub async fn balance_devices(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -140,8 +141,8 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// Begins to move everything from a device, named by its path or its uuid, to others; then it
-    /// is removed from the pool. It may be missing.
+    /// Begins to move everything from a device, named by its path or its uuid, to others. Then the
+    /// device is removed from the pool. It may be missing.
     pub async fn remove_device(&self, name: &str) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -153,8 +154,8 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// Adds a device and begins to move everything to it from another one, named by its path or
-    /// its uuid, which then is removed from the pool. It may be missing.
+    /// Adds a device and begins to move everything to it from the device `old`, named by its path
+    /// or its uuid. Then `old` is removed from the pool; it may be missing.
     pub async fn replace_device(&self, old: &str, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
         {
             let st = self.state();
@@ -174,8 +175,8 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// Devices that leave stay, after all, and nothing is balanced any more; what was moved already
-    /// stays where it is.
+    /// Cancels moves: devices that leave stay, and balancing ends. Chunks that have moved stay
+    /// where they are. Fails if there is nothing to cancel.
     pub async fn cancel_moves(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -189,8 +190,8 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// From now on there are so many copies of every block. Those that exist get copies, or lose
-    /// them, in the background.
+    /// Sets the number of copies of every block. Existing block groups get copies, or lose them, in
+    /// the background. Fails if there are too few devices or too little space.
     pub async fn set_copies(&self, copies: u8) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -200,15 +201,14 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// From now on no chunk is moved, until this is called again or the pool is opened anew; or
-    /// they are again.
+    /// Stops all moves of chunks, or lets them go on. A pause ends when the pool is opened again.
     pub fn pause_moves(&self, paused: bool) {
         self.state_mut().moves.set_paused(paused);
         self.moves_changed().notify();
     }
 
-    /// Waits until a device was removed from the pool; returns the files that it does not use any
-    /// more.
+    /// Waits until the pool has stopped using files of devices, as when a device was removed.
+    /// Returns these files.
     pub async fn removed_device(&self) -> Vec<FileId> {
         loop {
             let changed = self.moves_changed().wait();
@@ -245,7 +245,7 @@ impl Pool {
         st.moves.status(self.now(), (any, left), leaving, (behind, groups))
     }
 
-    /// The table says something else of the devices: durably, and the flow looks again.
+    /// After a change of the device table: wakes the flow of moves, and makes the change durable.
     async fn note_moves(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -275,7 +275,7 @@ impl crate::state::State {
         Err(StorageError::new(ErrorKind::NotFound, text))
     }
 
-    /// Fails if no other device can take the place of this one.
+    /// Fails if the device leaves already or is a spare: then it cannot be replaced.
     pub(super) fn can_be_replaced(&self, row: usize, name: &str) -> Result<()> {
         match self.devices.row(row) {
             Some(d) if d.is_leaving() => invalid(format!("{name} leaves the pool already")),
@@ -323,7 +323,7 @@ impl crate::state::State {
         }
     }
 
-    /// True if there was a device that leaves.
+    /// Keeps all devices that were to leave. Returns true if there was one.
     fn stay_all(&mut self) -> bool {
         let leaving: Vec<usize> = (0..self.devices.count())
             .filter(|&row| self.devices.row(row).is_some_and(|d| d.is_leaving()))

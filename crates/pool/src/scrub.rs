@@ -8,14 +8,13 @@
 //!
 //! **What others change meanwhile** is neither missed nor reported. A block is verified if the
 //! bitmap of the last commit has it, by the live record of its checksum. Both are looked up in one
-//! step, with a [pin](crate::space::Pin), so it is not given to another use before its copies were
-//! read and, if need be, written again. A block that is written meanwhile has no bit yet. It was
-//! written just now, with its checksum, and the next scrub has it. A page or a superblock that is
-//! bad is healed while no commit runs ([`tables`]).
+//! step, with a [pin](crate::space::Pin). So the block is not used anew before its copies were read
+//! and, if need be, written again. A block that is being written has no bit yet; the next scrub
+//! verifies it. A page or a superblock that is bad is healed while no commit runs ([`tables`]).
 //!
 //! **Progress is durable.** The place, the counters and the blocks that are lost stand in each
-//! superblock ([`crate::findings`]), so a scrub goes on after a restart or a kill where the last
-//! commit saw it.
+//! superblock ([`crate::findings`]), so after a restart or a kill a scrub goes on at the place that
+//! the last commit recorded.
 
 pub(crate) mod run;
 mod tables;
@@ -29,8 +28,8 @@ use crate::findings::{ScrubOptions, ScrubStatus};
 use crate::pool::Pool;
 
 impl Pool {
-    /// Starts a scrub; it is durable that it was. Fails if one runs or is paused, or if the device
-    /// is not there.
+    /// Starts a scrub. That is durable when this returns. Fails if one runs or is paused, or if the
+    /// device is not there.
     pub async fn start_scrub(&self, options: ScrubOptions) -> Result<()> {
         let device = match &options.device {
             None => None,
@@ -42,13 +41,13 @@ impl Pool {
         self.note_scrub().await
     }
 
-    /// The scrub that runs rests until it is resumed.
+    /// Pauses the scrub that runs. Fails if none does.
     pub async fn pause_scrub(&self) -> Result<()> {
         self.state_mut().scrub.pause()?;
         self.note_scrub().await
     }
 
-    /// The scrub that rests goes on, at `rate` bytes a second if it is given.
+    /// Resumes the scrub that is paused, at `rate` bytes a second if it is given. Fails if none is.
     pub async fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
         self.state_mut().scrub.resume()?;
         if rate.is_some() {
@@ -57,7 +56,7 @@ impl Pool {
         self.note_scrub().await
     }
 
-    /// Ends the scrub that runs or rests; the next one begins anew.
+    /// Cancels the scrub that runs or is paused; the next one begins anew. Fails if there is none.
     pub async fn cancel_scrub(&self) -> Result<()> {
         let now = self.unix_time(self.now());
         self.state_mut().scrub.cancel(now)?;
@@ -71,7 +70,7 @@ impl Pool {
         self.known_scrub_status()
     }
 
-    /// The same, without that look.
+    /// The same, without looking at the lost blocks again.
     pub(crate) fn known_scrub_status(&self) -> ScrubStatus {
         let st = self.state();
         let device = |row: usize| st.devices.path(row).to_owned();
@@ -82,7 +81,7 @@ impl Pool {
         st.scrub.status(self.now(), device, volume)
     }
 
-    /// It has begun, or is to rest, go on or end: the flow looks again, and the superblocks say it.
+    /// After a change of the scrub's state: wakes its flow, and makes the change durable.
     async fn note_scrub(&self) -> Result<()> {
         self.state_mut().txns.open_mut().need_superblock();
         self.scrub_changed().notify();

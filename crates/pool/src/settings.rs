@@ -14,12 +14,13 @@ pub struct Settings {
     pub cached_nodes: usize,
     /// Block groups whose bitmaps are kept in memory. May change: it counts at the end of a commit.
     pub loaded_groups: usize,
-    /// Unix time at the runtime's time zero, in seconds; 0: not known. For what people are told,
-    /// never to decide by.
+    /// Unix time at the runtime's time zero, in seconds; 0: not known. It is shown to people, and
+    /// says when a scrub is due; nothing else depends on it.
     pub unix_time_at_zero: u64,
     /// Limits of each device's queue.
     pub device: queue::Limits,
-    /// A scrub begins by itself so long after the last one; zero: none does. May change.
+    /// A scrub begins by itself this long after the last one has ended; zero: none does. May
+    /// change.
     pub scrub_every: Duration,
     /// Minutes since midnight, UTC, at which a scrub begins that is due; `None`: at any time. May
     /// change.
@@ -27,15 +28,15 @@ pub struct Settings {
     /// Bytes a second that a scrub reads of each copy at most, if it was not started with a rate of
     /// its own; 0: as fast as the devices let it. May change.
     pub scrub_rate: u64,
-    /// A scrub reads through gaps of up to so many bytes between blocks. May change.
+    /// A scrub reads through gaps of up to this many bytes between blocks. May change.
     pub scrub_gap: u64,
-    /// On disks that rotate, data is read ahead of clients that read in order, up to so many bytes;
-    /// 0: none is. May change.
+    /// On disks that rotate, data is read ahead of clients that read in order, up to this many
+    /// bytes; 0: none is. May change.
     pub read_ahead: u64,
-    /// A device whose reads are slow beside those of others, or that errs often, is read only where
-    /// no other has a good copy, for so long; zero: none is. May change.
+    /// A device whose reads are slow beside those of others, or that errs often, is for this long
+    /// read only where no other device has a good copy; zero: this never happens. May change.
     pub sit_out: Duration,
-    /// A spare takes the place of a device that was out of use for so long; zero: none does by
+    /// A spare takes the place of a device that was out of use for this long; zero: none does by
     /// itself. May change.
     pub spare_after: Duration,
     /// How long each device's foreground requests should take at most. May change.

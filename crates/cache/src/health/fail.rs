@@ -12,7 +12,7 @@ impl Cache {
         self.0.barrier.flush(class, what).await.inspect_err(|e| self.fail(e))
     }
 
-    /// Writes a block, and makes it durable; what was written before may be or not.
+    /// Writes a block, and makes it durable; earlier writes may be durable then or not.
     pub(crate) async fn write_durable(
         &self,
         class: Class,
@@ -23,8 +23,8 @@ impl Cache {
         self.0.barrier.write(class, offset, data, what).await.inspect_err(|e| self.fail(e))
     }
 
-    /// True if the cache device is of no use any more: what this cache alone has cannot be had, and
-    /// it is told of nothing else.
+    /// True if the cache device has failed: what this cache alone has cannot be read, and the cache
+    /// does not learn of further writes.
     pub fn has_failed(&self) -> bool {
         self.0.health.has_failed()
     }
@@ -38,7 +38,8 @@ impl Cache {
         self.0.health.check_open()
     }
 
-    /// The cache device is of no use any more: nothing that needs it goes on.
+    /// Ends the use of the cache device: all that needs it fails, and all tasks that wait for it
+    /// are woken.
     pub(crate) fn fail(&self, e: &StorageError) {
         self.0.health.fail(e);
         self.state().journal.room().wake_all();

@@ -1,28 +1,28 @@
-//! A cache that has failed while it held what the pool lacks: the pool goes on, for all volumes
-//! that do not write back.
+//! A cache that has failed while it held what the pool lacks: the volumes that do not write back go
+//! on with the pool.
 //!
 //! Its journal cannot be written any more, so it never learns of the clean blocks that were dropped
-//! from its index for direct writes. The next time that it is opened they would be there again, and
-//! hide newer blocks of the pool. Therefore:
+//! from its index for direct writes. When it is opened again they would be there again, and hide
+//! newer blocks of the pool. Therefore:
 //!
 //! 1. From the moment at which it has failed, every commit of the pool says in the superblock that
-//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty and staged keys count as
-//!    ever: only volumes that write back have any, and the pool is not written to for these but by
-//!    passes, which end when the journal cannot be written.
-//! 2. Volumes that do not write back are served by the pool alone, so its index is not asked about
-//!    them again in this life.
-//! 3. When it is opened again, all clean keys are dropped before it serves anybody
-//!    ([`Cache::drop_all_clean`]). Only when a checkpoint without them is durable does the pool
-//!    take its word back.
+//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty and staged keys still count:
+//!    only volumes that write back have any. Only passes write to the pool for these volumes, and
+//!    passes end when the journal cannot be written.
+//! 2. Volumes that do not write back are served by the pool alone, so the cache's index is not
+//!    asked about them again before the next open.
+//! 3. When it is opened again, all clean keys are dropped before it serves requests
+//!    ([`Cache::drop_all_clean`]). The pool withdraws its statement only when a checkpoint without
+//!    them is durable.
 //!
-//! A power cut in between finds the pool's word, and the keys that the last checkpoint has: a key
-//! that was clean is still clean, its bucket's counter is that checkpoint's, and all of it is done
-//! again. Buckets that became empty may hold nodes by then that no checkpoint knows of; they
-//! are never read as data.
+//! After a power cut in between there are the pool's statement and the keys of the last checkpoint:
+//! a key that was clean is still clean, the counters of buckets are those of that checkpoint, and
+//! all of this is done again. Buckets that became empty may hold nodes by then that no checkpoint
+//! knows of; they are never read as data.
 //!
-//! **What no word can replace** are the intents of staged blocks ([`crate::io::bypass`]). If one is
-//! not durable when the cache fails, no commit of the pool may have its blocks, and none ends well
-//! any more.
+//! **Intents of staged blocks** ([`crate::io::bypass`]) cannot be replaced by such a statement. If
+//! one is not durable when the cache fails, no commit of the pool may have its blocks. So every
+//! commit fails from then on.
 
 use base::{ErrorKind, Lba, Result, StorageError};
 use btree::Cursor;
@@ -34,8 +34,8 @@ use crate::error::malformed;
 use crate::store::key::{Body, IndexKey};
 
 impl Cache {
-    /// What commits of the pool say of a cache whose journal stays as it is. Error: they may not
-    /// get ahead of it, as it lacks intents of staged blocks.
+    /// What commits of the pool say of a cache whose journal is not written any more. Fails if the
+    /// journal lacks intents of staged blocks: then no commit may be made.
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
@@ -54,8 +54,8 @@ impl Cache {
         Ok(Some(self.mark(untold)))
     }
 
-    /// Drops all keys of blocks that the pool has, and has the pool trust the clean keys that come.
-    /// While the cache is being opened: nothing else runs, and the journal is empty.
+    /// Drops all keys of blocks that the pool has; the pool then says that clean keys count again.
+    /// To be called while the cache is being opened: nothing else runs, and the journal is empty.
     pub(crate) async fn drop_all_clean(&self) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
         let (mut more, mut dropped) = (true, 0);
@@ -89,7 +89,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The next leaf's keys of blocks that the pool has, and those that say nothing any more.
+    /// The keys of the next leaf whose blocks the pool has, stale keys among them.
     async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<IndexKey>> {
         self.resident(Class::Commit, |st| {
             let (mut clean, mut bad) = (Vec::new(), false);

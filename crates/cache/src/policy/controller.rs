@@ -24,7 +24,7 @@ const INTEGRAL: f64 = PROPORTIONAL * PROPORTIONAL / 9.0;
 const PERIOD: Duration = Duration::from_millis(100);
 /// No more than this is integrated at once, however long ago it was asked last.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
-/// What a pacer lets through at once.
+/// The time for which a pacer saves up credit.
 const BURST: Duration = Duration::from_millis(50);
 /// Rates of write-back, in bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same, where they contradict each other made to agree: `max` wins over the others.
+    /// These settings without contradictions: `max` wins over the others.
     fn agreed(self) -> Settings {
         let max = self.max.max(1);
         let min = self.min.clamp(1, max);
@@ -75,7 +75,8 @@ pub struct Controller {
     settings: Settings,
     state: ControllerState,
     updated: Option<Instant>,
-    /// What idleness allows now, bytes a second; `None`: clients are at work.
+    /// The rate that is allowed now while clients ask for nothing, bytes a second; `None`: they are
+    /// at work.
     idle: Option<f64>,
     /// The settings have changed since the rate was computed.
     reset: bool,
@@ -106,7 +107,7 @@ impl Controller {
         self.reset = true;
     }
 
-    /// The rate from now on, in bytes a second. May be called as often as one likes.
+    /// The rate from now on, in bytes a second. May be called as often as desired.
     pub fn update(&mut self, now: Instant, dirty: u64, target: u64, foreground_idle: bool) -> u64 {
         let idle_changed = foreground_idle != self.idle.is_some();
         let step = match self.updated {
@@ -160,7 +161,7 @@ impl Controller {
 pub struct Pacer {
     /// Bytes let through that time has not paid for yet; negative: credit, of [`BURST`] at most.
     debt: f64,
-    /// The rate at which that is to be paid for; the lowest since it was taken.
+    /// The rate at which the debt is paid off: the lowest since it was taken.
     rate: f64,
     last: Instant,
 }
@@ -171,9 +172,9 @@ impl Pacer {
         Pacer::default()
     }
 
-    /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. A rate that
-    /// falls far at once makes no run wait for those before it: that is paid for at the rate at
-    /// which it was taken.
+    /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. After a
+    /// fall of the rate, a run does not wait longer for those before it: their debt is paid off in
+    /// the same time as before.
     pub fn due(&mut self, now: Instant, rate: u64) -> Duration {
         let rate = rate.max(1) as f64;
         if rate < self.rate && self.debt > 0.0 {
@@ -186,7 +187,7 @@ impl Pacer {
         Duration::try_from_secs_f64(self.debt.max(0.0) / rate).unwrap_or(Duration::MAX)
     }
 
-    /// So many bytes go, at `rate` bytes a second.
+    /// Notes that `bytes` bytes go, at `rate` bytes a second.
     pub fn charge(&mut self, bytes: u64, rate: u64) {
         self.debt += bytes as f64;
         self.rate = rate.max(1) as f64;

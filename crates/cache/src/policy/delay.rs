@@ -14,14 +14,14 @@
 //! hyperbola within a fraction of a second.
 //!
 //! **The line.** Requests that have to wait stand in a line, one for each volume, in the order of
-//! arrival; of the lines, the one that had the least goes next. One request passes at a time, its
-//! delay after the one before. The delay is computed anew at every look, so room that comes free
-//! counts at once. Where there is no room at all, the first of the line waits for it, and passes as
-//! soon as it is there.
+//! arrival; the line that has had the least goes next. One request passes at a time, no sooner than
+//! its delay after the one before. The delay is computed anew at every look, so room that comes
+//! free counts at once. Where there is no room at all, the first request waits for room, and passes
+//! as soon as there is some.
 //!
 //! **Age.** With `max_lag_policy = "strict"` the same curve is applied to the age of the pool's
-//! image too. But for each block that is carried one may be written: such a delay never holds
-//! writers below the speed of write-back at that moment.
+//! image too. But each block that is carried to the pool lets one be written without this delay. So
+//! the delay never holds writers below the present speed of write-back.
 //!
 //! All of this is pure: time is passed in, may stand still and may jump.
 
@@ -33,23 +33,23 @@ use base::{Duration, Instant, VolumeId};
 pub const MOST: Duration = Duration::from_millis(100);
 /// The delay of a block half way between the curve's beginning and its end, in seconds.
 const MIDDLE: f64 = 100e-6;
-/// Half of the room that is left lasts for so long at least, in seconds.
+/// Half of the room that is left lasts at least this long, in seconds.
 const HALF_LIFE: f64 = 1.0;
-/// Of the share at which the curve ends, it begins at this part.
+/// The curve begins at this part of the share at which it ends.
 const BEGINS: f64 = 0.8;
 /// A request that passes late by no more than this shortens the wait of the next one.
 const SLACK: Duration = Duration::from_millis(5);
 /// Cuts are about this part of the cache while it is under pressure, and cost little
 /// ([`crate::policy::seal::seal_at`]).
 pub(crate) const LUMP: u64 = 8;
-/// Of a larger cut no more than this part of the cache is left out of the room.
+/// For a larger cut at most this part of the cache is left out of the room.
 const MOST_LUMP: u64 = 4;
 /// The most credit, in blocks, that carried blocks earn writers.
 const MOST_CREDIT: u64 = 1024;
 
 /// How long write-back may fail before writers that wait for it fail too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// So many passes may end before a writer that has waited since knows that there will be no room.
+/// A writer gives up if it still has no room when more than this many passes have ended.
 pub(crate) const PASSES: u64 = 16;
 
 /// How long a request waits, by the share of something that is gone.
@@ -71,8 +71,8 @@ impl Curve {
         self.begin
     }
 
-    /// The delay of a request of so many blocks where the share `gone` is gone, of `all` blocks;
-    /// 0: of something that is not used up by what is written.
+    /// The delay of a request of `blocks` blocks, where the share `gone` of `all` blocks is gone.
+    /// `all` is 0 for something that writes do not use up, such as age.
     pub fn delay(&self, blocks: u64, gone: f64, all: u64) -> Duration {
         if gone <= self.begin {
             return Duration::ZERO;
@@ -97,19 +97,20 @@ pub struct Load {
     pub all: u64,
     /// Blocks that the pass which is under way publishes, or the next one.
     pub lump: u64,
-    /// Of these, the blocks that it has carried: they are room when it is published.
+    /// How many of these it has carried: they become room when it is published.
     pub soon: u64,
-    /// Blocks that were reserved to requests which have passed, and are not taken yet.
+    /// Blocks that are reserved for requests which have passed, and which they have not taken yet.
     pub held: u64,
     /// The age of the pool's image as a share of what it may be, where writers are slowed for it.
     pub age: Option<f64>,
 }
 
 impl Load {
-    /// The share of the room that is gone. A publication brings room in a lump, and writers are not
-    /// to follow it. So as much as the pass publishes is left out, and what it has carried counts
-    /// as room already: it is carried before what was left out is needed. Of a lump that is too
-    /// large to leave all of it out, each block that is carried counts for less than one.
+    /// The share of the room that is gone. A publication brings room in a lump, and the speed of
+    /// writers should not jump with it. So as many blocks as the pass publishes are left out of the
+    /// room, and the blocks that it has carried count as room already. The pass has carried all of
+    /// them before the part that was left out is needed. Of a lump that is too large to leave all
+    /// of it out, each block that is carried counts for less than one.
     pub fn gone(&self) -> f64 {
         let out = self.left_out();
         let carried = match self.lump > out {
@@ -123,7 +124,7 @@ impl Load {
         (1.0 - left as f64 / self.usable().max(1) as f64).max(0.0)
     }
 
-    /// What the share is of.
+    /// The blocks of which [`Load::gone`] is a share.
     fn usable(&self) -> u64 {
         self.all - self.left_out()
     }
@@ -142,7 +143,7 @@ impl Load {
 pub enum Next<T> {
     /// This request passes.
     Pass(T, u64),
-    /// The next one does at this time, or earlier if there is more room by then.
+    /// The next one passes at this time, or earlier if there is more room by then.
     At(Instant),
     /// The next one waits for room.
     Room,
@@ -153,11 +154,11 @@ pub enum Next<T> {
 struct Queue<T> {
     volume: VolumeId,
     waiting: VecDeque<(T, u64)>,
-    /// What it has had, in blocks, on a clock that all lines share.
+    /// How many blocks its requests have had, on a clock that all lines share.
     served: u64,
 }
 
-/// Requests that wait for their turn; `T` is what each is told by.
+/// Requests that wait for their turn; `T` is the means by which each is woken.
 pub struct Line<T> {
     curve: Curve,
     ages: Curve,
@@ -186,7 +187,7 @@ impl<T> Line<T> {
         self.curve
     }
 
-    /// Another curve over the room that is gone. It holds for requests that wait, too.
+    /// Sets another curve over the room that is gone. It holds for requests that wait, too.
     pub fn set_curve(&mut self, curve: Curve) {
         self.curve = curve;
     }
@@ -206,7 +207,7 @@ impl<T> Line<T> {
         self.credit = (self.credit + blocks).min(MOST_CREDIT);
     }
 
-    /// True if a request of so many blocks need not stand in line; it has passed then.
+    /// True if a request of `blocks` blocks need not stand in line. Then it has passed.
     pub fn pass_at_once(&mut self, now: Instant, blocks: u64, load: &Load) -> bool {
         if !self.is_empty() || self.due(blocks, load) > now || !has_room(blocks, load) {
             return false;
@@ -215,7 +216,7 @@ impl<T> Line<T> {
         true
     }
 
-    /// Adds a request of so many blocks to the line of its volume.
+    /// Adds a request of `blocks` blocks to the line of its volume.
     pub fn push(&mut self, volume: VolumeId, blocks: u64, who: T) {
         let place = self.queues.iter().position(|q| q.volume == volume);
         let place = place.unwrap_or_else(|| {
@@ -251,7 +252,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// All who wait, whatever there is room for: they are to find out that the cache is of no use.
+    /// Takes out all requests that wait, whatever the room: the cache is of no use to them.
     pub fn drain(&mut self) -> impl Iterator<Item = (T, u64)> {
         std::mem::take(&mut self.queues).into_iter().flat_map(|q| q.waiting)
     }
@@ -276,8 +277,8 @@ impl<T> Line<T> {
     }
 }
 
-/// There is room for a request; or no request has any in hand, so that it is the one to wait for
-/// buckets.
+/// True if there is room for a request, or if no other request holds room: then this one is to wait
+/// for buckets.
 fn has_room(blocks: u64, load: &Load) -> bool {
     load.held == 0 || load.left() >= blocks
 }

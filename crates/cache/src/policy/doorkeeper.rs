@@ -10,7 +10,8 @@ impl Doorkeeper {
         Doorkeeper(vec![0; entries.next_power_of_two()])
     }
 
-    /// True if these blocks were read before, as far as is remembered.
+    /// Notes a read that begins with this block. Returns true if one was noted before, as far as is
+    /// remembered.
     pub fn touch(&mut self, volume: VolumeId, lba: Lba) -> bool {
         let hash = base::prng::mix64(base::prng::mix64(u64::from(volume.0) + 1) ^ lba.0);
         let (place, print) = (hash as usize & (self.0.len() - 1), (hash >> 32) as u32 | 1);

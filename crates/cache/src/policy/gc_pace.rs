@@ -7,11 +7,11 @@
 //! What follows the need is the pause after it.
 //!
 //! - With foreground I/O the pause is the setting `gc_pause`, or shorter, so that the pass ends
-//!   within half of the average time between the beginnings of two passes. What is left takes as
-//!   long for each node as what was done. The pause is never shorter than the slice was long: the
-//!   foreground has at least half of the thread, however much there is to do.
+//!   within half of the average time between the beginnings of two passes. It is assumed that each
+//!   node that is left takes as long as those before. The pause is never shorter than the slice was
+//!   long: the foreground has at least half of the thread, however much there is to do.
 //! - Without foreground I/O, and where a task waits for the pass or room is short, there is no
-//!   pause: others have their turn, and it goes on.
+//!   pause: other tasks have their turn, and the pass goes on.
 //!
 //! The average says how long a pass may take, and nothing else. Where it is wrong, the pass takes
 //! between a sixth and a half of the thread (with the default settings), and no request sees more
@@ -21,33 +21,33 @@ use std::time::Duration;
 
 use base::Instant;
 
-/// What a new measurement counts in an average.
+/// A new measurement counts as one part of this many in an average.
 const WEIGHT: u32 = 8;
 
-/// What may be set.
+/// The settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A slice ends after so much time,
+    /// A slice ends after this time,
     pub slice: Duration,
-    /// and not before so many nodes.
+    /// and not before it has looked at this many nodes.
     pub min_nodes: u64,
     /// The pause after a slice beside foreground I/O.
     pub pause: Duration,
 }
 
 impl Limits {
-    /// True if a slice of so much time and so many nodes is to end.
+    /// True if a slice that has taken this time and looked at this many nodes is to end.
     pub fn ends_slice(&self, busy: Duration, nodes: u64) -> bool {
         busy >= self.slice && nodes >= self.min_nodes
     }
 }
 
-/// What there is beside a pass.
+/// What else there is while a pass runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// Foreground I/O.
     Foreground,
-    /// None.
+    /// No foreground I/O.
     Nothing,
     /// A task that waits for the pass, or for the room that it makes.
     Need,
@@ -65,7 +65,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// A pass has ended. One that was asked for says nothing about when the next is due.
+    /// Notes that a pass has ended. A pass that was asked for says nothing about when the next is
+    /// due.
     pub fn note(&mut self, began: Instant, ended: Instant, was_asked: bool) {
         let took = ended.since(began);
         self.count += 1;
@@ -90,7 +91,7 @@ impl Runs {
         self.duration
     }
 
-    /// The average time between the beginnings of two passes that were not asked for.
+    /// The average time between the beginnings of two passes that no task had asked for.
     pub fn interval(&self) -> Option<Duration> {
         self.interval
     }
@@ -125,14 +126,14 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A pass over about so many nodes begins.
+    /// A pass over about `nodes` nodes begins.
     pub fn begin(now: Instant, nodes: u64, runs: &Runs) -> Pace {
         let due = runs.interval().map(|interval| now.after(interval / 2));
         let nothing = Duration::ZERO;
         Pace { due, left: nodes, done: 0, worked: nothing, slice: (0, nothing) }
     }
 
-    /// A slice has looked at so many nodes and took so long, what it waited for included.
+    /// Notes a slice that has looked at `nodes` nodes and took this long, waits included.
     pub fn worked(&mut self, nodes: u64, took: Duration) {
         self.left = self.left.saturating_sub(nodes);
         self.done += nodes;

@@ -5,22 +5,22 @@ use crate::policy::delay::LUMP;
 /// More cuts than this are never kept: each has nodes of the index that no other has.
 pub(crate) const MAX_SEALED: usize = 32;
 
-/// For each block of the buckets so many staged ones may wait for their pass: their keys take room
-/// in the cache too.
+/// For each block of the buckets this many staged blocks may wait for their pass: their keys take
+/// room in the cache too.
 pub(crate) const STAGED_PER_BLOCK: u64 = 16;
 /// The cut that a pass carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Of those that there are.
+    /// The oldest that there is.
     Oldest,
-    /// One that is taken now, with all that is dirty.
+    /// A new one, taken now, with all that is dirty.
     Newest,
 }
 
-/// Dirty blocks in the open epoch at which it is sealed while a pass runs; `set`: this, if it is
-/// not 0. An eighth of the cache: a pass rewrites the leaves of the pool's trees that it touches,
-/// of random blocks one for every few, so smaller cuts cost much of the pool's speed. At least some
-/// buckets, because smaller ones free next to nothing.
+/// Dirty blocks in the open epoch at which it is sealed while a pass runs: `set` if that is not 0,
+/// else an eighth of the cache. A pass rewrites the leaves of the pool's trees that it touches, of
+/// random blocks one for every few, so smaller cuts cost much of the pool's speed. It is at least
+/// four buckets, because smaller cuts free next to nothing.
 pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
     match set {
         0 => (data_blocks / LUMP).max(4 * u64::from(bucket_blocks)),
@@ -35,23 +35,24 @@ pub(crate) struct Standing {
     pub open: u64,
     /// Cuts that there are.
     pub cuts: usize,
-    /// Nodes of the index that are held for cuts, and of these, for the newest of them.
+    /// Nodes of the index that are held for all cuts, and for the newest of them.
     pub held: (u64, u64),
     /// Blocks of the cache.
     pub data_blocks: u64,
 }
 
 /// True if the open epoch, in which `least` blocks should be dirty, should be sealed while a pass
-/// runs. From a thirty-second of the cache on, what is held has to be paid for: another cut may
-/// come when eight times as many blocks are dirty as nodes are held for the last one.
+/// runs. While more nodes than a thirty-second of the cache are held, another cut may come only
+/// when eight times as many blocks are dirty as nodes are held for the last one.
 pub(crate) fn should_seal(s: Standing, least: u64) -> bool {
     let (all, newest) = s.held;
     let cheap = all * 32 <= s.data_blocks || s.open >= 8 * newest;
     s.cuts < MAX_SEALED && s.open >= least && cheap
 }
 
-/// The cut that a pass carries, where there are so many that are sealed and so many blocks dirty of
-/// a cache of `data_blocks`. `pressure` in percent of these; `all`: somebody waits for everything.
+/// The cut that a pass carries. `sealed`: how many cuts there are; `dirty`: dirty blocks of a cache
+/// of `data_blocks`; `pressure`: the percentage of these above which room is short; `all`: a task
+/// waits until everything is published.
 pub(crate) fn next(sealed: usize, dirty: u64, data_blocks: u64, pressure: u8, all: bool) -> Next {
     let pressed = dirty * 100 > data_blocks * u64::from(pressure);
     if sealed > 0 && pressed && !all { Next::Oldest } else { Next::Newest }

@@ -7,13 +7,14 @@ use base::{BLOCK_U64, Lba, VolumeId};
 /// Streams that are followed at once: a bit of a word for each.
 const STREAMS: usize = 64;
 
-/// The streams, by place: what every request looks through stands close together.
+/// The streams, by place, in one array for each field: every request searches `next`.
 struct Followed {
-    /// The block with which each goes on; none ends a volume there.
+    /// The block with which each goes on; the value of a free place is the block of no volume.
     next: [u64; STREAMS],
     volume: [VolumeId; STREAMS],
     bytes: [u64; STREAMS],
-    /// Those that went on since the hand passed them: the hand spares them once (CLOCK).
+    /// A bit for each stream that went on since the hand passed it: the hand spares it once
+    /// (CLOCK).
     went_on: u64,
     hand: usize,
 }
@@ -25,7 +26,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// `cutoff`: from so many bytes on a stream is sequential; 0: none ever is.
+    /// `cutoff`: a stream of more bytes than this is sequential; 0: none ever is.
     pub fn new(cutoff: u64) -> Streams {
         let none = Followed {
             next: [u64::MAX; STREAMS],
@@ -37,13 +38,13 @@ impl Streams {
         Streams { state: RefCell::new(none), cutoff: Cell::new(cutoff) }
     }
 
-    /// From now on a stream is sequential from so many bytes on; 0: none ever is.
+    /// Sets the cutoff in bytes; 0: no stream is sequential.
     pub fn set_cutoff(&self, cutoff: u64) {
         self.cutoff.set(cutoff);
     }
 
-    /// All of a volume's streams begin anew: what has to be durable all the time is not what a long
-    /// stream is.
+    /// A client has flushed a volume: its streams begin anew, as writes that are flushed often are
+    /// no long stream.
     pub fn flushed(&self, volume: VolumeId) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
@@ -78,7 +79,7 @@ impl Streams {
 
 impl Followed {
     fn find(&self, volume: VolumeId, lba: Lba) -> Option<usize> {
-        // Most requests continue nothing: one pass without branches says so.
+        // Most requests continue no stream: one loop without branches finds that out.
         if !self.next.iter().fold(false, |found, &next| found | (next == lba.0)) {
             return None;
         }

@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
     pub passes: u64,
 }
 
-/// Writers at the door.
+/// The writers that wait, and the room that those let in still hold.
 pub(crate) struct Admission {
     pub line: RefCell<Line<OneShotSender<Held>>>,
     held: Cell<u64>,
@@ -29,44 +29,44 @@ impl Admission {
         Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
     }
 
-    /// Writers wait.
+    /// True if writers wait.
     pub fn has_line(&self) -> bool {
         !self.line.borrow().is_empty()
     }
 
-    /// Writers that wait.
+    /// How many writers wait.
     pub fn waiting(&self) -> u64 {
         self.line.borrow().waiting()
     }
 
-    /// So many blocks were carried to the pool.
+    /// Notes that `blocks` blocks were carried to the pool.
     pub fn carried(&self, blocks: u64) {
         self.line.borrow_mut().carried(blocks);
     }
 
-    /// From now on writers are slowed by these settings, those in line too.
+    /// Slows writers by these settings from now on, also those in line.
     pub fn set(&self, settings: &Settings) {
         self.line.borrow_mut().set_curve(Curve::until(settings.dirty_limit_percent));
         self.wake();
     }
 
-    /// Has those in line looked at anew: the cache is closed, or the settings have changed.
+    /// Has the line looked at again: the cache is closed, or the settings have changed.
     pub fn wake(&self) {
         self.arrived.notify();
     }
 
-    /// Blocks that were reserved to requests which have passed, and are not taken yet.
+    /// Blocks that are reserved for requests which were let in, and which they have not taken yet.
     pub fn held(&self) -> u64 {
         self.held.get()
     }
 
-    /// Lets a request of so many blocks in.
+    /// Lets a request of `blocks` blocks in.
     pub fn hold(self: &Rc<Admission>, blocks: u64) -> Held {
         self.held.set(self.held.get() + blocks);
         Held { of: self.clone(), blocks }
     }
 
-    /// How a request of so many blocks that waits is let in: it gets its room.
+    /// Lets a waiting request of `blocks` blocks in: sends it its room.
     pub fn let_in(self: &Rc<Admission>, to: OneShotSender<Held>, blocks: u64) {
         to.send(self.hold(blocks));
     }

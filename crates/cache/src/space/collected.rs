@@ -4,7 +4,7 @@ use base::Histogram;
 
 use crate::policy::gc_pace::Runs;
 
-/// What its walks over the index did.
+/// What the passes of garbage collection over the index did.
 #[derive(Clone, Default)]
 pub(crate) struct GcStats {
     pub runs: Runs,
@@ -14,7 +14,7 @@ pub(crate) struct GcStats {
     pub dead_last: u64,
     /// Bytes of all keys and their values, as the last pass that came to its end found them.
     pub key_bytes: Option<u64>,
-    /// Blocks that stale keys named which the last pass left.
+    /// Blocks named by the stale keys that the last pass left.
     pub ghosts: u64,
     pub merged_nodes: u64,
     pub moved_nodes: u64,

@@ -6,13 +6,13 @@
 //! sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint
 //! writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
 //!
-//! Dropping a dead key is not journaled: after a crash it is there again, and as dead. What made it
-//! stale must be durable first, though, before a direct write may rely on its absence; so the next
+//! Dropping a dead key is not journaled: after a crash the key is there again, and still dead. But
+//! what made it stale must be durable before a direct write may rely on its absence. So the next
 //! commit of the pool waits for the journal.
 //!
 //! **Ghosts.** A stale key that is young tells the adaptive policy that its blocks were in the
-//! cache not long ago, and where. So it stays, until it is too old to say something; or until a
-//! task asks for a collection, or room for nodes is short.
+//! cache not long ago, and where. So it stays until it is too old for that, or until a task asks
+//! for a collection or room for nodes is short.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
 use crate::store::taken::most_extents;
 
-/// A look whether a pass is due.
+/// How often to look whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
-/// The first pass after an open comes then: what an earlier life left is not known before.
+/// The first pass comes this long after an open: only it tells what the last incarnation has left.
 const FIRST: Duration = Duration::from_secs(60);
-/// So long after the last request no client is at work.
+/// No client is taken to be at work this long after the last request.
 const QUIET: Duration = Duration::from_millis(100);
-/// Nodes are moved together when their buckets have so many times their blocks.
+/// Nodes are moved together when their buckets have this many times their blocks.
 const SPARSE: u64 = 3;
 /// Buckets compared in one go.
 const COMPARED: usize = 4096;
@@ -63,13 +63,13 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// A task waits for a pass: none rests.
+/// A task waits for a pass: passes do not pause while this exists.
 struct Awaited<'c>(&'c Cache);
 
 impl Awaited<'_> {
     fn new(cache: &Cache) -> Awaited<'_> {
         cache.0.gc.borrow_mut().awaited += 1;
-        // One that rests looks again.
+        // A pass that pauses looks again.
         cache.0.wakes.settings.notify();
         Awaited(cache)
     }
@@ -90,7 +90,7 @@ struct Leaf {
     ghosts: u64,
     /// In sparse buckets.
     sparse: Vec<IndexKey>,
-    /// Of its keys and their values.
+    /// The size of its keys and their values.
     bytes: u64,
     bad: bool,
 }
@@ -130,15 +130,15 @@ impl Cache {
         if garbage * 8 > self.0.layout.data_blocks() {
             return true;
         }
-        // Nodes are written next to each other and go one by one: their buckets are mostly empty in
-        // the end.
+        // Nodes are written next to each other and replaced one by one, so in the end their buckets
+        // are mostly empty.
         let census = st.buckets.census();
         let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
         let much = census.metadata > self.0.layout.node_reserve()
             && held > SPARSE * st.buckets.node_blocks();
         drop(st);
-        // A pass that was for nothing, as a cut holds what it moved, say, is not tried again before
-        // there are more.
+        // A pass that gave nothing back, because a cut holds what it moved for example, is not
+        // repeated before nodes have more buckets.
         let least = self.0.gc.borrow().least_held;
         let more = least.is_none_or(|least| census.metadata > least + least / 4);
         much && more || census.metadata > 1 && self.wants_node_room()
@@ -184,9 +184,9 @@ impl Cache {
         let mut slice_began = self.0.rt.precise_now();
         let nodes = self.state().buckets.node_blocks();
         let mut pace = Pace::begin(slice_began, nodes, &self.0.gc.borrow().runs);
-        // Time in which no other task had a turn, since the last pause.
+        // The time since the last pause in which no other task had a turn.
         let mut busy = Duration::ZERO;
-        // And the leaves that were looked at since.
+        // The leaves that were looked at since then.
         let mut leaves = 0;
         let mut more = true;
         let (mut ghosts, mut bytes) = (0, 0);
@@ -221,8 +221,8 @@ impl Cache {
                 let moved = self
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(&self.0.rt, &mut busy);
-                        // Where room is short, only what gives some back at once: what the cut
-                        // knows is held for it.
+                        // Where room is short, only nodes are moved whose room comes back at once:
+                        // nodes of the cut are held for it.
                         let held = st.limbo.cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
@@ -252,7 +252,7 @@ impl Cache {
         Ok(())
     }
 
-    /// What a pass makes way for, or is in a hurry for.
+    /// What a pass gives way to, or has to hurry for.
     fn beside_gc(&self) -> Beside {
         let quiet = self.0.rt.now().since(self.0.last_request.get());
         if self.0.gc.borrow().awaited > 0 || self.wants_node_room() || self.is_dry() {
@@ -264,9 +264,9 @@ impl Cache {
         }
     }
 
-    /// Stale keys may stay, to tell what was dropped. They make the index larger. Where random
-    /// writes change most of its nodes, and these come near to the number at which a checkpoint
-    /// begins, they would have checkpoints follow one upon the other.
+    /// True if stale keys may stay, to tell what was dropped. They make the index larger. Where
+    /// random writes change most of its nodes, and nearly as many as begin a checkpoint, ghosts
+    /// would cause one checkpoint after the other.
     fn has_room_for_ghosts(&self) -> bool {
         let changed = self.state().index.dirty_nodes();
         self.0.gc.borrow().awaited == 0
@@ -274,7 +274,7 @@ impl Cache {
             && 4 * changed < 3 * self.settings().dirty_nodes
     }
 
-    /// Counts the next leaf's keys.
+    /// Counts the keys of the next leaf, and finds those that are dead or in sparse buckets.
     async fn next_gc_leaf(
         &self,
         cursor: &mut Cursor,

@@ -7,19 +7,19 @@ use crate::policy::delay::{PASSES, PATIENCE};
 use crate::space::admission::Waiting;
 
 impl Cache {
-    /// Sets the cache aside if a task has waited for buckets for too long, and there is nothing
-    /// that a pass or an eviction could free.
+    /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long
+    /// and there is nothing that a pass or an eviction could free.
     pub(crate) async fn check_worn(&self, waiting: Waiting) -> Result<()> {
         if self.0.rt.now().since(waiting.since) <= PATIENCE {
             return Ok(());
         }
-        // Garbage collection may find keys of nothing, and with them nodes; and a clean bucket that
-        // cannot be evicted now may be later. Both have more time.
+        // Garbage collection may free nodes with the dead keys that it drops, and a clean bucket
+        // that cannot be evicted now may be later. These get more time.
         let more_time = self.0.rt.now().since(waiting.since) <= 10 * PATIENCE;
         if !self.is_worn(more_time) {
             return Ok(());
         }
-        // The pool has all that counts; this says so.
+        // Nothing is dirty: a pass has the pool record that it has everything.
         self.publish_all().await?;
         if !self.is_worn(more_time) {
             return Ok(());
@@ -49,8 +49,8 @@ impl Cache {
         Waiting { since: self.0.rt.now(), passes: self.passes() }
     }
 
-    /// Fails if it is of no use to wait longer: write-back has failed for too long, or several
-    /// passes have freed nothing.
+    /// Fails if a longer wait is of no use: write-back has failed for too long, or several passes
+    /// have freed nothing.
     pub(crate) fn check_hopeful(&self, waiting: Waiting) -> Result<()> {
         self.check_carried()?;
         if self.passes() > waiting.passes + PASSES { Err(self.hopeless()) } else { Ok(()) }
@@ -69,7 +69,7 @@ impl Cache {
         })
     }
 
-    /// Write-back has failed; said once for each cause.
+    /// Notes that write-back has failed. Each cause is logged once.
     pub(crate) fn note_failing(&self, e: StorageError) {
         let what = format!("write-back: {e}; tried again each second");
         if self.0.passes.borrow_mut().fails(e, self.0.rt.now()) {

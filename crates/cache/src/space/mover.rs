@@ -3,8 +3,8 @@
 //!
 //! Plan: the caller pins the bucket. Transfer: the blocks are read, verified, and written to an
 //! open bucket of the main queue, by requests of the background. Settle: if the index still has the
-//! same there, it has the new place from then on. What was overwritten, discarded or moved
-//! meanwhile is left alone, and the new copy is a hole.
+//! same key, the key gets the new place. Blocks that were overwritten, discarded or moved meanwhile
+//! are left alone, and the new copy is wasted.
 
 use base::{CacheAddr, Lba, Result};
 use pool::Step;
@@ -31,8 +31,8 @@ pub(crate) enum Moved {
 }
 
 impl Cache {
-    /// Moves an extent of a pinned bucket. `hits` says how many its blocks have then, by where they
-    /// were.
+    /// Moves an extent of a pinned bucket. `hits` gives the hits of each block after the move, by
+    /// its old address.
     pub(crate) async fn move_extent(
         &self,
         e: &IndexKey,
@@ -58,7 +58,8 @@ impl Cache {
     }
 }
 
-/// True if the extent is clean, or dirty in the open epoch: a sealed one needs it where it is.
+/// True if the extent is clean, or dirty in the open epoch: a sealed epoch needs its blocks where
+/// they are.
 pub(crate) fn is_movable(st: &State, e: &IndexKey) -> bool {
     st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
 }
@@ -78,8 +79,7 @@ fn settle_move(
         now.lba <= e.lba && e.end() <= now.end() && now.slice(e.lba.0, e.end()) == *e
     };
     let written = st.index.unpublished(e);
-    // Its epoch may have been published meanwhile. A part has no clean key: it is dropped by the
-    // next walk.
+    // Its epoch may have been published meanwhile. A part has no clean key: the next walk drops it.
     let published_part = e.is_part() && written.is_none();
     if !matches!(&now[..], [now] if is_same(now)) || !is_movable(st, e) || published_part {
         return Ok(false);
@@ -87,7 +87,7 @@ fn settle_move(
     let kept: SmallVec<[u8; 64]> =
         (0..crcs.len() as u64).map(|i| hits(&st.buckets, CacheAddr(addr.0 + i))).collect();
     let new = extents((e.volume, e.lba), taken, crcs, *cover, written);
-    // In the journal in any case: the old place is overwritten some day.
+    // A clean key is journaled too, because its old place will be overwritten.
     st.change(room, e.volume, range, &new)?;
     let places = taken.iter().flat_map(|t| t.addr.0..t.addr.0 + u64::from(t.len));
     places.zip(kept).for_each(|(at, hits)| st.buckets.set_hits(CacheAddr(at), hits));

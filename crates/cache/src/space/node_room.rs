@@ -1,17 +1,17 @@
 //! Room for nodes of the index.
 //!
 //! A checkpoint may use only buckets that were free when it froze the index: keys of the one before
-//! may still name what became free since. So as much is kept free as checkpoints will need, of what
-//! has changed and not been written yet, and somewhat more, for requests that are under way. Others
-//! leave it alone, and a task that changes the index waits where there is less. What makes room
-//! needs none of it: passes, evictions, and nodes that are given back.
+//! may still name what became free since. So enough buckets are kept free for the nodes that have
+//! changed and are not written yet, and some more for requests that are under way. Nothing but
+//! nodes may use them, and a task that changes the index waits where there are fewer. The jobs that
+//! make room need none of them: passes, evictions, and nodes that are given back.
 //!
-//! A client's request holds its nodes from before it begins ([`crate::store::ring_room::Room`]): a
-//! leaf, one more that this is split into or merged with, and one for every few of the extents that
-//! it may replace. What lies above these leaves most requests share; the margin is for it, for
-//! garbage collection, and for the few that must not wait for passes. So a checkpoint finds the
-//! room that it needs. Should it not, for more nodes were changed than was foreseen, it waits for
-//! evictions and passes, which change nothing in the index.
+//! Before it begins, a client's request reserves the nodes that it may change
+//! ([`crate::store::ring_room::Room`]): a leaf, one more that this is split into or merged with,
+//! and one for every few of the extents that it may replace. Most requests share the nodes above
+//! these leaves. The margin is for those nodes, for garbage collection, and for the few changes
+//! that must not wait for passes. So a checkpoint finds the room that it needs. If more nodes were
+//! changed than that, it waits for evictions and passes, which change nothing in the index.
 
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
@@ -26,7 +26,7 @@ impl Cache {
         self.state().nodes_due()
     }
 
-    /// Blocks that nodes find free.
+    /// Free blocks that nodes may use.
     fn node_room(&self) -> u64 {
         let st = self.state();
         u64::from(st.buckets.free()) * u64::from(self.0.layout.bucket_blocks)
@@ -38,13 +38,14 @@ impl Cache {
         self.state().journal.room().nodes()
     }
 
-    /// A request that may change so many nodes finds room for them, beside all others.
+    /// True if a request that may change `nodes` nodes finds room for them beside all other
+    /// requests.
     pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
         !self.lacks_node_room(self.nodes_held() + nodes + self.0.layout.node_margin())
     }
 
-    /// Buckets that only nodes may take: a share of the cache, or more if they are about to need
-    /// it.
+    /// Buckets that only nodes may take: a share of the cache, or more if nodes will need more
+    /// soon.
     pub(crate) fn node_reserve(&self) -> u32 {
         let due = self.nodes_due() + self.nodes_held() + self.0.layout.node_margin();
         let needed = due.div_ceil(u64::from(self.0.layout.bucket_blocks)) as u32;
@@ -56,18 +57,18 @@ impl Cache {
         self.node_reserve() + self.0.layout.free_band()
     }
 
-    /// Nodes would not find room if `spare` more had to be written than are due.
+    /// True if nodes would not find room if `spare` more had to be written than are due.
     pub(crate) fn lacks_node_room(&self, spare: u64) -> bool {
         self.nodes_due() + spare > self.node_room()
     }
 
-    /// Clients have to wait until there is room for nodes.
+    /// True if clients have to wait until there is room for nodes.
     pub(crate) fn wants_node_room(&self) -> bool {
         self.lacks_node_room(self.0.layout.node_margin())
     }
 
-    /// Has all that makes room go on, and waits until there may be more; or for so long that it has
-    /// to be asked again whether waiting is of use.
+    /// Wakes all jobs that make room, and waits until there may be more. Returns after `PATIENCE`
+    /// in any case, so that the caller can check whether a longer wait is of use.
     pub(crate) async fn wait_for_room(&self) {
         let room = self.0.wakes.room.wait();
         self.0.wakes.wanted();
@@ -85,14 +86,14 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes room for a checkpoint while the cache is being opened: the journal is not written, and
-    /// it cannot tell of evictions before the first one. A clean bucket may go without: after a
-    /// crash its blocks fail their checksums and are read from the pool. Fails if that is not
-    /// enough.
+    /// Makes room for a checkpoint while the cache is being opened. The journal is not written
+    /// then, so evictions cannot be logged before the first checkpoint. A clean bucket may be
+    /// evicted all the same: after a crash its blocks fail their checksums and are read from the
+    /// pool. Fails if that does not make enough room.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
         let durable = self.state().journal.durable();
         self.state_mut().buckets.journal_durable(durable);
-        // The checkpoint that follows says it.
+        // The checkpoint that follows records these evictions.
         while self.state().buckets.free() < self.node_reserve()
             && self.state_mut().buckets.evict_unlogged()
         {}

@@ -19,36 +19,38 @@ use crate::store::ring_room::{Room, Share};
 const SLICE: usize = 64;
 /// Buckets whose survivors move at once.
 const MOST_LEAVING: u32 = 32;
-/// What has to wait for the journal is tried again after this time.
+/// The wait before the next try after the journal or a commit of the pool has failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Entries of the journal that may wait in memory before writers do.
 const JOURNAL_WAITING: usize = 64;
 
-/// The room for nodes that a task waits for.
+/// The room for nodes that a task needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nodes {
     /// Room for this many nodes, which is held from then on.
     Held(u64),
     /// Room for this many nodes more than are due.
     Spare(u64),
-    /// No room for nodes.
+    /// It needs no room for nodes.
     Any,
 }
 
 impl Cache {
-    /// Fewer buckets are free, or soon will be, than should be.
+    /// True if fewer buckets are free, or will be soon, than should be.
     pub(crate) fn is_short(&self) -> bool {
         let st = self.state();
         st.buckets.free() + st.buckets.pending() < self.free_target()
     }
 
-    /// It is short; or of those that writers may take, fewer than half are free now.
+    /// True if buckets are short; or if, of those that writers may take, fewer than half are free
+    /// now.
     pub(crate) fn is_low_on_buckets(&self) -> bool {
         self.is_short()
             || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
     }
 
-    /// Buckets are to be evicted. Where survivors have to move first, that is ahead of need.
+    /// True if buckets are to be evicted. Where survivors have to move first, eviction begins ahead
+    /// of need.
     pub(crate) fn wants_victims(&self) -> bool {
         let (target, st) = (self.free_target(), self.state());
         let soon = st.buckets.free() + st.buckets.pending() + st.buckets.leaving();
@@ -57,7 +59,8 @@ impl Cache {
         ahead || self.is_low_on_buckets()
     }
 
-    /// Room is so short that no bucket stays for its survivors: they are dropped.
+    /// True if room is so short that no bucket waits until its survivors have moved: they are
+    /// dropped.
     pub(crate) fn must_evict_now(&self) -> bool {
         self.state().buckets.free() <= self.node_reserve() + self.0.layout.free_band() / 4
             || self.0.admission.has_line()
@@ -96,7 +99,7 @@ impl Cache {
             } else if evicted == 0
                 && (self.state().buckets.leaving() > 0 || !self.is_low_on_buckets())
             {
-                // Moves end by themselves; and what is ahead of need has time.
+                // Moves end by themselves, and eviction ahead of need has time.
                 wait.await;
             } else if evicted == 0 && self.state().commits.has_replaced() {
                 // The pool has to commit what has replaced it.
@@ -116,7 +119,7 @@ impl Cache {
 
     /// Evicts until enough buckets are free, or soon will be. Returns how many it has evicted.
     fn evict_some(&self, room: &mut Room) -> usize {
-        // Somewhat more than the least, so that it is not short again with the next bucket.
+        // Somewhat more than the least, so that buckets are not short again with the next one.
         let enough = self.free_target() + self.free_target() / 4 + 1;
         let forced = self.must_evict_now();
         let (mut evicted, mut victims) = (0, Vec::new());
@@ -151,9 +154,9 @@ impl Cache {
         evicted
     }
 
-    /// Room for a client's request, which may push records for so many blocks of the ring, and
-    /// change so many nodes; in the order of arrival. To be taken before anything else that a
-    /// request waits for, and kept until its records are pushed.
+    /// Room for a client's request, which may push records of `blocks` blocks of the ring and
+    /// change `nodes` nodes. Requests get room in the order of arrival. It is to be taken before
+    /// anything else that a request waits for, and kept until its records are pushed.
     pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<Room> {
         self.check_failed()?;
         match self.try_room(blocks, nodes) {
@@ -171,7 +174,7 @@ impl Cache {
         Some(room.with_nodes(nodes))
     }
 
-    /// What those that wait at the door wait for.
+    /// The reason for which a request at the door waits, and the job that it waits for.
     fn why_at_the_door(&self, nodes: u64) -> (Reason, &'static str) {
         if !self.has_nodes_for(nodes) {
             (Reason::NodeRoom, job::WRITE_BACK)
@@ -195,8 +198,8 @@ impl Cache {
         }
     }
 
-    /// Waits until garbage collection may go on; it goes on when clients may not, as what it does
-    /// makes room in the end.
+    /// Waits until garbage collection may go on. It may use half of the margin, where clients have
+    /// to wait, as it makes room in the end.
     pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
         self.check_failed()?;
         let spare = self.0.layout.node_margin() / 2;
@@ -206,9 +209,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Room for the records of somebody who keeps passes away. They might be what makes room for
-    /// nodes, and checkpoints possible: so that is not waited for, and fails where nothing else
-    /// helps.
+    /// Room for the records of a task that holds the lock of passes. If only a pass can make room,
+    /// for nodes and so for checkpoints, a wait for it would never end: after `PATIENCE` this fails
+    /// with [`ErrorKind::NoSpace`].
     pub(crate) async fn room_between_passes(&self) -> Result<Room> {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
@@ -244,7 +247,7 @@ impl Cache {
         }
     }
 
-    /// Room in the journal's ring for a record of upkeep. A task that has it waits for devices
+    /// Room in the journal's ring for a record of upkeep. A task that holds it may wait for devices
     /// only.
     pub(crate) async fn upkeep_room(&self) -> Result<Room> {
         self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
@@ -269,14 +272,14 @@ impl Cache {
         }
     }
 
-    /// More has changed than checkpoints and the journal keep up with.
+    /// True if more has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
         let st = self.state();
         st.index.dirty_nodes() >= 2 * self.settings().dirty_nodes
             || st.journal.waiting() > JOURNAL_WAITING
     }
 
-    /// True if a task that waits for nodes has to.
+    /// True if a task that needs room for nodes has to wait.
     fn lacks(&self, nodes: Nodes) -> bool {
         match nodes {
             Nodes::Held(nodes) => !self.has_nodes_for(nodes),
@@ -285,15 +288,16 @@ impl Cache {
         }
     }
 
-    /// Waits until it is not crowded. All who wait share one checkpoint, of which they need the
-    /// beginning only: from then on changes count anew.
+    /// Waits until the cache is not crowded and there is room for `nodes`. All tasks that wait
+    /// share one checkpoint. They need only its beginning: from then on changed nodes are counted
+    /// anew.
     async fn uncrowd(&self, nodes: Nodes, waiting: Waiting) -> Result<()> {
         while self.is_crowded() || self.lacks(nodes) {
             self.check_failed()?;
             self.check_open()?;
             if nodes == Nodes::Any && self.wants_node_room() {
-                // A checkpoint may not find room before the next pass: nothing that may need one is
-                // waited for.
+                // A checkpoint may not find room before the next pass, and this task must not wait
+                // for passes.
                 break;
             }
             let wait = self.0.checkpointing.moved.wait();
@@ -319,7 +323,7 @@ impl Cache {
         Ok(())
     }
 
-    /// A pass should not wait until the pool's image is old.
+    /// True if so much is dirty that a pass should not wait until the pool's image is old.
     pub(crate) fn much_is_dirty(&self) -> bool {
         let (open, _) = self.state().buckets.dirty_blocks();
         let target =
@@ -329,7 +333,8 @@ impl Cache {
         open > 0 && (open > target / 3 || self.pressure() > 0.5)
     }
 
-    /// Write-back is needed more than it was, perhaps: a pass that paces itself is to look again.
+    /// Wakes a pass that waits for its turn, if write-back is needed much more than when its rate
+    /// was computed.
     pub(crate) fn pressed(&self) {
         let slow = self
             .0

@@ -1,10 +1,10 @@
 //! Survivors: blocks of a victim that were hit move to the main queue before it is evicted.
 //!
 //! The victim is pinned meanwhile, and nothing waits for it. Its *summary* says of which volumes
-//! and blocks its blocks are: the index is asked for those that are to be kept, and what it says
-//! counts. A bucket without a summary (it was filled before there were any, or by a life that ended
-//! before it was written) has no survivors, and neither has one that goes while room is short. A
-//! survivor that is bad is dropped with the others.
+//! and blocks its blocks are. The blocks that are to be kept are looked up in the index, which
+//! decides. A bucket without a summary has no survivors: it was filled before there were summaries,
+//! or the incarnation that filled it ended before it wrote one. A bucket that is evicted while room
+//! is short has none either. A survivor that is bad is dropped with the others.
 
 use base::{BLOCK, BucketGen, BucketId, CacheAddr, Result, SliceList};
 use format::cache::journal::blocks_for;
@@ -24,7 +24,7 @@ use crate::store::taken::most_extents;
 const SLICE: usize = 16;
 
 impl Cache {
-    /// Has the survivors of a leaving bucket moved; then it may be evicted.
+    /// Begins to move the survivors of a leaving bucket; then the bucket may be evicted.
     pub(crate) fn keep_survivors(&self, id: BucketId, generation: BucketGen) {
         let cache = self.clone();
         self.0.rt.detach_background(job::SURVIVORS, async move {
@@ -61,7 +61,7 @@ impl Cache {
                     st.buckets.moved(e.len());
                 }
                 Moved::Stays => {}
-                // One by one: a bad block takes no other with it.
+                // The blocks are moved one by one, so that the bad one takes no other with it.
                 Moved::Bad if e.len() > 1 => {
                     left.extend((e.lba.0..e.end()).rev().map(|lba| e.slice(lba, lba + 1)));
                 }
@@ -123,7 +123,7 @@ impl Cache {
         SummaryOf { uuid: self.0.durable_state.borrow().uuid(), bucket, generation }
     }
 
-    /// What the blocks of a bucket were written as, if that is known.
+    /// The volume and block of each block of a bucket, as they were written, if that is known.
     async fn keys_of(&self, id: BucketId, generation: BucketGen) -> Option<Vec<SummaryKey>> {
         let unwritten = self.state().buckets.unwritten_summary(id);
         if unwritten.is_some() {

@@ -31,8 +31,8 @@ impl Deref for TakenBlocks {
 
 impl Drop for TakenBlocks {
     fn drop(&mut self) {
-        // A write that nothing waits for any more may reach the device at any time. Then its
-        // buckets are not used again in this life.
+        // A write whose task was dropped may reach the device at any time. So its buckets stay
+        // pinned until the next open.
         if !self.in_flight && !self.all.is_empty() {
             let mut st = self.cache.state_mut();
             self.all.iter().for_each(|t| st.buckets.unpin(t.addr));
@@ -58,15 +58,15 @@ impl Cache {
         Pinned { cache: self.clone(), addr }
     }
 
-    /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Of writes only
-    /// one waits with some in hand: what all others have had comes into the index, so that it can
-    /// be written back and its buckets become free.
+    /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Only one write
+    /// of clients at a time waits while it holds some blocks. All others go on to enter theirs into
+    /// the index, so that these can be written back and their buckets become free.
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
         let of_clients = stream != Stream::Nodes;
         let _turn = match of_clients {
             true => Some(match self.0.taking.try_acquire(1) {
                 Some(turn) => turn,
-                // They wait for what the first of them waits for.
+                // This write waits for what the first one waits for.
                 None => {
                     let turn = self.0.taking.acquire(1);
                     self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), turn).await
@@ -80,7 +80,7 @@ impl Cache {
         let own = self.begin_waiting();
         while missing > 0 {
             let waiting = if of_clients { self.dry_since() } else { own };
-            // A write that is refused asks for room too: the next one may find some.
+            // Also before a write is refused: the next one may find room.
             self.0.wakes.wanted();
             self.check_failed().and_then(|()| self.check_hopeful(waiting))?;
             if of_clients {
@@ -102,7 +102,7 @@ impl Cache {
         if self.state().buckets.census().clean > 0 { job::RECLAIM } else { job::WRITE_BACK }
     }
 
-    /// A write has found blocks, if any.
+    /// Ends the time without room if a write has found blocks.
     fn end_drought(&self, of_clients: bool, got: u32) {
         if of_clients && got > 0 {
             self.0.dry_since.set(None);
@@ -114,8 +114,8 @@ impl Cache {
         self.0.dry_since.get().is_some()
     }
 
-    /// Since when no write has found a block. Writes wait for blocks one behind the other: the next
-    /// write that finds none goes on with the same deadline.
+    /// Since when no write has found a block. Writes wait for blocks one after the other, and the
+    /// next write that finds none has the same deadline.
     fn dry_since(&self) -> Waiting {
         let waiting = self.0.dry_since.get().unwrap_or_else(|| self.begin_waiting());
         self.0.dry_since.set(Some(waiting));

@@ -17,8 +17,8 @@ use crate::space::admission::Held;
 use crate::store::ring_room::{Room, nodes_for};
 use crate::store::taken::most_extents;
 
-/// Of the share of the room at which writers begin to be slowed: write-back goes faster than the
-/// controller says from the first part on, and as fast as it can from the second.
+/// Parts of the share of the room at which writers begin to be slowed. From the first on write-back
+/// goes faster than the controller says, from the second on as fast as it can.
 const HURRIES: (f64, f64) = (0.6, 0.9);
 
 impl Cache {
@@ -54,7 +54,7 @@ impl Cache {
     /// Lets writers in.
     pub(crate) async fn admitter(&self) {
         let door = &self.0.admission;
-        // Since when there has been no room.
+        // Since when there is no room.
         let mut without_room = None;
         while !self.0.health.is_closed() && !self.has_failed() {
             let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
@@ -84,7 +84,7 @@ impl Cache {
                 }
             }
         }
-        // Each finds out by itself why.
+        // Each writer finds out by itself why the cache is of no use.
         loop {
             let arrived = door.arrived.wait();
             let all: Vec<_> = door.line.borrow_mut().drain().collect();
@@ -96,7 +96,8 @@ impl Cache {
         }
     }
 
-    /// What can be written before anything has to be published, and the age of the pool's image.
+    /// The present load: how much can be written before anything has to be published, and the age
+    /// of the pool's image.
     pub(crate) fn load(&self, now: Instant) -> Load {
         let reserve = self.node_reserve();
         let st = self.state();
@@ -129,9 +130,9 @@ impl Cache {
         ((gone - HURRIES.0) / (HURRIES.1 - HURRIES.0)).clamp(0.0, 1.0)
     }
 
-    /// Says on the cache's device, and to the pool, whether write-back has time: it has none where
-    /// writers are about to be slowed, or are, where somebody waits for all of it, and where it is
-    /// late.
+    /// Tells the queue of the cache's device, and the pool, whether write-back has time. It has
+    /// none while writers are slowed or are about to be, while a task waits until everything is
+    /// published, and while the pool's image is too old.
     pub(crate) fn share_device(&self) {
         let begin = self.0.admission.line.borrow().curve().begin();
         let needed = self.0.admission.has_line()

@@ -1,29 +1,29 @@
-//! How old the pool's image is, and what is said when that is older than it should be.
+//! How old the pool's image is, and the warning when it is older than it should be.
 
 use std::time::Duration;
 
 use crate::Cache;
 use crate::settings::LagPolicy;
 
-/// An image that stays too old is told of again after this time.
+/// The warning is repeated after this time while the image stays too old.
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Cache {
-    /// How much older the pool's image may be than the volumes.
+    /// How much older than the volumes the pool's image is at most.
     pub(crate) fn age(&self) -> Duration {
         self.0.passes.borrow().age(self.0.rt.now()).unwrap_or_default()
     }
 
-    /// The pool's image is older than it should be: a pass is to be as fast as it can.
+    /// True if the pool's image is older than it should be: a pass is to be as fast as it can.
     pub(crate) fn is_late(&self) -> bool {
         self.age() > self.settings().max_lag
     }
 
-    /// Warns of an image that is older than it should be, and says when it is no more.
+    /// Warns of an image that is older than it should be, and logs when it is not any more.
     pub(crate) fn watch_age(&self) {
         let (age, most, now) = (self.age(), self.settings().max_lag, self.0.rt.now());
         let told = self.0.passes.borrow().told_late;
-        // A little over it is no news: the pass that is under way publishes soon.
+        // An age a little above the limit is not logged: the pass that is under way publishes soon.
         let late = age > most + most / 4;
         match told {
             None if late => {}

@@ -1,19 +1,20 @@
 //! Passes on request.
 //!
-//! The task of write-back asks for a pass when one is due. A write asks for which the pool has no
-//! room left, as a pass may give some back. So does a task that waits for all of it: a detach, a
-//! change of a mode. As with commits of the pool, all tasks that ask while a pass runs share the
-//! next one. Its outcome tells each of them what a pass of its own would.
+//! The task of write-back asks for a pass when one is due. A write asks for one when the pool has
+//! no room left for it, as a pass may give some back. A detach or a change of a mode asks for
+//! passes until everything is published. As with commits of the pool, all tasks that ask while a
+//! pass runs share the next one, and get its outcome.
 //!
-//! If each task ran a pass of its own, the last of hundreds would wait for hundreds of passes.
-//! Where the pool is gone all of them fail. Meanwhile these writes keep their room in the journal's
-//! ring and the locks on their blocks, so that others wait for them as often again.
+//! If each task ran a pass of its own, the last of hundreds would wait for hundreds of passes. If
+//! the pool does not take writes, all of these passes would fail, one after the other. Meanwhile
+//! these writes would keep their room in the journal's ring and the locks on their blocks, and
+//! others would wait for them.
 
 use base::Result;
 
 use crate::Cache;
 
-/// A flow waits for all of it: passes are not paced until this is dropped.
+/// A flow waits until everything is published: passes are not paced until this is dropped.
 pub(crate) struct Urgent(Cache);
 
 impl Drop for Urgent {
@@ -35,7 +36,7 @@ impl Cache {
         let target = self.epoch();
         let _urgent = self.urgent();
         let mut outcome = Ok(());
-        // A cut that is under way first; then what came after it.
+        // The first pass may carry an older cut: then the next one carries what came after it.
         while outcome.is_ok() && self.state().index.published() < target {
             outcome = self.next_pass().await;
         }
@@ -59,7 +60,7 @@ impl Cache {
         let number = self.0.passes.borrow_mut().tries().begin();
         let outcome = self.one_pass().await;
         if outcome.is_err() {
-            // A cut may be left, which is to be carried first.
+            // The cut may be left: then it is carried first.
             self.0.wakes.pass.notify();
         }
         self.0.passes.borrow_mut().tries().end(number, outcome.clone());

@@ -14,9 +14,9 @@ pub(crate) struct Cut {
     pub epoch: Epoch,
     pub tree: Tree,
     pub taken_at: Instant,
-    /// Dirty blocks in the epoch that it has sealed.
+    /// Dirty blocks of the epoch that it has sealed.
     pub blocks: u64,
-    /// It was handed to the pool to be published; staging volumes may be gone.
+    /// It was handed to the pool to be published; its staging volumes may be gone.
     pub handed_over: bool,
 }
 
@@ -25,14 +25,15 @@ pub(crate) struct Cut {
 pub(crate) struct Cuts {
     /// The oldest first.
     sealed: VecDeque<Cut>,
-    /// Room in the pool for what is dirty of an epoch alone, unless a pass has it.
+    /// Room in the pool for the dirty blocks of each sealed epoch; the pass that carries it takes
+    /// it out.
     reserved: VecDeque<(Epoch, Reservation)>,
-    /// The one that a pass carries, or that an error has left: no other is carried before it is
-    /// published.
+    /// The cut that a pass carries, or that a failed pass has left. No other is carried before it
+    /// is published.
     carried: Option<Epoch>,
     /// A pass runs.
     passing: bool,
-    /// No cut is to be taken.
+    /// How many tasks keep cuts from being taken.
     kept_away: u32,
 }
 
@@ -42,7 +43,7 @@ impl Cuts {
         self.sealed.len()
     }
 
-    /// One more was taken, with the room in the pool for what is dirty of its epoch alone.
+    /// Adds a new cut, with the room in the pool for the dirty blocks of its epoch.
     pub fn push(&mut self, cut: Cut, reserved: Reservation) {
         self.reserved.push_back((cut.epoch, reserved));
         self.sealed.push_back(cut);
@@ -53,7 +54,7 @@ impl Cuts {
         self.passing = passing;
     }
 
-    /// No cut is taken, but for one that a pass needs, until [`Cuts::let_back`].
+    /// Until [`Cuts::let_back`] no cut is taken, except one that a pass needs.
     pub fn keep_away(&mut self) {
         self.kept_away += 1;
     }
@@ -62,12 +63,12 @@ impl Cuts {
         self.kept_away -= 1;
     }
 
-    /// True if a cut may be taken while a pass runs; one does.
+    /// True if a pass runs, and cuts may be taken meanwhile.
     pub fn may_seal(&self) -> bool {
         self.passing && self.kept_away == 0
     }
 
-    /// True if a pass may take one that it is to carry.
+    /// True if a pass may take a new cut to carry.
     pub fn may_take(&self) -> bool {
         self.count() == 0 || self.kept_away == 0 && self.count() < MAX_SEALED
     }
@@ -88,7 +89,8 @@ impl Cuts {
         self.sealed.iter().find(|cut| Some(cut.epoch) == self.carried)
     }
 
-    /// A cut was handed to the pool, and none of it is to be carried again.
+    /// The epoch of the carried cut, if it was handed to the pool: none of it is to be carried
+    /// again.
     pub fn handed_over(&self) -> Option<Epoch> {
         self.carried().filter(|cut| cut.handed_over).map(|cut| cut.epoch)
     }
@@ -102,7 +104,7 @@ impl Cuts {
             .for_each(|cut| cut.handed_over = true);
     }
 
-    /// A cut is carried from now on.
+    /// Chooses the cut that is carried from now on; `None`: there is no cut.
     pub fn carry(&mut self, next: Next) -> Option<Cut> {
         let cut = match next {
             Next::Oldest => self.sealed.front(),

@@ -1,26 +1,27 @@
 //! Write-back in passes: each carries one cut of the cache to the pool, and the pool
 //! publishes all of it at once, with the cuts before it.
 //!
-//! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned,
-//!    which costs nothing and never changes. What is overwritten from now on is a new key in the
+//! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned; the
+//!    clone costs nothing and never changes. What is overwritten from now on is a new key in the
 //!    live tree; the clone still has the old one, and its bytes stay in their bucket. Writes past
-//!    the cache that are under way end first: what is staged for the cut is complete. There may be
-//!    several cuts ([`crate::writeback::cuts`]).
-//! 2. The clone is walked in the order of addresses, but for what is older than the cut that was
+//!    the cache that are under way end first, so that what is staged for the cut is complete. There
+//!    may be several cuts ([`crate::writeback::cuts`]).
+//! 2. The clone is walked in the order of addresses, without what is older than the cut that was
 //!    published last ([`crate::writeback::walk`]); runs of dirty blocks are read, verified, and
 //!    written into free space of the pool, in the pass's own transaction, at the pace that the
-//!    controller sets. What is staged is in the pool: the volume takes it over where it is.
-//! 3. The journal is made durable up to the cut. Only then may the pool know what the cut says:
-//!    were the cache to forget a write that the pool has, an older one in the cache would hide it.
+//!    controller sets. Staged blocks are in the pool already: the volume takes them over where they
+//!    are.
+//! 3. The journal is made durable up to the cut. Only then may the pool have what the cut has: if
+//!    the cache lost a write that the pool has, an older write in the cache would hide it.
 //! 4. The pool publishes the pass with the cut's epoch in its superblock. From that moment every
 //!    key of this epoch and of older ones is clean.
 //!
-//! A crash before 4 leaves nothing of it in the pool. An error keeps the cut; it is tried again,
-//! before any other is.
+//! A crash before step 4 leaves nothing of the pass in the pool. After an error the cut is kept,
+//! and is tried again before any other.
 //!
 //! A dirty block that is bad in the cache cannot be carried. It is entered again into the open
-//! epoch, so that it stays dirty and reading it stays an error: once clean, the pool's old block
-//! would be taken for it.
+//! epoch, so that it stays dirty and reading it stays an error: if it became clean, reads would get
+//! the pool's old block.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,16 +37,16 @@ use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content, Walk};
 
-/// Runs under way at once. Many: runs of single blocks go to neighbouring places of the pool, where
-/// the queue merges those that wait together into one request. A disk that gets less than it passes
-/// in a revolution waits for the next one.
+/// Runs under way at once. Many: runs of single blocks go to neighbouring places of the pool, and
+/// the queue merges those that wait together into one request. A disk with too few requests at hand
+/// loses revolutions.
 const RUNS: usize = 512;
-/// The same where nodes of the pool's trees have to be read meanwhile: each that is not there in
-/// time holds up all runs under way, and reads have to get in between.
+/// The same where nodes of the pool's trees have to be read meanwhile. A node that is read too late
+/// holds up all runs under way, so its read must not wait behind too many writes.
 const RUNS_BESIDE_READS: usize = 128;
 /// Blocks in them.
 const BLOCKS: u64 = 4096;
-/// Of these, the runs that are being read from the cache. Few: what else the background does on the
+/// The most runs that are read from the cache at once. Few: other work of the background on the
 /// cache device (checkpoints, collection, promotion) waits behind them.
 const READS: u64 = 128;
 /// After an error a pass is tried again after this time.
@@ -91,7 +92,7 @@ impl Cache {
         Some((self.settings().max_lag / 2).saturating_sub(age))
     }
 
-    /// A pass should begin now.
+    /// True if a pass should begin now.
     pub(crate) fn wants_pass(&self) -> bool {
         let passes = self.0.passes.borrow();
         if passes.cuts().count() > 0 || passes.is_urgent() {
@@ -106,7 +107,7 @@ impl Cache {
                 || self.is_short() && open > 0)
     }
 
-    /// Notes since when the pool's image lacks something.
+    /// Notes when the pool's image begins to lack something.
     pub(crate) fn note_dirty(&self) {
         let dirty = self.state().buckets.is_dirty();
         if self.0.passes.borrow_mut().note_dirty(dirty, self.0.rt.now()) {
@@ -127,7 +128,7 @@ impl Cache {
         if let Some(cut) =
             left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch)
         {
-            // A commit of somebody else's.
+            // A commit of another task has published it.
             return self.conclude(cut).await;
         }
         self.check_failed()?;
@@ -179,13 +180,13 @@ impl Cache {
         }
     }
 
-    /// The pool has a cut, and publishes it with whichever commit ends well, whatever becomes of
-    /// this device.
+    /// True if the pool has all of the carried cut: it publishes the cut with the next good commit,
+    /// even if the cache device fails.
     fn has_handed_over(&self) -> bool {
         self.0.passes.borrow().cuts().handed_over().is_some()
     }
 
-    /// What is staged for `epoch` may be in the volumes by now, or is.
+    /// True if the staged blocks of `epoch` are in their volumes by now, or may be.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
         let handed_over = self.0.passes.borrow().cuts().handed_over();
         handed_over.max(Some(self.state().index.published())) >= Some(epoch)
@@ -212,7 +213,7 @@ impl Cache {
             };
             let most = if batch.trees_are_read { RUNS_BESIDE_READS } else { RUNS };
             for run in batch.runs {
-                // The others take no memory.
+                // Staged blocks and zeros take no memory.
                 let n = run.carried();
                 while (tasks.len() >= most || in_flight + n > BLOCKS)
                     && let Some((done, t)) = tasks.pop_front()
@@ -223,8 +224,8 @@ impl Cache {
                 if outcome.is_err() {
                     break;
                 }
-                // The others write no data, and no rate is to hold them: a cut of many of them
-                // would get as old as it likes.
+                // Staged blocks and zeros write no data, so no rate holds them up. Otherwise a cut
+                // with many of them would be published late.
                 if n > 0 {
                     self.pace(n * BLOCK_U64).await;
                 }
@@ -245,10 +246,10 @@ impl Cache {
         outcome
     }
 
-    /// Waits until `bytes` more may be carried: at the controller's rate, or what it takes to be in
-    /// time, or what room requires, but never above the most that is set. The rate is looked at
-    /// anew whenever more is needed. A task that waits for all of it (a detach, a full pool) is not
-    /// held up.
+    /// Waits until `bytes` more may be carried: at the controller's rate, or at the rate that being
+    /// in time or the room requires, but never above the maximum that is set. The rate is computed
+    /// anew whenever more is needed. While a task waits until everything is published (a detach, a
+    /// full pool), this does not wait.
     async fn pace(&self, bytes: u64) {
         loop {
             let pressed = self.0.wakes.pace.wait();
@@ -279,8 +280,9 @@ impl Cache {
         let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
         let left =
             (self.settings().max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
-        // All of the cut is counted, also what was carried already: somewhat too fast is in time.
-        // A pass that a burst made begin has time: it takes little from the burst.
+        // The whole cut is counted, also what was carried already: then the pass is somewhat too
+        // fast, and so in time. While a burst begins there is no hurry, so that the pass takes
+        // little speed from the burst.
         let begins = passes.age(now).unwrap_or_default() < self.settings().max_lag / BEGINNING;
         let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
         rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
@@ -294,8 +296,8 @@ impl Cache {
         cut: &Cut,
         reading: Semaphore,
     ) -> Result<()> {
-        // Of a cut that an earlier try left, some may be behind the volume's end by now. The size
-        // changes between passes only.
+        // A cut that a failed pass has left may have blocks behind the volume's end by now. The
+        // size changes between passes only.
         let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
         if run.lba.0 + run.blocks > end {
             run.blocks = end.saturating_sub(run.lba.0);
@@ -316,7 +318,7 @@ impl Cache {
                     Some(staging) => {
                         gone_is_fine(pass.adopt(staging, run.volume, run.lba, end).await)
                     }
-                    // An earlier try got so far that the volume has it already.
+                    // An earlier try got so far that the volume has the blocks already.
                     None if cut.handed_over => Ok(()),
                     None => Err(self.staging_is_lost(run.volume, epoch)),
                 };
@@ -362,7 +364,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes blocks into the pass. Of a volume that was deleted meanwhile nothing is needed.
+    /// Writes blocks into the pass. A volume that was deleted meanwhile needs nothing.
     async fn write_in(
         &self,
         pass: &Pass,
@@ -373,7 +375,8 @@ impl Cache {
         gone_is_fine(pass.write(volume, lba, data, crcs).await)
     }
 
-    /// An extent with a bad block: block by block, what is good goes on, what is bad stays dirty.
+    /// Carries an extent with a bad block, block by block: good blocks go into the pass, bad ones
+    /// stay dirty.
     async fn carry_bad(&self, part: IndexKey, pass: &Pass, cut: Epoch) -> Result<()> {
         for i in 0..part.len() {
             let one = part.slice(part.lba.0 + i, part.lba.0 + i + 1);

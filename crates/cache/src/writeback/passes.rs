@@ -14,27 +14,27 @@ pub(crate) struct Passes {
     tries: Tries,
     controller: Controller,
     pacer: Pacer,
-    /// Tasks that wait for all of it.
+    /// Tasks that wait until everything is published.
     urgent: u32,
     published: u64,
-    /// How often all that was dirty at a moment has been published since, one after the other; and
-    /// the epoch that was open at the last of these moments.
+    /// How many times all that was dirty at a moment has been published; and the epoch that is to
+    /// be published for the next time.
     turns: u64,
     turn: Epoch,
-    /// What the pool's image is missing began then.
+    /// When the pool's image began to lack something.
     dirty_since: Option<Instant>,
-    /// Passes have failed since, and the last one for this.
+    /// Since when passes have failed, and the error of the last one.
     failing: Option<(Instant, StorageError)>,
     bytes: u64,
     /// Blocks of the cut that were carried.
     carried: u64,
     sleeps_at: Option<u64>,
-    /// When it was told of last that the image is too old; `None`: it is not.
+    /// When the log last said that the image is too old; `None`: it is not too old.
     pub told_late: Option<Instant>,
 }
 
 impl Passes {
-    /// None has run.
+    /// The state before the first pass.
     pub fn new(settings: &Settings) -> Passes {
         Passes {
             cuts: Cuts::default(),
@@ -69,17 +69,19 @@ impl Passes {
         &mut self.tries
     }
 
-    /// A task waits for all of it, or does not any more: no pass is paced meanwhile.
+    /// A task waits until everything is published, or has ended its wait. No pass is paced
+    /// meanwhile.
     pub fn set_urgent(&mut self, urgent: bool) {
         self.urgent = if urgent { self.urgent + 1 } else { self.urgent - 1 };
     }
 
-    /// A task waits for all of it.
+    /// True if a task waits until everything is published.
     pub fn is_urgent(&self) -> bool {
         self.urgent > 0
     }
 
-    /// Something is dirty now, or nothing. True if it began with that.
+    /// Notes whether something is dirty now. Returns true if the pool's image begins to lack
+    /// something.
     pub fn note_dirty(&mut self, dirty: bool, now: Instant) -> bool {
         if !dirty && self.cuts.count() == 0 {
             self.dirty_since = None;
@@ -90,7 +92,7 @@ impl Passes {
         begins
     }
 
-    /// How much older the pool's image may be than the volumes; `None`: it has everything.
+    /// How much older than the volumes the pool's image is at most; `None`: it has everything.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.dirty_since.map(|since| now.since(since))
     }
@@ -110,13 +112,14 @@ impl Passes {
         self.controller.state()
     }
 
-    /// Lets a pass carry so many bytes at `rate` bytes a second; or says how long it has to wait.
+    /// Lets a pass carry `bytes` bytes at `rate` bytes a second, and returns zero; or returns how
+    /// long it has to wait.
     pub fn take_turn(&mut self, now: Instant, bytes: u64, rate: u64) -> Duration {
         let urgent = self.is_urgent();
         let wait = if urgent { Duration::ZERO } else { self.pacer.due(now, rate) };
         self.sleeps_at = (!wait.is_zero()).then_some(rate);
         if wait.is_zero() {
-            // What is urgent is not paid for: the pass after it would stand still for it.
+            // Urgent bytes are not charged: the next pass would have to wait for them.
             if !urgent {
                 self.pacer.charge(bytes, rate);
             }
@@ -131,7 +134,7 @@ impl Passes {
         self.sleeps_at
     }
 
-    /// Blocks of the cut that were carried: they are room when it is published.
+    /// Blocks of the cut that were carried: they become room when the cut is published.
     pub fn carried(&self) -> u64 {
         self.carried
     }
@@ -146,8 +149,8 @@ impl Passes {
         self.bytes
     }
 
-    /// A cut is published, with all before it. `open`: the epoch that is open; `dirty`: there is
-    /// something dirty in the cache.
+    /// A cut is published, with all before it. `open`: the epoch that is open; `dirty`: something
+    /// is dirty in the cache.
     pub fn conclude(&mut self, cut: &Cut, open: Epoch, dirty: bool) {
         self.cuts.publish(cut.epoch);
         self.ends();
@@ -172,7 +175,8 @@ impl Passes {
         self.turns
     }
 
-    /// A pass has failed. True if the one before did not, or for something else.
+    /// Notes that a pass has failed. Returns true if the one before did not, or failed for another
+    /// reason.
     pub fn fails(&mut self, e: StorageError, now: Instant) -> bool {
         let (since, last) = self.failing.take().unzip();
         let news = last.is_none_or(|last| last.context != e.context);
@@ -189,9 +193,9 @@ impl Passes {
 /// The passes that were tried, by number.
 #[derive(Default)]
 pub(crate) struct Tries {
-    /// The last that has begun.
+    /// The number of the last pass that has begun.
     begun: u64,
-    /// The last that has ended, and how.
+    /// The number of the last pass that has ended, and its outcome.
     last: Option<(u64, Result<()>)>,
 }
 
@@ -201,18 +205,18 @@ impl Tries {
         self.begun
     }
 
-    /// One begins; its number.
+    /// Notes that a pass begins. Returns its number.
     pub fn begin(&mut self) -> u64 {
         self.begun += 1;
         self.begun
     }
 
-    /// One has ended.
+    /// Notes that a pass has ended.
     pub fn end(&mut self, number: u64, outcome: Result<()>) {
         self.last = Some((number, outcome));
     }
 
-    /// How the last pass ended, if it began after so many had.
+    /// The outcome of the last pass that has ended, if `begun` others had begun before it.
     pub fn after(&self, begun: u64) -> Option<Result<()>> {
         self.last.clone().filter(|&(number, _)| number > begun).map(|(_, outcome)| outcome)
     }

@@ -13,18 +13,18 @@
 //!
 //! **What one costs.** Nodes of the index that are replaced while it is the newest stay where they
 //! are until it is published, all of the index at most. Where changes are all over the index, many
-//! small cuts would fill the cache with old nodes. So they are small only as long as few nodes are
-//! held.
+//! small cuts would fill the cache with old nodes. So cuts are small only as long as few nodes are
+//! held for them.
 //!
-//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: nodes of the
-//! pool's trees, a commit, and blocks that were overwritten from one cut to the next are carried
-//! for each. So the newest is taken, with all that is dirty, as long as nothing presses; and the
-//! oldest while much of the cache is dirty, because it is published soonest.
+//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: it writes
+//! nodes of the pool's trees and a commit, and a block that was overwritten from one cut to the
+//! next is carried for both. So the newest cut is taken, with all that is dirty, as long as there
+//! is room. While much of the cache is dirty the oldest is taken, because it is published soonest.
 //!
 //! **Staged blocks.** A cut waits for the writes past the cache that are under way
-//! ([`crate::io::bypass`]), which may take as long as the pool likes. A pass does not wait for
-//! that: [`Cache::sealer`] is a task of its own. It takes cuts while a pass runs and at no other
-//! time, so there is no new one while somebody holds the pass's lock without a pass.
+//! ([`crate::io::bypass`]), which may take long where the pool is slow. A pass that runs does not
+//! wait for that: [`Cache::sealer`] is a task of its own. It takes cuts only while a pass runs, so
+//! there is no new cut while a task holds the lock of passes without a pass.
 
 use base::Result;
 use format::cache::journal::Record;
@@ -35,7 +35,7 @@ use crate::Cache;
 use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
 use crate::store::ring_room::Room;
 
-/// A pass carries.
+/// While this exists a pass carries its cut.
 pub(crate) struct Passing(Cache);
 
 impl Drop for Passing {
@@ -44,7 +44,7 @@ impl Drop for Passing {
     }
 }
 
-/// No cut is taken, but for one that a pass needs.
+/// While this exists no cut is taken, except one that a pass needs.
 struct KeptAway<'c>(&'c Cache);
 
 impl KeptAway<'_> {
@@ -78,7 +78,7 @@ impl Cache {
         }
     }
 
-    /// So much is dirty in the open epoch that it should be sealed now.
+    /// True if so much is dirty in the open epoch that it should be sealed now.
     pub(crate) fn wants_seal(&self) -> bool {
         let passes = self.0.passes.borrow();
         let cuts = passes.cuts();
@@ -102,7 +102,7 @@ impl Cache {
         should_seal(standing, least) && !self.has_failed() && !self.wants_node_room()
     }
 
-    /// Seals the open epoch. Nothing may be under way past the cache.
+    /// Seals the open epoch. No write past the cache may be under way.
     pub(crate) fn take_cut(&self, room: &mut Room) {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
@@ -150,7 +150,7 @@ impl Cache {
         Passing(self.clone())
     }
 
-    /// Dirty blocks that the pass leaves, and those that it publishes.
+    /// The number of dirty blocks that the pass leaves, and of those that it publishes.
     pub(crate) fn split_by_pass(&self) -> (u64, u64) {
         let carried = self.0.passes.borrow().cuts().carried().map(|cut| cut.epoch);
         let st = self.state();
@@ -159,11 +159,12 @@ impl Cache {
         (open + sealed - cut, cut)
     }
 
-    /// As [`Cache::between_passes`]; and there is no cut while the permit is held. The size of a
-    /// volume that writes back changes with this permit only. Else a cut could have blocks from
-    /// behind a new end, and a pass would carry them to the volume after it has grown again. The
-    /// passes that this takes are not paced; an error of one is returned. If the cache has failed,
-    /// cuts may be left: none of them is carried any more, but for one that the pool has already.
+    /// As [`Cache::between_passes`], and there is no cut while the permit is held. The size of a
+    /// volume that writes back changes with this permit only. Otherwise a cut could have blocks
+    /// from behind a new end, and a pass would carry them to the volume after it has grown again.
+    /// This runs passes that are not paced until there is no cut, and returns the error of one that
+    /// fails. If the cache has failed, cuts may be left: of these only one that the pool has
+    /// already is still published.
     pub async fn between_cuts(&self) -> Result<Permit> {
         let alone = self.between_passes().await;
         let _urgent = self.urgent();

@@ -22,7 +22,7 @@ const RUN_BLOCKS: u64 = 256;
 /// Runs of a batch, and blocks that it carries.
 const BATCH_RUNS: usize = 2048;
 const BATCH_BLOCKS: u64 = 16_384;
-/// Trees are in memory if no more than a node is read for so many runs.
+/// The pool's trees are taken to be in memory if at most one node is read for this many runs.
 const RUNS_PER_NODE: usize = 32;
 
 /// What the blocks of a run are.
@@ -43,8 +43,8 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Blocks that are read and written for it: what is staged changes its owner only, zeros are
-    /// nothing.
+    /// Blocks that are read and written for it: none for staged blocks, which only change their
+    /// owner, and for zeros.
     pub fn carried(&self) -> u64 {
         if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
     }
@@ -60,7 +60,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Over what has changed in a cut since the one before was published.
+    /// A walk over what has changed in a cut since the last one was published.
     pub fn over(cut: &Cut, published_before: Generation) -> Walk {
         let cursor = Cursor::new(&[0], None).since(published_before);
         Walk { cut: cut.clone(), cursor, pending: None, more: true }
@@ -75,7 +75,8 @@ impl Walk {
 /// Runs that are carried after each other.
 pub(super) struct Batch {
     pub runs: Vec<Carried>,
-    /// Much of what it needs of the pool's trees was not in memory: they do not fit there.
+    /// Many of the nodes that it needs of the pool's trees were not in memory, as the trees do not
+    /// fit there.
     pub trees_are_read: bool,
 }
 
@@ -88,7 +89,8 @@ impl Cache {
         let (cache, pass) = (self.clone(), pass.clone());
         self.0.rt.spawn(async move {
             let runs = cache.next_batch(&mut walk).await?;
-            // What is larger is one run, or none: it is found when it is carried.
+            // Larger runs are of staged blocks or zeros. The nodes that they need are read when
+            // they are carried.
             let small = runs.iter().filter(|run| run.blocks <= RUN_BLOCKS);
             let parts = small.map(|run| (run.volume, run.lba, run.lba.plus(run.blocks)));
             let blocks = runs.iter().map(Carried::carried).sum();
@@ -139,7 +141,7 @@ impl Cache {
     }
 }
 
-/// Adds an extent to the run being gathered; runs that are whole go to `out`.
+/// Adds an extent to the run in `pending`, or begins a new one; a run that ends goes to `out`.
 fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
     if let Some(run) = pending
         && run.volume == e.volume

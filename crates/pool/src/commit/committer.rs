@@ -76,7 +76,7 @@ impl Committer {
 }
 
 impl Pool {
-    /// Makes everything that completed before durable. All that ask at the same time share a
+    /// Makes everything durable that had completed before the call. Calls at the same time share a
     /// commit.
     pub async fn commit(&self) -> Result<()> {
         let (target, failures) = {
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// The commit that is durable.
+    /// The generation of the last durable commit.
     pub fn committed(&self) -> Generation {
         self.state().txns.committed()
     }
@@ -144,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// Sleeps for the interval, also where it changes meanwhile.
+    /// Sleeps for the commit interval; a change of the setting counts at once.
     async fn sleep_an_interval(&self) {
         let began = self.rt().now();
         loop {

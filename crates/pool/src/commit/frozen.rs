@@ -30,7 +30,7 @@ pub(super) struct FrozenTxn {
     pub node_blocks: Vec<Run>,
     /// Allocations and frees are in the bitmaps.
     pub applied: bool,
-    /// What it frees, gathered.
+    /// The blocks that it frees, gathered.
     pub frees: Vec<Vec<Run>>,
     /// Bitmap pages as they were before, as far as they were touched.
     pub before: BTreeMap<Place, Vec<u64>>,
@@ -76,7 +76,8 @@ impl Pool {
         }
     }
 
-    /// Takes the open transaction, and opens the next one. This is all that others wait for.
+    /// Takes the open transaction, and opens the next one. Other tasks wait for no other part of a
+    /// commit.
     pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {
         let from = self.rt().precise_now();
         let frozen = {

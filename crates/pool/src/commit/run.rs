@@ -1,21 +1,21 @@
 //! Commit: makes a transaction durable, in the background.
 //!
-//! 1. *Freeze*, in O(1): the open transaction is taken, the next one opens. This is all that others
-//!    wait for.
+//! 1. *Freeze*, in O(1): the open transaction is taken, the next one opens. Other tasks wait for no
+//!    other step.
 //! 2. The changed nodes of its trees get addresses and are written; nothing refers to them yet, so
-//!    their order is of no matter.
+//!    their order does not matter.
 //! 3. Bitmaps take in what was allocated and freed; pages whose content changed are written to
 //!    their other slot, on every device, while the nodes may still be on their way.
 //! 4. When all that is written, all devices are flushed; then the superblocks are written and
 //!    flushed. From now on this state is the pool.
-//! 5. What it freed may be used again as soon as no read is about it any more, and all that waited
-//!    are told.
+//! 5. What the commit freed may be used again as soon as no read uses it any more. All tasks that
+//!    waited for the commit are woken.
 //!
 //! A commit that fails before the flush keeps its frozen transaction and is tried again, as a
-//! whole, at the next request; until then nothing of it counts. The flush and the superblocks
-//! ([`superblocks`](super::superblocks)) have no second try: they succeed, if need be without a
-//! device, or the pool's [standing](crate::devices::standing) ends. So does it with a free of a
-//! block that is not allocated; that is found before the bitmaps are changed.
+//! whole, at the next request; until it succeeds none of its changes count. The flush and the
+//! superblocks ([`superblocks`](super::superblocks)) have no second try: they succeed, if need be
+//! without a device, or the pool's [standing](crate::devices::standing) ends. It also ends with a
+//! free of a block that is not allocated, which is found before the bitmaps are changed.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ impl Pool {
         let link = self.state().attached.link().clone();
         let pool = self.clone();
         let marked = async move {
-            // If nothing is said of a cache, what was said of it before stays.
+            // Without a new mark the last one of the cache stays.
             if let Some(mark) = link.make_durable().await? {
                 pool.state_mut().attached.set_mark(mark);
             }
@@ -99,8 +99,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes the trees as they were at the freeze; from here on edits of the open transaction need
-    /// not keep them.
+    /// Takes the trees as they were at the freeze. From here on edits of the open transaction need
+    /// not keep snapshots of them.
     async fn capture(&self, frozen: &mut FrozenTxn) {
         if frozen.captured {
             return;

@@ -4,13 +4,13 @@
 //! Both end with a device saying that something is durable. If it says that this failed, everything
 //! written to it since its last good flush counts as lost: also what the next transaction has
 //! written meanwhile, which could not be written again. (A durable write is a write and a flush;
-//! which of the two has failed is not told.) So there is no second try of either step. The devices
+//! which of the two has failed is not told.) So neither step is tried a second time. The devices
 //! that failed are left out, all together, if the others have everything without them; else the
 //! pool's [standing](crate::devices::standing) ends.
 //!
-//! A superblock that was reported as failed may stand on a device nonetheless. It names what every
-//! device had flushed, and nothing that it frees is used before all have it, so the next start may
-//! take it or the one before.
+//! A superblock that was reported as failed may stand on a device nonetheless. It names only what
+//! every device had flushed, and what its commit frees is not used before all devices have it. So
+//! the next start may take it or the one before.
 
 use base::{BLOCK, Buf, ErrorKind, Generation, IoError, Result, SliceList, StorageError};
 use format::superblock::{SLOT_COPIES, Superblock};
@@ -46,8 +46,9 @@ impl Pool {
         Ok(Flushed(()))
     }
 
-    /// Writes the superblock of `generation` to every device in use. If one is dropped over it,
-    /// once more to the others, so that none that counts says it was still in use.
+    /// Writes the superblock of `generation` to every device in use. If a device is dropped because
+    /// its write failed, writes a new one to the others, so that their newest superblocks do not
+    /// say that it is in use.
     pub(crate) async fn write_superblocks(
         &self,
         _: Flushed,
@@ -95,8 +96,8 @@ impl Pool {
     }
 
     /// Drops the devices that could not make durable what was written to them, or ends the pool's
-    /// standing. Want of space is a failure as any other: what had to be written, the device may
-    /// have forgotten.
+    /// standing. A lack of space counts as a failure too: the device may have lost what it had to
+    /// write.
     fn leave_out(&self, outcomes: Outcomes, what: &str) -> Result<()> {
         let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
         let mut st = self.state_mut();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use base::Instant;
 
-/// Devices that are out of use, by row and how often they were before, since when.
+/// Since when each device is out of use, by its row and how often it has gone out of use.
 #[derive(Default)]
 pub(crate) struct Away(BTreeMap<(usize, u32), Instant>);
 
 impl Away {
-    /// Notes which are away now.
+    /// Notes the devices that are out of use now. One that was noted before keeps its time.
     pub fn look(&mut self, now: Instant, devices: impl Iterator<Item = (usize, u32)>) {
         let before = std::mem::take(&mut self.0);
         self.0 = devices.map(|key| (key, before.get(&key).copied().unwrap_or(now))).collect();

@@ -16,11 +16,11 @@ pub struct MovesStatus {
     pub balancing: bool,
     /// Devices that leave the pool, by their paths, or their uuids if they are missing.
     pub leaving: Vec<String>,
-    /// Devices that came back, or are coming back, and lack something still.
+    /// Devices that are back, or are coming back, and still lack something.
     pub behind: Vec<String>,
-    /// Block groups of which they lack something.
+    /// Block groups of which these devices lack something.
     pub behind_groups: u64,
-    /// Bytes that are yet to be copied, but for what those lack.
+    /// Bytes that are yet to be copied, without what the devices in `behind` lack.
     pub left_bytes: u64,
     /// Bytes that were copied since the last command, or since the pool was opened.
     pub copied_bytes: u64,
@@ -28,7 +28,7 @@ pub struct MovesStatus {
     pub rate: u64,
     /// Seconds that are left at this rate.
     pub left_s: Option<u64>,
-    /// What it waits for, or the last error.
+    /// What the moves wait for, or the last error.
     pub trouble: Option<String>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    /// Of a pool that was opened.
+    /// The moves of a pool that is being opened.
     pub fn new(balancing: bool) -> Moves {
         Moves { balancing, ..Moves::default() }
     }
 
-    /// Something else is to be moved.
+    /// A command has changed what is to be moved: counting begins anew.
     pub fn begin(&mut self) {
         let removed = std::mem::take(&mut self.removed);
         let (paused, balancing) = (self.paused, self.balancing);
@@ -66,7 +66,7 @@ impl Moves {
         self.balancing
     }
 
-    /// They are to be, or that has ended.
+    /// Begins or ends balancing.
     pub fn set_balancing(&mut self, balancing: bool) {
         self.balancing = balancing;
     }
@@ -84,17 +84,17 @@ impl Moves {
         &self.away
     }
 
-    /// To note which are.
+    /// The same, to change them.
     pub fn away_mut(&mut self) -> &mut Away {
         &mut self.away
     }
 
-    /// Copies go to these chunks from now on, which nothing else writes to.
+    /// A move begins to fill these chunks. Nothing else writes to them.
     pub fn begin_fill(&mut self, chunks: Vec<Chunk>) {
         self.filling = (chunks, self.filling.1 + 1);
     }
 
-    /// All of them are written.
+    /// The fill has ended, well or not.
     pub fn end_fill(&mut self) {
         self.filling.0.clear();
     }
@@ -115,23 +115,24 @@ impl Moves {
         self.removed.push(file);
     }
 
-    /// Such files, each once.
+    /// Takes the files of removed devices. Each is returned once.
     pub fn take_removed(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.removed)
     }
 
-    /// It cannot go on for now.
+    /// Moves have stopped for now, because of this error.
     pub fn stopped_by(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// What some of it waits for, if anything.
+    /// Notes what moves wait for, if they wait for anything.
     pub fn waits_for(&mut self, what: Option<&'static str>) {
         self.trouble = what.map(|what| format!("waiting for {what}"));
     }
 
-    /// `any`: a block group is not what it should be; so many bytes are to be copied for it. Which
-    /// devices leave; which lack something, and of how many groups.
+    /// `any`: a block group does not have the chunks that it should have; `left_bytes` are to be
+    /// copied. `leaving`: devices that leave. `behind`: devices that lack something, of
+    /// `behind_groups` groups.
     pub fn status(
         &self,
         now: Instant,

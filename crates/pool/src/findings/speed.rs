@@ -1,20 +1,21 @@
-//! How fast something goes on: over the last seconds.
+//! How fast a counter has grown in the last seconds.
 
 use base::Instant;
 
-/// Over so long a time the speed is measured.
+/// The time between two marks.
 const MEASURED_S: u64 = 5;
 
 /// The speed of something that is counted.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Speed {
-    /// When there were so many, some seconds ago, and now; none yet while the time is zero.
+    /// The last two times at which the count was noted, and the count then. A time of zero: nothing
+    /// was noted yet.
     marks: [(Instant, u64); 2],
     per_second: u64,
 }
 
 impl Speed {
-    /// There are `all` now, since the beginning.
+    /// Notes the count at this moment, which never falls.
     pub fn count(&mut self, now: Instant, all: u64) {
         if self.marks[0].0 == Instant::default() {
             self.marks = [(now, all); 2];
@@ -29,7 +30,7 @@ impl Speed {
         }
     }
 
-    /// A second; 0 if nothing was counted for long.
+    /// The growth a second; 0 if nothing was counted for long.
     pub fn now(&self, now: Instant) -> u64 {
         let stale = now.since(self.marks[1].0).as_secs() > 4 * MEASURED_S;
         if stale { 0 } else { self.per_second }

@@ -1,23 +1,24 @@
 //! A device that was away comes back: it was missing when the pool was opened, dropped because it
 //! failed, or taken out of use by the user.
 //!
-//! 1. What it holds is looked at: it must be the device that it was, and must not have been written
+//! 1. Its superblocks are read: it must be the device that it was, and must not have been written
 //!    without the others.
 //! 2. It is entered as *joining*: from now on it gets all that is written, pages, nodes and data.
-//! 3. Writes that had begun before are waited for, and committed. So all that it lacks is
-//!    committed.
+//! 3. The flow waits for writes that had begun before, and commits them. So all that the device
+//!    lacks is committed.
 //! 4. The pages that it lacks are copied to it, as to a new device ([`join`](super::join)).
 //! 5. Its chunks of groups that have changed since are marked as *behind*, durably.
-//! 6. It is invited, as a new one is. Now it is in use, with all chunks that are not behind.
-//! 7. The others get what they lack ([`refresh`](super::refresh)).
+//! 6. It gets its invitation, as a new device does. Now it is in use, with all chunks that are not
+//!    behind.
+//! 7. The chunks that are behind get what they lack ([`refresh`](super::refresh)).
 //!
-//! What it has was noted when it went away: everything up to a generation
+//! When a device goes away, the generation up to which it has everything is recorded
 //! ([`everyone_has`](crate::txn::Progress::everyone_has)).
 //!
 //! | power fails | the device is |
 //! | --- | --- |
 //! | before the invitation | away still; what was written to it meanwhile is written again |
-//! | before the next commit | in use by its own superblock, and away by those of the others; the first is right, as it has everything but for what is marked |
+//! | before the next commit | in use by its own superblock, and away by those of the others; its own is right, as it lacks only what is marked |
 //! | later | in use, with chunks that are behind |
 
 use base::{Duration, ErrorKind, Generation, Result, StorageError};
@@ -32,23 +33,22 @@ use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "return";
-/// After a device has failed it is tried to take it into use again, after one of these times and
-/// then the next.
+/// Waits between the tries to take a failed device into use again.
 const TRIES: [Duration; 3] =
     [Duration::from_secs(10), Duration::from_secs(60), Duration::from_secs(300)];
-/// One that was stale when the pool was opened is tried at once, and after these times.
+/// The same for a device that was stale when the pool was opened: the first try is at once.
 const AT_OPEN: [Duration; 4] = [Duration::ZERO, TRIES[0], TRIES[1], TRIES[2]];
-/// Failures within `WITHIN` after which a device stays out of use until the user acts.
+/// A device that fails more often than this within `WITHIN` stays out of use until the user acts.
 const MOST: usize = 3;
 /// The time over which failures are counted.
 const WITHIN: Duration = Duration::from_secs(3600);
 
-/// A device that goes away again if it does not come into use. Its row stays its own: no device is
-/// removed while it joins.
+/// A device that is coming back. If this is dropped before the device is in use, the device is away
+/// again. Its row stays its own: no device is removed while it joins.
 struct Returning {
     pool: Pool,
     row: usize,
-    /// Path and queue that it had.
+    /// The path and queue that it had before.
     had: Option<(String, Option<Disk>)>,
 }
 
@@ -87,8 +87,8 @@ impl Pool {
         self.note_moves().await
     }
 
-    /// Takes a device into use again that was away, by its path or uuid; its file is open still.
-    /// Returns false if it is not, then [`Pool::return_device`] is to be called.
+    /// Takes a device that was away into use again, by its path or uuid, if its file is still open.
+    /// Returns false if the file is not open; then [`Pool::return_device`] is to be called.
     pub async fn online_device(&self, name: &str) -> Result<bool> {
         let (row, path, disk) = {
             let st = self.state();
@@ -100,9 +100,8 @@ impl Pool {
         self.come_back(row, path, disk, true).await.map(|()| true)
     }
 
-    /// Takes a device into use again that was away: what it lacks is written to it in the
-    /// background. The file that it had before, if that was another one, is given back by
-    /// [`Pool::removed_device`].
+    /// Takes a device that was away into use again; what it lacks is written to it in the
+    /// background. If it had another file before, [`Pool::removed_device`] returns that file.
     pub async fn return_device(&self, file: DeviceFile) -> Result<()> {
         let settings = self.current_settings();
         let disk = file.disk(self.rt(), settings.device);
@@ -139,8 +138,8 @@ impl Pool {
         rows.into_iter().for_each(|row| self.try_to_return(row, &AT_OPEN));
     }
 
-    /// Devices that have failed since this was last called are brought back some time later, and
-    /// not too often; their chunks may have to move. To be called after devices were dropped.
+    /// Begins to bring back the devices that have failed since the last call, but leaves out those
+    /// that fail too often. Wakes the flow of moves. To be called after devices were dropped.
     pub(crate) fn see_to_dropped(&self) {
         let now = self.now();
         let dropped: Vec<(usize, usize)> = {
@@ -171,8 +170,8 @@ impl Pool {
         st.devices.row_mut(row).into_iter().for_each(|d| d.say("flapping"));
     }
 
-    /// Tries to bring a device back, after each of these times, until it is back or away for
-    /// another reason.
+    /// Tries to bring a device back after each of these waits, until it is in use or may not return
+    /// by itself any more.
     fn try_to_return(&self, row: usize, after: &'static [Duration]) {
         let pool = self.clone();
         self.rt().detach_background(JOB, async move {
@@ -210,7 +209,8 @@ impl Pool {
         slots.newest().cloned().ok_or_else(none)
     }
 
-    /// `asked`: the user wants it.
+    /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
+    /// it.
     async fn come_back(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
         let own = self.newest_on(&disk, &path).await?;
         let (since, mut returning, before) = {
@@ -250,8 +250,9 @@ impl Pool {
 }
 
 impl State {
-    /// Whether what a device holds is what it held when it went away, by its newest superblock; the
-    /// generation up to which it has everything.
+    /// Checks by its newest superblock that a device is the one that went away. Returns the
+    /// generation up to which it has everything; 0 if it is to get all of it. Fails if it is in
+    /// use, is another device, or was written without the others.
     fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
         let Some(d) = self.devices.row(row) else { return invalid(format!("{path}: no device")) };
         let record = d.record();
@@ -273,8 +274,9 @@ impl State {
             );
             return Err(StorageError::new(ErrorKind::SplitBrain, text));
         }
-        // One that is older than it was is another day's copy: it gets everything. (So does one
-        // that power left a superblock behind, and that was missing at the next open.)
+        // A device whose superblock is older than the one that it had is an old copy of itself: it
+        // gets everything. (So does one that a power cut left a superblock behind, and that was
+        // missing at the next open.)
         let is_it = left_at(own.sequence, record.since);
         let has = record.lacks_since.filter(|&g| is_it && g.0 <= own.generation);
         Ok(has.unwrap_or_default())

@@ -27,8 +27,8 @@ const AHEAD: usize = 16;
 pub(super) enum To {
     /// To chunks that hold nothing of it.
     New(Vec<Chunk>),
-    /// To chunks that are copies already: the others are given up, and may have the only good copy
-    /// of a block.
+    /// To chunks that are copies already. The group gives up its other chunks, which may hold the
+    /// only good copy of a block.
     Kept(Vec<Chunk>),
 }
 
@@ -80,8 +80,9 @@ impl Flights {
 }
 
 impl Pool {
-    /// Copies what a group holds of `since` and later generations, and other blocks beside, to
-    /// these chunks. The group is closed, or whatever is allocated from it is written to them too.
+    /// Copies the blocks of a group that were written in generation `since` or later to these
+    /// chunks, and some older ones with them. The group must be closed, or new blocks must be
+    /// written to these chunks too.
     pub(super) async fn copy_group(&self, id: GroupId, to: To, since: Generation) -> Result<()> {
         let mut flights = Flights {
             pool: self.clone(),
@@ -123,8 +124,8 @@ impl Pool {
         }
     }
 
-    /// Nodes have no checksums by address: what refers to them says what they must be. So all trees
-    /// are gone over for the nodes that stand in this group.
+    /// The checksum of a node is in the reference to it, not in a checksum tree. So all trees are
+    /// walked to find the nodes that stand in this group.
     async fn copy_nodes(
         &self,
         id: GroupId,
@@ -174,8 +175,8 @@ impl Pool {
         }
     }
 
-    /// Copies neighbours, in their turn. A block of which no copy is good stays so: reads of it
-    /// fail.
+    /// Copies a run of neighbours when its turn comes. A block that is lost is left out: reads of
+    /// it fail.
     async fn copy_run(&self, run: ReadRun, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
         let targets = match to {
@@ -207,8 +208,9 @@ impl Pool {
         Ok(())
     }
 
-    /// No copy of a block is good. If that is so on every device that has one, it is lost; if not,
-    /// the move ends.
+    /// To be called when no copy of a block can be read. If all devices of its group are in use,
+    /// the block is lost and the move goes on. If one is away, or the block is a node, this returns
+    /// the error and the move ends.
     fn all_copies_tried(&self, e: &Expected, why: &StorageError) -> Result<()> {
         self.permit()?;
         let mut st = self.state_mut();
@@ -241,7 +243,8 @@ impl Pool {
         (usize::from(c.device), geometry.chunk_offset(c.chunk, geometry.split(addr).1))
     }
 
-    /// `last_of`: its turn is over when this was handed to the devices.
+    /// Writes blocks to chunks. `last_of`: a turn that ends when the writes have been handed to the
+    /// devices.
     async fn write_to(
         &self,
         targets: &[Chunk],

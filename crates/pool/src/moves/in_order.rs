@@ -1,9 +1,9 @@
 //! Writes of a move reach its devices in the order of addresses.
 //!
-//! Runs are read side by side, and their reads end in any order. Each run has its [`Turn`] to be
-//! written: it is handed to the devices' queues when those before it were. The queues keep the
-//! order of what they get of moves (`crates/queue/src/elevator.rs`). So the writes are ascending,
-//! and several of them may be in flight.
+//! Runs are read side by side, and their reads end in any order. Each run has a [`Turn`]: its write
+//! is handed to the devices' queues after the writes of all runs before it. The queues keep the
+//! order of the writes of moves (`crates/queue/src/elevator.rs`). So the writes are ascending, and
+//! several of them may be in flight.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ pub(super) struct Line(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Turns that were given out, and the one that it is now.
+    /// How many turns were given out, and the number of the current one.
     given: Cell<u64>,
     now: Cell<u64>,
-    /// Later ones that are over already: their runs need no write.
+    /// Later turns that have ended already, as their runs need no write.
     over: RefCell<BTreeSet<u64>>,
     moved: Event,
 }
@@ -69,8 +69,8 @@ impl Drop for Turn {
     }
 }
 
-/// Begins all of these writes, then lets the next turn come if this was the last of its own, and
-/// waits for their end.
+/// Begins all of these writes, ends the turn `last_of` if there is one, and waits for the writes to
+/// end. Returns the first error.
 pub(super) async fn write_all(
     writes: impl IntoIterator<Item = impl Future<Output = Result<()>>>,
     mut last_of: Option<Turn>,

@@ -1,8 +1,8 @@
 //! A device joins the pool.
 //!
-//! 1. It is wiped: nothing takes it for what it was.
-//! 2. It is entered as *joining*. From now on commits write their pages to it too. Superblocks know
-//!    nothing of it.
+//! 1. It is wiped, so that nothing takes it for the device that it was.
+//! 2. It is entered as *joining*. From now on commits write their pages to it too. Superblocks do
+//!    not name it yet.
 //! 3. All committed pages are copied to it, some at a time, while no commit runs.
 //! 4. An *invitation* is written to it, to each of its slots: the superblock of the last commit,
 //!    whose device table has the new device. Then it is a device of the pool, and the next commit
@@ -11,8 +11,8 @@
 //! | power fails | by the superblocks |
 //! | --- | --- |
 //! | before the invitation | it is no device of any pool |
-//! | before the next commit | of the two newest superblocks one has it and one has not; either is right, as both have everything |
-//! | while that one writes superblocks | it is a device which is behind, as any may be: see `open/catch_up.rs` |
+//! | before the next commit | of the two newest superblocks one names it and one does not; either is right, as both states are complete |
+//! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/catch_up.rs` |
 
 use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
 use format::page::{GroupKind, PageId, PageKind, open_page};
@@ -24,13 +24,14 @@ use crate::devices::{DeviceFile, Disk, PoolDevice};
 use crate::pool::Pool;
 use crate::state::State;
 
-/// Pages that are copied while no commit may run, as clients may wait for one: each takes a few
-/// reads and a write.
+/// Pages that are copied each time that commits are held off. Few, as clients may wait for a
+/// commit; each page takes a few reads and a write.
 const PAGES: u64 = 4;
 /// Pages that are looked at in one step.
 const SCAN: u64 = 4096;
 
-/// A row that is given up if the device does not join.
+/// The row of a device that joins. If this is dropped before the device has joined, the row is
+/// given up.
 struct Joining {
     pool: Pool,
     row: usize,
@@ -47,8 +48,8 @@ impl Drop for Joining {
 }
 
 impl Pool {
-    /// Makes a device one of the pool. From the same moment on the one that is named leaves, and
-    /// its chunks are to be moved to the new one.
+    /// Makes a device one of the pool. With [`Role::Replaces`] the named device leaves from the
+    /// same moment on, and its chunks are to be moved to the new one.
     pub(super) async fn join(
         &self,
         file: DeviceFile,
@@ -96,7 +97,7 @@ impl Pool {
         self.commit().await
     }
 
-    /// Takes from a device what says what it is.
+    /// Overwrites the first block of a device and all of its superblocks with zeros.
     pub(super) async fn wipe(&self, disk: &Disk) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of zeros over old superblocks");
         let zeros = |len| SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
@@ -151,8 +152,8 @@ impl Pool {
         }
     }
 
-    /// While what this returns is held no commit runs, and what the tables are in memory is what
-    /// the last commit wrote.
+    /// While the permit is held no commit runs, and the tables in memory are what the last commit
+    /// wrote.
     async fn between_commits(&self) -> Result<rt::sync::Permit> {
         loop {
             let alone = self.commits().acquire(1).await;
@@ -186,7 +187,8 @@ impl Pool {
         Err(StorageError::new(ErrorKind::Damaged, what))
     }
 
-    /// Into its slot; the other one is emptied, as no crash may bring back what stands there.
+    /// Writes a page into its slot and zeros into the other slot, so that no crash brings back the
+    /// version that stands there.
     async fn write_page(&self, disk: &Disk, (page, slot): (u64, u8), block: Slice) -> Result<()> {
         let what = |e| StorageError::from_io(e, format!("write of page {page} of the tables"));
         let zeros = self.bufs().zeroed(BLOCK).freeze();
@@ -243,9 +245,9 @@ impl Pool {
 }
 
 impl State {
-    /// What identifies a page, and the generation that was committed; `None` if a device that has
-    /// everything up to `since` does not need it. It is never `None` of a table: there the newest
-    /// version counts that is found.
+    /// The id of a page and its committed generation; `None` if a device that has everything up to
+    /// `since` does not need the page. Every page of a table is needed, as an open takes the newest
+    /// version that it finds.
     fn page_to_copy(&self, page: u64, since: Generation) -> Option<(PageId, Generation)> {
         let (geometry, pool_uuid) = (self.space.geometry(), self.identity.uuid);
         let Some(n) = page.checked_sub(geometry.table_pages().into()) else {

@@ -1,9 +1,8 @@
 //! Chunks that are behind get what they lack: what was written while their device was away.
 //!
-//! A device that has come back gets all that is written, from the beginning. So a group need not be
-//! closed: what it lacks was all committed before, and a block is not given to another while a read
-//! of it is under way. What a tree does not know to be newer than the absence is passed over
-//! without being read.
+//! Since a device began to come back it gets all that is written. So its groups need not be closed:
+//! all that a chunk lacks was committed before, and a block is not used anew while a read of it is
+//! under way. Parts of a tree that are older than the absence are passed over without being read.
 
 use base::{Generation, GroupId, Result};
 use format::page::Chunk;
@@ -12,11 +11,12 @@ use super::copy::To;
 use super::run::Present;
 use crate::pool::Pool;
 
-/// Groups that one commit makes durable.
+/// The most groups whose copies one commit makes durable.
 const TOGETHER: usize = 16;
 
 impl Pool {
-    /// Copies what chunks lack that are behind; returns what some of them wait for.
+    /// Copies to all chunks that are behind what they lack. Returns what some of them still wait
+    /// for, if any do.
     pub(super) async fn refresh_all(&self) -> Result<Option<&'static str>> {
         let (mut from, mut later) = (GroupId(0), None);
         loop {
@@ -65,7 +65,7 @@ impl Pool {
         Generation(has.0 + 1)
     }
 
-    /// What was copied is made durable; then it counts.
+    /// Makes the copies durable; then these chunks are not behind any more.
     async fn note_refreshed(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
         self.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
@@ -81,7 +81,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Devices with no chunk that is behind lack nothing any more.
+    /// Records that devices without a chunk that is behind lack nothing any more.
     async fn note_whole(&self) -> Result<()> {
         let mut whole = Vec::new();
         {

@@ -1,4 +1,4 @@
-//! The flow that makes one block group after the other what it should be.
+//! The flow that gives one block group after the other the chunks that it should have.
 
 use std::cmp::Reverse;
 use std::pin::pin;
@@ -16,24 +16,24 @@ use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "move";
-/// After an error, and where nothing can be moved at the moment, it looks again then.
+/// The wait before the next try, after an error or where nothing can be moved now.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Reads that are still about an old chunk are looked at so often.
+/// How often to look whether reads still use an old chunk.
 const READERS: Duration = Duration::from_millis(5);
-/// Freed runs that wait before them, and become free meanwhile.
+/// Runs of limbo that become free at each look, as they may stand before these reads there.
 const DRAIN: usize = 256;
 
 /// How a try to move a group ended.
 enum Moved {
     /// It is as it should be.
     Done,
-    /// Not now, because of this.
+    /// Not now: it waits for this.
     Later(&'static str),
-    /// Something else is to be done, or nothing: all is to be looked at again.
+    /// It was given up, because the moves were changed, paused or ended meanwhile.
     Stopped,
 }
 
-/// Chunks of devices that are in use, and how often each of these was out of use before.
+/// Chunks, and how often the device of each had gone out of use by the time this was made.
 pub(super) struct Present(Vec<(Chunk, u32)>);
 
 impl Present {
@@ -41,8 +41,8 @@ impl Present {
         Present(chunks.into_iter().map(|c| (c, st.devices.absences(&c))).collect())
     }
 
-    /// True if there are any, and all their devices were in use all the time: what was written to
-    /// them meanwhile is there.
+    /// True if there are chunks, and all their devices have been in use since then: all that was
+    /// written to them is there.
     pub fn is_still_so(&self, st: &State) -> bool {
         let stayed = |(c, absences): &(Chunk, u32)| {
             st.devices.is_live(c.device.into()) && st.devices.absences(c) == *absences
@@ -61,8 +61,8 @@ impl Drop for Closed {
 }
 
 impl Pool {
-    /// Begins to move chunks in the background whenever some are not where they should be; what was
-    /// left when the pool was closed or killed goes on.
+    /// Begins to move chunks in the background whenever some are not where they should be. Moves
+    /// that a close or a kill has interrupted go on.
     pub(crate) fn begin_moving(&self) {
         let pool = self.clone();
         self.rt().detach_background(JOB, async move {
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Goes over all groups; true if something is left to do.
     async fn move_all(&self) -> Result<bool> {
-        // What devices lack that were away comes first.
+        // Devices that were away get what they lack first.
         let mut later = self.refresh_all().await?;
         // Then groups that no write-back pass has, as these need not wait.
         let (mut from, mut of_pass) = (GroupId(0), Vec::new());
@@ -124,7 +124,7 @@ impl Pool {
         Ok(later.is_some() || any || st.devices.iter().any(|d| d.is_leaving()))
     }
 
-    /// True if no chunk is to be moved now, whatever there is.
+    /// True if no chunk may be moved now: moves are paused, or the pool is closed.
     fn moves_rest(&self) -> bool {
         self.state().moves.is_paused() || self.is_closed()
     }
@@ -138,7 +138,7 @@ impl Pool {
         st.space.next_to_move(from, &st.devices)
     }
 
-    /// Moves chunks until all devices are filled to the same share; what that waits for.
+    /// Moves chunks until all devices are filled to the same share. Returns what that waits for.
     async fn balance(&self) -> Result<Option<&'static str>> {
         let (mut from, mut later, mut any) = (GroupId(0), None, false);
         loop {
@@ -220,9 +220,10 @@ impl Pool {
         Ok(Moved::Done)
     }
 
-    /// Closes a group, and waits for the open write-back pass if that has it. Those that begin
-    /// later cannot take it, so this is one pass; it is another one only where the first needed all
-    /// the room. `None`: something else is to be done meanwhile. Error: what the move waits for.
+    /// Closes a group, and waits for the end of the open write-back pass if that has the group.
+    /// Passes that begin later cannot take it, so this waits for one pass; for another one only
+    /// where the first has opened the group again for want of room. `None`: the moves have changed
+    /// meanwhile. Error: what the move waits for.
     async fn close_for_move(
         &self,
         id: GroupId,
@@ -242,7 +243,7 @@ impl Pool {
                 Closing::Needed => return Err("room in other block groups"),
                 Closing::OfPass => {}
             }
-            // Said to be running: it is one pass, and asks nothing of the user.
+            // The status stays `running`: this is one pass, and the user has nothing to do.
             if within(&mut ended, changed).await.is_none() || self.moves_rest() {
                 return Ok(None);
             }
@@ -286,11 +287,11 @@ impl Pool {
         Some(rows[..want.gets].iter().filter_map(|&d| devices.take_chunk_of(d)).collect())
     }
 
-    /// The record of a group says the new chunks, durably. No commit may be under way that began
-    /// before the copy did: it would say the new chunks with trees that know what was not copied.
-    /// Returns what is alive as long as a read is about the old ones; `None`, and nothing is
-    /// changed, if not all of those that are `whole` are there any more: from here on the pool does
-    /// not do without the last of them.
+    /// Enters the new chunks into the record of a group, durably. No commit may be under way that
+    /// began before the copy: it would name the new chunks beside trees with blocks that were not
+    /// copied. Returns a handle that is alive while a read uses the old chunks. Returns `None` and
+    /// changes nothing if a device of the chunks in `whole` has gone out of use since. From this
+    /// step on the pool does not drop the last device of them.
     async fn switch(
         &self,
         want: &Want,
@@ -325,7 +326,7 @@ impl Pool {
         Ok(Some(reads))
     }
 
-    /// Waits until reads and direct writes have ended that had begun before.
+    /// Waits until the reads and direct writes that keep this handle alive have ended.
     pub(super) async fn wait_for(&self, before: Weak<Era>) {
         while before.strong_count() > 0 {
             self.state_mut().space.drain(DRAIN);
@@ -333,7 +334,7 @@ impl Pool {
         }
     }
 
-    /// Old chunks are free when no read is about them any more.
+    /// Frees the old chunks when no read uses them any more.
     async fn let_go(&self, want: &Want, reads: Weak<Era>) {
         self.wait_for(reads).await;
         let mut st = self.state_mut();
@@ -341,13 +342,13 @@ impl Pool {
         st.devices.give_chunks(want.loses.clone());
     }
 
-    /// Removes the devices that leave and have nothing any more; true if one was.
+    /// Removes the devices that leave and hold nothing any more. Returns true if one was removed.
     async fn remove_empty(&self) -> Result<bool> {
         let (mut any, mut row) = (false, 0);
         while row < self.state().devices.count() {
             let empty = {
                 let st = self.state();
-                // One that is just coming back is given up when it is there.
+                // A device that is coming back is removed when it is in use again.
                 let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
                 st.devices.row(row).is_some_and(leaves) && !st.space.uses_device(row)
             };

@@ -1,13 +1,13 @@
-//! A spare takes the place of a device that is out of use for long.
+//! A spare takes the place of a device that has been out of use for long.
 //!
-//! A spare is a device of the pool: it has all tables, and is looked after like the others. It has
-//! no chunks. When another device was missing or failed for `spare_after`, without a break, the row
-//! of that one says that it leaves and who its successor is, and the row of the spare that it is
-//! none any more: one change of the device table, as by a command. The flow of moves does the rest.
-//! So a crash at any time leaves a spare, or a device that is being filled.
+//! A spare is a device of the pool with all tables and without chunks. When another device has been
+//! missing or failed for `spare_after` without a break, one change of the device table marks that
+//! device as leaving, with the spare as its successor, and the spare as a device like the others. A
+//! command would make the same change. The flow of moves does the rest. So after a crash at any
+//! time the device is a spare, or one that is being filled.
 //!
-//! One that the user took out of use, or cancelled the moves of, waits for the user, or for its
-//! time from then on.
+//! No spare takes the place of a device that the user took out of use. If the user cancels the
+//! moves of a device that is away, `spare_after` begins anew.
 
 use base::{Duration, Instant, Result};
 use rt::sync::either;
@@ -19,7 +19,7 @@ use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "spare";
-/// While a device is away it is looked at so often.
+/// How often to look while a device is away.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Pool {
@@ -46,8 +46,9 @@ impl Pool {
         });
     }
 
-    /// True if a device is away that a spare may take the place of. `told`: that there is none for
-    /// it was said.
+    /// Gives spares the places of devices that have been away for long enough. Returns true if a
+    /// device is away whose place a spare may take. `told`: it is in the log that no spare is large
+    /// enough.
     async fn give_spares(&self, told: &mut bool) -> Result<bool> {
         let after = self.settings().spare_after;
         let (given, any) = {
@@ -120,8 +121,8 @@ impl State {
         self.moves.away_mut().look(now, rows.map(|(row, d)| (row, d.absences())));
     }
 
-    /// Devices that have been away for so long, and whether any is away at all that a spare may
-    /// ever take the place of.
+    /// The devices that have been away for `after`, and whether any device is away whose place a
+    /// spare may take at some time.
     fn due_for_spares(&self, now: Instant, after: Duration) -> (Vec<usize>, bool) {
         let rows = || (0..self.devices.count()).filter_map(|row| self.time_of_spare(row, after));
         let away = rows().count() > 0;
@@ -136,7 +137,7 @@ impl State {
         (!after.is_zero()).then(|| since.after(after))
     }
 
-    /// A spare has room for what a device holds.
+    /// True if a spare has room for what a device holds.
     fn fits(&self, spare: usize, row: usize) -> bool {
         let chunks = self.devices.row(spare).map_or(0, |d| d.record().chunks);
         chunks >= self.space.chunks_on(row)
@@ -150,7 +151,7 @@ impl State {
         fit.min_by_key(|(_, d)| d.record().chunks).map(|(spare, _)| spare)
     }
 
-    /// The chunks of one device are to move to a spare, which is none any more.
+    /// Makes a spare a device like the others, to which the chunks of another one are to move.
     fn take_place(&mut self, row: usize, spare: usize) {
         self.devices.row_mut(spare).into_iter().for_each(PoolDevice::serve);
         self.leave(row, Some(spare as u8));

@@ -24,16 +24,16 @@ const AHEAD: usize = 16;
 const NOTED: Duration = Duration::from_secs(30);
 /// The place moves at least this often.
 const MOVED: Duration = Duration::from_secs(5);
-/// A look whether the next one is due.
+/// How often to look whether the next scrub is due.
 const LOOK: Duration = Duration::from_secs(60);
 /// The pause of a scrub after an error.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why a scrub stops before its end.
 pub(super) enum Stop {
-    /// It was paused or cancelled, or the pool was closed.
+    /// The scrub was paused or cancelled, or the pool was closed.
     Ended,
-    /// It cannot go on now.
+    /// The scrub cannot go on now.
     Failed(StorageError),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Window {
     turn: u64,
     flights: VecDeque<(JoinHandle<()>, u64)>,
     bytes: u64,
-    /// Until then nothing more is read, for the rate's sake.
+    /// Nothing more is read before this time, so that the rate is kept.
     due: Option<Instant>,
     /// When the place was made durable last, and when it moved.
     noted: Instant,
@@ -72,7 +72,7 @@ impl Window {
         }
     }
 
-    /// True if the place is to move, though that takes a moment in which nothing is in flight.
+    /// True if the place should move now, though then nothing is in flight for a moment.
     fn lags(&self) -> bool {
         self.pool.now().since(self.reached) > MOVED
     }
@@ -93,7 +93,7 @@ impl Window {
         Ok(())
     }
 
-    /// Waits for everything in flight, and says that all before this place is verified.
+    /// Waits for everything in flight, and records that all before this place is verified.
     pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> Went {
         while !self.flights.is_empty() {
             self.end_first().await;
@@ -178,8 +178,8 @@ impl Pool {
     }
 
     /// Starts a scrub if none ran for the time that is set. Without a clock none is ever due. The
-    /// first one comes after a part of that time, by the uuid of the pool, so that pools that were
-    /// made together are not scrubbed together.
+    /// first one comes after half to all of that time, by the uuid of the pool, so that pools that
+    /// were made together are not scrubbed together.
     async fn start_when_due(&self) {
         let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
         let at = self.settings().scrub_at;
@@ -306,16 +306,17 @@ impl Pool {
         }
     }
 
-    /// What says how some blocks must be cannot be read, so they cannot be verified: a scrub that
-    /// ends with such does not say that all is well. If the pool itself has failed, it waits.
+    /// To be called where blocks cannot be verified, as their checksums or bitmaps cannot be read.
+    /// Counts that as lost, so the scrub does not report that all is well. Fails if the pool itself
+    /// has failed; then the scrub tries again later.
     pub(super) fn pass_over(&self) -> Went {
         self.permit()?;
         self.state_mut().scrub.lost(None);
         Ok(())
     }
 
-    /// Brings the next leaves into memory, several at once. What cannot be read is met again by the
-    /// step that needs it.
+    /// Brings the next leaves into memory, several at once. A leaf that cannot be read is reported
+    /// by the step that needs it.
     async fn read_leaves(&self, walk: &Walk) {
         let (missing, pin) = {
             let st = self.state();
@@ -333,7 +334,8 @@ impl Pool {
             let found = self
                 .resident(Class::Scrub, |st| st.forest.extents(e.volume, (e.lba, end), usize::MAX))
                 .await;
-            // A volume that is gone has lost nothing; one whose tree cannot be read is not known.
+            // A volume that is gone has lost nothing. Of one whose tree cannot be read all blocks
+            // stay in the list.
             let keep: Vec<bool> = match &found {
                 Ok(now) => (0..u64::from(e.blocks))
                     .map(|i| {

@@ -1,6 +1,6 @@
-//! Superblocks and pages. They are written in place, in turn, by commits. So a scrub looks at them
-//! as it goes, and where one seems to be bad it looks again, and heals it, while no commit runs. A
-//! commit waits for that only where something is bad.
+//! Superblocks and pages. Commits write them in place, to their slots in turn. So a block that
+//! seems to be bad may just be written: the scrub reads it again, and heals it, while no commit
+//! runs. Commits are held up only where something seems to be bad.
 
 use base::{BLOCK_U64, Generation, GroupId, Result};
 use format::page::{PageId, PageKind, open_page};
@@ -17,7 +17,8 @@ use crate::state::State;
 type Page = (PageId, Generation);
 
 impl Pool {
-    /// Superblocks of all devices. The start of a scrub has written new ones: they come last.
+    /// Scrubs the superblocks of all devices. They come last: the start of the scrub has just
+    /// written new ones.
     pub(super) async fn scrub_superblocks(&self) -> Result<()> {
         let rows = self.state().devices.live_rows();
         for row in self.scrubbed(rows) {
@@ -26,13 +27,13 @@ impl Pool {
         Ok(())
     }
 
-    /// The pages of the volume and the group table.
+    /// Scrubs the pages of the volume table and of the group table.
     pub(super) async fn scrub_tables(&self, window: &mut Window) -> Went {
         let pages = self.state().space.geometry().table_pages();
         for page in 0..pages {
             window.goes_on(BLOCK_U64).await?;
             if self.scrub_page(|st| table_page(st, page)).await == Mended::Lost {
-                // It stands in memory: the next commit writes it.
+                // Its content is in memory: the next commit writes it.
                 let mut st = self.state_mut();
                 st.tables.force(page);
                 st.txns.open_mut().need_superblock();
@@ -76,7 +77,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The bitmap pages of a group, whose bitmaps are in memory.
+    /// Scrubs the bitmap pages of a group, whose bitmaps must be in memory.
     pub(super) async fn scrub_bitmaps(&self, group: GroupId) {
         let pages = self.state().space.geometry().pages_per_group();
         for i in 0..pages {
@@ -84,7 +85,7 @@ impl Pool {
         }
     }
 
-    /// Every device has each page. `which` is the page as of the last commit.
+    /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit.
     async fn scrub_page(&self, which: impl Fn(&State) -> Option<Page>) -> Mended {
         let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
@@ -121,14 +122,15 @@ impl Pool {
         outcome
     }
 
-    /// While this is held no commit runs. `None`: one has failed and will be tried again, or the
-    /// pool takes no writes any more: what is in memory is not what the last good one wrote.
+    /// While this permit is held no commit runs. `None`: a commit has failed and will be tried
+    /// again, or the pool takes no writes any more. Then the state in memory is not what the last
+    /// good commit wrote.
     async fn without_commits(&self) -> Option<rt::sync::Permit> {
         let alone = self.commits().acquire(1).await;
         (!self.requests().retry() && self.permit().is_ok()).then_some(alone)
     }
 
-    /// Of these devices those that are scrubbed.
+    /// The devices among `rows` that are scrubbed.
     fn scrubbed(&self, rows: Vec<usize>) -> Vec<usize> {
         let only = self.state().scrub.device();
         rows.into_iter().filter(|row| only.is_none_or(|only| only == *row)).collect()
@@ -143,7 +145,8 @@ fn table_page(st: &State, page: u32) -> Option<Page> {
     Some((id, generation))
 }
 
-/// A bitmap page, as of the last commit; `None`: it says nothing, or is not in memory.
+/// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
+/// memory.
 fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
     let slots = st.space.bitmap_slots(group)?;
     let generation = st.space.bitmap_generations(group)[i as usize];

@@ -1,7 +1,7 @@
 //! The nodes of trees: the mapping tree of each volume, the checksum tree of each group.
 //!
-//! Inner nodes are needed in memory, as they say where others are; of all nodes every copy is read
-//! and verified as blocks of data are, in the order of addresses.
+//! Inner nodes must be in memory, as they say where other nodes are. Every copy of every node is
+//! read and verified as blocks of data are, in the order of addresses.
 
 use base::{Generation, GroupId, VolumeId};
 use btree::Key;
@@ -17,7 +17,7 @@ use crate::transfer::walk::{Which, nodes_from, runs};
 const NODE_GAP: u32 = 4;
 
 impl Pool {
-    /// The mapping trees of volumes with this number or a higher one.
+    /// Scrubs the mapping trees of the volumes from this number on.
     pub(super) async fn scrub_volumes(&self, window: &mut Window, from: u32) -> Went {
         let mut next = from;
         loop {
@@ -29,7 +29,7 @@ impl Pool {
         }
     }
 
-    /// The checksum tree of a group.
+    /// Scrubs the checksum tree of a group.
     pub(super) async fn scrub_sums(&self, window: &mut Window, id: GroupId) -> Went {
         self.scrub_tree(window, Which::Sums(id)).await
     }

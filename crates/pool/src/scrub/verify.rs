@@ -16,7 +16,7 @@ pub(super) type Copy = (usize, u64);
 pub(super) enum Mended {
     /// All copies are good when they are read again.
     Good,
-    /// Every bad copy was written again, or could not be.
+    /// Some copies were bad. Each was written again from a good one, or could not be.
     Healed,
     /// No copy is good.
     Lost,
@@ -42,7 +42,7 @@ impl Pool {
         let mut suspects: Vec<Expected> = Vec::new();
         for read in reads {
             let Some((outcome, buf)) = read.await else { continue };
-            // An unreadable block in it is none of the others' fault: each is looked at.
+            // One unreadable block fails the whole read, so then each block is looked at alone.
             let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, e);
             suspects.extend(run.blocks.iter().filter(bad));
             let bytes = (run.blocks.len() * BLOCK) as u64;
@@ -80,8 +80,8 @@ impl Pool {
         }
     }
 
-    /// Reads each copy of a block, and writes those again that are not good, from one that is. The
-    /// caller sees to it that nothing else writes to this place meanwhile.
+    /// Reads each copy of a block, and overwrites bad copies from a good one. The caller makes sure
+    /// that nothing else writes to this place meanwhile.
     pub(super) async fn mend(
         &self,
         (copies, class): (&[Copy], Class),
@@ -120,7 +120,7 @@ impl Pool {
         Mended::Healed
     }
 
-    /// True if these copies are good, as far as their devices are in use.
+    /// True if all of these copies are good whose devices are in use.
     pub(super) async fn are_good(&self, copies: &[Copy], is_good: impl Fn(&[u8]) -> bool) -> bool {
         for &copy in copies {
             match self.read_copy(copy, Class::Scrub).await {
@@ -170,7 +170,7 @@ impl Pool {
     }
 }
 
-/// A block of what was read of a run is what it should be.
+/// True if a block of a run, in what was read of the run, is what it should be.
 fn is_right(buf: &[u8], run: &ReadRun, e: &Expected) -> bool {
     let at = (e.addr.0 - run.first().0) as usize * BLOCK;
     buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)

@@ -1,4 +1,5 @@
-//! Allocation: next fit in an open group a kind, groups made from chunks as they are needed.
+//! Allocation: next fit in one open group for each kind. Groups are formed from chunks as they are
+//! needed.
 
 use base::{Bitmap, GroupId};
 use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES};
@@ -7,7 +8,7 @@ use super::maps::Maps;
 use super::{Run, Space, kind_index};
 use crate::devices::Devices;
 
-/// Freed runs that an allocation makes available in passing, and those when its group is full.
+/// The most runs of limbo that an allocation frees in passing, and when its group is full.
 const DRAIN: usize = 32;
 const DRAIN_MORE: usize = 64 * DRAIN;
 /// The cursor of the write-back pass.
@@ -21,7 +22,7 @@ pub(crate) enum Alloc {
     NeedMaps(GroupId),
     /// From now on the write-back pass allocates from this group.
     Joined(GroupId),
-    /// There is nothing.
+    /// There is no free block.
     Full,
 }
 
@@ -55,8 +56,8 @@ impl Space {
         }
     }
 
-    /// As [`Space::alloc`], of data for the write-back pass: from groups that it has, or of which
-    /// direct writes have taken nothing and whose checksums are `quiet`.
+    /// As [`Space::alloc`], for data of the write-back pass. The groups are those that the pass
+    /// has, or those where no direct write is under way and whose checksum tree is `quiet`.
     pub fn alloc_for_pass(
         &mut self,
         devices: &mut Devices,

@@ -1,8 +1,9 @@
 //! Chunks that are behind: their device was away while something was written to their group.
 //!
-//! A group whose bitmaps have not changed since has all that it had: a block is written once
-//! between its allocation and its release, and both are in the bitmap. So only groups with a newer
-//! bitmap page are looked at, and of these only what newer nodes refer to is copied.
+//! A chunk lacks nothing if the bitmaps of its group have not changed since: a block is written
+//! once between its allocation and its release, and both are in the bitmap. So only chunks of
+//! groups with a newer bitmap page are marked, and only what newer nodes refer to is copied to
+//! them.
 
 use base::{Generation, GroupId};
 use format::page::Chunk;
@@ -11,7 +12,7 @@ use super::Space;
 use crate::devices::Devices;
 
 impl Space {
-    /// Of each group that has changed since this generation, the chunk on this device is behind.
+    /// Marks the chunks on this device as behind whose groups have changed since this generation.
     pub fn mark_behind(&mut self, row: usize, since: Generation) {
         for (id, g) in (0..).map(GroupId).zip(&mut self.groups) {
             if g.record.bitmap_generations.iter().all(|&g| g <= since) {
@@ -38,13 +39,14 @@ impl Space {
         (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize).find_map(of)
     }
 
-    /// Groups of which the chunk on this device is behind.
+    /// The number of groups whose chunk on this device is behind.
     pub fn behind_on(&self, row: usize) -> u64 {
         let is_it = |c: &&Chunk| c.behind && usize::from(c.device) == row;
         self.used_groups().map(|g| g.record.chunks.iter().filter(is_it).count() as u64).sum()
     }
 
-    /// These chunks of a group have everything, durably.
+    /// Records that these chunks of a group are not behind any more. What they lacked must be
+    /// durable.
     pub fn caught_up(&mut self, id: GroupId, chunks: &[Chunk]) {
         for c in &mut self.group_mut(id).record.chunks {
             c.behind &= !chunks.iter().any(|other| other.is_at(c));

@@ -1,7 +1,7 @@
 //! Bitmaps of groups: loading, planning what a commit makes of them, and their pages.
 //!
-//! A commit plans on copies of pages and installs them when all of it fits. A free of a block that
-//! is not allocated is found while it is planned, so nothing is changed in part.
+//! A commit plans its changes on copies of pages, and installs the copies when all changes fit. A
+//! free of a block that is not allocated is found while planning, so nothing is changed in part.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Planned {
     }
 }
 
-/// What became of a bitmap page by a commit.
+/// How a commit changes a bitmap page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageChange {
     /// It says the same as before.
@@ -53,8 +53,8 @@ impl Space {
         self.loaded.len()
     }
 
-    /// True if a block of a group is in use as of the last commit, or the one that runs. The
-    /// bitmaps of the group must be in memory; what is not known is not in use.
+    /// True if a block of a group is in use as of the last commit, or the one that runs. Returns
+    /// false if the bitmaps of the group are not in memory.
     pub fn is_durable(&self, id: GroupId, block: u32) -> bool {
         self.group(id).maps.as_ref().is_some_and(|maps| maps.durable.get(block as usize))
     }
@@ -91,8 +91,8 @@ impl Space {
         self.group_mut(id).maps = maps;
     }
 
-    /// Nothing is allocated from a group whose bitmaps cannot be read, unless they can be when a
-    /// commit needs them.
+    /// Nothing is allocated from a group whose bitmaps cannot be read, until a later try reads
+    /// them.
     fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
         if self.group(id).unreadable == unreadable {
             return;
@@ -224,7 +224,8 @@ impl Space {
         Some((self.geometry.page_offset(number, slot), block))
     }
 
-    /// A commit that has written a page is durable.
+    /// To be called when a commit that has written a page is durable: that slot is the committed
+    /// one now.
     pub fn flip_slot(&mut self, (id, page): Place) {
         if let Some(maps) = &mut self.group_mut(id).maps {
             let slot = &mut maps.slots[page as usize];

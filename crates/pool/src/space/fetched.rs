@@ -1,9 +1,9 @@
 //! Data that was read ahead of clients, and is kept for them in memory.
 //!
-//! It is kept by where it is in the pool. A block of the pool has the same content from the write
-//! that filled it until it is given to another one, so what is kept is right for all who find this
-//! address in a mapping, for as long as the block is not free. [`super::Space::release`], the one
-//! door through which blocks become free, has it forgotten.
+//! It is kept by its pool address. The content of a block does not change from the write that
+//! filled it until the block is free. So what is kept is right for each read that finds this
+//! address in a mapping. [`super::Space::release`], which makes every block free, drops what is
+//! kept of it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use rt::sync::{Shared, Worker};
 
 use super::run::Run;
 
-/// Blocks that are kept at most, by the memory that they take; what was asked for first goes first.
+/// The most memory for what is kept, in blocks. What was asked for first is dropped first.
 const MOST: u64 = (16 << 20) / base::BLOCK_U64;
 
 /// The data of a run that is being read, or was; `None` if it could not be read.
@@ -35,7 +35,7 @@ impl Kept {
 /// A part of a range: its length, and where it is kept, if it is.
 pub(crate) struct Part {
     pub len: u32,
-    /// What has them, and its blocks before them.
+    /// The read that has this part, and the number of its blocks before the part.
     pub found: Option<(Load, u32)>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Fetched {
 pub struct Counts {
     /// Blocks read ahead.
     pub read: u64,
-    /// Of what clients read, blocks found there.
+    /// Blocks that clients read and that were found here.
     pub used: u64,
 }
 
@@ -66,7 +66,7 @@ impl Fetched {
         self.runs.is_empty()
     }
 
-    /// What was counted.
+    /// The counts since the pool was opened.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -126,8 +126,8 @@ impl Fetched {
         self.counts.used += u64::from(blocks);
     }
 
-    /// These blocks are free: what is kept of them, and of what was read together with them, is of
-    /// no use.
+    /// Drops what is kept of these blocks, which are free now, and what was read together with
+    /// them.
     pub fn forget(&mut self, run: Run) {
         let (from, end) = (run.addr.0, run.addr.0 + u64::from(run.len));
         while let Some((&at, kept)) = self.runs.range(..end).next_back()

@@ -1,4 +1,4 @@
-//! Limbo: blocks that commits have freed, and that reads may still be about.
+//! Limbo: blocks that commits have freed, and that reads may still use.
 //!
 //! A read that looks up addresses takes a [`Pin`] in the same step. The blocks that a commit frees
 //! wait with the pin of all reads that began before. They become free, in the order of commits,
@@ -25,7 +25,7 @@ pub(super) struct Limbo {
 }
 
 impl Limbo {
-    /// To be held by a read of what is looked up now.
+    /// A pin, to be held by a read of addresses that are looked up now.
     pub fn pin(&self) -> Pin {
         self.pin.clone()
     }
@@ -34,7 +34,8 @@ impl Limbo {
     pub fn push(&mut self, frees: Vec<Vec<Run>>) {
         for runs in frees {
             // They become free one after another, so the first one's pin holds them all. A commit
-            // that frees nothing leaves the pin: the reads of now are waited for by the next one.
+            // that frees nothing does not end the era: the next one that does waits for the reads
+            // of now.
             let pin = self.end_era();
             self.waiting.push_back((pin, runs));
         }
@@ -46,8 +47,8 @@ impl Limbo {
         std::mem::replace(&mut self.pin, next)
     }
 
-    /// The era that ends now, and what is alive as long as a read is under way that began before,
-    /// or freed blocks wait for one.
+    /// Ends the era. Returns it, and a handle that is alive while a read that began in it or before
+    /// is under way, or freed blocks wait for such a read.
     pub fn reads_until_now(&mut self) -> (Era, Weak<Era>) {
         let pin = self.end_era();
         let (era, alive) = (*pin, Rc::downgrade(&pin));
@@ -60,7 +61,7 @@ impl Limbo {
         self.waiting.is_empty()
     }
 
-    /// A run that no read is about any more.
+    /// Takes out a run that no read uses any more; `None`: there is none now.
     pub fn pop(&mut self) -> Option<Run> {
         loop {
             let (pin, runs) = self.waiting.front_mut()?;

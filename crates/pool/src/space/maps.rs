@@ -8,7 +8,7 @@ pub(crate) struct Maps {
     /// Blocks that may not be allocated: `durable`, and those that open transactions took or have
     /// not given back yet.
     pub busy: Bitmap,
-    /// What the last commit wrote, or the running one is about to.
+    /// The bitmap that the last commit wrote, or that the running one is about to write.
     pub durable: Bitmap,
     /// The slot (0 or 1) that holds the committed version of each page.
     pub slots: [u8; MAX_BITMAP_PAGES],

@@ -1,13 +1,13 @@
 //! Groups whose chunks move to other devices.
 //!
 //! Nothing is ever overwritten in place, so a group from which nothing is allocated does not
-//! change, but for blocks that become free. So while one of its chunks is copied, the group is
+//! change, except that blocks become free. So while one of its chunks is copied, the group is
 //! *closed*: what was allocated from it before is written and committed first, and then the copy
 //! has all that the group will ever hold until it is open again. No write goes to two places.
 //!
 //! A group that the open write-back pass has is closed too, and its move waits for the end of that
-//! pass. So a move waits for one pass at most, however soon the next one begins. Until that end it
-//! is a wish: whatever finds no room opens the group again.
+//! pass. So a move waits for one pass at most, however soon the next one begins. Until then an
+//! allocation that finds no room opens the group again.
 
 use std::rc::Weak;
 
@@ -19,19 +19,19 @@ use super::limbo::{Era, Pin};
 use super::room::{Demand, Purpose};
 use crate::devices::Devices;
 
-/// What became of the wish to close a group.
+/// The outcome of an attempt to close a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closing {
     /// Nothing is allocated from it any more.
     Closed,
-    /// The same, but the open write-back pass has it: it is closed when that has ended, if it was
-    /// not [opened](Space::open_waiting) meanwhile.
+    /// The same, but the open write-back pass has the group. It is closed when that pass has ended,
+    /// unless it was [opened](Space::open_waiting) meanwhile.
     OfPass,
-    /// Its free blocks are needed.
+    /// Its free blocks are needed: it is not closed.
     Needed,
 }
 
-/// What a group should have, and has not.
+/// How the chunks of a group should change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Want {
     pub group: GroupId,
@@ -41,13 +41,14 @@ pub(crate) struct Want {
     pub loses: Vec<Chunk>,
     /// How many chunks on other devices it is to get.
     pub gets: usize,
-    /// The device that it is to get them of; `None`: any.
+    /// The device on which it is to get them; `None`: any.
     pub of: Option<usize>,
 }
 
 impl Want {
-    /// Of a group with these chunks: `copies` of them, none on a device that leaves. One on a
-    /// device that is not there is no copy, but it may come back.
+    /// What a group with these chunks needs so that it has `copies` chunks, none of them on a
+    /// device that leaves; `None`: nothing. A chunk on a device that is away is kept, as the device
+    /// may come back.
     fn of(group: GroupId, chunks: &[Chunk], copies: usize, devices: &Devices) -> Option<Want> {
         let row = |c: &Chunk| devices.row(usize::from(c.device));
         let leaves = |c: &&Chunk| row(c).is_none_or(|d| d.is_leaving() || d.is_removed());
@@ -57,10 +58,10 @@ impl Want {
         let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
         let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
         let is_there = |c: &Chunk| devices.is_whole(c);
-        // Of too many copies, one on a device that is not there goes first.
+        // If there are too many chunks, those that are no whole copies go first.
         keeps.sort_by_key(|c| !is_there(c));
         loses.extend(keeps.split_off(keeps.len().min(copies)));
-        // Where only those are there that it is to lose, it gets one new copy at least.
+        // If only chunks that it is to lose are whole copies, it gets at least one new chunk.
         if loses.iter().any(is_there) && !keeps.iter().any(is_there) && keeps.len() == copies {
             loses.extend(keeps.pop());
         }
@@ -68,10 +69,9 @@ impl Want {
         (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets, of: None })
     }
 
-    /// Of a group with these chunks, whose copies are as they should be: one of them moves to
-    /// another device, if that makes the shares of both that are in use more equal. What falls with
-    /// each such move is the sum over all devices of `used * used / chunks`: so there is a last
-    /// one.
+    /// The best move of one chunk of a group to another device, so that all devices are filled more
+    /// evenly; `None`: there is none. The group has the copies that it should have. Each such move
+    /// lowers the sum of `used * used / chunks` over all devices, so balancing ends.
     fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<Want> {
         let gain = |from: &Chunk, to: usize| {
             let (used, all) = devices.fill(from.device.into())?;
@@ -81,9 +81,9 @@ impl Want {
             }
             let [used, all, used_there, all_there] =
                 [used, all, used_there, all_there].map(i128::from);
-            // The fall of that sum, times both numbers of chunks.
+            // By how much that sum falls, times both numbers of chunks.
             let fall = (2 * used - 1) * all_there - (2 * used_there + 1) * all;
-            // The same for all pairs: thousandths of a chunk.
+            // To compare pairs: in thousandths, without that factor.
             (fall > 0).then(|| fall * 1000 / (all * all_there))
         };
         let is_free = |row: &usize| chunks.iter().all(|c| usize::from(c.device) != *row);
@@ -106,8 +106,8 @@ impl Space {
             .find_map(|(id, g)| Want::of(id, &g.record.chunks, usize::from(self.copies), devices))
     }
 
-    /// The next group, from this number on, of which a chunk should be on another device so that
-    /// all are filled to the same share.
+    /// The next group, from this number on, with a chunk that should move to fill all devices to
+    /// the same share.
     pub fn next_to_balance(&self, from: GroupId, devices: &Devices) -> Option<Want> {
         let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
         let used = groups.filter(|(_, g)| g.record.kind != GroupKind::Free);
@@ -128,8 +128,7 @@ impl Space {
         chunks * (self.used_blocks() / groups) * base::BLOCK_U64
     }
 
-    /// Bytes in the chunks that groups are to get, or to lose without getting any: what is left to
-    /// be moved.
+    /// Bytes in use of the chunks that groups are to get: what is left to be copied.
     pub fn bytes_to_move(&self, devices: &Devices) -> u64 {
         let of = |(id, g): (GroupId, &super::Group)| {
             let want = Want::of(id, &g.record.chunks, usize::from(self.copies), devices)?;
@@ -145,7 +144,7 @@ impl Space {
         self.used_groups().count() as u64
     }
 
-    /// Chunks of a device that groups have.
+    /// The number of chunks of a device that groups have.
     pub fn chunks_on(&self, row: usize) -> u64 {
         let on = |c: &&Chunk| usize::from(c.device) == row;
         self.used_groups().map(|g| g.record.chunks.iter().filter(on).count() as u64).sum()
@@ -166,7 +165,8 @@ impl Space {
         self.opened.wait()
     }
 
-    /// Copies of every block of groups that are formed from now on.
+    /// Sets the copies of every block: of groups that are formed from now on, and of others when
+    /// they move.
     pub fn set_copies(&mut self, copies: u8) {
         self.copies = copies;
     }
@@ -176,8 +176,8 @@ impl Space {
         self.group(id).of_pass
     }
 
-    /// Closes a group, if all that is reserved finds room without it. So no write-back pass takes
-    /// it that begins later.
+    /// Closes a group, if all that is reserved finds room without it. No write-back pass that
+    /// begins later takes it.
     pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
         let closed = if self.group(id).of_pass { Closing::OfPass } else { Closing::Closed };
         if self.group(id).moving {
@@ -194,8 +194,8 @@ impl Space {
         closed
     }
 
-    /// Opens the groups whose moves only wait for the open write-back pass: what needs room goes
-    /// first. True if there was one.
+    /// Opens the groups whose moves wait for the open write-back pass, as an allocation needs their
+    /// room. Returns true if there was one.
     pub fn open_waiting(&mut self) -> bool {
         let waits = |(_, g): &(GroupId, &super::Group)| g.moving && g.of_pass;
         let all = (0..).map(GroupId).zip(&self.groups);
@@ -227,9 +227,9 @@ impl Space {
         self.group(id).writing == 0
     }
 
-    /// The copies of a group are in these chunks from now on, for all but reads that have begun.
-    /// What is returned is alive as long as there are such reads. Of those that it has already it
-    /// is known whether they are behind.
+    /// The copies of a group are in these chunks from now on, except for reads that have begun.
+    /// Returns a handle that is alive while there are such reads. Chunks that the group had already
+    /// stay behind if they were.
     pub fn set_chunks(&mut self, id: GroupId, mut chunks: Vec<Chunk>) -> Weak<Era> {
         let (era, alive) = self.limbo.reads_until_now();
         let g = self.group_mut(id);
@@ -242,13 +242,13 @@ impl Space {
         alive
     }
 
-    /// No read is under way any more that goes by the chunks that a group had.
+    /// To be called when no read uses the chunks that a group had before its move.
     pub fn forget_chunks(&mut self, id: GroupId) {
         self.group_mut(id).before = None;
     }
 
-    /// Where the copies of a group are for a read with this pin. A group that is not closed has one
-    /// place for all.
+    /// Where the copies of a group are for a read with this pin. Only a closed group can have two
+    /// answers.
     pub fn chunks_for(&self, id: GroupId, pin: &Pin) -> &[Chunk] {
         let before = self.groups.get(id.0 as usize).and_then(|g| g.before.as_ref());
         match before {

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How many blocks are set aside; clones are the same.
+/// How many blocks are set aside; clones share the number.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Ledger(Rc<Cell<u64>>);
 
@@ -30,8 +30,8 @@ impl Ledger {
     }
 }
 
-/// Blocks of the pool that are set aside for the one that holds this. What is left when it is
-/// dropped may be taken by others.
+/// Blocks of the pool that are set aside for the holder of this value. Those that are left when it
+/// is dropped may be taken by others.
 #[must_use = "the room is given back when this is dropped"]
 #[derive(Debug)]
 pub struct Reservation {
@@ -62,7 +62,7 @@ impl Reservation {
         self.blocks += std::mem::take(&mut other.blocks);
     }
 
-    /// Blocks that were allocated now hold the room that was set aside for them.
+    /// Spends the room of `blocks` blocks: they were allocated, and are set aside no more.
     pub(crate) fn spend(&mut self, blocks: u64) {
         self.reduce(blocks);
         self.ledger.take(blocks);
@@ -73,8 +73,8 @@ impl Reservation {
         self.merge(self.ledger.reserve(blocks));
     }
 
-    /// The room stays set aside for as long as the pool is open: another program needs it, after
-    /// the next open.
+    /// Keeps the room set aside for as long as the pool is open: it is needed again after the next
+    /// open.
     pub fn keep(mut self) {
         self.blocks = 0;
     }

@@ -1,12 +1,12 @@
-//! How much is moved: survivors cost writes.
+//! The budget of moves, as survivors cost writes.
 //!
 //! Each block that comes to a bucket earns a part of a move, and each block that moves spends one.
 //! What is saved is limited, and so is what is owed. While something is saved, blocks with one hit
 //! survive. Without savings they need two hits, and with large debts three.
 
-/// Moves that a hundred blocks earn.
+/// The moves that a hundred new blocks earn.
 const RATE: i64 = 28;
-/// What is saved, or owed before it is much, at most: a part of the cache.
+/// At most this part of the cache is saved. Debts of more than this part are large.
 const LIMIT: i64 = 8;
 
 #[derive(Debug)]
@@ -21,12 +21,12 @@ impl Budget {
         Budget { saved: 0, limit: blocks as i64 * 100 / LIMIT }
     }
 
-    /// A bucket of so many blocks is to be filled.
+    /// Earns moves: a bucket of `blocks` blocks is to be filled.
     pub fn earn(&mut self, blocks: u32) {
         self.saved = (self.saved + RATE * i64::from(blocks)).min(self.limit);
     }
 
-    /// So many blocks were moved. They fill buckets too, and earn nothing by that.
+    /// Spends the moves of `blocks` blocks. They fill buckets too, but earn nothing by that.
     pub fn spend(&mut self, blocks: u32) {
         self.saved = (self.saved - (100 + RATE) * i64::from(blocks)).max(-2 * self.limit);
     }

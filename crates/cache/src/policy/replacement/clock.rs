@@ -10,7 +10,7 @@ pub struct DropClock {
 }
 
 impl DropClock {
-    /// A clock for buckets of so many blocks.
+    /// A clock for buckets of `bucket_blocks` blocks.
     pub fn new(bucket_blocks: u32) -> DropClock {
         DropClock { bucket_blocks, now: 0, rest: 0 }
     }
@@ -20,13 +20,13 @@ impl DropClock {
         self.now
     }
 
-    /// It shows at least this: a generation of an earlier life.
+    /// Sets the clock forward to at least this, a generation from before the restart.
     pub fn set(&mut self, at_least: u32) {
         self.now = self.now.max(at_least);
     }
 
-    /// A bucket of generation `born` is evicted, with so many blocks. Returns its new generation:
-    /// what the clock shows then, but always another than before.
+    /// Notes that a bucket of generation `born` is evicted, and `dropped` blocks with it. Returns
+    /// the bucket's new generation: what the clock shows then, but always another than before.
     pub fn evict(&mut self, born: u32, dropped: u32) -> u32 {
         let all = self.rest + dropped;
         self.now = self.now.wrapping_add(all / self.bucket_blocks);

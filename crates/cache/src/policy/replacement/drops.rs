@@ -1,18 +1,19 @@
 //! Which queue dropped a bucket's blocks, and how many it has dropped since.
 //!
-//! A bucket's life is named by its number and its generation. Each life that ended has two places
-//! in a table, by its hash, and takes the one whose entry is the older, counted in blocks that its
-//! queue has dropped since. An entry has a tag, another part of the hash. So a life that was
-//! forgotten is not taken for another one: else a queue would get more for blocks that were dropped
-//! long ago, and most of what is missed is of that kind. And what the main queue has dropped is not
-//! pushed out by the other queues, which drop many more buckets. The table has two to four entries
-//! a bucket, of 8 bytes: a bucket of which little is left when it goes takes an entry too.
+//! The life of a bucket, from its filling to its eviction, is named by number and generation. Each
+//! life that ended has two places in a table, by its hash, and takes the place with the older
+//! entry. Age is counted in blocks that the queue of the entry has dropped since, so the other
+//! queues, which drop many more buckets, do not push out the entries of the main queue. An entry
+//! has a tag, another part of the hash. So a life that was forgotten is not taken for another one.
+//! Otherwise a queue would get more for blocks that were dropped long ago, and most blocks that are
+//! missed are of that kind. The table has two to four entries a bucket, of 8 bytes: a bucket of
+//! which little is left when it goes takes an entry too.
 
 use base::prng::mix64;
 
 use super::origin::Origin;
 
-/// The queue stands above the count of its dropped blocks.
+/// The bits from here on name the queue; those below have the count of its dropped blocks.
 const SHIFT: u32 = 30;
 const COUNT: u32 = (1 << SHIFT) - 1;
 
@@ -53,7 +54,7 @@ impl Drops {
         Some((origin, self.dropped[origin as usize].wrapping_sub(ended.at) & COUNT))
     }
 
-    /// A queue drops so many blocks of a bucket.
+    /// Notes that a queue drops `blocks` blocks of a bucket.
     pub fn note(&mut self, id: u32, born: u32, origin: Origin, blocks: u32) {
         let dropped = &mut self.dropped[origin as usize];
         *dropped = dropped.wrapping_add(blocks) & COUNT;

@@ -40,7 +40,7 @@ impl HitCounts {
         *byte = *byte & !(MOST_HITS << shift) | hits.min(MOST_HITS) << shift;
     }
 
-    /// One hit more.
+    /// Counts one more hit, up to [`MOST_HITS`].
     pub fn add(&mut self, id: u32, slot: u32) {
         self.set(id, slot, self.get(id, slot) + 1);
     }
@@ -50,7 +50,7 @@ impl HitCounts {
         self.counts[from..from + self.bytes].fill(0);
     }
 
-    /// The blocks of a bucket with just so many hits.
+    /// The blocks of a bucket with exactly `hits` hits.
     pub fn slots_with(&self, id: u32, hits: u8) -> impl Iterator<Item = u32> + '_ {
         (0..self.bucket_blocks).filter(move |&slot| self.get(id, slot) == hits)
     }

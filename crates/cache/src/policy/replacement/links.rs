@@ -53,7 +53,7 @@ impl Queue {
         self.len += 1;
     }
 
-    /// The same, as the oldest.
+    /// Adds a bucket that stands in no queue as the oldest.
     pub fn push_oldest(&mut self, links: &mut Links, id: u32) {
         links.newer[id as usize] = self.oldest;
         links.older[id as usize] = NONE;

@@ -40,7 +40,8 @@ impl Ordered {
         }
     }
 
-    /// What must not go now is sent to the other end, so that it stands in no other's way.
+    /// A bucket that must not be evicted now goes to the other end, so that it does not stand in
+    /// the way.
     pub fn victim(&mut self, mut may: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..MAX_STEPS.min(self.len()) {
             let id = self.queue.oldest();

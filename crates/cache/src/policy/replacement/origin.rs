@@ -7,7 +7,8 @@ pub enum Origin {
     Read,
     /// They were written.
     Write,
-    /// They were hit again: survivors, and what came back soon after it was dropped.
+    /// They were hit again: survivors, and blocks that were read again soon after they were
+    /// dropped.
     Main,
 }
 

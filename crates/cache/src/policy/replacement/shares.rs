@@ -8,17 +8,17 @@ use super::origin::Origin;
 const PARTS: u64 = 1024;
 /// What a queue gets for a block that it should have kept.
 const GAIN: u64 = PARTS / 4;
-/// Of the buckets in use, in percent, by [`Origin`]: at the beginning.
+/// The shares at the beginning, in percent of the buckets in use, by [`Origin`].
 const BEGIN: [u64; 3] = [5, 85, 10];
-/// And at least, but no less than two buckets: one is being filled.
+/// The least shares, in the same way, but never less than two buckets: one is being filled.
 const LEAST: [u64; 3] = [1, 2, 2];
 const LEAST_BUCKETS: u64 = 2;
-/// The most of what was read and missed. Where popular blocks go cold fast, it wants nearly all of
-/// the cache: then the policy is about FIFO. Of a loop over a little more than the cache it would
-/// want all, and have no hit.
+/// The largest share of blocks that were read and missed, in percent. Where popular blocks go cold
+/// fast, this queue gets nearly all of the cache: then the policy is about FIFO. In a loop over a
+/// little more than the cache it would get all, and have no hit.
 const MOST_READ: u64 = 90;
-/// Above this, what was read and missed gets three quarters as much at a time: a block that it
-/// drops costs one miss, and then enters the main queue.
+/// From this share on, in percent, that queue gains only three quarters as much at a time: a block
+/// that it drops costs one miss, and then enters the main queue.
 const MUCH_READ: u64 = 30;
 
 #[derive(Debug)]
@@ -41,7 +41,8 @@ impl Shares {
         (mine * u128::from(self.all)).cmp(&(u128::from(self.of[origin as usize]) * all))
     }
 
-    /// A queue should have kept a block: it gets more, of the others, in proportion.
+    /// A queue should have kept a block: it gets more, taken from the others in proportion to their
+    /// shares.
     pub fn give(&mut self, origin: Origin) {
         let mine = self.of[origin as usize];
         let (most, gain) = match origin {
