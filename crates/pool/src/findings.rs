@@ -10,6 +10,7 @@ use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
 use format::superblock::scrub::{
     LostExtent, MAX_LOST, ScrubPlace, ScrubRecord, ScrubStage, ScrubState,
 };
+use rt::sync::Event;
 
 pub(crate) use moves::Moves;
 pub use moves::MovesStatus;
@@ -119,6 +120,8 @@ pub(crate) struct Scrub {
     leaves: u64,
     /// The number of the last start; work that belongs to an older start does not count.
     turn: u64,
+    /// Rung when a scrub has begun, or is to rest, go on or end.
+    changed: Event,
 }
 
 impl Scrub {
@@ -131,12 +134,23 @@ impl Scrub {
             speed: Speed::default(),
             leaves: 0,
             turn: 0,
+            changed: Event::new(),
         }
     }
 
     /// What superblocks are to record.
     pub fn record(&self) -> &ScrubRecord {
         &self.record
+    }
+
+    /// The flow of scrubs is to look what it has to do.
+    pub fn look_again(&self) {
+        self.changed.notify();
+    }
+
+    /// Waits until a scrub has begun, or is to rest, go on or end.
+    pub fn changed(&self) -> impl Future<Output = ()> + use<> {
+        self.changed.wait()
     }
 
     pub fn start(&mut self, device: Option<u8>, all: u64, now: u32) -> Result<()> {
@@ -161,6 +175,7 @@ impl Scrub {
         };
         self.found.clear();
         (self.speed, self.turn) = (Speed::default(), self.turn + 1);
+        self.look_again();
         Ok(())
     }
 
@@ -177,6 +192,7 @@ impl Scrub {
             return Err(wrong(otherwise));
         }
         (self.record.state, self.speed) = (to, Speed::default());
+        self.look_again();
         Ok(())
     }
 
@@ -185,6 +201,7 @@ impl Scrub {
             return Err(wrong("no scrub runs"));
         }
         (self.record.state, self.record.ended_at) = (ScrubState::Cancelled, now);
+        self.look_again();
         Ok(())
     }
 

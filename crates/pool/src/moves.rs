@@ -89,7 +89,7 @@ impl Pool {
     /// of use for long.
     pub async fn add_spare(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
         self.join(file, uuid, Role::Spare).await?;
-        self.moves_changed().notify();
+        self.state().moves.look_again();
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Pool {
         };
         self.commit().await?;
         // There may be room for what could not be moved before.
-        self.moves_changed().notify();
+        self.state().moves.look_again();
         Ok(bytes)
     }
 
@@ -204,14 +204,13 @@ impl Pool {
     /// Stops all moves of chunks, or lets them go on. A pause ends when the pool is opened again.
     pub fn pause_moves(&self, paused: bool) {
         self.state_mut().moves.set_paused(paused);
-        self.moves_changed().notify();
     }
 
     /// Waits until the pool has stopped using files of devices, as when a device was removed.
     /// Returns these files.
     pub async fn removed_device(&self) -> Vec<FileId> {
         loop {
-            let changed = self.moves_changed().wait();
+            let changed = self.state().moves.changed();
             let files = self.state_mut().moves.take_removed();
             if !files.is_empty() {
                 return files;
@@ -252,7 +251,6 @@ impl Pool {
             st.txns.open_mut().need_superblock();
             st.moves.begin();
         }
-        self.moves_changed().notify();
         self.commit().await
     }
 }

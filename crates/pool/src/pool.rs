@@ -30,18 +30,8 @@ struct Inner {
     loading_maps: RefCell<FxHashMap<GroupId, Shared<Result<()>>>>,
     zeros: Slice,
     requests: Requests,
-    /// A write-back pass was published, or given up.
-    pass_ended: Event,
     /// Held by the commit that runs, and by what must not run beside one.
     commits: Semaphore,
-    /// A scrub has begun, or is to rest, go on or end.
-    scrub_changed: Event,
-    /// Chunks are to be moved, or not any more.
-    moves_changed: Event,
-    /// Direct writes were entered, or given up.
-    writes_ended: Event,
-    /// Changes of trees were made, or given up.
-    changes_ended: Event,
     /// Held by the write of the pass that is taking blocks.
     pass_takes: Semaphore,
     /// Clients wait for what the write-back pass does, or will soon.
@@ -64,12 +54,7 @@ impl Pool {
             loading_maps: RefCell::new(FxHashMap::default()),
             zeros: rt.bufs().zeroed(ZEROS).freeze(),
             requests: Requests::new(),
-            pass_ended: Event::new(),
             commits: Semaphore::new(1),
-            scrub_changed: Event::new(),
-            moves_changed: Event::new(),
-            writes_ended: Event::new(),
-            changes_ended: Event::new(),
             pass_takes: Semaphore::new(1),
             pass_hurries: Cell::new(false),
             closed: Cell::new(false),
@@ -137,29 +122,9 @@ impl Pool {
         &self.0.requests
     }
 
-    /// Rung when a write-back pass was published or given up.
-    pub(crate) fn pass_ended(&self) -> &Event {
-        &self.0.pass_ended
-    }
-
     /// One permit, which the commit that runs has.
     pub(crate) fn commits(&self) -> &Semaphore {
         &self.0.commits
-    }
-
-    /// Rung when chunks are to be moved, or not any more.
-    pub(crate) fn moves_changed(&self) -> &Event {
-        &self.0.moves_changed
-    }
-
-    /// Rung when direct writes were entered, or given up.
-    pub(crate) fn writes_ended(&self) -> &Event {
-        &self.0.writes_ended
-    }
-
-    /// Rung when a change of trees was made, or given up: it holds no room for nodes any more.
-    pub(crate) fn changes_ended(&self) -> &Event {
-        &self.0.changes_ended
     }
 
     /// Held by the write of a pass that is taking blocks.
@@ -176,11 +141,6 @@ impl Pool {
     /// What the writes of a write-back pass are on the devices at the moment.
     pub(crate) fn pass_class(&self) -> Class {
         if self.0.pass_hurries.get() { Class::Commit } else { Class::WriteBack }
-    }
-
-    /// Rung when a scrub has begun, or is to rest, go on or end.
-    pub(crate) fn scrub_changed(&self) -> &Event {
-        &self.0.scrub_changed
     }
 
     /// The door of every step that writes.
@@ -202,9 +162,10 @@ impl Pool {
     pub(crate) fn set_closed(&self) {
         self.0.closed.set(true);
         self.0.requests.wake_all();
-        self.0.pass_ended.notify();
-        self.0.scrub_changed.notify();
-        self.state().devices.close();
+        let st = self.state();
+        st.txns.wake_all();
+        st.scrub.look_again();
+        st.devices.close();
     }
 
     /// A view of `len` zero bytes, at most as many as one step reads, which takes no memory of its

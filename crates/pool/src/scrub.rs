@@ -19,7 +19,7 @@
 pub(crate) mod run;
 mod tables;
 mod trees;
-mod verify;
+pub(crate) mod verify;
 
 use base::{ErrorKind, Result, StorageError};
 use format::superblock::scrub::ScrubState;
@@ -81,10 +81,9 @@ impl Pool {
         st.scrub.status(self.now(), device, volume)
     }
 
-    /// After a change of the scrub's state: wakes its flow, and makes the change durable.
+    /// Makes a change of the scrub's state durable.
     async fn note_scrub(&self) -> Result<()> {
         self.state_mut().txns.open_mut().need_superblock();
-        self.scrub_changed().notify();
         self.commit().await
     }
 

@@ -36,7 +36,7 @@ pub(crate) use limbo::{Era, Pin};
 pub(crate) use maps::Maps;
 pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
-pub(crate) use room::{Demand, Purpose};
+pub(crate) use room::{Demand, NodeRoom, Purpose};
 pub(crate) use run::{Run, push_run};
 
 use limbo::Limbo;
@@ -86,6 +86,10 @@ pub(crate) struct Space {
     reserved: Ledger,
     /// Nodes that the changes of trees under way may add.
     reserved_nodes: Ledger,
+    /// Rung when one of these changes was made, or given up.
+    changes_ended: Event,
+    /// Rung when direct writes were entered into the trees, or given up.
+    writes_ended: Event,
     /// Notified when a closed group is opened.
     opened: Event,
     /// Data that was read ahead.
@@ -133,6 +137,8 @@ impl Space {
             limbo: Limbo::default(),
             reserved: Ledger::default(),
             reserved_nodes: Ledger::default(),
+            changes_ended: Event::new(),
+            writes_ended: Event::new(),
             opened: Event::new(),
             fetched: Fetched::default(),
         };
@@ -320,6 +326,12 @@ impl Space {
             let (id, _) = self.geometry.split(run.addr);
             self.group_mut(id).writing -= 1;
         }
+        self.writes_ended.notify();
+    }
+
+    /// Waits for the end of a direct write, good or bad.
+    pub fn writes_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.writes_ended.wait()
     }
 
     /// The write-back pass lets go of a group. It may be empty.

@@ -273,7 +273,7 @@ impl Pool {
     /// of what is edited now.
     async fn left_by_pass(&self, id: VolumeId) {
         loop {
-            let ended = self.pass_ended().wait();
+            let ended = self.state().txns.pass_ended();
             let joined = self.state().forest.volume(id).is_some_and(|v| v.mapping().is_in_pass());
             if !joined || self.is_closed() {
                 return;

@@ -3,6 +3,7 @@
 use base::{BLOCK_U64, Instant};
 use format::page::Chunk;
 use rt::FileId;
+use rt::sync::Event;
 
 use super::away::Away;
 use super::speed::Speed;
@@ -45,6 +46,8 @@ pub(crate) struct Moves {
     away: Away,
     /// Chunks that are being filled, and how often that was begun.
     filling: (Vec<Chunk>, u64),
+    /// Rung when chunks are to be moved, or not any more.
+    changed: Event,
 }
 
 impl Moves {
@@ -58,7 +61,19 @@ impl Moves {
         let removed = std::mem::take(&mut self.removed);
         let (paused, balancing) = (self.paused, self.balancing);
         let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
-        *self = Moves { paused, balancing, removed, away, filling, ..Moves::default() };
+        let changed = self.changed.clone();
+        *self = Moves { paused, balancing, removed, away, filling, changed, ..Moves::default() };
+        self.look_again();
+    }
+
+    /// There may be something to move, or room for what could not be moved before.
+    pub fn look_again(&self) {
+        self.changed.notify();
+    }
+
+    /// Waits until chunks are to be moved, or not any more.
+    pub fn changed(&self) -> impl Future<Output = ()> + use<> {
+        self.changed.wait()
     }
 
     /// Chunks are spread evenly over the devices.
@@ -73,6 +88,7 @@ impl Moves {
 
     pub fn set_paused(&mut self, paused: bool) {
         (self.paused, self.speed) = (paused, Speed::default());
+        self.look_again();
     }
 
     pub fn is_paused(&self) -> bool {
@@ -113,6 +129,7 @@ impl Moves {
     /// A device was removed, and its file is not used any more.
     pub fn removed(&mut self, file: FileId) {
         self.removed.push(file);
+        self.look_again();
     }
 
     /// Takes the files of removed devices. Each is returned once.

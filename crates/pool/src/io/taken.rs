@@ -1,6 +1,6 @@
-//! What a write holds until the trees have its blocks: the blocks, and room for the nodes that it
-//! will change. Both are values that give back what they hold when they are dropped, so a write may
-//! be given up at any moment.
+//! The blocks that a write holds until the trees have them. They are a value that gives them back
+//! when it is dropped, as is the room for the nodes that the write will change
+//! ([`NodeRoom`](crate::space::NodeRoom)). So a write may be given up at any moment.
 //!
 //! One thing cannot be taken back: a write that a device has been asked for. A transfer that is
 //! dropped goes on in a task of its own, and its blocks are given back when it has ended
@@ -16,7 +16,7 @@ use rt::Rt;
 use smallvec::SmallVec;
 
 use crate::pool::Pool;
-use crate::space::{Pin as ReadPin, Reservation, Run};
+use crate::space::{Pin as ReadPin, Run};
 use crate::txn::Kind;
 
 /// Blocks that were taken to be written. They are free again when this is dropped, unless they were
@@ -55,7 +55,6 @@ impl TakenRuns {
         let runs = std::mem::take(&mut self.runs);
         if self.kind == Kind::Direct {
             self.pool.state_mut().space.end_writing(&runs);
-            self.pool.writes_ended().notify();
         }
     }
 }
@@ -76,37 +75,8 @@ impl Drop for TakenRuns {
         let mut st = self.pool.state_mut();
         if self.kind == Kind::Direct {
             st.space.end_writing(&self.runs);
-            self.pool.writes_ended().notify();
         }
         self.runs.iter().for_each(|&run| st.space.release(run));
-    }
-}
-
-/// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
-/// given up, and waits for no other room meanwhile.
-#[must_use = "the room is given back when this is dropped"]
-pub(crate) struct NodeRoom {
-    pool: Pool,
-    room: Option<Reservation>,
-}
-
-impl NodeRoom {
-    pub(super) fn new(pool: &Pool, room: Reservation) -> NodeRoom {
-        NodeRoom { pool: pool.clone(), room: Some(room) }
-    }
-
-    /// Gives it back in the step in which it was reserved: no other change has seen it, and none is
-    /// woken. Changes that find no room would wake each other for ever.
-    pub(super) fn forgo(mut self) {
-        self.room = None;
-    }
-}
-
-impl Drop for NodeRoom {
-    fn drop(&mut self) {
-        if self.room.take().is_some() {
-            self.pool.changes_ended().notify();
-        }
     }
 }
 

@@ -7,9 +7,9 @@ use format::page::GroupKind;
 use rt::Reason;
 use rt::sync::either;
 
-use super::taken::{NodeRoom, TakenRuns};
+use super::taken::TakenRuns;
 use crate::pool::Pool;
-use crate::space::{Alloc, Purpose};
+use crate::space::{Alloc, NodeRoom, Purpose};
 use crate::txn::Kind;
 use base::{GroupId, Result};
 
@@ -70,13 +70,13 @@ impl Pool {
         if st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes {
             return Ok(Admission::Crowded);
         }
-        Ok(Admission::Admitted(NodeRoom::new(self, st.space.reserve_nodes())))
+        Ok(Admission::Admitted(st.space.reserve_nodes()))
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
         let mut tries = 0;
         loop {
-            let ended = self.changes_ended().wait();
+            let ended = self.state().space.changes_ended();
             match self.try_admit(purpose)? {
                 Admission::Admitted(room) => return Ok(room),
                 Admission::Later => ended.await,
@@ -209,8 +209,11 @@ impl Pool {
         if self.open_waiting() {
             return Ok(());
         }
-        let (opened, ended) = (self.state().space.opened(), self.changes_ended().wait());
-        if self.state().space.any_closed() {
+        let (opened, ended, any_closed) = {
+            let st = self.state();
+            (st.space.opened(), st.space.changes_ended(), st.space.any_closed())
+        };
+        if any_closed {
             // It is open again soon. What was taken is given back: it may be from that group, whose
             // move waits for it.
             *taken = TakenRuns::none(self, Kind::Direct);

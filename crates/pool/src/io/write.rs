@@ -78,7 +78,7 @@ impl Pool {
     pub(crate) async fn trim_behind_end(&self, volume: VolumeId) -> Result<()> {
         let mut at = Lba(0);
         while at < END_OF_SPACE {
-            let pass_ended = self.pass_ended().wait();
+            let pass_ended = self.state().txns.pass_ended();
             if self.is_closed() {
                 return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
             }

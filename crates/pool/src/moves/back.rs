@@ -156,7 +156,7 @@ impl Pool {
             }
         }
         if !dropped.is_empty() {
-            self.moves_changed().notify();
+            self.state().moves.look_again();
         }
     }
 
@@ -221,7 +221,7 @@ impl Pool {
             }
             let since = st.recognize(row, &own, &path)?;
             let had = st.devices.row_mut(row).map(|d| d.come_back(path.clone(), disk.clone()));
-            let before = (st.space.until_now(), self.pass_ended().wait());
+            let before = (st.space.until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };
         let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };

@@ -67,7 +67,7 @@ impl Pool {
         let pool = self.clone();
         self.rt().detach_background(JOB, async move {
             while !pool.is_closed() {
-                let changed = pool.moves_changed().wait();
+                let changed = pool.state().moves.changed();
                 let is_left = match pool.move_all().await {
                     Ok(is_left) => is_left,
                     Err(e) => {
@@ -231,7 +231,7 @@ impl Pool {
         let closed = Closed(self.clone(), id);
         loop {
             let (changed, mut ended) =
-                (self.moves_changed().wait(), pin!(self.pass_ended().wait()));
+                (self.state().moves.changed(), pin!(self.state().txns.pass_ended()));
             let closing = {
                 let mut st = self.state_mut();
                 let demand = st.demand();
@@ -253,13 +253,13 @@ impl Pool {
     /// Waits until all that was taken of a closed group is written and committed. The open
     /// write-back pass may have taken blocks for nodes; those that begin later do not.
     async fn settle_group(&self, id: GroupId) -> Result<()> {
-        let ended = self.pass_ended().wait();
+        let ended = self.state().txns.pass_ended();
         let nodes = self.state().space.group_kind(id) == GroupKind::Metadata;
         if nodes && self.state().txns.pass().is_some() {
             ended.await;
         }
         loop {
-            let ended = self.writes_ended().wait();
+            let ended = self.state().space.writes_ended();
             if self.state().space.is_settled(id) {
                 break;
             }
@@ -382,7 +382,6 @@ impl Pool {
             }
             // Its queue stays, as requests may be under way; without its file they end soon.
             self.state_mut().moves.removed(disk.file());
-            self.moves_changed().notify();
         }
         Ok(())
     }

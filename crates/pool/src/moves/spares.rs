@@ -29,7 +29,7 @@ impl Pool {
         self.rt().detach_background(JOB, async move {
             let mut told = false;
             while !pool.is_closed() && pool.permit().is_ok() {
-                let (changed, set) = (pool.moves_changed().wait(), pool.was_set());
+                let (changed, set) = (pool.state().moves.changed(), pool.was_set());
                 match pool.give_spares(&mut told).await {
                     Ok(false) => {
                         either(changed, set).await;

@@ -138,7 +138,7 @@ impl Window {
                 self.due = Some(self.due.unwrap_or(now).max(now).after(takes));
                 return Ok(());
             }
-            let changed = self.pool.scrub_changed().wait();
+            let changed = self.pool.state().scrub.changed();
             either(self.pool.rt().sleep_until(due), changed).await;
         }
     }
@@ -159,7 +159,7 @@ impl Pool {
         let pool = self.clone();
         self.rt().detach_background(JOB, async move {
             while !pool.is_closed() {
-                let changed = pool.scrub_changed().wait();
+                let changed = pool.state().scrub.changed();
                 let turn = pool.state().scrub.turn();
                 let Some(turn) = turn else {
                     pool.start_when_due().await;

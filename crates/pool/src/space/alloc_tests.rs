@@ -10,7 +10,7 @@ use sim::{DiskModel, Fault, World};
 
 use super::*;
 use crate::space::Purpose;
-use crate::{CreateOptions, DeviceFile, Pool, Reservation, Settings};
+use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
 const MIB: u64 = 1 << 20;
 const DISK: u64 = 16 * MIB;
@@ -331,7 +331,7 @@ fn changes_that_are_under_way_hold_room_for_their_nodes() {
             held.push(st.space.reserve_nodes());
         }
         let blocks = before * u64::from(st.space.geometry().group_blocks) + st.space.free[1];
-        let reserved: u64 = held.iter().map(Reservation::blocks).sum();
+        let reserved = st.space.reserved_nodes.blocks();
         assert!(held.len() > 10 && reserved <= blocks, "{reserved} nodes in {blocks} blocks");
         assert_eq!(admits(&st, Purpose::Write), (false, true));
         held.clear();

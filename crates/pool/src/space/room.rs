@@ -8,6 +8,8 @@
 //! direct writes take only what is left. So a write-back pass finds room, for its blocks and for
 //! the nodes that publishing them will change, whatever happens meanwhile.
 
+use rt::sync::Event;
+
 use super::Space;
 use super::reservation::Reservation;
 use crate::devices::Devices;
@@ -43,6 +45,30 @@ pub(crate) struct Demand {
     pub staged: u64,
     /// There are such staging volumes, with blocks or without.
     pub any_staging: bool,
+}
+
+/// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
+/// given up, and waits for no other room meanwhile.
+#[must_use = "the room is given back when this is dropped"]
+pub(crate) struct NodeRoom {
+    room: Option<Reservation>,
+    ended: Event,
+}
+
+impl NodeRoom {
+    /// Gives it back in the step in which it was reserved: no other change has seen it, and none is
+    /// woken. Changes that find no room would wake each other for ever.
+    pub fn forgo(mut self) {
+        self.room = None;
+    }
+}
+
+impl Drop for NodeRoom {
+    fn drop(&mut self) {
+        if self.room.take().is_some() {
+            self.ended.notify();
+        }
+    }
 }
 
 impl Space {
@@ -83,8 +109,14 @@ impl Space {
     }
 
     /// Reserves room for the nodes of a change that is admitted, until it is made.
-    pub fn reserve_nodes(&self) -> Reservation {
-        self.reserved_nodes.reserve(NODES_PER_CHANGE)
+    pub fn reserve_nodes(&self) -> NodeRoom {
+        let room = self.reserved_nodes.reserve(NODES_PER_CHANGE);
+        NodeRoom { room: Some(room), ended: self.changes_ended.clone() }
+    }
+
+    /// Waits until a change that is under way was made, or given up.
+    pub fn changes_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.changes_ended.wait()
     }
 
     /// Nodes that changes may add which are under way, or which begin next.

@@ -1,6 +1,7 @@
 //! Which transactions are open, being committed and durable.
 
 use base::{ErrorKind, Generation, Result, StorageError};
+use rt::sync::Event;
 
 use super::{Kind, Txn, not_open};
 use crate::space::Reservation;
@@ -28,6 +29,8 @@ pub(crate) struct Progress {
     open: Txn,
     /// The open write-back pass.
     pass: Option<Txn>,
+    /// Rung when the pass was published, or given up.
+    pass_ended: Event,
     committing: Option<Generation>,
     /// The oldest generation of the passes that it publishes.
     oldest_committing: Option<Generation>,
@@ -53,6 +56,7 @@ impl Progress {
         Progress {
             open,
             pass: None,
+            pass_ended: Event::new(),
             committing: None,
             oldest_committing: None,
             nodes_left: 0,
@@ -101,9 +105,21 @@ impl Progress {
         Ok(())
     }
 
-    /// Ends the pass.
+    /// Ends the pass, and wakes the tasks that wait for that.
     pub fn take_pass(&mut self) -> Option<Txn> {
-        self.pass.take()
+        let pass = self.pass.take()?;
+        self.pass_ended.notify();
+        Some(pass)
+    }
+
+    /// Waits for the end of a pass.
+    pub fn pass_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.pass_ended.wait()
+    }
+
+    /// The pool is closed: all that wait look for themselves.
+    pub fn wake_all(&self) {
+        self.pass_ended.notify();
     }
 
     /// Nodes that have no address yet, of direct transactions.

@@ -142,7 +142,6 @@ impl Pass {
             st.merge_pass(permit, cut)?;
             st.end_stagings(|_, of| of <= epoch)
         };
-        self.0.pass_ended().notify();
         // Also if the commit fails: what it publishes is what counts from now on.
         self.0.reap_each(ended);
         self.0.commit().await
@@ -199,7 +198,6 @@ impl Pass {
     /// and nothing is done, after it was published.
     pub async fn abort(self) -> Option<Reservation> {
         let (allocs, room) = self.0.state_mut().give_up_pass()?;
-        self.0.pass_ended().notify();
         let mut room = room?;
         for part in allocs.chunks(SLICE) {
             {
