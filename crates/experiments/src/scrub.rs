@@ -107,9 +107,11 @@ fn describe(report: &mut Report) {
          which makes one read of 512 KiB, and 8 MiB may be under way.",
     );
     report.text(&format!(
-        "- *Ours*: runs of {} KiB, {} MiB under way, as the pool's scrub has them, through the \
-         scheduler of the crate `queue` as a scrub's requests.",
+        "- *Ours*: runs of {} KiB in reads of {}, {} MiB under way, as the pool's scrub has them, \
+         through the scheduler of the crate `queue`, which joins them again where the device is \
+         quiet and does not rotate.",
         ours::run_bytes() >> 10,
+        pool::SCRUB_READ_BYTES >> 10,
         ours::window_bytes() >> 20,
     ));
     report.text(&format!(

@@ -68,6 +68,8 @@ pub struct Scheduler<W> {
     free: Vec<u32>,
     bytes_in_flight: usize,
     by_class: [usize; Class::ALL.len()],
+    /// Requests of the background that wait and are not of a scrub.
+    hurried: usize,
     /// When a request of the background was in flight last.
     background_at: Option<Instant>,
     stats: DeviceStats,
@@ -100,6 +102,7 @@ impl<W> Scheduler<W> {
             free: Vec::new(),
             bytes_in_flight: 0,
             by_class: [0; Class::ALL.len()],
+            hurried: 0,
             background_at: None,
             stats: DeviceStats::default(),
         }
@@ -153,12 +156,14 @@ impl<W> Scheduler<W> {
 
     /// A request waits from now on.
     pub fn add(&mut self, request: Request<W>) {
+        self.hurried += usize::from(request.class.is_hurried());
         self.line(request.class).push(request);
     }
 
     /// A request of one that is in flight, which failed, is asked for again, before all others. The
     /// first is the last that was put back.
     pub fn add_again(&mut self, request: Request<W>) {
+        self.hurried += usize::from(request.class.is_hurried());
         self.line(request.class).push_again(request);
     }
 
@@ -198,7 +203,7 @@ impl<W> Scheduler<W> {
             flying.chain(waiting).max().unwrap_or(Pace::InTime)
         });
         let others = late || self.urgent.is_ready(self.gate.may_write(late));
-        self.share.next_bytes(others, self.feedback.most())
+        self.share.next_bytes(others, self.feedback.most(), self.hurried == 0)
     }
 
     /// True if the device is rotating, and has passed a read over that is not of the background:
@@ -217,6 +222,7 @@ impl<W> Scheduler<W> {
             since = since.min(part.since);
             waited_ns += now.0.saturating_sub(part.since.0);
             bytes += part.len;
+            self.hurried -= usize::from(part.class.is_hurried());
         }
         let counters = self.stats.of(class);
         counters.merged += parts.len() as u64 - 1;

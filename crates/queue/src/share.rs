@@ -12,9 +12,10 @@
 //! background may begin [`CREDIT`] requests while others are in flight, and the next when one of
 //! the others has ended.
 //!
-//! The owner of the device may say that the background has time. Then it has one request in flight,
-//! and while others are, that one begins after [`OVERTAKEN`] of them have. So it costs them a ninth
-//! of the device, however fast that is, and moves on in each gap that they leave.
+//! The owner of the device may say that the background has time, and a scrub always has. Then it has
+//! one request in flight, and while others are, that one begins after [`OVERTAKEN`] of them have. So
+//! it costs them a ninth of the device, however fast that is, and moves on in each gap that they
+//! leave.
 //!
 //! The least is never taken away, as clients may wait for room that only the background makes: of
 //! requests that wait for the device, one of the background goes after [`OVERTAKEN`] others.
@@ -92,8 +93,9 @@ impl Share {
     }
 
     /// How large the next request of the background may be, when `others` wait or not, and it may
-    /// have `most` requests in flight; `None`: it is not its turn.
-    pub fn next_bytes(&self, others: bool, most: u32) -> Option<usize> {
+    /// have `most` requests in flight; `None`: it is not its turn. `patient`: all of it that waits
+    /// has time.
+    pub fn next_bytes(&self, others: bool, most: u32, patient: bool) -> Option<usize> {
         if others && self.overtaken < OVERTAKEN {
             return None;
         }
@@ -105,7 +107,7 @@ impl Share {
             return None;
         }
         let beside_others = self.urgent > 0 && self.overtaken < OVERTAKEN;
-        let most = match (self.patient, beside_others) {
+        let most = match (self.patient || patient, beside_others) {
             (true, true) => 0,
             (true, false) => 1,
             (false, _) => LEAST,
@@ -149,22 +151,22 @@ mod tests {
         let mut share = Share::new(128, false);
         share.begin(Class::Foreground, true);
         for _ in 0..LEAST {
-            assert_eq!(share.next_bytes(false, 128), Some(LEAST_BYTES));
+            assert_eq!(share.next_bytes(false, 128, false), Some(LEAST_BYTES));
             share.begin(Class::WriteBack, true);
         }
-        assert_eq!(share.next_bytes(false, 128), None);
+        assert_eq!(share.next_bytes(false, 128, false), None);
         share.end(Class::Foreground);
-        assert_eq!(share.next_bytes(false, 128), None, "it is not quiet yet");
+        assert_eq!(share.next_bytes(false, 128, false), None, "it is not quiet yet");
         for _ in 0..QUIET {
             share.end(Class::WriteBack);
             assert_eq!(
-                share.next_bytes(false, 128),
+                share.next_bytes(false, 128, false),
                 if share.alone < QUIET { Some(LEAST_BYTES) } else { Some(usize::MAX) }
             );
             share.begin(Class::WriteBack, true);
         }
         share.begin(Class::Commit, true);
-        assert_eq!(share.next_bytes(false, 128), None);
+        assert_eq!(share.next_bytes(false, 128, false), None);
     }
 
     #[test]
@@ -174,26 +176,46 @@ mod tests {
         for _ in 0..3 {
             for _ in 0..OVERTAKEN {
                 share.begin(Class::Foreground, true);
-                assert_eq!(share.next_bytes(false, 128).is_some(), share.overtaken == OVERTAKEN);
+                assert_eq!(
+                    share.next_bytes(false, 128, false).is_some(),
+                    share.overtaken == OVERTAKEN
+                );
             }
             share.begin(Class::WriteBack, true);
-            assert_eq!(share.next_bytes(false, 128), None);
+            assert_eq!(share.next_bytes(false, 128, false), None);
             share.end(Class::WriteBack);
         }
         // No other is there: it need not wait for them, and has the device in the end.
         (0..3 * OVERTAKEN).for_each(|_| share.end(Class::Foreground));
         for _ in 0..QUIET {
-            assert_eq!(share.next_bytes(false, 128), Some(LEAST_BYTES));
+            assert_eq!(share.next_bytes(false, 128, false), Some(LEAST_BYTES));
             share.begin(Class::WriteBack, true);
-            assert_eq!(share.next_bytes(false, 128), None);
+            assert_eq!(share.next_bytes(false, 128, false), None);
             share.end(Class::WriteBack);
         }
-        assert_eq!(share.next_bytes(false, 128), Some(usize::MAX));
+        assert_eq!(share.next_bytes(false, 128, false), Some(usize::MAX));
         // It has no time any more.
         share.begin(Class::Foreground, true);
-        assert_eq!(share.next_bytes(false, 128), None);
+        assert_eq!(share.next_bytes(false, 128, false), None);
         assert!(share.set_patient(false) && !share.set_patient(false));
-        assert_eq!(share.next_bytes(false, 128), Some(LEAST_BYTES));
+        assert_eq!(share.next_bytes(false, 128, false), Some(LEAST_BYTES));
+    }
+
+    #[test]
+    fn a_scrub_has_time_where_other_work_of_the_background_has_none() {
+        let mut share = Share::new(32, true);
+        share.begin(Class::Foreground, true);
+        assert_eq!(share.next_bytes(false, 24, false), Some(LEAST_BYTES));
+        for _ in 1..OVERTAKEN {
+            assert_eq!(share.next_bytes(false, 24, true), None);
+            share.begin(Class::Foreground, true);
+        }
+        assert_eq!(share.next_bytes(true, 24, true), Some(LEAST_BYTES));
+        share.begin(Class::Scrub, true);
+        (0..OVERTAKEN).for_each(|_| share.end(Class::Foreground));
+        assert_eq!(share.next_bytes(false, 24, true), None, "one is in flight");
+        share.end(Class::Scrub);
+        assert_eq!(share.next_bytes(false, 24, true), Some(LEAST_BYTES), "clients leave a gap");
     }
 
     #[test]
@@ -201,19 +223,19 @@ mod tests {
         let mut share = Share::new(128, false);
         for _ in 0..3 {
             for _ in 0..OVERTAKEN {
-                assert_eq!(share.next_bytes(true, 128), None);
+                assert_eq!(share.next_bytes(true, 128, false), None);
                 share.begin(Class::Foreground, true);
             }
-            assert_eq!(share.next_bytes(true, 128), Some(LEAST_BYTES));
+            assert_eq!(share.next_bytes(true, 128, false), Some(LEAST_BYTES));
             share.begin(Class::Collection, true);
         }
         share.begin(Class::Promotion, true);
         (0..OVERTAKEN).for_each(|_| share.begin(Class::Foreground, true));
-        assert_eq!(share.next_bytes(true, 128), None, "its least is in flight");
+        assert_eq!(share.next_bytes(true, 128, false), None, "its least is in flight");
         // None was overtaken while nothing of the background waited.
         let mut share = Share::new(128, false);
         (0..99).for_each(|_| share.begin(Class::Foreground, false));
-        assert_eq!(share.next_bytes(true, 128), None);
+        assert_eq!(share.next_bytes(true, 128, false), None);
     }
 
     #[test]
@@ -221,14 +243,18 @@ mod tests {
         let mut share = Share::new(32, true);
         share.begin(Class::Foreground, true);
         for _ in 0..CREDIT {
-            assert_eq!(share.next_bytes(false, 24), Some(LEAST_BYTES));
+            assert_eq!(share.next_bytes(false, 24, false), Some(LEAST_BYTES));
             share.begin(Class::WriteBack, true);
             share.end(Class::WriteBack);
         }
-        assert_eq!(share.next_bytes(false, 24), None, "none is in flight, but its credit is spent");
+        assert_eq!(
+            share.next_bytes(false, 24, false),
+            None,
+            "none is in flight, but its credit is spent"
+        );
         share.begin(Class::Foreground, true);
         share.end(Class::Foreground);
-        assert_eq!(share.next_bytes(false, 24), Some(LEAST_BYTES));
+        assert_eq!(share.next_bytes(false, 24, false), Some(LEAST_BYTES));
     }
 
     #[test]
@@ -241,10 +267,10 @@ mod tests {
                 share.begin(Class::WriteBack, true);
                 share.end(Class::WriteBack);
             }
-            assert_eq!(share.next_bytes(false, full), Some(bytes));
+            assert_eq!(share.next_bytes(false, full, false), Some(bytes));
             (0..9).for_each(|_| share.begin(Class::WriteBack, true));
-            assert_eq!(share.next_bytes(false, 10), Some(LEAST_BYTES));
-            assert_eq!(share.next_bytes(false, 9), None);
+            assert_eq!(share.next_bytes(false, 10, false), Some(LEAST_BYTES));
+            assert_eq!(share.next_bytes(false, 9, false), None);
         }
     }
 }

@@ -38,6 +38,12 @@ impl Class {
         !matches!(self, Class::Foreground | Class::Commit)
     }
 
+    /// It is of the background, and clients may come to wait for what it makes: room, or a second
+    /// copy. A scrub can always wait.
+    pub(crate) fn is_hurried(self) -> bool {
+        self.is_background() && self != Class::Scrub
+    }
+
     /// Its name in statistics.
     pub fn name(self) -> &'static str {
         match self {

@@ -21,10 +21,11 @@ pub(super) fn window_bytes() -> u64 {
 pub(super) struct Ours {
     look_up: Duration,
     scheduler: Scheduler<u64>,
-    /// What is under way, by offset: its length, its ticket once it has one, whether it is read.
-    window: VecDeque<(Read, bool)>,
+    /// Runs that are under way, and the bytes of each that are yet to be read.
+    window: VecDeque<(Read, u64)>,
     bytes: u64,
-    tickets: BTreeMap<u64, (Ticket, Vec<u64>)>,
+    /// Requests to the device by offset, with the reads that each is made of.
+    tickets: BTreeMap<u64, (Ticket, Vec<(u64, u64)>)>,
     verified: u64,
 }
 
@@ -42,7 +43,7 @@ impl Ours {
 
     /// The oldest run, if it is read.
     fn take_read(&mut self) -> Option<Read> {
-        self.window.front().is_some_and(|(_, is_read)| *is_read).then_some(())?;
+        self.window.front().is_some_and(|(_, left)| *left == 0).then_some(())?;
         let (read, _) = self.window.pop_front()?;
         Some(read)
     }
@@ -68,25 +69,29 @@ impl Policy for Ours {
     }
 
     fn ask(&mut self, now: Instant, read: Read) {
-        self.window.push_back((read, false));
-        self.scheduler.add(Request {
-            class: Class::Scrub,
-            write: false,
-            durable: false,
-            offset: read.offset,
-            len: read.len as usize,
-            segments: 1,
-            since: now,
-            alone: false,
-            more: 0,
-            work: read.offset,
-        });
+        self.window.push_back((read, read.len));
+        let end = read.offset + read.len;
+        for offset in (read.offset..end).step_by(pool::SCRUB_READ_BYTES as usize) {
+            let len = pool::SCRUB_READ_BYTES.min(end - offset);
+            self.scheduler.add(Request {
+                class: Class::Scrub,
+                write: false,
+                durable: false,
+                offset,
+                len: len as usize,
+                segments: 1,
+                since: now,
+                alone: false,
+                more: 0,
+                work: len,
+            });
+        }
     }
 
     fn next(&mut self, now: Instant) -> Option<Read> {
         let (ticket, run) = self.scheduler.next(now)?;
         let read = Read { offset: run.first().offset, len: run.bytes() as u64 };
-        let parts = run.parts().iter().map(|part| part.work).collect();
+        let parts = run.parts().iter().map(|part| (part.offset, part.work)).collect();
         self.tickets.insert(read.offset, (ticket, parts));
         Some(read)
     }
@@ -94,8 +99,12 @@ impl Policy for Ours {
     fn done(&mut self, now: Instant, read: Read) {
         let Some((ticket, parts)) = self.tickets.remove(&read.offset) else { return };
         self.scheduler.end(now, ticket);
-        let is_part = |run: &Read| parts.contains(&run.offset);
-        self.window.iter_mut().filter(|(run, _)| is_part(run)).for_each(|(_, read)| *read = true);
+        for (offset, len) in parts {
+            let of = |run: &Read| (run.offset..run.offset + run.len).contains(&offset);
+            if let Some((_, left)) = self.window.iter_mut().find(|(run, _)| of(run)) {
+                *left -= len;
+            }
+        }
     }
 
     fn verified(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! Reading and verifying the copies of runs, and mending blocks that are bad.
 
+use std::ops::Range;
+
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use queue::Class;
 
@@ -7,6 +9,10 @@ use crate::findings::Kind;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
+
+/// Bytes of one read. The device's queue makes one request of neighbours that wait together, as
+/// large as the device may have at the moment: beside clients it is one of these.
+pub(crate) const PIECE: usize = 128 << 10;
 
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);
@@ -28,26 +34,28 @@ impl Pool {
     pub(super) async fn verify_run(&self, run: ReadRun, pin: Pin) {
         let only = self.state().scrub.device();
         let copies = self.state().copies_for(run.first(), &pin);
-        let mut reads = Vec::with_capacity(copies.len());
+        let mut reads = Vec::new();
         for (row, offset) in copies {
             if only.is_some_and(|only| only != row) {
                 continue;
             }
             let Some(disk) = self.disk(row) else { continue };
-            let len = run.len() as usize * BLOCK;
-            reads.push(
-                self.rt().spawn(async move { disk.read_new(Class::Scrub, offset, len).await }),
-            );
+            for piece in pieces(&run) {
+                let (disk, offset) = (disk.clone(), offset + (piece.start * BLOCK) as u64);
+                let len = piece.len() * BLOCK;
+                let read = async move { disk.read_new(Class::Scrub, offset, len).await };
+                reads.push((piece, self.rt().spawn(read)));
+            }
         }
         let mut suspects: Vec<Expected> = Vec::new();
-        for read in reads {
+        for (piece, read) in reads {
             let Some((outcome, buf)) = read.await else { continue };
+            let blocks = blocks_of(&run, &piece);
             // One unreadable block fails the whole read, so then each block is looked at alone.
-            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, e);
-            suspects.extend(run.blocks.iter().filter(bad));
-            let bytes = (run.blocks.len() * BLOCK) as u64;
+            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, (&run, &piece), e);
+            suspects.extend(blocks.iter().filter(bad));
             let now = self.now();
-            self.state_mut().scrub.verified(now, bytes);
+            self.state_mut().scrub.verified(now, (blocks.len() * BLOCK) as u64);
         }
         suspects.sort_unstable_by_key(|e| e.addr);
         suspects.dedup_by_key(|e| e.addr);
@@ -170,8 +178,23 @@ impl Pool {
     }
 }
 
-/// True if a block of a run, in what was read of the run, is what it should be.
-fn is_right(buf: &[u8], run: &ReadRun, e: &Expected) -> bool {
-    let at = (e.addr.0 - run.first().0) as usize * BLOCK;
+/// The reads of a run, as ranges of its blocks: pieces of [`PIECE`] bytes at most, without those
+/// that are nothing but gap.
+fn pieces(run: &ReadRun) -> Vec<Range<usize>> {
+    let len = run.len() as usize;
+    let all = (0..len).step_by(PIECE / BLOCK).map(|at| at..len.min(at + PIECE / BLOCK));
+    all.filter(|piece| !blocks_of(run, piece).is_empty()).collect()
+}
+
+/// The blocks of a run that are to be verified in a piece of it.
+fn blocks_of<'a>(run: &'a ReadRun, piece: &Range<usize>) -> &'a [Expected] {
+    let before =
+        |end: usize| run.blocks.partition_point(|e| ((e.addr.0 - run.first().0) as usize) < end);
+    &run.blocks[before(piece.start)..before(piece.end)]
+}
+
+/// True if a block of a run, in what was read of a piece of it, is what it should be.
+fn is_right(buf: &[u8], (run, piece): (&ReadRun, &Range<usize>), e: &Expected) -> bool {
+    let at = ((e.addr.0 - run.first().0) as usize - piece.start) * BLOCK;
     buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)
 }
