@@ -12,10 +12,10 @@
 //! background may begin [`CREDIT`] requests while others are in flight, and the next when one of
 //! the others has ended.
 //!
-//! The owner of the device may say that the background has time, and a scrub always has. Then it has
-//! one request in flight, and while others are, that one begins after [`OVERTAKEN`] of them have. So
-//! it costs them a ninth of the device, however fast that is, and moves on in each gap that they
-//! leave.
+//! The owner of the device may say that the background has time, and a scrub always has. Then it
+//! has one request in flight, and while others are, that one begins after [`OVERTAKEN`] of them
+//! have. So it costs them a ninth of the device, however fast that is, and moves on in each gap
+//! that they leave.
 //!
 //! The least is never taken away, as clients may wait for room that only the background makes: of
 //! requests that wait for the device, one of the background goes after [`OVERTAKEN`] others.
