@@ -2,76 +2,57 @@
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use base::{CacheAddr, EntrySeq, Epoch, Instant, Result, Slice, StorageError};
+use base::{CacheAddr, EntrySeq, Epoch, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
-use pool::{Pool, Step};
-use queue::{Class, Device};
-use rt::sync::{Semaphore, either};
+use pool::{Journal, JournalDurable, Link, Pool, Step};
+use queue::Class;
+use rt::sync::either;
 use rt::{Reason, Rt};
 
+use crate::checkpoint::checkpoints::Checkpoints;
 use crate::checkpoint::table_slots::DurableState;
-use crate::device::flush_barrier::{Barrier, Health};
+use crate::device::cache_device::CacheDevice;
+use crate::device::flush_barrier::Health;
 use crate::device::layout::Layout;
 use crate::error::damaged;
-use crate::io::recent_parts::RecentParts;
+use crate::io::clients::Clients;
+use crate::io::group_commits::GroupCommits;
 use crate::io::window::Bypass;
-use crate::latch::Latch;
 use crate::lifecycle::replay::Replay;
-use crate::policy::streams::Streams;
 use crate::settings::Settings;
-use crate::space::admission::{Admission, Waiting};
-use crate::space::collected::GcStats;
+use crate::space::admission::Admission;
+use crate::space::collected::Collections;
+use crate::space::turns::Turns;
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
-use crate::store::scrubbed::CacheScrub;
+use crate::store::scrubbed::ScrubCounts;
 use crate::store::state::State;
 use crate::wakes::{Marks, Wakes};
-use crate::writeback::passes::Passes;
+use crate::writeback::write_back::WriteBack;
 
-pub(crate) struct Inner {
-    pub rt: Rt,
-    pub pool: Pool,
-    pub device: Device,
-    pub path: String,
-    pub layout: Layout,
+/// Each part is of the folder that its type is in, and changes by the methods of that type alone.
+struct Inner {
+    rt: Rt,
+    pool: Pool,
     /// They change in [`Cache::set`] alone.
-    pub settings: RefCell<Settings>,
-    pub state: RefCell<State>,
-    pub wakes: Wakes,
-    /// The group commit that is under way.
-    pub flushing: Latch,
-    /// Held by the first of the requests that wait for room in the journal or for nodes.
-    pub door: Semaphore,
-    pub durable_state: RefCell<DurableState>,
-    /// The checkpoint that is under way. It tells when it has frozen what it writes.
-    pub checkpointing: Latch,
-    pub passes: RefCell<Passes>,
-    /// Held by a pass, and by what must not meet one (a volume's end).
-    pub pass_lock: Semaphore,
-    /// When a client asked for something last.
-    pub last_request: Cell<Instant>,
-    pub replay: Cell<Replay>,
-    pub gc: RefCell<GcStats>,
-    pub gc_lock: Semaphore,
-    pub scrub: Cell<CacheScrub>,
-    pub opened_at: Instant,
-    pub bypass: Rc<Bypass>,
-    pub admission: Rc<Admission>,
-    /// Held by the write that is taking blocks.
-    pub taking: Semaphore,
-    /// Since when no write has found a block.
-    pub dry_since: Cell<Option<Waiting>>,
-    /// The last entry that a watermark calls durable.
-    pub watermark: Cell<EntrySeq>,
-    pub barrier: Barrier,
-    pub health: Health,
-    pub recent_parts: RefCell<RecentParts>,
-    /// Streams of reads, and of writes.
-    pub read: Streams,
-    pub written: Streams,
+    settings: RefCell<Settings>,
+    state: RefCell<State>,
+    wakes: Wakes,
+    device: CacheDevice,
+    health: Health,
+    admission: Rc<Admission>,
+    turns: Turns,
+    collections: Collections,
+    checkpoints: Checkpoints,
+    writeback: WriteBack,
+    group_commits: GroupCommits,
+    clients: Clients,
+    bypass: Rc<Bypass>,
+    scrub_counts: ScrubCounts,
+    replay: Cell<Replay>,
 }
 
 impl Drop for Inner {
@@ -79,16 +60,71 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if !self.health.is_aside() {
             self.state.get_mut().take_reservation().keep();
-            self.passes.get_mut().cuts_mut().keep_room();
+            self.writeback.keep_room();
         }
+    }
+}
+
+impl Journal for Inner {
+    fn make_durable(self: Rc<Self>) -> JournalDurable {
+        Box::pin(async move { Cache(self).records_durable().await })
     }
 }
 
 /// An open cache; clones are the same.
 #[derive(Clone)]
-pub struct Cache(pub(crate) Rc<Inner>);
+pub struct Cache(Rc<Inner>);
 
 impl Cache {
+    /// The cache on `device`, as it was found there. All entries of its journal up to `newest` are
+    /// durable. Nothing runs yet.
+    pub(crate) fn over(
+        (rt, pool): (&Rt, &Pool),
+        settings: Settings,
+        device: CacheDevice,
+        (state, wakes): (State, Wakes),
+        durable: DurableState,
+        newest: EntrySeq,
+    ) -> Cache {
+        let now = rt.now();
+        Cache(Rc::new(Inner {
+            rt: rt.clone(),
+            pool: pool.clone(),
+            health: state.health.clone(),
+            state: RefCell::new(state),
+            wakes,
+            device,
+            admission: Rc::new(Admission::new(&settings)),
+            turns: Turns::new(),
+            collections: Collections::new(now),
+            checkpoints: Checkpoints::new(durable),
+            writeback: WriteBack::new(&settings),
+            group_commits: GroupCommits::new(newest),
+            clients: Clients::new(now, settings.sequential_cutoff),
+            bypass: Rc::default(),
+            scrub_counts: ScrubCounts::default(),
+            replay: Cell::default(),
+            settings: RefCell::new(settings),
+        }))
+    }
+
+    /// The runtime that it is on.
+    pub(crate) fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    /// The pool behind it.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// Has the pool's commits ask this cache what they have to wait for
+    /// ([`Cache::records_durable`]).
+    pub(crate) fn link_to_pool(&self) {
+        let journal: Weak<dyn Journal> = Rc::downgrade(&self.0) as _;
+        self.pool().link_journal(Link::Live(journal));
+    }
+
     pub(crate) fn state(&self) -> Ref<'_, State> {
         self.0.state.borrow()
     }
@@ -100,6 +136,11 @@ impl Cache {
         Transact { cache: self, before: Marks::of(&st), st: Some(st) }
     }
 
+    /// What tasks wait for.
+    pub(crate) fn wakes(&self) -> &Wakes {
+        &self.0.wakes
+    }
+
     /// A copy of the settings that hold now.
     pub fn current_settings(&self) -> Settings {
         self.settings().clone()
@@ -109,27 +150,102 @@ impl Cache {
         self.0.settings.borrow()
     }
 
+    /// Puts settings in the place of the old ones. To be called by [`Cache::set`] alone.
+    pub(crate) fn replace_settings(&self, new: Settings) {
+        self.0.settings.replace(new);
+    }
+
     /// Sleeps for as long as the settings say, also where they change meanwhile.
     pub(crate) async fn sleep_by(&self, time: impl Fn(&Settings) -> Duration) {
-        let began = self.0.rt.now();
+        let began = self.rt().now();
         loop {
-            let changed = self.0.wakes.settings.wait();
+            let changed = self.wakes().settings.wait();
             let due = began.after(time(&self.settings()));
-            if self.0.rt.now() >= due {
+            if self.rt().now() >= due {
                 return;
             }
-            either(self.0.rt.sleep_until(due), changed).await;
+            either(self.rt().sleep_until(due), changed).await;
         }
+    }
+
+    /// Its device.
+    pub(crate) fn device(&self) -> &CacheDevice {
+        &self.0.device
+    }
+
+    /// What the user calls its device.
+    pub(crate) fn path(&self) -> &str {
+        self.0.device.path()
+    }
+
+    /// What stands where on its device.
+    pub(crate) fn layout(&self) -> &Layout {
+        self.0.device.layout()
     }
 
     /// The byte on the device at which a block of a bucket stands.
     pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
-        self.0.layout.offset_of(addr)
+        self.layout().offset_of(addr)
     }
 
-    /// The pool behind it.
-    pub fn pool(&self) -> &Pool {
-        &self.0.pool
+    /// Whether it may still be written to.
+    pub(crate) fn health(&self) -> &Health {
+        &self.0.health
+    }
+
+    /// The writers that wait until they may go on.
+    pub(crate) fn admission(&self) -> &Rc<Admission> {
+        &self.0.admission
+    }
+
+    /// The lines in which requests wait for room.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.0.turns
+    }
+
+    /// The passes of garbage collection.
+    pub(crate) fn collections(&self) -> &Collections {
+        &self.0.collections
+    }
+
+    /// The checkpoint that runs, and what the last one has made durable.
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.0.checkpoints
+    }
+
+    /// The passes of write-back.
+    pub(crate) fn writeback(&self) -> &WriteBack {
+        &self.0.writeback
+    }
+
+    /// The group commit that runs, and the journal's watermark.
+    pub(crate) fn group_commits(&self) -> &GroupCommits {
+        &self.0.group_commits
+    }
+
+    /// What is known of clients from their requests.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.0.clients
+    }
+
+    /// The writes that are under way past the buckets.
+    pub(crate) fn bypass(&self) -> &Rc<Bypass> {
+        &self.0.bypass
+    }
+
+    /// What scrubs have found.
+    pub(crate) fn scrub_counts(&self) -> &ScrubCounts {
+        &self.0.scrub_counts
+    }
+
+    /// What the open has replayed.
+    pub(crate) fn replayed(&self) -> Replay {
+        self.0.replay.get()
+    }
+
+    /// Notes what was replayed. To be called by the open alone.
+    pub(crate) fn note_replayed(&self, replay: Replay) {
+        self.0.replay.set(replay);
     }
 
     /// The open epoch: what is written now belongs to the cut of this number.
@@ -172,7 +288,7 @@ impl Drop for Transact<'_> {
 impl Cache {
     /// Wakes the tasks that a change concerns.
     fn wake(&self, before: &Marks, after: &Marks) {
-        let wakes = &self.0.wakes;
+        let wakes = self.wakes();
         if after.has_more_room(before) {
             wakes.room.notify();
         }
@@ -221,11 +337,11 @@ impl Loader for Nodes<'_> {
     const REASON: Reason = Reason::Index;
 
     fn rt(&self) -> Rt {
-        self.0.0.rt.clone()
+        self.0.rt().clone()
     }
 
     async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
-        read_node(&self.0.0.device, &self.0.0.layout, fault, self.1).await
+        read_node(self.0.device().queue(), self.0.layout(), fault, self.1).await
     }
 
     fn refused(fault: &Fault, why: NodeError) -> StorageError {

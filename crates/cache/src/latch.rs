@@ -8,8 +8,7 @@ use rt::sync::Event;
 #[derive(Default)]
 pub(crate) struct Latch {
     taken: Cell<bool>,
-    /// It is free again, or the flow that has it tells of something.
-    pub moved: Event,
+    moved: Event,
 }
 
 /// The latch is taken until this is dropped.
@@ -19,6 +18,18 @@ impl Latch {
     /// Takes it, if it is free.
     pub fn take(&self) -> Option<Latched<'_>> {
         (!self.taken.replace(true)).then(|| Latched(self))
+    }
+
+    /// Waits until it is free again, or the flow that has it tells of something. Counts from this
+    /// call on, not from the first poll.
+    pub fn moved(&self) -> impl Future<Output = ()> + use<> {
+        self.moved.wait()
+    }
+
+    /// Wakes the tasks that wait for it: the flow that has it tells of something, or there is no
+    /// use in a wait any more.
+    pub fn tell(&self) {
+        self.moved.notify();
     }
 
     /// True while a flow has it.

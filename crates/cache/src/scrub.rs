@@ -41,31 +41,25 @@ struct Unverified {
 impl Cache {
     /// Scrubs whenever the pool is scrubbed.
     pub(crate) async fn scrubber(&self) {
-        let (turn, state) = self.0.pool.newest_scrub();
+        let (turn, state) = self.pool().newest_scrub();
         let mut seen = (state != ScrubState::Running).then_some(turn);
-        while !self.0.health.is_closed() {
-            self.0.rt.sleep(LOOK).await;
-            let (turn, _) = self.0.pool.newest_scrub();
+        while !self.health().is_closed() {
+            self.rt().sleep(LOOK).await;
+            let (turn, _) = self.pool().newest_scrub();
             if seen == Some(turn) || self.check_failed().is_err() {
                 continue;
             }
             match self.scrub_all(turn).await {
                 Ok(true) => seen = Some(turn),
                 Ok(false) => {}
-                Err(e) => tracing::warn!(cache = %self.0.path, "{}: {e}", job::SCRUB),
+                Err(e) => tracing::warn!(cache = %self.path(), "{}: {e}", job::SCRUB),
             }
         }
     }
 
     /// What scrubs have found.
     pub(crate) fn scrub_found(&self) -> CacheScrub {
-        self.0.scrub.get()
-    }
-
-    fn count_scrub(&self, f: impl FnOnce(&mut CacheScrub)) {
-        let mut found = self.0.scrub.get();
-        f(&mut found);
-        self.0.scrub.set(found);
+        self.scrub_counts().found()
     }
 
     /// Goes over the index; false if that was cut short and has to begin anew.
@@ -73,13 +67,13 @@ impl Cache {
         let mut cursor = Cursor::new(&[0], None);
         let mut more = true;
         while more {
-            if self.0.health.is_closed() || self.check_failed().is_err() {
+            if self.health().is_closed() || self.check_failed().is_err() {
                 return Ok(false);
             }
-            match self.0.pool.newest_scrub() {
+            match self.pool().newest_scrub() {
                 (now, _) if now != turn => return Ok(false),
                 (_, ScrubState::Paused) => {
-                    self.0.rt.sleep(LOOK).await;
+                    self.rt().sleep(LOOK).await;
                     continue;
                 }
                 // The pool may be done long before a large cache is.
@@ -92,14 +86,14 @@ impl Cache {
             for mut e in extents {
                 e.pin = Some(self.pinned(e.addr));
                 let cache = self.clone();
-                tasks.push(self.0.rt.spawn(async move { cache.verify_extent(e).await }));
+                tasks.push(self.rt().spawn(async move { cache.verify_extent(e).await }));
             }
             for task in tasks {
                 task.await.unwrap_or(Ok(()))?;
             }
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
-        self.count_scrub(|s| s.completed += 1);
+        self.scrub_counts().count(|s| s.completed += 1);
         Ok(true)
     }
 
@@ -107,7 +101,7 @@ impl Cache {
         let blocks = e.crcs.len() as u64;
         let read = self.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
         drop(e.pin);
-        self.count_scrub(|s| s.verified_bytes += blocks * BLOCK_U64);
+        self.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
         let Err(bad) = read else { return Ok(()) };
         // Written again meanwhile: the bucket is bad, and nothing is lost.
         let place = CacheAddr(e.addr.0 + bad);
@@ -125,7 +119,7 @@ impl Cache {
             self.state_mut().buckets.condemn(e.addr);
             return Ok(());
         }
-        self.count_scrub(|s| if e.dirty { s.lost += 1 } else { s.dropped += 1 });
+        self.scrub_counts().count(|s| if e.dirty { s.lost += 1 } else { s.dropped += 1 });
         // It names what is lost; the data of what is clean is of no use here.
         let _ = self.read_again(e.volume, e.lba, blocks, e.addr, e.dirty, bad).await;
         Ok(())

@@ -20,7 +20,7 @@ async fn scrub(cache: &Cache) -> CacheScrub {
     let before = cache.scrub_found().completed;
     cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
     while cache.scrub_found().completed == before {
-        cache.0.rt.sleep(Duration::from_millis(100)).await;
+        cache.rt().sleep(Duration::from_millis(100)).await;
     }
     cache.scrub_found()
 }
@@ -63,12 +63,12 @@ fn it_rests_with_the_pool_and_goes_on_with_it() {
             .await
             .expect("start");
         cache.pool().pause_scrub().await.expect("pause");
-        cache.0.rt.sleep(Duration::from_secs(10)).await;
+        cache.rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.scrub_found(), CacheScrub::default());
         cache.pool().resume_scrub(Some(0)).await.expect("resume");
-        cache.0.rt.sleep(Duration::from_secs(10)).await;
+        cache.rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.scrub_found().completed, 1);
-        cache.0.rt.sleep(Duration::from_secs(10)).await;
+        cache.rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.scrub_found().completed, 1, "once for each scrub of the pool");
     });
 }

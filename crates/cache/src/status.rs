@@ -272,17 +272,17 @@ pub struct ReplayStatus {
 impl Cache {
     fn working(&self) -> Vec<&'static str> {
         let jobs = [
-            (job::WRITE_BACK, self.0.passes.borrow().carried() > 0),
-            (job::CHECKPOINT, self.0.checkpointing.is_taken()),
-            (job::COLLECTION, self.0.gc_lock.free() == 0),
+            (job::WRITE_BACK, self.writeback().passes().carried() > 0),
+            (job::CHECKPOINT, self.checkpoints().is_running()),
+            (job::COLLECTION, self.collections().is_running()),
         ];
         jobs.into_iter().filter(|(_, works)| *works).map(|(name, _)| name).collect()
     }
 
     fn gc_status(&self) -> GcStatus {
-        let gc = self.0.gc.borrow();
+        let gc = self.collections().stats();
         let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
-        let now = self.0.rt.precise_now();
+        let now = self.rt().precise_now();
         GcStatus {
             passes: gc.runs.count(),
             average_duration_ms: gc.runs.duration().map(ms),
@@ -303,11 +303,11 @@ impl Cache {
     }
 
     fn hit_ratio(&self) -> HitRatioStatus {
-        let (now, st) = (self.0.rt.now(), self.state());
+        let (now, st) = (self.rt().now(), self.state());
         let all = st.ratios().all(now);
         // A volume may be on its way out.
         let named = |(volume, sums): (VolumeId, Sums)| {
-            let name = self.0.pool.volume(volume)?.name;
+            let name = self.pool().volume(volume)?.name;
             Some(VolumeHitRatio {
                 name,
                 hits: sums.total.hits,
@@ -342,7 +342,7 @@ impl Cache {
     }
 
     fn mode(&self) -> &'static str {
-        let mut modes = self.0.pool.volumes().into_iter().map(|v| v.cache_mode);
+        let mut modes = self.pool().volumes().into_iter().map(|v| v.cache_mode);
         let first = modes.next().unwrap_or_default();
         if modes.all(|m| m == first) { first.name() } else { "mixed" }
     }
@@ -350,8 +350,7 @@ impl Cache {
     /// The state now.
     pub fn status(&self) -> CacheStatus {
         let st = self.state();
-        let passes = self.0.passes.borrow();
-        let durable = self.0.durable_state.borrow();
+        let passes = self.writeback().passes();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let (open, cut) = st.buckets.staged_blocks();
@@ -360,9 +359,9 @@ impl Cache {
         let controller = passes.controller();
         let (used, size) = st.journal.usage();
         let journal = st.journal.stats;
-        let replay = self.0.replay.get();
+        let replay = self.replayed();
         CacheStatus {
-            path: self.0.path.clone(),
+            path: self.path().to_owned(),
             state: match (st.health.has_failed(), self.is_aside()) {
                 (_, true) => "aside",
                 (true, false) => "failed",
@@ -370,7 +369,7 @@ impl Cache {
             },
             working: self.working(),
             mode: self.mode(),
-            size_bytes: self.0.layout.data_blocks() * BLOCK_U64,
+            size_bytes: self.layout().data_blocks() * BLOCK_U64,
             dirty_bytes: dirty + staged,
             staged_bytes: staged,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
@@ -395,13 +394,13 @@ impl Cache {
             },
             index: IndexStatus {
                 nodes: st.buckets.node_blocks(),
-                key_bytes: self.0.gc.borrow().key_bytes,
+                key_bytes: self.collections().stats().key_bytes,
                 resident_bytes: st.index.store().resident_bytes() as u64,
                 unwritten_nodes: st.index.dirty_nodes(),
                 keys: st.index.keys(),
-                stale_keys: self.0.gc.borrow().dead_last,
+                stale_keys: self.collections().stats().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),
-                checkpoints: durable.checkpoints(),
+                checkpoints: self.checkpoints().count(),
             },
             journal: JournalStatus {
                 used: u64::from(used) * BLOCK_U64,
@@ -420,8 +419,8 @@ impl Cache {
                 carried_bytes: passes.bytes(),
                 lag_seconds: self.age().as_secs_f64(),
                 max_lag_seconds: self.settings().max_lag.as_secs_f64(),
-                writers_waiting: self.0.admission.waiting(),
-                room_gone: self.load(self.0.rt.now()).gone(),
+                writers_waiting: self.admission().waiting(),
+                room_gone: self.load(self.rt().now()).gone(),
                 min: self.settings().writeback.min,
                 max: self.settings().writeback.max,
                 error: passes.failing().map(|(_, e)| e.to_string()),
@@ -434,7 +433,7 @@ impl Cache {
                 dropped_blocks: replay.dropped,
                 took_ms: replay.took.as_secs_f64() * 1e3,
             },
-            queue: QueueStatus::of(self.0.device.kind(), &self.0.device.stats()),
+            queue: QueueStatus::of(self.device().queue().kind(), &self.device().queue().stats()),
         }
     }
 }

@@ -57,8 +57,8 @@ struct FrozenIndex {
 impl Cache {
     /// Runs checkpoints when asked.
     pub(crate) async fn checkpointer(&self) {
-        while !self.0.health.is_closed() {
-            let wait = self.0.wakes.checkpoint.wait();
+        while !self.health().is_closed() {
+            let wait = self.wakes().checkpoint.wait();
             if !self.wants_checkpoint() {
                 wait.await;
                 continue;
@@ -67,9 +67,9 @@ impl Cache {
                 if self.check_failed().is_err() {
                     return;
                 }
-                tracing::warn!(cache = %self.0.path, "a checkpoint has no room yet: {e}");
+                tracing::warn!(cache = %self.path(), "a checkpoint has no room yet: {e}");
                 self.state().journal.room().refuse_clients(&e);
-                self.0.rt.sleep(AGAIN).await;
+                self.rt().sleep(AGAIN).await;
             }
         }
     }
@@ -89,9 +89,9 @@ impl Cache {
     pub(crate) async fn checkpoint_now(&self) -> Result<()> {
         let _turn = loop {
             self.check_failed()?;
-            match self.0.checkpointing.take() {
+            match self.checkpoints().begin() {
                 Some(turn) => break turn,
-                None => self.0.checkpointing.moved.wait().await,
+                None => self.checkpoints().moved().await,
             }
         };
         self.write_crowded_journal().await?;
@@ -113,7 +113,7 @@ impl Cache {
     fn freeze(&self) -> FrozenIndex {
         let committed = self.staged_in(None).map(|_| {
             let cache = self.clone();
-            self.0.rt.spawn(async move { cache.commit_staged().await })
+            self.rt().spawn(async move { cache.commit_staged().await })
         });
         let mut st = self.state_mut();
         let st = &mut *st;
@@ -137,9 +137,9 @@ impl Cache {
 
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
-        self.0.checkpointing.moved.notify();
+        self.checkpoints().has_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
-        if self.0.durable_state.borrow().lacks_twin() {
+        if self.checkpoints().durable().lacks_twin() {
             self.write_next_superblock().await?;
         }
         frozen.named.root = self.write_nodes(&frozen).await?;
@@ -160,16 +160,16 @@ impl Cache {
     /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a
     /// halt, though, and then it has failed.
     async fn commit_staged(&self) -> Result<()> {
-        let began = self.0.rt.now();
+        let began = self.rt().now();
         loop {
-            match self.0.pool.commit().await {
+            match self.pool().commit().await {
                 Ok(()) => return Ok(()),
-                Err(e) if self.0.pool.is_closed() || self.0.rt.now().since(began) > PATIENCE => {
+                Err(e) if self.pool().is_closed() || self.rt().now().since(began) > PATIENCE => {
                     return Err(e);
                 }
                 Err(e) => tracing::warn!("a checkpoint of the cache waits for the pool: {e}"),
             }
-            self.0.rt.sleep(AGAIN).await;
+            self.rt().sleep(AGAIN).await;
         }
     }
 
@@ -187,7 +187,7 @@ impl Cache {
             let mut writes = Vec::new();
             taken.in_flight = true;
             for t in taken.iter() {
-                let mut buf = self.0.rt.bufs().take(t.len as usize * BLOCK);
+                let mut buf = self.rt().bufs().take(t.len as usize * BLOCK);
                 let mut filled = 0u32;
                 while filled < t.len {
                     let next = PoolAddr(t.addr.0 + u64::from(filled));
@@ -215,7 +215,7 @@ impl Cache {
             taken.in_flight = false;
             drop(taken);
             outcome.map_err(|e| self.broken("write of the index", e))?;
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
     }
 
@@ -224,8 +224,8 @@ impl Cache {
         offset: u64,
         buf: Buf,
     ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
-        let (device, data) = (self.0.device.clone(), SliceList::from_iter([buf.freeze()]));
-        self.0.rt.spawn(async move { device.write(Class::Commit, offset, data).await })
+        let (device, data) = (self.device().queue().clone(), SliceList::from_iter([buf.freeze()]));
+        self.rt().spawn(async move { device.write(Class::Commit, offset, data).await })
     }
 
     /// The pages that say something else than on the device, and what. Buckets of nodes are as this
@@ -239,16 +239,16 @@ impl Cache {
                     st.buckets.replace_node(id);
                 }
             }
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         let mut changed = Vec::new();
-        for page in 0..self.0.layout.pages() {
+        for page in 0..self.layout().pages() {
             let records = self.state().buckets.frozen_page(page);
-            if self.0.durable_state.borrow().differs(page, &records) {
+            if self.checkpoints().durable().differs(page, &records) {
                 changed.push((page, records));
             }
             if page % COMPARED == COMPARED - 1 {
-                self.0.rt.yield_now().await;
+                self.rt().yield_now().await;
             }
         }
         self.state_mut().buckets.thaw();
@@ -257,7 +257,7 @@ impl Cache {
 
     async fn write_pages(&self, generation: Generation, pages: &[NewPage]) -> Result<()> {
         self.write_table(pages.iter(), |durable, page| {
-            let (slot, block) = durable.encode_page(page, generation, self.0.rt.bufs());
+            let (slot, block) = durable.encode_page(page, generation, self.rt().bufs());
             (page.0, slot, block)
         })
         .await
@@ -274,8 +274,8 @@ impl Cache {
                 .by_ref()
                 .take(SLICE)
                 .map(|page| {
-                    let (page, slot, block) = encode(&self.0.durable_state.borrow(), page);
-                    self.write_at(self.0.layout.page_offset(page, slot), block)
+                    let (page, slot, block) = encode(&self.checkpoints().durable(), page);
+                    self.write_at(self.layout().page_offset(page, slot), block)
                 })
                 .collect();
             if writes.is_empty() {
@@ -286,20 +286,20 @@ impl Cache {
                 outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
             }
             outcome.map_err(|e| self.broken("write of the bucket table", e))?;
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
     }
 
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
     async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
-        self.0.durable_state.borrow_mut().name(named, pages);
+        self.checkpoints().durable_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await
     }
 
     async fn write_next_superblock(&self) -> Result<Durable> {
-        let (offset, block) = self.0.durable_state.borrow_mut().next_superblock(self.0.rt.bufs());
+        let (offset, block) = self.checkpoints().durable_mut().next_superblock(self.rt().bufs());
         let data = SliceList::from_iter([block.freeze()]);
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
@@ -312,7 +312,7 @@ impl Cache {
         freed: Vec<NodePtr>,
     ) {
         let Named { generation, place, .. } = frozen.named;
-        self.0.durable_state.borrow_mut().complete(generation, pages);
+        self.checkpoints().durable_mut().complete(generation, pages);
         let mut st = self.state_mut();
         st.index.settle(&frozen.tree);
         st.journal.forget_before(proof, place.sequence, frozen.last);
@@ -324,7 +324,7 @@ impl Cache {
     /// Gives back the blocks of replaced nodes that no read can be using.
     pub(crate) async fn give_back_nodes(&self) {
         while self.state_mut().drain_limbo(GIVEN_BACK) {
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
     }
 
@@ -332,7 +332,7 @@ impl Cache {
     /// the other has the same.
     async fn write_again(&self, pages: &[u32]) -> Result<()> {
         self.write_table(pages.iter(), |durable, &page| {
-            let (slot, block) = durable.encode_again(page, self.0.rt.bufs());
+            let (slot, block) = durable.encode_again(page, self.rt().bufs());
             (page, slot, block)
         })
         .await
@@ -341,7 +341,7 @@ impl Cache {
     fn broken(&self, what: &str, e: base::IoError) -> StorageError {
         StorageError::new(
             ErrorKind::Io,
-            format!("cache device {}: {what}: {e}; restart forebay", self.0.path),
+            format!("cache device {}: {what}: {e}; restart forebay", self.path()),
         )
     }
 }

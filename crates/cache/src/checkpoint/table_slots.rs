@@ -60,11 +60,6 @@ impl DurableState {
         self.pages.push(TablePage { slot, generation, records });
     }
 
-    /// The uuid of the cache.
-    pub fn uuid(&self) -> [u8; 16] {
-        self.superblock.uuid
-    }
-
     /// Checkpoints since it was opened.
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints
@@ -134,6 +129,10 @@ impl DurableState {
             *at = TablePage { slot: 1 - at.slot, generation, records };
         }
         self.checkpoints += 1;
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
     }
 
     fn page(&self, page: u32) -> &TablePage {

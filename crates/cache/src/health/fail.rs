@@ -9,7 +9,7 @@ use crate::device::flush_barrier::Durable;
 impl Cache {
     /// Makes all writes that completed before durable.
     pub(crate) async fn flush_device(&self, class: Class, what: &str) -> Result<Durable> {
-        self.0.barrier.flush(class, what).await.inspect_err(|e| self.fail(e))
+        self.device().flush(class, what).await.inspect_err(|e| self.fail(e))
     }
 
     /// Writes a block, and makes it durable; earlier writes may be durable then or not.
@@ -20,34 +20,34 @@ impl Cache {
         data: SliceList,
         what: &str,
     ) -> Result<Durable> {
-        self.0.barrier.write(class, offset, data, what).await.inspect_err(|e| self.fail(e))
+        self.device().write_durable(class, offset, data, what).await.inspect_err(|e| self.fail(e))
     }
 
     /// True if the cache device has failed: what this cache alone has cannot be read, and the cache
     /// does not learn of further writes.
     pub fn has_failed(&self) -> bool {
-        self.0.health.has_failed()
+        self.health().has_failed()
     }
 
     pub(crate) fn check_failed(&self) -> Result<()> {
-        self.0.health.check()
+        self.health().check()
     }
 
     /// Fails when the cache is closed.
     pub(crate) fn check_open(&self) -> Result<()> {
-        self.0.health.check_open()
+        self.health().check_open()
     }
 
     /// Ends the use of the cache device: all that needs it fails, and all tasks that wait for it
     /// are woken.
     pub(crate) fn fail(&self, e: &StorageError) {
-        self.0.health.fail(e);
+        self.health().fail(e);
         self.state().journal.room().wake_all();
         self.set_aside_if_failed();
-        self.0.wakes.all();
-        self.0.admission.wake();
-        self.0.flushing.moved.notify();
-        self.0.checkpointing.moved.notify();
+        self.wakes().all();
+        self.admission().wake();
+        self.group_commits().wake();
+        self.checkpoints().wake();
     }
 
     /// Sets a cache that has failed aside, once the pool has everything.
@@ -55,10 +55,10 @@ impl Cache {
         if self.has_failed() && !self.is_aside() && self.all_written_back() {
             // The next commit says that there is no cache; whatever it still holds never counts
             // again.
-            tracing::error!(cache = %self.0.path, "it held nothing that the pool lacks: the pool \
+            tracing::error!(cache = %self.path(), "it held nothing that the pool lacks: the pool \
                 goes on alone, and slower; attach another");
-            self.0.health.set_aside();
-            self.0.pool.drop_cache();
+            self.health().set_aside();
+            self.pool().drop_cache();
         }
     }
 }

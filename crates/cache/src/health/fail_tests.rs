@@ -18,17 +18,17 @@ fn one_at_a_time_asks_for_durability() {
     lab.within_an_hour(settings(), move |cache, _| async move {
         let slow = Duration::from_millis(100);
         world.set_delay(device, slow);
-        let began = cache.0.rt.now();
+        let began = cache.rt().now();
         let flush = |cache: Cache| async move { cache.flush_device(Class::Commit, "flush").await };
         let (a, b) =
-            (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
+            (cache.rt().spawn(flush(cache.clone())), cache.rt().spawn(flush(cache.clone())));
         assert!(a.await.unwrap().is_ok() && b.await.unwrap().is_ok());
-        assert!(cache.0.rt.now().since(began) >= 2 * slow);
+        assert!(cache.rt().now().since(began) >= 2 * slow);
         world.set_delay(device, Duration::ZERO);
         // The first fails, and the second is not asked any more.
         world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
         let (a, b) =
-            (cache.0.rt.spawn(flush(cache.clone())), cache.0.rt.spawn(flush(cache.clone())));
+            (cache.rt().spawn(flush(cache.clone())), cache.rt().spawn(flush(cache.clone())));
         assert!(a.await.unwrap().is_err() && b.await.unwrap().is_err() && cache.has_failed());
     });
 }
@@ -55,8 +55,8 @@ fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
             let before = cache.mark(false).entry;
             world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
             let c = cache.clone();
-            let checkpoint = cache.0.rt.spawn(async move { c.checkpoint_now().await });
-            cache.0.rt.sleep(Duration::from_micros(50 * late)).await;
+            let checkpoint = cache.rt().spawn(async move { c.checkpoint_now().await });
+            cache.rt().sleep(Duration::from_micros(50 * late)).await;
             let flushed = cache.flush().await;
             let checkpoint = checkpoint.await.unwrap();
             // The first of them to ask fails; there is nothing left to flush if the checkpoint had

@@ -77,13 +77,13 @@ impl Cache {
                 self.make_room_for_nodes()?;
                 self.checkpoint_now().await?;
             }
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         self.make_room_for_nodes()?;
         self.checkpoint_now().await?;
-        self.0.pool.clean_keys_dropped();
+        self.pool().clean_keys_dropped();
         tracing::warn!(
-            cache = %self.0.path, blocks = dropped,
+            cache = %self.path(), blocks = dropped,
             "the cache had failed, and the pool went on without it: its clean blocks were dropped"
         );
         Ok(())

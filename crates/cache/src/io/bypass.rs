@@ -96,7 +96,7 @@ impl Intent {
     /// False: it is not in the cache's index, and has to go through the cache.
     async fn run(mut self, data: Slice) -> Result<bool> {
         let (volume, lba, end) = self.range;
-        let pool = self.cache.0.pool.clone();
+        let pool = self.cache.pool().clone();
         let written = pool.write(self.staging, lba, &data).await;
         if self.at.get() == At::Overtaken {
             self._in_window.overtaken = true;
@@ -128,7 +128,7 @@ impl Cache {
     /// long as it was late, it counts as congested.
     pub(crate) fn note_latency(&self, took: Duration, limit: Duration) {
         if limit > Duration::ZERO && took > limit {
-            self.0.bypass.note_late(self.0.rt.now(), took - limit);
+            self.bypass().note_late(self.rt().now(), took - limit);
         }
     }
 
@@ -136,12 +136,12 @@ impl Cache {
     pub(crate) fn is_congested(&self) -> bool {
         let s = self.settings();
         let watched = s.congested_read > Duration::ZERO || s.congested_write > Duration::ZERO;
-        watched && self.0.bypass.is_late(self.0.rt.now())
+        watched && self.bypass().is_late(self.rt().now())
     }
 
     /// Decides whether a client's write goes past the buckets, and notes the write for its stream.
     pub(crate) fn follow_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
-        let sequential = self.0.written.follow(volume, lba, blocks);
+        let sequential = self.clients().follow_write(volume, lba, blocks);
         let stream = sequential && self.settings().stream_writes == StreamWrites::Past;
         blocks >= LEAST_BLOCKS && (stream || self.is_congested())
     }
@@ -149,13 +149,13 @@ impl Cache {
     /// More staged blocks wait for a pass than should; half as many make a pass begin.
     fn has_many_staged(&self) -> bool {
         let (open, cut) = self.state().buckets.staged_blocks();
-        open + cut > STAGED_PER_BLOCK * self.0.layout.data_blocks()
+        open + cut > STAGED_PER_BLOCK * self.layout().data_blocks()
     }
 
     /// So many blocks are staged that a pass should publish them.
     pub(crate) fn pass_wanted_by_staged(&self) -> bool {
         let (open, _) = self.state().buckets.staged_blocks();
-        open * 2 > STAGED_PER_BLOCK * self.0.layout.data_blocks()
+        open * 2 > STAGED_PER_BLOCK * self.layout().data_blocks()
     }
 
     /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the
@@ -170,11 +170,11 @@ impl Cache {
         // Twice: as an intent, and when it is entered.
         let records = blocks_for((blocks as usize).div_ceil(MAX_EXTENT_BLOCKS), blocks as usize);
         let mut room = self.room_for_request(2 * records, nodes_for(blocks)).await?;
-        self.0.last_request.set(self.0.rt.now());
+        self.clients().note_request(self.rt().now());
         let end = lba.plus(blocks);
         let much_room = self.has_much_room();
-        let Some(in_window) = self.0.bypass.enter_window(much_room) else { return Ok(false) };
-        let Some(under_way) = self.0.bypass.begin((volume, lba, end), much_room).await else {
+        let Some(in_window) = self.bypass().enter_window(much_room) else { return Ok(false) };
+        let Some(under_way) = self.bypass().begin((volume, lba, end), much_room).await else {
             return Ok(false);
         };
         // It stays open while this is under way.
@@ -184,7 +184,7 @@ impl Cache {
         if self.has_many_staged() || self.is_staged((volume, lba, end), epoch).await? {
             return Ok(false);
         }
-        let staging = match self.0.pool.staging(volume, epoch).await {
+        let staging = match self.pool().staging(volume, epoch).await {
             Ok(staging) => staging,
             Err(e) => {
                 tracing::debug!("volume {volume}: not written past the cache: {e}");
@@ -206,16 +206,16 @@ impl Cache {
             _in_window: in_window,
         };
         let (at, data) = (intent.at.clone(), data.clone());
-        let mut task = self.0.rt.spawn(async move { intent.run(data).await });
+        let mut task = self.rt().spawn(async move { intent.run(data).await });
         let patience = PATIENCE + PATIENCE_PER_BLOCK * blocks as u32;
-        if let Some(outcome) = within(&mut task, self.0.rt.sleep(patience)).await {
+        if let Some(outcome) = within(&mut task, self.rt().sleep(patience)).await {
             return outcome.unwrap_or_else(|| Err(base::StorageError::ended()));
         }
         if at.get() == At::Writing && self.has_much_room() {
             // The pool is late: the same data through the cache is durable sooner, and the key of
             // that is the one that counts.
             at.set(At::Overtaken);
-            self.0.bypass.overtake();
+            self.bypass().overtake();
             return Ok(false);
         }
         task.await.unwrap_or_else(|| Err(base::StorageError::ended()))
@@ -252,7 +252,7 @@ impl Cache {
     /// durable.
     pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
         let st = self.state();
-        st.commits.last_staged(volume).filter(|&g| g > self.0.pool.committed())
+        st.commits.last_staged(volume).filter(|&g| g > self.pool().committed())
     }
 
     /// Reads staged blocks.
@@ -263,8 +263,8 @@ impl Cache {
         lba: Lba,
         blocks: u64,
     ) -> Result<base::SliceList> {
-        let data = self.0.pool.read_staged(volume, epoch, lba, blocks).await?;
-        if self.0.pool.find_staging(volume, epoch).is_none() && !self.is_publishing(epoch) {
+        let data = self.pool().read_staged(volume, epoch, lba, blocks).await?;
+        if self.pool().find_staging(volume, epoch).is_none() && !self.is_publishing(epoch) {
             return Err(self.staging_is_lost(volume, epoch));
         }
         Ok(data)
@@ -272,7 +272,7 @@ impl Cache {
 
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
     pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> base::StorageError {
-        if self.0.pool.volume(volume).is_none() {
+        if self.pool().volume(volume).is_none() {
             return base::StorageError::new(
                 base::ErrorKind::NotFound,
                 format!("there is no volume with the id {volume}"),

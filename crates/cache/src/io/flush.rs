@@ -17,14 +17,14 @@ impl Cache {
 
     /// Makes all writes of a volume that completed before durable.
     pub async fn flush_volume(&self, volume: VolumeId) -> Result<()> {
-        self.0.written.flushed(volume);
+        self.clients().note_flush(volume);
         self.flush_of(Some(volume)).await
     }
 
     async fn flush_of(&self, volume: Option<VolumeId>) -> Result<()> {
         let staged = self.staged_in(volume).map(|_| {
-            let pool = self.0.pool.clone();
-            self.0.rt.spawn(async move { pool.commit().await })
+            let pool = self.pool().clone();
+            self.rt().spawn(async move { pool.commit().await })
         });
         let target = self.state().journal.pushed();
         let outcome = self.durable(target, Class::Foreground).await;
@@ -45,23 +45,23 @@ impl Cache {
                 return Ok(());
             }
             self.check_failed()?;
-            match self.0.flushing.take() {
+            match self.group_commits().begin() {
                 Some(_turn) => {
                     // A job's work: all requests that wait for it tell what it waits for.
-                    let rt = &self.0.rt;
+                    let rt = self.rt();
                     let commit = rt.as_job(job::JOURNAL, self.group_commit(class));
                     rt.waits_for_job(Reason::Journal, job::JOURNAL, commit).await?;
                 }
                 None => {
-                    let moved = self.0.flushing.moved.wait();
-                    self.0.rt.waits_for_job(Reason::Journal, job::JOURNAL, moved).await;
+                    let moved = self.group_commits().moved();
+                    self.rt().waits_for_job(Reason::Journal, job::JOURNAL, moved).await;
                 }
             }
         }
     }
 
     async fn group_commit(&self, class: Class) -> Result<()> {
-        let ready = self.state_mut().journal.take_ready(self.0.rt.bufs());
+        let ready = self.state_mut().journal.take_ready(self.rt().bufs());
         let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Otherwise the caller would loop for ever.
@@ -76,9 +76,9 @@ impl Cache {
         for entry in ready {
             for offset in entry.offsets {
                 let (device, data) =
-                    (self.0.device.clone(), SliceList::from_iter([entry.bytes.clone()]));
+                    (self.device().queue().clone(), SliceList::from_iter([entry.bytes.clone()]));
                 writes.push(
-                    self.0.rt.spawn(async move { write_entry(&device, class, offset, data).await }),
+                    self.rt().spawn(async move { write_entry(&device, class, offset, data).await }),
                 );
             }
         }
@@ -88,7 +88,7 @@ impl Cache {
         }
         if let Err(e) = outcome {
             let text =
-                format!("cache device {}: writing the journal: {e}; restart forebay", self.0.path);
+                format!("cache device {}: writing the journal: {e}; restart forebay", self.path());
             let e = StorageError::new(ErrorKind::Io, text);
             self.fail(&e);
             return Err(e);
@@ -119,14 +119,14 @@ impl Cache {
     /// Makes what was written durable from time to time, also unasked, so that replay has
     /// little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
-        while !self.0.health.is_closed() {
+        while !self.health().is_closed() {
             self.sleep_by(|s| s.journal_interval).await;
             let target = self.state().journal.pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }
             if let Err(e) = self.write_watermark().await {
-                tracing::warn!(cache = %self.0.path, "the journal's watermark was not written, \
+                tracing::warn!(cache = %self.path(), "the journal's watermark was not written, \
                     tried again with the next tick: {e}");
             }
             self.give_back_nodes().await;

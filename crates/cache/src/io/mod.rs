@@ -2,11 +2,13 @@
 
 pub(crate) mod block_part;
 pub(crate) mod bypass;
+pub(crate) mod clients;
 mod flush;
+pub(crate) mod group_commits;
 pub(crate) mod parts;
 mod promote;
 mod read;
-pub(crate) mod recent_parts;
+mod recent_parts;
 mod transfer;
 mod watermark;
 pub(crate) mod window;

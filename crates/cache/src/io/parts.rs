@@ -89,14 +89,14 @@ impl Cache {
             let mut whole = self.read_step(volume, lba, 1, false).await?;
             before = BlockPart::whole(whole.pop().ok_or_else(base::StorageError::ended)?);
         }
-        let mut block = self.0.rt.bufs().take(BLOCK);
+        let mut block = self.rt().bufs().take(BLOCK);
         block.copy_from_slice(&before.data);
         patches.iter().for_each(|patch| patch.apply(&mut block));
         let sectors = before.sectors.with(sectors);
         let now = BlockPart { sectors, data: block.freeze(), below: before.below };
         let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
         let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
-        self.0.recent_parts.borrow_mut().keep((volume, lba), stands, now.clone());
+        self.clients().keep_part((volume, lba), stands, now.clone());
         self.state_mut().count(|s| s.parts += u64::from(!now.sectors.is_all()));
         Ok(now)
     }
@@ -108,7 +108,7 @@ impl Cache {
         };
         let mut pieces = self.plan(volume, lba, 1).await?;
         let piece = pieces.pop().ok_or_else(base::StorageError::ended)?;
-        let zeros = || self.0.rt.bufs().zeroed(BLOCK).freeze();
+        let zeros = || self.rt().bufs().zeroed(BLOCK).freeze();
         let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
         match piece.part {
             Part::Pool(_) => Ok(none(None)),
@@ -116,7 +116,7 @@ impl Cache {
             Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
             Part::Bucket { addr, crcs, dirty, cover } => {
                 let stands = Stands { addr, crc: crcs[0], cover };
-                if let Some(known) = self.0.recent_parts.borrow().find((volume, lba), stands) {
+                if let Some(known) = self.clients().find_part((volume, lba), stands) {
                     return Ok(known);
                 }
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
@@ -140,8 +140,7 @@ impl Cache {
     ) -> Result<SliceList> {
         let (cache, below) = (self.clone(), part.2.below);
         let image = self
-            .0
-            .rt
+            .rt()
             .spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
         let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
         drop(pin);
@@ -169,7 +168,7 @@ impl Cache {
     ) -> Result<SliceList> {
         match below.filter(|b| b.epoch > self.state().index.published()) {
             Some(below) => self.read_staged(volume, below.epoch, lba, 1).await,
-            None => self.0.pool.read_for(class, volume, lba, 1).await,
+            None => self.pool().read_for(class, volume, lba, 1).await,
         }
     }
 
@@ -180,7 +179,7 @@ impl Cache {
         sectors: Sectors,
         image: SliceList,
     ) -> Result<Slice> {
-        let mut whole = self.0.rt.bufs().take(BLOCK);
+        let mut whole = self.rt().bufs().take(BLOCK);
         whole.copy_from_slice(image.first().ok_or_else(base::StorageError::ended)?);
         sectors.copy(mine, &mut whole);
         Ok(whole.freeze())
@@ -192,17 +191,17 @@ impl Cache {
         // whole block. It is of no use where the pool loses what it lies over, and the whole one is
         // needed.
         let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
-        if self.is_low_on_buckets() || !self.state().promotions.may_run() || may_be_lost {
+        if self.is_low_on_buckets() || may_be_lost {
             return;
         }
+        let Some(running) = self.begin_running() else { return };
         let Some(room) = self.try_room(blocks_for(1, 1), nodes_for(1)) else { return };
-        self.state_mut().promotions.run();
         let cache = self.clone();
-        self.0.rt.detach_job(job::PROMOTION, async move {
+        self.rt().detach_job(job::PROMOTION, async move {
+            let _running = running;
             if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
                 tracing::debug!("a block that was completed was not kept: {e}");
             }
-            cache.state_mut().promotions.ran();
         });
     }
 

@@ -18,10 +18,65 @@ use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{Room, nodes_for};
-use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
 
+/// Something that is to be kept. Its blocks are watched for writes until it is dropped.
+#[must_use = "it is kept by `keep`, and given up when it is dropped"]
+pub(crate) struct Promotion {
+    cache: Cache,
+    key: Key,
+    stage: Stage,
+}
+
+/// How far a promotion is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its data is not there yet.
+    Begun,
+    /// It is being written into buckets.
+    Running,
+    /// The state has it until a commit of the pool has ended, or has given it up.
+    HandedOver,
+}
+
+impl Drop for Promotion {
+    fn drop(&mut self) {
+        if self.stage != Stage::HandedOver {
+            let mut st = self.cache.state_mut();
+            st.promotions.end(&self.key);
+            if self.stage == Stage::Running {
+                st.promotions.ran();
+            }
+        }
+    }
+}
+
+/// Blocks are being written into buckets as those of a promotion are, until this is dropped.
+pub(crate) struct Running(Cache);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.state_mut().promotions.ran();
+    }
+}
+
 impl Cache {
+    fn promotion(&self, key: Key, stage: Stage) -> Promotion {
+        Promotion { cache: self.clone(), key, stage }
+    }
+
+    /// Counts something that is written into buckets as one of the promotions that are. `None`:
+    /// there are as many as may be.
+    pub(crate) fn begin_running(&self) -> Option<Running> {
+        let mut st = self.state_mut();
+        if !st.promotions.may_run() {
+            return None;
+        }
+        st.promotions.run();
+        drop(st);
+        Some(Running(self.clone()))
+    }
+
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
     /// now on. If at least half of them are `ghosts`, which the main queue takes, all go there.
     pub(crate) fn begin_promotion(
@@ -29,7 +84,7 @@ impl Cache {
         volume: VolumeId,
         (from, blocks): (Lba, u64),
         ghosts: u64,
-    ) -> Option<Key> {
+    ) -> Option<Promotion> {
         if blocks > self.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
@@ -54,45 +109,46 @@ impl Cache {
         }
         let stream = if is_main { Stream::Main } else { Stream::Promoted };
         let published = st.index.published();
-        st.promotions.begin(volume, (from, from.plus(blocks)), published, stream)
+        let key = st.promotions.begin(volume, (from, from.plus(blocks)), published, stream)?;
+        drop(st);
+        Some(self.promotion(key, Stage::Begun))
     }
 
     /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(
-        st: &mut State,
+        &self,
         volume: VolumeId,
         from: Lba,
         blocks: u64,
-    ) -> Option<Key> {
-        let published = st.index.published();
+    ) -> Option<Promotion> {
+        let mut st = self.state_mut();
         if st.health.has_failed() {
-            None
-        } else {
-            st.promotions.begin(volume, (from, from.plus(blocks)), published, Stream::Promoted)
+            return None;
         }
-    }
-
-    pub(crate) fn end_promotion(&self, key: Key) {
-        self.state_mut().promotions.end(&key);
+        let (range, published) = ((from, from.plus(blocks)), st.index.published());
+        let key = st.promotions.begin(volume, range, published, Stream::Promoted)?;
+        drop(st);
+        Some(self.promotion(key, Stage::Begun))
     }
 
     /// Keeps the data of a promotion, now or when the pool has committed it.
-    pub(crate) fn keep(&self, key: Key, data: SliceList) {
-        let needs = self.0.pool.edited(key.0);
-        let now = self.state_mut().promotions.keep(key, data, needs, self.0.pool.committed());
-        if let Some(data) = now {
-            let cache = self.clone();
-            self.0.rt.detach_job(job::PROMOTION, async move { cache.promote(key, data).await });
-        }
+    pub(crate) fn keep(&self, mut promotion: Promotion, data: SliceList) {
+        let key = promotion.key;
+        let (needs, committed) = (self.pool().edited(key.0), self.pool().committed());
+        let now = self.state_mut().promotions.keep(key, data, needs, committed);
+        let Some(data) = now else {
+            promotion.stage = Stage::HandedOver;
+            return;
+        };
+        promotion.stage = Stage::Running;
+        let cache = self.clone();
+        self.rt().detach_job(job::PROMOTION, async move { cache.promote(promotion, data).await });
     }
 
-    async fn promote(&self, key: Key, data: SliceList) {
-        if let Err(e) = self.promote_blocks(&key, data).await {
+    async fn promote(&self, promotion: Promotion, data: SliceList) {
+        if let Err(e) = self.promote_blocks(&promotion.key, data).await {
             tracing::debug!("what was read was not kept: {e}");
         }
-        let mut st = self.state_mut();
-        st.promotions.end(&key);
-        st.promotions.ran();
     }
 
     /// Plan, transfer, settle.
@@ -111,7 +167,7 @@ impl Cache {
         }
         let blocks = data.iter().map(|s| s.len()).sum::<usize>() / BLOCK;
         let Some(room) = self.try_room(blocks_for(1, 0), nodes_for(blocks as u64)) else {
-            self.0.wakes.checkpoint.notify();
+            self.wakes().checkpoint.notify();
             return None;
         };
         let whole = self.one_piece(data);
@@ -164,7 +220,7 @@ impl Cache {
         {
             return one;
         }
-        let mut whole = self.0.rt.bufs().take(data.iter().map(|s| s.len()).sum());
+        let mut whole = self.rt().bufs().take(data.iter().map(|s| s.len()).sum());
         let mut at = 0;
         for part in &data {
             whole[at..at + part.len()].copy_from_slice(part);
@@ -175,14 +231,14 @@ impl Cache {
 
     /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
     pub(crate) async fn keeper(&self) {
-        while !self.0.health.is_closed() && !self.0.pool.is_closed() {
-            let ended = self.0.pool.commit_ended();
-            let committed = self.0.pool.committed();
+        while !self.health().is_closed() && !self.pool().is_closed() {
+            let ended = self.pool().commit_ended();
+            let committed = self.pool().committed();
             self.state_mut().release_replaced(committed);
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
                 let Some((key, data)) = ready else { break };
-                self.promote(key, data).await;
+                self.promote(self.promotion(key, Stage::Running), data).await;
             }
             ended.await;
         }

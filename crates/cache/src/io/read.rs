@@ -57,8 +57,8 @@ pub(crate) struct Piece {
 impl Cache {
     /// Reads whole blocks of `volume`; the slices are in order.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        self.0.last_request.set(self.0.rt.now());
-        let sequential = self.0.read.follow(volume, lba, blocks);
+        self.clients().note_request(self.rt().now());
+        let sequential = self.clients().follow_read(volume, lba, blocks);
         if blocks <= STEP_BLOCKS {
             return self.read_step(volume, lba, blocks, sequential).await;
         }
@@ -67,7 +67,7 @@ impl Cache {
         while at < blocks {
             let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
             tasks.push(
-                self.0.rt.spawn(async move { cache.read_step(volume, from, n, sequential).await }),
+                self.rt().spawn(async move { cache.read_step(volume, from, n, sequential).await }),
             );
             at += n;
         }
@@ -95,7 +95,7 @@ impl Cache {
         for piece in pieces {
             let cache = self.clone();
             tasks.push(
-                self.0.rt.spawn(async move { cache.read_piece(volume, piece, sequential).await }),
+                self.rt().spawn(async move { cache.read_piece(volume, piece, sequential).await }),
             );
         }
         let mut all = Ok(SliceList::new());
@@ -135,7 +135,7 @@ impl Cache {
         let Piece { lba, blocks, part, pin } = piece;
         match part {
             Part::Zeros => {
-                let zeros = self.0.rt.bufs().zeroed(blocks as usize * BLOCK).freeze();
+                let zeros = self.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
             Part::Staged(epoch, _) => {
@@ -167,7 +167,7 @@ impl Cache {
 
     /// Counts blocks that were read.
     pub(crate) fn count_read(&self, volume: VolumeId, read: Hits) {
-        let now = self.0.rt.now();
+        let now = self.rt().now();
         self.state_mut().count_read(volume, read, now);
     }
 
@@ -189,20 +189,20 @@ impl Cache {
                 "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in \
                  the pool: what was written there is lost",
                 lba.0 + bad,
-                self.0.path,
+                self.path(),
                 self.state().buckets.of(addr)
             );
             tracing::error!("{text}");
             return Err(StorageError::new(ErrorKind::Io, text));
         }
-        tracing::warn!(cache = %self.0.path, "blocks of volume {volume} from {} on are bad in the \
+        tracing::warn!(cache = %self.path(), "blocks of volume {volume} from {} on are bad in the \
             cache; read from the pool instead", lba.0 + bad);
         // A cache that has failed is told of nothing: then the key stays.
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
             && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
         {}
         self.state_mut().count(|s| s.refetched += blocks);
-        self.0.pool.read(volume, lba, blocks).await
+        self.pool().read(volume, lba, blocks).await
     }
 
     /// Drops a clean key that still points into a bucket where its blocks are bad; false if there
@@ -250,11 +250,9 @@ impl Cache {
         } else {
             self.begin_promotion(volume, (lba, blocks), missed.ghosts)
         };
-        let outcome = self.0.pool.read(volume, lba, blocks).await;
-        match (promotion, &outcome) {
-            (Some(key), Ok(data)) => self.keep(key, data.clone()),
-            (Some(key), Err(_)) => self.end_promotion(key),
-            (None, _) => {}
+        let outcome = self.pool().read(volume, lba, blocks).await;
+        if let (Some(promotion), Ok(data)) = (promotion, &outcome) {
+            self.keep(promotion, data.clone());
         }
         outcome
     }
@@ -269,9 +267,9 @@ impl Cache {
             })
             .await?;
             at = upto;
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
-        self.0.pool.prefetch(volume, lba, end).await
+        self.pool().prefetch(volume, lba, end).await
     }
 
     /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how
@@ -304,7 +302,7 @@ impl Cache {
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let (below, over, complete) = loop {
             let published = self.state().index.published();
-            let (below, upto) = self.0.pool.allocated(volume, lba, end, max).await?;
+            let (below, upto) = self.pool().allocated(volume, lba, end, max).await?;
             let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
             // What was published meanwhile may be in neither.
             if self.state().index.published() == published {
@@ -477,7 +475,7 @@ mod tests {
             let read_all = async || {
                 let read = |i: u64| {
                     let cache = cache.clone();
-                    cache.0.rt.clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
+                    cache.rt().clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
                 };
                 let reads: Vec<_> = (0..16).map(read).collect();
                 let mut failed = Vec::new();
@@ -492,10 +490,13 @@ mod tests {
             let condemned = || cache.state().buckets.has_errors(addr);
             // All of them are one request, which fails, and so does the first try of the block
             // alone.
-            let merged = cache.0.device.stats().of(Class::Foreground).merged;
+            let merged = cache.device().queue().stats().of(Class::Foreground).merged;
             assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
             assert_eq!(read_all().await, Vec::<usize>::new());
-            assert!(cache.0.device.stats().of(Class::Foreground).merged > merged && !condemned());
+            assert!(
+                cache.device().queue().stats().of(Class::Foreground).merged > merged
+                    && !condemned()
+            );
             assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
             assert_eq!(read_all().await, [5]);
             assert_eq!(cache.status().bad_blocks.len(), 1);

@@ -17,10 +17,11 @@ impl Cache {
         crcs: &[base::Crc],
         class: Class,
     ) -> std::result::Result<Slice, u64> {
-        let began = self.0.rt.now();
-        let mut read = self.0.device.read_blocks(class, self.offset_of(addr), crcs.len()).await;
+        let began = self.rt().now();
+        let mut read =
+            self.device().queue().read_blocks(class, self.offset_of(addr), crcs.len()).await;
         if class == Class::Foreground {
-            self.note_latency(self.0.rt.now().since(began), self.settings().congested_read);
+            self.note_latency(self.rt().now().since(began), self.settings().congested_read);
         }
         let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
         let wrong: Vec<usize> = block_crcs(&read.buf)
@@ -35,7 +36,7 @@ impl Cache {
             let at = self.offset_of(CacheAddr(addr.0 + block as u64));
             let again = match read.error(block) {
                 Some(e) => Err(e),
-                None => self.0.device.read_block_again(class, at).await,
+                None => self.device().queue().read_block_again(class, at).await,
             };
             match again {
                 Ok(good) if base::crc32c(&good) == crcs[block] => {
@@ -55,12 +56,12 @@ impl Cache {
         class: Class,
     ) -> Result<()> {
         let mut outcome = Ok(());
-        let began = self.0.rt.now();
+        let began = self.rt().now();
         taken.in_flight = true;
         if let [t] = &taken[..] {
             outcome = self
-                .0
-                .device
+                .device()
+                .queue()
                 .write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()]))
                 .await;
         } else {
@@ -69,9 +70,9 @@ impl Cache {
             for t in taken.iter() {
                 let bytes = t.len as usize * BLOCK;
                 let (device, part, offset) =
-                    (self.0.device.clone(), data.slice(at, bytes), self.offset_of(t.addr));
+                    (self.device().queue().clone(), data.slice(at, bytes), self.offset_of(t.addr));
                 at += bytes;
-                writes.push(self.0.rt.spawn(async move {
+                writes.push(self.rt().spawn(async move {
                     device.write(class, offset, SliceList::from_iter([part])).await
                 }));
             }
@@ -81,11 +82,11 @@ impl Cache {
         }
         taken.in_flight = false;
         if class == Class::Foreground {
-            self.note_latency(self.0.rt.now().since(began), self.settings().congested_write);
+            self.note_latency(self.rt().now().since(began), self.settings().congested_write);
         }
         outcome.map_err(|e| {
             let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
-            StorageError::new(kind, format!("cache device {}: write: {e}", self.0.path))
+            StorageError::new(kind, format!("cache device {}: write: {e}", self.path()))
         })
     }
 }

@@ -17,7 +17,7 @@ impl Cache {
         let (identity, durable) = {
             let st = self.state();
             let durable = st.journal.durable_entry();
-            if st.journal.newest_entry() > durable || durable <= self.0.watermark.get() {
+            if st.journal.newest_entry() > durable || durable <= self.group_commits().watermark() {
                 return Ok(());
             }
             (st.journal.identity(), durable)
@@ -28,20 +28,20 @@ impl Cache {
             incarnation: identity.incarnation,
             durable: durable.0,
         };
-        let mut block = self.0.rt.bufs().zeroed(BLOCK);
+        let mut block = self.rt().bufs().zeroed(BLOCK);
         mark.encode(&mut block);
         let block = block.freeze();
         for slot in 0..WATERMARK_SLOTS {
             // One after the other: never are both torn.
             let data = SliceList::from_iter([block.clone()]);
             let outcome =
-                self.0.device.write(Class::Commit, Watermark::offset_of(slot), data).await;
+                self.device().queue().write(Class::Commit, Watermark::offset_of(slot), data).await;
             outcome.map_err(|e| {
-                StorageError::new(ErrorKind::Io, format!("cache device {}: {e}", self.0.path))
+                StorageError::new(ErrorKind::Io, format!("cache device {}: {e}", self.path()))
             })?;
         }
         self.flush_device(Class::Commit, "flush of the journal's watermark").await?;
-        self.0.watermark.set(durable);
+        self.group_commits().note_watermark(durable);
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ impl Cache {
                     continue;
                 }
             }
-            let n = (data.len() - at).min(self.0.layout.step_blocks() * BLOCK);
+            let n = (data.len() - at).min(self.layout().step_blocks() * BLOCK);
             self.write_step(volume, lba.plus((at / BLOCK) as u64), data.slice(at, n), Cover::ALL)
                 .await?;
             at += n;
@@ -111,7 +111,7 @@ impl Cache {
         while at < end {
             let mut room =
                 self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
-            self.0.last_request.set(self.0.rt.now());
+            self.clients().note_request(self.rt().now());
             // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {
@@ -134,7 +134,7 @@ impl Cache {
                 .await?;
             drop(room);
             at = upto;
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         Ok(())
     }
@@ -143,16 +143,16 @@ impl Cache {
     /// first, which may help.
     async fn reserve(&self, blocks: u64) -> Result<Reservation> {
         for _ in 0..2 {
-            match self.0.pool.reserve(blocks) {
+            match self.pool().reserve(blocks) {
                 Ok(reserved) => return Ok(reserved),
                 Err(_) => {
                     let publish = Box::pin(self.publish_all());
-                    let rt = &self.0.rt;
+                    let rt = self.rt();
                     rt.waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await?;
                 }
             }
         }
-        self.0.pool.reserve(blocks)
+        self.pool().reserve(blocks)
     }
 }
 

@@ -7,21 +7,27 @@
 //! modes sees to that. A cache that has failed is not asked any more by such volumes
 //! ([`crate::health::failed_dirty`]).
 
-use std::rc::Rc;
-
 use base::{BLOCK, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
 use format::cache::journal::blocks_for;
-use pool::{CacheMark, Journal, JournalDurable};
+use pool::CacheMark;
 use queue::Class;
 
 use crate::Cache;
-use crate::cache::Inner;
 use crate::store::promotions::MAX_BLOCKS;
 use crate::store::ring_room::nodes_for;
 
-impl Journal for Inner {
-    fn make_durable(self: Rc<Self>) -> JournalDurable {
-        Box::pin(async move { Cache(self).records_durable().await })
+/// A range is being changed in the pool, past the cache. Reads of it are not kept until this is
+/// dropped.
+#[must_use = "the change has ended when it is dropped"]
+struct Direct<'c> {
+    cache: &'c Cache,
+    range: (VolumeId, Lba, Lba),
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        let (volume, lba, end) = self.range;
+        self.cache.state_mut().promotions.end_direct(volume, lba, end);
     }
 }
 
@@ -53,24 +59,17 @@ impl Cache {
         keep: bool,
     ) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
-        let sequential = self.0.written.follow(volume, lba, blocks);
+        let sequential = self.clients().follow_write(volume, lba, blocks);
         let end = lba.plus(blocks);
-        self.begin_direct(volume, (lba, end), false).await?;
-        let outcome = self.in_pool(|| self.0.pool.write(volume, lba, &data)).await;
-        let kept = {
-            let mut st = self.state_mut();
-            st.promotions.end_direct(volume, lba, end);
-            if sequential || !keep {
-                st.count(|s| s.bypassed += blocks);
-            }
-            if outcome.is_ok() && keep && !sequential {
-                Cache::begin_keeping(&mut st, volume, lba, blocks)
-            } else {
-                None
-            }
-        };
-        if let Some(key) = kept {
-            self.keep(key, SliceList::from_iter([data]));
+        let direct = self.begin_direct(volume, (lba, end), false).await?;
+        let outcome = self.in_pool(|| self.pool().write(volume, lba, &data)).await;
+        drop(direct);
+        if sequential || !keep {
+            self.state_mut().count(|s| s.bypassed += blocks);
+        } else if outcome.is_ok()
+            && let Some(promotion) = self.begin_keeping(volume, lba, blocks)
+        {
+            self.keep(promotion, SliceList::from_iter([data]));
         }
         outcome
     }
@@ -93,10 +92,8 @@ impl Cache {
 
     /// Unmaps blocks in the pool.
     pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        self.begin_direct(volume, (lba, end), false).await?;
-        let outcome = self.in_pool(|| self.0.pool.discard(volume, lba, end)).await;
-        self.state_mut().promotions.end_direct(volume, lba, end);
-        outcome
+        let _direct = self.begin_direct(volume, (lba, end), false).await?;
+        self.in_pool(|| self.pool().discard(volume, lba, end)).await
     }
 
     /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
@@ -107,27 +104,23 @@ impl Cache {
         (lba, end): (Lba, Lba),
         change: impl Future<Output = Result<()>>,
     ) -> Result<()> {
-        self.begin_direct(volume, (lba, end), true).await?;
-        let outcome = change.await;
-        self.state_mut().promotions.end_direct(volume, lba, end);
-        outcome
+        let _direct = self.begin_direct(volume, (lba, end), true).await?;
+        change.await
     }
 
-    /// Drops what the cache has of the range, and keeps reads of it from being kept until
-    /// [`crate::store::promotions::Promotions::end_direct`].
+    /// Drops what the cache has of the range, and keeps reads of it from being kept until the guard
+    /// is dropped.
     async fn begin_direct(
         &self,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         between_passes: bool,
-    ) -> Result<()> {
-        self.0.last_request.set(self.0.rt.now());
+    ) -> Result<Direct<'_>> {
+        self.clients().note_request(self.rt().now());
         self.state_mut().promotions.begin_direct(volume, lba, end);
-        let dropped = self.drop_clean(volume, (lba, end), between_passes).await;
-        if dropped.is_err() {
-            self.state_mut().promotions.end_direct(volume, lba, end);
-        }
-        dropped
+        let direct = Direct { cache: self, range: (volume, lba, end) };
+        self.drop_clean(volume, (lba, end), between_passes).await?;
+        Ok(direct)
     }
 
     async fn drop_clean(
@@ -178,11 +171,11 @@ impl Cache {
     /// it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
         let target = self.state().commits.needs();
-        if self.0.health.is_aside() {
+        if self.health().is_aside() {
             return Ok(None);
         }
         let outcome = self.durable(target, Class::Commit).await;
-        if self.0.health.is_aside() {
+        if self.health().is_aside() {
             // Set aside meanwhile: the commit that waits says so too.
             return Ok(None);
         }
@@ -197,8 +190,8 @@ impl Cache {
 
     /// What the pool's superblock says of this cache.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
-        let uuid = self.0.durable_state.borrow().uuid();
-        CacheMark { uuid, entry: self.state().journal.durable_entry().0, clean_void }
+        let entry = self.state().journal.durable_entry();
+        CacheMark { uuid: self.device().uuid(), entry: entry.0, clean_void }
     }
 
     /// True if the pool has all of a volume.
@@ -216,7 +209,7 @@ impl Cache {
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached
     /// and was closed: the pool goes on alone.
     pub fn is_aside(&self) -> bool {
-        self.0.health.is_aside()
+        self.health().is_aside()
     }
 }
 

@@ -15,7 +15,7 @@ impl Cache {
     /// Waits for the end of the running pass; none begins while the permit is held, and no cut is
     /// taken. There may be cuts: see [`Cache::between_cuts`].
     pub async fn between_passes(&self) -> Permit {
-        self.0.pass_lock.acquire(1).await
+        self.writeback().lock().await
     }
 
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between
@@ -51,7 +51,7 @@ impl Cache {
                 .await?;
             drop(room);
             at = upto;
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         Ok(())
     }

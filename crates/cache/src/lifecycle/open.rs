@@ -4,36 +4,29 @@
 //! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end
 //! begins a new incarnation: entries that a crash left behind in the ring never count again.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
 
 use base::{EntrySeq, Epoch, ErrorKind, Lba, Result, StorageError};
 use format::page::page_digest;
 use pool::{Link, Pool};
 use queue::{Class, Device};
 use rt::Rt;
-use rt::sync::Semaphore;
 
 use crate::Cache;
-use crate::cache::Inner;
 use crate::checkpoint::table_slots::DurableState;
+use crate::device::cache_device::CacheDevice;
 use crate::device::file::CacheFile;
-use crate::device::flush_barrier::{Barrier, Health};
+use crate::device::flush_barrier::Health;
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::job;
-use crate::latch::Latch;
 use crate::lifecycle::replay::{Replay, Replayed, Replayer, layout_of};
 use crate::lifecycle::staged::Committed;
-use crate::policy::streams::Streams;
 use crate::settings::Settings;
-use crate::space::admission::Admission;
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::ring_room::RingRoom;
 use crate::store::state::State;
 use crate::wakes::Wakes;
-use crate::writeback::passes::Passes;
 
 /// Pages of the bucket table that are read at once.
 const TABLE_READS: usize = 32;
@@ -139,41 +132,12 @@ impl Cache {
         let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks);
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
-        let cutoff = settings.sequential_cutoff;
         let mut durable_state = DurableState::new(sb, incarnation);
         pages.into_iter().for_each(|page| durable_state.add_page(page));
-        let cache = Cache(Rc::new(Inner {
-            rt: rt.clone(),
-            pool: pool.clone(),
-            device: device.clone(),
-            path: file.path.clone(),
-            layout,
-            state: RefCell::new(state),
-            wakes,
-            flushing: Latch::default(),
-            door: Semaphore::new(1),
-            durable_state: RefCell::new(durable_state),
-            checkpointing: Latch::default(),
-            passes: RefCell::new(Passes::new(&settings)),
-            pass_lock: Semaphore::new(1),
-            last_request: Cell::new(rt.now()),
-            replay: Cell::new(Replay::default()),
-            gc: RefCell::default(),
-            gc_lock: Semaphore::new(1),
-            scrub: Cell::default(),
-            opened_at: rt.now(),
-            bypass: Default::default(),
-            admission: Rc::new(Admission::new(&settings)),
-            taking: Semaphore::new(1),
-            dry_since: Cell::new(None),
-            watermark: Cell::new(EntrySeq(replayed.end.sequence.0 - 1)),
-            barrier: Barrier::new(device, &health),
-            health,
-            recent_parts: RefCell::default(),
-            read: Streams::new(cutoff),
-            written: Streams::new(cutoff),
-            settings: RefCell::new(settings),
-        }));
+        let device = CacheDevice::new(file, device, (identity.uuid, layout), &health);
+        let newest = EntrySeq(replayed.end.sequence.0 - 1);
+        let cache =
+            Cache::over((rt, pool), settings, device, (state, wakes), durable_state, newest);
         cache.recover(&replayed, began).await?;
         let no_pass = cache.between_passes().await;
         cache.start();
@@ -191,7 +155,7 @@ impl Cache {
 
     /// A crash may have come between a shrink in the pool and here.
     async fn forget_behind_ends(&self) -> Result<()> {
-        for v in self.0.pool.volumes() {
+        for v in self.pool().volumes() {
             self.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
         }
         Ok(())
@@ -200,50 +164,49 @@ impl Cache {
     async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
         self.make_room_for_nodes()?;
         self.checkpoint_now().await?;
-        if self.0.pool.clean_void() {
+        if self.pool().clean_void() {
             self.drop_all_clean().await?;
         }
         let Replayed { entries, records, dropped, healed, .. } = *replayed;
         if healed > 0 {
-            tracing::warn!(cache = %self.0.path, entries = healed, "entries of the journal were \
+            tracing::warn!(cache = %self.path(), entries = healed, "entries of the journal were \
                 bad in their first place, and read \
                 from the second");
         }
         let replay =
-            Replay { entries, records, dropped, took: self.0.rt.precise_now().since(began) };
+            Replay { entries, records, dropped, took: self.rt().precise_now().since(began) };
         tracing::info!(
-            cache = %self.0.path, entries, records, dropped,
+            cache = %self.path(), entries, records, dropped,
             dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
         );
-        self.0.replay.set(replay);
+        self.note_replayed(replay);
         Ok(())
     }
 
     fn start(&self) {
         self.note_dirty();
-        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.0.rt.detach(f);
+        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.rt().detach(f);
         let c = self.clone();
         spawn(Box::pin(async move { c.journal_clock().await }));
         let c = self.clone();
-        self.0.rt.detach_job(job::RECLAIM, async move { c.reclaimer().await });
+        self.rt().detach_job(job::RECLAIM, async move { c.reclaimer().await });
         let c = self.clone();
-        self.0.rt.detach_job(job::CHECKPOINT, async move { c.checkpointer().await });
+        self.rt().detach_job(job::CHECKPOINT, async move { c.checkpointer().await });
         let c = self.clone();
-        self.0.rt.detach_background(job::WRITE_BACK, async move { c.write_back().await });
+        self.rt().detach_background(job::WRITE_BACK, async move { c.write_back().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.sealer().await }));
         let c = self.clone();
         spawn(Box::pin(async move { c.keeper().await }));
         let c = self.clone();
-        self.0.rt.detach_background(job::COLLECTION, async move { c.collector().await });
+        self.rt().detach_background(job::COLLECTION, async move { c.collector().await });
         let c = self.clone();
-        self.0.rt.detach_background(job::SCRUB, async move { c.scrubber().await });
+        self.rt().detach_background(job::SCRUB, async move { c.scrubber().await });
         let c = self.clone();
-        self.0.rt.detach_background(job::SURVIVORS, async move { c.summarizer().await });
+        self.rt().detach_background(job::SURVIVORS, async move { c.summarizer().await });
         let c = self.clone();
         spawn(Box::pin(async move { c.admitter().await }));
-        let journal: Weak<dyn pool::Journal> = Rc::downgrade(&self.0) as _;
-        self.0.pool.link_journal(Link::Live(journal));
+        self.link_to_pool();
     }
 
     /// Writes everything back and detaches the cache from its pool: it holds nothing that counts
@@ -252,7 +215,7 @@ impl Cache {
         if self.is_aside() {
             // There is nothing to write back, and the pool says so with its next commit.
             let _ = self.close().await;
-            return self.0.pool.set_cache_uuid(None).await;
+            return self.pool().set_cache_uuid(None).await;
         }
         self.publish_all().await?;
         let (open, cut) = self.state().buckets.unpublished_blocks();
@@ -264,28 +227,28 @@ impl Cache {
             return Err(StorageError::new(ErrorKind::Io, text));
         }
         if let Err(e) = self.close().await {
-            tracing::warn!(cache = %self.0.path, "closing a cache that is detached: {e}");
+            tracing::warn!(cache = %self.path(), "closing a cache that is detached: {e}");
         }
         // Closed, it can serve no client any more, also if the commit fails: the pool has all of
         // it, goes on alone, and says so with whichever commit is next.
-        self.0.health.set_aside();
-        self.0.pool.link_journal(Link::None);
-        self.0.pool.set_cache_uuid(None).await
+        self.health().set_aside();
+        self.pool().link_journal(Link::None);
+        self.pool().set_cache_uuid(None).await
     }
 
     /// Takes a cache that was never used out of the pool, whatever fails: the next commit says so.
     pub async fn abandon(&self) {
-        self.0.health.set_aside();
-        self.0.pool.drop_cache();
+        self.health().set_aside();
+        self.pool().drop_cache();
         if let Err(e) = self.close().await {
-            tracing::warn!(cache = %self.0.path, "closing a cache that is given up: {e}");
+            tracing::warn!(cache = %self.path(), "closing a cache that is given up: {e}");
         }
     }
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay,
     /// and ends the background work.
     pub async fn close(&self) -> Result<()> {
-        if self.0.health.is_closed() {
+        if self.health().is_closed() {
             // A detach that failed at the pool is tried again: the device takes no requests any
             // more.
             return Ok(());
@@ -296,19 +259,19 @@ impl Cache {
             outcome = self.settle().await;
         }
         self.stop();
-        let _alone = self.0.pass_lock.acquire(1).await;
-        self.0.device.close();
+        let _alone = self.writeback().lock().await;
+        self.device().queue().close();
         let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
-        self.0.pool.link_journal(link);
+        self.pool().link_journal(link);
         outcome
     }
 
     /// Ends the background work.
     fn stop(&self) {
-        self.0.health.close();
+        self.health().close();
         self.state().journal.room().wake_all();
-        self.0.wakes.all();
-        self.0.admission.wake();
+        self.wakes().all();
+        self.admission().wake();
     }
 
     async fn settle(&self) -> Result<()> {

@@ -19,7 +19,7 @@ fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let [IndexKey { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
         panic!("{found:?}")
     };
-    cache.0.layout.offset_of(CacheAddr(addr.0 + lba - from.0))
+    cache.layout().offset_of(CacheAddr(addr.0 + lba - from.0))
 }
 
 #[test]

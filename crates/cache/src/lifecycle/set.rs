@@ -11,17 +11,16 @@ impl Cache {
     /// a cache is open. Nothing is stored: the next open is told anew.
     pub fn set(&self, mut new: Settings) -> Result<()> {
         // As at open: a small cache takes fewer.
-        new.dirty_nodes = self.0.layout.dirty_nodes(new.dirty_nodes);
+        new.dirty_nodes = self.layout().dirty_nodes(new.dirty_nodes);
         self.settings().check_change(&new)?;
-        // Copies of what is looked at for every request, or has a state of its own.
-        self.0.passes.borrow_mut().set_rates(new.writeback.clone());
-        self.0.admission.set(&new);
-        self.0.read.set_cutoff(new.sequential_cutoff);
-        self.0.written.set_cutoff(new.sequential_cutoff);
-        self.0.device.set_targets(new.targets);
-        self.0.settings.replace(new);
+        // Parts that have a copy: they need it for every request, or have a state of their own.
+        self.writeback().set_rates(new.writeback.clone());
+        self.admission().set(&new);
+        self.clients().set_cutoff(new.sequential_cutoff);
+        self.device().queue().set_targets(new.targets);
+        self.replace_settings(new);
         // A pass may be due now, or a cut; one that carries looks at its rate again.
-        let wakes = &self.0.wakes;
+        let wakes = self.wakes();
         for event in [&wakes.settings, &wakes.pass, &wakes.pace, &wakes.seal] {
             event.notify();
         }

@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::Instant;
-use rt::sync::{Event, OneShotSender};
+use base::{Instant, VolumeId};
+use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
-use crate::policy::delay::{Curve, Line};
+use crate::policy::delay::{Curve, Line, Load, Next};
 use crate::settings::Settings;
 
 /// When a wait for room began, and how many passes had ended by then.
@@ -18,12 +18,13 @@ pub(crate) struct Waiting {
 
 /// The writers that wait, and the room that those let in still hold.
 pub(crate) struct Admission {
-    pub line: RefCell<Line<OneShotSender<Held>>>,
+    line: RefCell<Line<OneShotSender<Held>>>,
     held: Cell<u64>,
-    pub arrived: Event,
+    arrived: Event,
 }
 
 impl Admission {
+    /// No writer waits.
     pub fn new(settings: &Settings) -> Admission {
         let line = Line::new(Curve::until(settings.dirty_limit_percent));
         Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
@@ -37,6 +38,11 @@ impl Admission {
     /// How many writers wait.
     pub fn waiting(&self) -> u64 {
         self.line.borrow().waiting()
+    }
+
+    /// The share of the room that is gone when writers begin to be slowed.
+    pub fn begin(&self) -> f64 {
+        self.line.borrow().curve().begin()
     }
 
     /// Notes that `blocks` blocks were carried to the pool.
@@ -55,20 +61,64 @@ impl Admission {
         self.arrived.notify();
     }
 
+    /// Waits until the line is to be looked at again: a request has come, or has taken its room.
+    pub fn arrived(&self) -> impl Future<Output = ()> + use<> {
+        self.arrived.wait()
+    }
+
     /// Blocks that are reserved for requests which were let in, and which they have not taken yet.
     pub fn held(&self) -> u64 {
         self.held.get()
     }
 
-    /// Lets a request of `blocks` blocks in.
-    pub fn hold(self: &Rc<Admission>, blocks: u64) -> Held {
-        self.held.set(self.held.get() + blocks);
-        Held { of: self.clone(), blocks }
+    /// Lets a request of `blocks` blocks in, if it need not stand in line.
+    pub fn pass_at_once(
+        self: &Rc<Admission>,
+        now: Instant,
+        blocks: u64,
+        load: &Load,
+    ) -> Option<Held> {
+        let passes = self.line.borrow_mut().pass_at_once(now, blocks, load);
+        passes.then(|| self.hold(blocks))
     }
 
-    /// Lets a waiting request of `blocks` blocks in: sends it its room.
+    /// Adds a request of `blocks` blocks to the line of its volume. It gets its room when it is let
+    /// in, and `None` if it is refused.
+    pub fn line_up(&self, volume: VolumeId, blocks: u64) -> OneShot<Held> {
+        let (tx, rx) = oneshot();
+        self.line.borrow_mut().push(volume, blocks, tx);
+        self.arrived.notify();
+        rx
+    }
+
+    /// Decides what happens next with the line. A request that passes is removed from it, and is to
+    /// be [let in](Admission::let_in).
+    pub fn next(&self, now: Instant, load: &Load) -> Next<OneShotSender<Held>> {
+        self.line.borrow_mut().next(now, load)
+    }
+
+    /// Lets a request of `blocks` blocks in that has waited: sends it its room.
     pub fn let_in(self: &Rc<Admission>, to: OneShotSender<Held>, blocks: u64) {
         to.send(self.hold(blocks));
+    }
+
+    /// Lets all in that wait, whatever the room.
+    pub fn let_all_in(self: &Rc<Admission>) {
+        self.take_line().into_iter().for_each(|(to, blocks)| self.let_in(to, blocks));
+    }
+
+    /// Refuses all that wait.
+    pub fn refuse_all(&self) {
+        drop(self.take_line());
+    }
+
+    fn take_line(&self) -> Vec<(OneShotSender<Held>, u64)> {
+        self.line.borrow_mut().drain().collect()
+    }
+
+    fn hold(self: &Rc<Admission>, blocks: u64) -> Held {
+        self.held.set(self.held.get() + blocks);
+        Held { of: self.clone(), blocks }
     }
 }
 

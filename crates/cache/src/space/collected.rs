@@ -1,6 +1,9 @@
-//! What garbage collection did.
+//! Passes of garbage collection: whether one runs, which tasks wait for one, and what they did.
 
-use base::Histogram;
+use std::cell::{Cell, Ref, RefCell};
+
+use base::{Histogram, Instant};
+use rt::sync::{Permit, Semaphore};
 
 use crate::policy::gc_pace::Runs;
 
@@ -18,11 +21,93 @@ pub(crate) struct GcStats {
     pub ghosts: u64,
     pub merged_nodes: u64,
     pub moved_nodes: u64,
-    /// The fewest buckets that nodes had since the last pass.
-    pub least_held: Option<u32>,
     pub moved_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,
+}
+
+/// The passes of garbage collection.
+pub(crate) struct Collections {
+    opened_at: Instant,
+    /// Held by the pass that runs.
+    running: Semaphore,
     /// Tasks that wait for a pass.
-    pub awaited: u32,
+    awaited: Cell<u32>,
+    /// The fewest buckets that nodes had since the last pass; `None` before the first.
+    least_held: Cell<Option<u32>>,
+    stats: RefCell<GcStats>,
+}
+
+/// A task waits for a pass: passes do not pause while this exists.
+pub(crate) struct Awaited<'c>(&'c Collections);
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.awaited.set(self.0.awaited.get() - 1);
+    }
+}
+
+impl Collections {
+    /// Of a cache that is opened now. No pass has run.
+    pub fn new(now: Instant) -> Collections {
+        Collections {
+            opened_at: now,
+            running: Semaphore::new(1),
+            awaited: Cell::new(0),
+            least_held: Cell::new(None),
+            stats: RefCell::default(),
+        }
+    }
+
+    /// The time at which the cache was opened, if no pass has ended since.
+    pub fn none_since(&self) -> Option<Instant> {
+        (self.stats.borrow().runs.count() == 0).then_some(self.opened_at)
+    }
+
+    /// Waits for the end of the pass that runs; none runs beside the holder of the permit.
+    pub fn lock(&self) -> impl Future<Output = Permit> {
+        self.running.acquire(1)
+    }
+
+    /// True while a pass runs.
+    pub fn is_running(&self) -> bool {
+        self.running.free() == 0
+    }
+
+    /// A task waits for a pass, until the guard is dropped.
+    pub fn awaited(&self) -> Awaited<'_> {
+        self.awaited.set(self.awaited.get() + 1);
+        Awaited(self)
+    }
+
+    /// True if a task waits for a pass.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.get() > 0
+    }
+
+    /// Notes how many buckets nodes have.
+    pub fn note_held(&self, held: u32) {
+        self.least_held.set(self.least_held.get().map(|least| least.min(held)));
+    }
+
+    /// The fewest buckets that nodes had since the last pass; `None` before the end of the first.
+    pub fn least_held(&self) -> Option<u32> {
+        self.least_held.get()
+    }
+
+    /// A pass has ended, and has left nodes so many buckets.
+    pub fn ended(&self, began: Instant, ended: Instant, held: u32) {
+        self.least_held.set(Some(held));
+        self.stats.borrow_mut().runs.note(began, ended, self.is_awaited());
+    }
+
+    /// What the passes did.
+    pub fn stats(&self) -> Ref<'_, GcStats> {
+        self.stats.borrow()
+    }
+
+    /// Counts what a pass does.
+    pub fn count(&self, count: impl FnOnce(&mut GcStats)) {
+        count(&mut self.stats.borrow_mut());
+    }
 }

@@ -63,24 +63,6 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// A task waits for a pass: passes do not pause while this exists.
-struct Awaited<'c>(&'c Cache);
-
-impl Awaited<'_> {
-    fn new(cache: &Cache) -> Awaited<'_> {
-        cache.0.gc.borrow_mut().awaited += 1;
-        // A pass that pauses looks again.
-        cache.0.wakes.settings.notify();
-        Awaited(cache)
-    }
-}
-
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        self.0.0.gc.borrow_mut().awaited -= 1;
-    }
-}
-
 /// What was found in one leaf.
 #[derive(Default)]
 struct Leaf {
@@ -98,10 +80,10 @@ struct Leaf {
 impl Cache {
     /// Runs passes when they are due.
     pub(crate) async fn collector(&self) {
-        while !self.0.health.is_closed() {
-            self.0.rt.sleep(EVERY).await;
-            self.note_held();
-            if !self.0.health.is_closed()
+        while !self.health().is_closed() {
+            self.rt().sleep(EVERY).await;
+            self.collections().note_held(self.state().buckets.census().metadata);
+            if !self.health().is_closed()
                 && self.gc_is_due()
                 && let Err(e) = self.pass().await
             {
@@ -113,33 +95,27 @@ impl Cache {
         }
     }
 
-    /// Notes the fewest buckets that nodes had since the last pass.
-    fn note_held(&self) {
-        let held = self.state().buckets.census().metadata;
-        let least = &mut self.0.gc.borrow_mut().least_held;
-        *least = least.map(|least| least.min(held));
-    }
-
     /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
-        if self.0.gc.borrow().runs.count() == 0 && self.0.rt.now().since(self.0.opened_at) > FIRST {
+        let since = self.collections().none_since();
+        if since.is_some_and(|since| self.rt().now().since(since) > FIRST) {
             return true;
         }
         let st = self.state();
-        let garbage = st.buckets.garbage().saturating_sub(self.0.gc.borrow().ghosts);
-        if garbage * 8 > self.0.layout.data_blocks() {
+        let garbage = st.buckets.garbage().saturating_sub(self.collections().stats().ghosts);
+        if garbage * 8 > self.layout().data_blocks() {
             return true;
         }
         // Nodes are written next to each other and replaced one by one, so in the end their buckets
         // are mostly empty.
         let census = st.buckets.census();
-        let held = u64::from(census.metadata) * u64::from(self.0.layout.bucket_blocks);
-        let much = census.metadata > self.0.layout.node_reserve()
+        let held = u64::from(census.metadata) * u64::from(self.layout().bucket_blocks);
+        let much = census.metadata > self.layout().node_reserve()
             && held > SPARSE * st.buckets.node_blocks();
         drop(st);
         // A pass that gave nothing back, because a cut holds what it moved for example, is not
         // repeated before nodes have more buckets.
-        let least = self.0.gc.borrow().least_held;
+        let least = self.collections().least_held();
         let more = least.is_none_or(|least| census.metadata > least + least / 4);
         much && more || census.metadata > 1 && self.wants_node_room()
     }
@@ -148,14 +124,16 @@ impl Cache {
     /// of its own.
     pub async fn collect(&self) -> Result<()> {
         self.check_failed()?;
-        let _awaited = Awaited::new(self);
+        let _awaited = self.collections().awaited();
+        // A pass that pauses looks again.
+        self.wakes().settings.notify();
         self.pass().await
     }
 
     async fn pass(&self) -> Result<()> {
-        let _alone = self.0.gc_lock.acquire(1).await;
-        let began = self.0.rt.precise_now();
-        self.0.gc.borrow_mut().dead_last = 0;
+        let _alone = self.collections().lock().await;
+        let began = self.rt().precise_now();
+        self.collections().count(|gc| gc.dead_last = 0);
         {
             let mut st = self.state_mut();
             let buckets = st.buckets.count();
@@ -170,64 +148,61 @@ impl Cache {
             let mut st = self.state_mut();
             st.index.end_audit(outcome.is_ok());
         }
-        let ended = self.0.rt.precise_now();
+        let ended = self.rt().precise_now();
         let held = self.state().buckets.census().metadata;
-        let mut gc = self.0.gc.borrow_mut();
-        gc.least_held = Some(held);
-        let was_asked = gc.awaited > 0;
-        gc.runs.note(began, ended, was_asked);
+        self.collections().ended(began, ended, held);
         outcome
     }
 
     async fn walk(&self) -> Result<()> {
         let mut cursor = Cursor::new(&[0], None);
-        let mut slice_began = self.0.rt.precise_now();
+        let mut slice_began = self.rt().precise_now();
         let nodes = self.state().buckets.node_blocks();
-        let mut pace = Pace::begin(slice_began, nodes, &self.0.gc.borrow().runs);
+        let mut pace = Pace::begin(slice_began, nodes, &self.collections().stats().runs);
         // The time since the last pause in which no other task had a turn.
         let mut busy = Duration::ZERO;
         // The leaves that were looked at since then.
         let mut leaves = 0;
         let mut more = true;
         let (mut ghosts, mut bytes) = (0, 0);
-        while more && !self.0.health.is_closed() {
+        while more && !self.health().is_closed() {
             let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
             ghosts += leaf.ghosts;
             bytes += leaf.bytes;
             if leaf.bad {
                 return Err(malformed());
             }
-            self.0.gc.borrow_mut().dead_last += leaf.dead.len() as u64;
+            self.collections().count(|gc| gc.dead_last += leaf.dead.len() as u64);
             for (volume, lba) in leaf.dead {
                 let dropped = self
                     .resident(Class::Commit, |st| {
-                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        let _timer = Timer::new(self.rt(), &mut busy);
                         let dropped = st.index.drop_dead(&mut st.buckets, volume, lba)?;
                         st.hold_commits();
                         Ok(dropped)
                     })
                     .await?;
-                self.0.gc.borrow_mut().dropped_keys += u64::from(dropped);
+                self.collections().count(|gc| gc.dropped_keys += u64::from(dropped));
             }
             if let Some((volume, lba)) = leaf.first {
                 let merged = self
                     .resident(Class::Commit, |st| {
-                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        let _timer = Timer::new(self.rt(), &mut busy);
                         st.index.merge_thin(volume, lba)
                     })
                     .await?;
-                self.0.gc.borrow_mut().merged_nodes += u64::from(merged);
+                self.collections().count(|gc| gc.merged_nodes += u64::from(merged));
                 let short = self.wants_node_room();
                 let moved = self
                     .resident(Class::Commit, |st| {
-                        let _timer = Timer::new(&self.0.rt, &mut busy);
+                        let _timer = Timer::new(self.rt(), &mut busy);
                         // Where room is short, only nodes are moved whose room comes back at once:
                         // nodes of the cut are held for it.
                         let held = st.limbo.cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
                     .await?;
-                self.0.gc.borrow_mut().moved_nodes += moved;
+                self.collections().count(|gc| gc.moved_nodes += moved);
             }
             self.crowd_of_upkeep().await?;
             for e in leaf.sparse {
@@ -235,27 +210,28 @@ impl Cache {
             }
             leaves += 1;
             if self.settings().gc().ends_slice(busy, leaves) || !more {
-                let ended = self.0.rt.precise_now();
+                let ended = self.rt().precise_now();
                 pace.worked(leaves, ended.since(slice_began));
-                self.0.gc.borrow_mut().slices.record(std::mem::take(&mut busy));
+                self.collections().count(|gc| gc.slices.record(std::mem::take(&mut busy)));
                 leaves = 0;
-                self.0.rt.yield_now().await;
+                self.rt().yield_now().await;
                 if more {
                     self.sleep_by(|s| pace.pause(ended, &s.gc(), self.beside_gc())).await;
                 }
-                slice_began = self.0.rt.precise_now();
+                slice_began = self.rt().precise_now();
             }
         }
-        let mut gc = self.0.gc.borrow_mut();
-        gc.ghosts = ghosts;
-        gc.key_bytes = Some(bytes).filter(|_| !more);
+        self.collections().count(|gc| {
+            gc.ghosts = ghosts;
+            gc.key_bytes = Some(bytes).filter(|_| !more);
+        });
         Ok(())
     }
 
     /// What a pass gives way to, or has to hurry for.
     fn beside_gc(&self) -> Beside {
-        let quiet = self.0.rt.now().since(self.0.last_request.get());
-        if self.0.gc.borrow().awaited > 0 || self.wants_node_room() || self.is_dry() {
+        let quiet = self.clients().quiet_for(self.rt().now());
+        if self.collections().is_awaited() || self.wants_node_room() || self.turns().is_dry() {
             Beside::Need
         } else if quiet > QUIET {
             Beside::Nothing
@@ -269,7 +245,7 @@ impl Cache {
     /// would cause one checkpoint after the other.
     fn has_room_for_ghosts(&self) -> bool {
         let changed = self.state().index.dirty_nodes();
-        self.0.gc.borrow().awaited == 0
+        !self.collections().is_awaited()
             && !self.wants_node_room()
             && 4 * changed < 3 * self.settings().dirty_nodes
     }
@@ -283,7 +259,7 @@ impl Cache {
     ) -> Result<Leaf> {
         let ghosts_stay = self.has_room_for_ghosts();
         self.resident(Class::Commit, |st| {
-            let _timer = Timer::new(&self.0.rt, busy);
+            let _timer = Timer::new(self.rt(), busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<IndexKey> = Vec::new();
             *more = cursor.next_leaf(st.index.tree(), st.index.store(), |k, v| {
@@ -332,7 +308,7 @@ impl Cache {
             .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
         if self.move_extent(&e, &mut room, Buckets::hits).await? == Moved::Done {
-            self.0.gc.borrow_mut().moved_blocks += e.len();
+            self.collections().count(|gc| gc.moved_blocks += e.len());
         }
         Ok(())
     }
@@ -350,7 +326,7 @@ impl Cache {
 
     /// Compares the count with the buckets' counters, which are to be exact at all times.
     async fn compare(&self) -> Result<()> {
-        let buckets = self.0.layout.buckets as usize;
+        let buckets = self.layout().buckets as usize;
         for from in (0..buckets).step_by(COMPARED) {
             {
                 let st = self.state();
@@ -359,25 +335,25 @@ impl Cache {
                     let id = BucketId(i as u32);
                     let (record, counted) = (st.buckets.record(id), audit.blocks_of(id));
                     if record.kind != BucketKind::Nodes && record.live != counted {
-                        self.0.gc.borrow_mut().miscounted += 1;
+                        self.collections().count(|gc| gc.miscounted += 1);
                         tracing::error!(
-                            cache = %self.0.path, bucket = i, counter = record.live,
+                            cache = %self.path(), bucket = i, counter = record.live,
                             keys = counted,
                             "a bucket's counter is not what the index says; run forebay check"
                         );
                     }
                 }
             }
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         let st = self.state();
         let Some(audit) = st.index.audit() else { return Ok(()) };
         let found = audit.staged_above(st.buckets.counted_above());
         let (open, cut) = st.buckets.staged_named();
         if found != (open + cut) as i64 {
-            self.0.gc.borrow_mut().miscounted += 1;
+            self.collections().count(|gc| gc.miscounted += 1);
             tracing::error!(
-                cache = %self.0.path, counter = open + cut, keys = found,
+                cache = %self.path(), counter = open + cut, keys = found,
                 "the number of staged blocks is not what the index says; run forebay check"
             );
         }

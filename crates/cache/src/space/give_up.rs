@@ -10,12 +10,12 @@ impl Cache {
     /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long
     /// and there is nothing that a pass or an eviction could free.
     pub(crate) async fn check_worn(&self, waiting: Waiting) -> Result<()> {
-        if self.0.rt.now().since(waiting.since) <= PATIENCE {
+        if self.rt().now().since(waiting.since) <= PATIENCE {
             return Ok(());
         }
         // Garbage collection may free nodes with the dead keys that it drops, and a clean bucket
         // that cannot be evicted now may be later. These get more time.
-        let more_time = self.0.rt.now().since(waiting.since) <= 10 * PATIENCE;
+        let more_time = self.rt().now().since(waiting.since) <= 10 * PATIENCE;
         if !self.is_worn(more_time) {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Cache {
 
     /// A wait for room that begins now.
     pub(crate) fn begin_waiting(&self) -> Waiting {
-        Waiting { since: self.0.rt.now(), passes: self.passes() }
+        Waiting { since: self.rt().now(), passes: self.passes() }
     }
 
     /// Fails if a longer wait is of no use: write-back has failed for too long, or several passes
@@ -69,21 +69,11 @@ impl Cache {
         })
     }
 
-    /// Notes that write-back has failed. Each cause is logged once.
-    pub(crate) fn note_failing(&self, e: StorageError) {
-        let what = format!("write-back: {e}; tried again each second");
-        if self.0.passes.borrow_mut().fails(e, self.0.rt.now()) {
-            tracing::warn!("{what}");
-        }
-        // Writers that wait for room look whether there will be any.
-        self.0.wakes.room.notify();
-    }
-
     /// Fails if write-back has failed for too long.
     pub(crate) fn check_carried(&self) -> Result<()> {
-        let passes = self.0.passes.borrow();
+        let passes = self.writeback().passes();
         if let Some((since, e)) = passes.failing()
-            && self.0.rt.now().since(*since) > PATIENCE
+            && self.rt().now().since(*since) > PATIENCE
         {
             let text = format!("the cache is full of what the pool does not take: {e}");
             return Err(StorageError::new(e.kind, text));

@@ -10,3 +10,4 @@ mod reclaim;
 mod survivors;
 pub(crate) mod take;
 mod throttle;
+pub(crate) mod turns;

@@ -29,7 +29,7 @@ impl Cache {
     /// Free blocks that nodes may use.
     fn node_room(&self) -> u64 {
         let st = self.state();
-        u64::from(st.buckets.free()) * u64::from(self.0.layout.bucket_blocks)
+        u64::from(st.buckets.free()) * u64::from(self.layout().bucket_blocks)
             + u64::from(st.buckets.left_open(Stream::Nodes))
     }
 
@@ -41,20 +41,20 @@ impl Cache {
     /// True if a request that may change `nodes` nodes finds room for them beside all other
     /// requests.
     pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
-        !self.lacks_node_room(self.nodes_held() + nodes + self.0.layout.node_margin())
+        !self.lacks_node_room(self.nodes_held() + nodes + self.layout().node_margin())
     }
 
     /// Buckets that only nodes may take: a share of the cache, or more if nodes will need more
     /// soon.
     pub(crate) fn node_reserve(&self) -> u32 {
-        let due = self.nodes_due() + self.nodes_held() + self.0.layout.node_margin();
-        let needed = due.div_ceil(u64::from(self.0.layout.bucket_blocks)) as u32;
-        self.0.layout.node_reserve().max(needed)
+        let due = self.nodes_due() + self.nodes_held() + self.layout().node_margin();
+        let needed = due.div_ceil(u64::from(self.layout().bucket_blocks)) as u32;
+        self.layout().node_reserve().max(needed)
     }
 
     /// Buckets that are to be free.
     pub(crate) fn free_target(&self) -> u32 {
-        self.node_reserve() + self.0.layout.free_band()
+        self.node_reserve() + self.layout().free_band()
     }
 
     /// True if nodes would not find room if `spare` more had to be written than are due.
@@ -64,15 +64,15 @@ impl Cache {
 
     /// True if clients have to wait until there is room for nodes.
     pub(crate) fn wants_node_room(&self) -> bool {
-        self.lacks_node_room(self.0.layout.node_margin())
+        self.lacks_node_room(self.layout().node_margin())
     }
 
     /// Wakes all jobs that make room, and waits until there may be more. Returns after `PATIENCE`
     /// in any case, so that the caller can check whether a longer wait is of use.
     pub(crate) async fn wait_for_room(&self) {
-        let room = self.0.wakes.room.wait();
-        self.0.wakes.wanted();
-        either(room, self.0.rt.sleep(PATIENCE)).await;
+        let room = self.wakes().room.wait();
+        self.wakes().wanted();
+        either(room, self.rt().sleep(PATIENCE)).await;
     }
 
     /// Waits until a checkpoint that begins now has room for its nodes.
@@ -101,7 +101,7 @@ impl Cache {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: \
                  start without it to use the pool's image",
-                self.0.path,
+                self.path(),
                 self.nodes_due(),
                 self.node_room()
             );

@@ -24,10 +24,10 @@ fn discards_over_a_full_cache_wait_for_write_back_and_nothing_else() {
         }
         let (mut most, before) = (Duration::ZERO, cache.status().writeback.passes);
         for i in 0..60_000 {
-            let began = cache.0.rt.now();
+            let began = cache.rt().now();
             let lba = i * 7_919 % 100_003 * 2;
             cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
-            most = most.max(cache.0.rt.now().since(began));
+            most = most.max(cache.rt().now().since(began));
         }
         let passes = cache.status().writeback.passes - before;
         // The first has 3,000 blocks to carry, 16 a second.
@@ -60,7 +60,7 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
         let mut tasks = Vec::new();
         for task in 0..400 {
             let cache = cache.clone();
-            tasks.push(cache.0.rt.clone().spawn(async move {
+            tasks.push(cache.rt().clone().spawn(async move {
                 for i in 0..20 {
                     let lba = (task * 7_919 + i * 104_729) % 30_000 * 64 + 2 + i;
                     cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
@@ -69,7 +69,7 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
                         "{} nodes are due, {} held, margin {}, room {}",
                         cache.nodes_due(),
                         cache.nodes_held(),
-                        cache.0.layout.node_margin(),
+                        cache.layout().node_margin(),
                         cache.node_room()
                     );
                 }
@@ -97,7 +97,7 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
                 cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
             }
             if i % 10 == 0 {
-                cache.0.rt.sleep(Duration::from_millis(10)).await;
+                cache.rt().sleep(Duration::from_millis(10)).await;
             }
             if i > 10_000 {
                 let st = cache.state();
@@ -109,7 +109,7 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
         assert!(most < 5.0, "buckets of {most} times the nodes");
         // Nor was a checkpoint tried for what none can do.
         assert!(cache.status().index.checkpoints < 20_000, "{}", cache.status().index.checkpoints);
-        assert!(cache.0.gc.borrow().moved_nodes > 0 && cache.status().gc.passes > 0);
+        assert!(cache.collections().stats().moved_nodes > 0 && cache.status().gc.passes > 0);
         assert_eq!(cache.status().writeback.passes, 0, "room was short");
     });
     let report = lab.check();
@@ -128,7 +128,7 @@ fn keys_of_discards_that_are_published_go_by_themselves() {
         cache.publish_all().await.unwrap();
         cache.checkpoint_now().await.unwrap();
         let full = cache.status().index.nodes;
-        cache.0.rt.sleep(Duration::from_secs(3)).await;
+        cache.rt().sleep(Duration::from_secs(3)).await;
         cache.checkpoint_now().await.unwrap();
         cache.flush().await.unwrap();
         cache.give_back_nodes().await;

@@ -46,7 +46,7 @@ impl Cache {
     /// now.
     pub(crate) fn is_low_on_buckets(&self) -> bool {
         self.is_short()
-            || self.state().buckets.free() < self.node_reserve() + self.0.layout.free_band() / 2
+            || self.state().buckets.free() < self.node_reserve() + self.layout().free_band() / 2
     }
 
     /// True if buckets are to be evicted. Where survivors have to move first, eviction begins ahead
@@ -62,17 +62,17 @@ impl Cache {
     /// True if room is so short that no bucket waits until its survivors have moved: they are
     /// dropped.
     pub(crate) fn must_evict_now(&self) -> bool {
-        self.state().buckets.free() <= self.node_reserve() + self.0.layout.free_band() / 4
-            || self.0.admission.has_line()
-            || self.is_dry()
+        self.state().buckets.free() <= self.node_reserve() + self.layout().free_band() / 4
+            || self.admission().has_line()
+            || self.turns().is_dry()
             || self.wants_node_room()
     }
 
     /// Keeps a reserve of free buckets: evicts, and makes the journal durable so that what was
     /// evicted may be used.
     pub(crate) async fn reclaimer(&self) {
-        while !self.0.health.is_closed() {
-            let wait = self.0.wakes.reclaim.wait();
+        while !self.health().is_closed() {
+            let wait = self.wakes().reclaim.wait();
             if !self.wants_victims() {
                 wait.await;
                 continue;
@@ -89,8 +89,8 @@ impl Cache {
                     if self.check_failed().is_err() {
                         return;
                     }
-                    tracing::warn!(cache = %self.0.path, "what was evicted has to wait: {e}");
-                    self.0.rt.sleep(AGAIN).await;
+                    tracing::warn!(cache = %self.path(), "what was evicted has to wait: {e}");
+                    self.rt().sleep(AGAIN).await;
                     continue;
                 }
                 let mut st = self.state_mut();
@@ -103,17 +103,17 @@ impl Cache {
                 wait.await;
             } else if evicted == 0 && self.state().commits.has_replaced() {
                 // The pool has to commit what has replaced it.
-                let outcome = self.0.pool.commit().await;
-                self.state_mut().release_replaced(self.0.pool.committed());
+                let outcome = self.pool().commit().await;
+                self.state_mut().release_replaced(self.pool().committed());
                 if outcome.is_err() || self.state().commits.has_replaced() {
-                    self.0.rt.sleep(AGAIN).await;
+                    self.rt().sleep(AGAIN).await;
                 }
             } else if evicted == 0 {
                 // All is dirty or being read: a pass makes it clean, and reads end by themselves.
-                self.0.wakes.pass.notify();
+                self.wakes().pass.notify();
                 wait.await;
             }
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
     }
 
@@ -167,7 +167,7 @@ impl Cache {
 
     /// Like [`Cache::room_for_request`], but returns `None` instead of waiting.
     pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<Room> {
-        if self.0.door.free() == 0 || self.is_crowded() || !self.has_nodes_for(nodes) {
+        if !self.turns().is_door_free() || self.is_crowded() || !self.has_nodes_for(nodes) {
             return None;
         }
         let room = self.state().journal.room().try_take(Share::Clients, blocks)?;
@@ -188,7 +188,7 @@ impl Cache {
     async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
         let waiting = self.begin_waiting();
         let (reason, job) = self.why_at_the_door(nodes);
-        let _first = self.0.rt.waits_for_job(reason, job, self.0.door.acquire(1)).await;
+        let _first = self.rt().waits_for_job(reason, job, self.turns().door()).await;
         loop {
             self.uncrowd(Nodes::Held(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
@@ -202,7 +202,7 @@ impl Cache {
     /// to wait, as it makes room in the end.
     pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
         self.check_failed()?;
-        let spare = self.0.layout.node_margin() / 2;
+        let spare = self.layout().node_margin() / 2;
         if self.is_crowded() || self.lacks_node_room(spare) {
             Box::pin(self.uncrowd(Nodes::Spare(spare), self.begin_waiting())).await?;
         }
@@ -224,9 +224,9 @@ impl Cache {
         }
         let (mut line, mut without_since) = (room.line_up(Share::Upkeep, blocks), None);
         loop {
-            let wakes = &self.0.wakes;
+            let wakes = self.wakes();
             let changed = either(wakes.room.wait(), wakes.reclaim.wait());
-            let now = self.0.rt.now();
+            let now = self.rt().now();
             let since = if self.lacks_node_room(0) {
                 *without_since.get_or_insert(now)
             } else {
@@ -238,7 +238,7 @@ impl Cache {
                             back: try again later";
                 return Err(StorageError::new(ErrorKind::NoSpace, text));
             }
-            let look = either(changed, self.0.rt.sleep_until(since.after(PATIENCE)));
+            let look = either(changed, self.rt().sleep_until(since.after(PATIENCE)));
             if let Some(room) = within(&mut line, look).await {
                 self.check_failed()?;
                 self.check_open()?;
@@ -263,7 +263,7 @@ impl Cache {
             }
             self.check_open()?;
             let line = ring.line_up(share, blocks);
-            let room = self.0.rt.waits_for_job(Reason::Ring, job::CHECKPOINT, line).await;
+            let room = self.rt().waits_for_job(Reason::Ring, job::CHECKPOINT, line).await;
             if let Some(room) = room {
                 return room;
             }
@@ -300,25 +300,25 @@ impl Cache {
                 // for passes.
                 break;
             }
-            let wait = self.0.checkpointing.moved.wait();
+            let wait = self.checkpoints().moved();
             if self.state().journal.waiting() > JOURNAL_WAITING {
                 let target = self.state().journal.pushed();
                 let durable = self.durable(target, Class::Foreground);
-                self.0.rt.waits(Reason::JournalEntries, durable).await?;
+                self.rt().waits(Reason::JournalEntries, durable).await?;
                 continue;
             }
             if self.lacks(nodes) {
                 self.check_carried()?;
-                if self.0.rt.now().since(waiting.since) > PATIENCE {
+                if self.rt().now().since(waiting.since) > PATIENCE {
                     self.check_hopeful(waiting)?;
                     Box::pin(self.check_worn(waiting)).await?;
                 }
                 let room = self.wait_for_room();
-                self.0.rt.waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
+                self.rt().waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
                 continue;
             }
-            self.0.wakes.checkpoint.notify();
-            self.0.rt.waits_for_job(Reason::NodeRoom, job::CHECKPOINT, wait).await;
+            self.wakes().checkpoint.notify();
+            self.rt().waits_for_job(Reason::NodeRoom, job::CHECKPOINT, wait).await;
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Cache {
     pub(crate) fn much_is_dirty(&self) -> bool {
         let (open, _) = self.state().buckets.dirty_blocks();
         let target =
-            self.0.layout.data_blocks() * u64::from(self.settings().dirty_target_percent) / 100;
+            self.layout().data_blocks() * u64::from(self.settings().dirty_target_percent) / 100;
         // With the usual target this is about the size of a cut under pressure. A larger first one
         // is published late.
         open > 0 && (open > target / 3 || self.pressure() > 0.5)
@@ -337,13 +337,12 @@ impl Cache {
     /// was computed.
     pub(crate) fn pressed(&self) {
         let slow = self
-            .0
-            .passes
-            .borrow()
+            .writeback()
+            .passes()
             .sleeps_at()
             .is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
         if slow {
-            self.0.wakes.pace.notify();
+            self.wakes().pace.notify();
         }
     }
 

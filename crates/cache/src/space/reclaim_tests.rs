@@ -16,13 +16,13 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
             // All that writers may have is empty, and waits for entries that are durable.
             let mut st = cache.state_mut();
             let st = &mut *st;
-            while st.buckets.free() > cache.0.layout.node_reserve()
+            while st.buckets.free() > cache.layout().node_reserve()
                 || st.buckets.left_open(Stream::Writes) > 0
             {
                 let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
                 st.buckets.unpin(addr);
             }
-            assert!(st.buckets.pending() > 2 * cache.0.layout.free_band());
+            assert!(st.buckets.pending() > 2 * cache.layout().free_band());
         }
         fill(&cache, a, 3_500, 16, 1).await;
     });
@@ -32,7 +32,7 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
 fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.flush().await.unwrap();
-        let bucket = u64::from(cache.0.layout.bucket_blocks);
+        let bucket = u64::from(cache.layout().bucket_blocks);
         let pending = |cache: &crate::Cache| cache.state().buckets.pending();
         // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that
         // may be torn.
@@ -57,7 +57,7 @@ fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
         {
             // All have had an error: what is emptied is not used again.
             let mut st = cache.state_mut();
-            let blocks = cache.0.layout.bucket_blocks;
+            let blocks = cache.layout().bucket_blocks;
             for bucket in 0..st.buckets.count() {
                 st.buckets.condemn(base::CacheAddr(u64::from(bucket) * u64::from(blocks)));
             }
@@ -92,7 +92,7 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
         world.inject(disk, Fault::Dead);
         let nodes = 1 << 20;
         cache.state_mut().begin_nodes(nodes);
-        cache.0.wakes.checkpoint.notify();
+        cache.wakes().checkpoint.notify();
         let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
         assert!(refused.context.contains("what the pool does not take"), "{refused}");
         cache.state_mut().took_for_nodes(nodes);
@@ -123,7 +123,7 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
         assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
         {
             let mut st = cache.state_mut();
-            let blocks = u64::from(cache.0.layout.bucket_blocks);
+            let blocks = u64::from(cache.layout().bucket_blocks);
             for bucket in 0..u64::from(st.buckets.count()) {
                 st.buckets.condemn(base::CacheAddr(bucket * blocks));
             }
@@ -132,7 +132,7 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
                 st.buckets.unpin(addr);
             }
         }
-        let rt = cache.0.rt.clone();
+        let rt = cache.rt().clone();
         let writers: Vec<_> = (0..8)
             .map(|_| {
                 let cache = cache.clone();

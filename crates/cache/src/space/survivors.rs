@@ -27,7 +27,7 @@ impl Cache {
     /// Begins to move the survivors of a leaving bucket; then the bucket may be evicted.
     pub(crate) fn keep_survivors(&self, id: BucketId, generation: BucketGen) {
         let cache = self.clone();
-        self.0.rt.detach_background(job::SURVIVORS, async move {
+        self.rt().detach_background(job::SURVIVORS, async move {
             if let Err(e) = cache.move_survivors(id, generation).await {
                 tracing::debug!("survivors of bucket {id} were dropped: {e}");
             }
@@ -49,7 +49,7 @@ impl Cache {
                 self.try_room(records, nodes_for(e.len()))
             };
             let Some(mut room) = room else {
-                self.0.wakes.checkpoint.notify();
+                self.wakes().checkpoint.notify();
                 let lost = left.iter().map(IndexKey::len).sum::<u64>() + e.len();
                 self.state_mut().buckets.lose_survivors(lost);
                 break;
@@ -76,7 +76,7 @@ impl Cache {
     }
 
     fn first_of(&self, id: BucketId) -> CacheAddr {
-        CacheAddr(u64::from(id.0) * u64::from(self.0.layout.bucket_blocks))
+        CacheAddr(u64::from(id.0) * u64::from(self.layout().bucket_blocks))
     }
 
     /// The blocks of a leaving bucket that are to be kept, neighbours together.
@@ -106,21 +106,21 @@ impl Cache {
                 })
                 .await?;
             if let Some(e) = block {
-                let blocks = self.0.layout.bucket_blocks;
+                let blocks = self.layout().bucket_blocks;
                 match found.last_mut().filter(|last| last.continued_by(&e, blocks)) {
                     Some(last) => last.extend(&e),
                     None => found.push(e),
                 }
             }
             if i % SLICE == SLICE - 1 {
-                self.0.rt.yield_now().await;
+                self.rt().yield_now().await;
             }
         }
         Ok(found)
     }
 
     fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
-        SummaryOf { uuid: self.0.durable_state.borrow().uuid(), bucket, generation }
+        SummaryOf { uuid: self.device().uuid(), bucket, generation }
     }
 
     /// The volume and block of each block of a bucket, as they were written, if that is known.
@@ -131,8 +131,8 @@ impl Cache {
         }
         let (addr, blocks) = self.state().buckets.summary_place(id);
         let read = self
-            .0
-            .device
+            .device()
+            .queue()
             .read_blocks(Class::Collection, self.offset_of(addr), blocks as usize)
             .await;
         decode_summary(&self.summary_of(id, generation), &read.buf).ok()
@@ -140,8 +140,8 @@ impl Cache {
 
     /// Writes the summaries of buckets that are full.
     pub(crate) async fn summarizer(&self) {
-        while !self.0.health.is_closed() && self.check_failed().is_ok() {
-            let wait = self.0.wakes.summary.wait();
+        while !self.health().is_closed() && self.check_failed().is_ok() {
+            let wait = self.wakes().summary.wait();
             let next = self.state_mut().buckets.next_summary();
             match next {
                 Some(next) => self.write_summary(next).await,
@@ -151,10 +151,10 @@ impl Cache {
     }
 
     async fn write_summary(&self, next: NextSummary) {
-        let mut buf = self.0.rt.bufs().take(next.blocks as usize * BLOCK);
+        let mut buf = self.rt().bufs().take(next.blocks as usize * BLOCK);
         encode_summary(&self.summary_of(next.id, next.generation), &next.keys, &mut buf);
         let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
-        let outcome = self.0.device.write(Class::Collection, at, data).await;
+        let outcome = self.device().queue().write(Class::Collection, at, data).await;
         let mut st = self.state_mut();
         if outcome.is_err() {
             st.buckets.condemn(next.addr);

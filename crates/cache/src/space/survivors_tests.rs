@@ -26,11 +26,11 @@ async fn churn(cache: &Cache, a: VolumeId) {
     read_hot(cache, a).await;
     for i in 0..400 {
         fill(cache, wide, i * 40, 16, 1).await;
-        cache.0.rt.sleep(Duration::from_millis(20)).await;
+        cache.rt().sleep(Duration::from_millis(20)).await;
         if i % 20 == 19 {
             cache.publish_all().await.unwrap();
             read_hot(cache, a).await;
-            cache.0.rt.sleep(Duration::from_millis(100)).await;
+            cache.rt().sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -78,7 +78,7 @@ fn blocks_that_come_back_soon_enter_the_main_queue() {
         for i in 0..10 {
             // They were never hit.
             cache.read(a, Lba(402 + i * 8), 1).await.unwrap();
-            cache.0.rt.sleep(Duration::from_millis(10)).await;
+            cache.rt().sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(cache.status().replacement.ghost_hits - before, 10);
         assert_ne!(main(), left);
@@ -97,11 +97,11 @@ fn young_stale_keys_stay_when_a_pass_is_due_and_old_ones_go() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         churn(&cache, a).await;
         // The first pass after an open, and perhaps others.
-        cache.0.rt.sleep(Duration::from_secs(120)).await;
+        cache.rt().sleep(Duration::from_secs(120)).await;
         let passes = cache.status().gc.passes;
         let left = cache.status().index.stale_blocks;
         assert!(passes > 0 && left > BLOCKS / 8, "{left} after {passes}");
-        cache.0.rt.sleep(Duration::from_secs(600)).await;
+        cache.rt().sleep(Duration::from_secs(600)).await;
         assert_eq!(cache.status().gc.passes, passes, "it has nothing to do");
     });
 }
@@ -120,10 +120,10 @@ fn a_survivor_that_is_bad_is_dropped_and_takes_no_other_with_it() {
         assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
         for i in 0..400 {
             fill(&cache, wide, i * 40, 16, 1).await;
-            cache.0.rt.sleep(Duration::from_millis(20)).await;
+            cache.rt().sleep(Duration::from_millis(20)).await;
             if i % 20 == 19 {
                 cache.publish_all().await.unwrap();
-                cache.0.rt.sleep(Duration::from_millis(100)).await;
+                cache.rt().sleep(Duration::from_millis(100)).await;
             }
         }
         let before = cache.status();

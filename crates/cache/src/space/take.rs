@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::job;
-use crate::space::admission::Waiting;
 use crate::store::taken::Taken;
 
 /// Blocks that were taken to be written. Their buckets are pinned until it is dropped.
@@ -64,12 +63,12 @@ impl Cache {
     pub(crate) async fn take(&self, stream: Stream, blocks: u32) -> Result<TakenBlocks> {
         let of_clients = stream != Stream::Nodes;
         let _turn = match of_clients {
-            true => Some(match self.0.taking.try_acquire(1) {
+            true => Some(match self.turns().try_take() {
                 Some(turn) => turn,
                 // This write waits for what the first one waits for.
                 None => {
-                    let turn = self.0.taking.acquire(1);
-                    self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), turn).await
+                    let turn = self.turns().take();
+                    self.rt().waits_for_job(Reason::Buckets, self.makes_room(), turn).await
                 }
             }),
             false => None,
@@ -79,15 +78,17 @@ impl Cache {
         let mut missing = blocks - taken.blocks();
         let own = self.begin_waiting();
         while missing > 0 {
-            let waiting = if of_clients { self.dry_since() } else { own };
+            // The next write that finds no block has the same deadline.
+            let waiting =
+                if of_clients { self.turns().found_none(|| self.begin_waiting()) } else { own };
             // Also before a write is refused: the next one may find room.
-            self.0.wakes.wanted();
+            self.wakes().wanted();
             self.check_failed().and_then(|()| self.check_hopeful(waiting))?;
             if of_clients {
                 Box::pin(self.check_worn(waiting)).await?;
             }
             let room = self.wait_for_room();
-            self.0.rt.waits_for_job(Reason::Buckets, self.makes_room(), room).await;
+            self.rt().waits_for_job(Reason::Buckets, self.makes_room(), room).await;
             // Where room is short, a write takes what is left for writes.
             let stream = if of_clients { Stream::Writes } else { stream };
             let got = self.take_more(stream, missing, &mut taken);
@@ -105,21 +106,8 @@ impl Cache {
     /// Ends the time without room if a write has found blocks.
     fn end_drought(&self, of_clients: bool, got: u32) {
         if of_clients && got > 0 {
-            self.0.dry_since.set(None);
+            self.turns().found_some();
         }
-    }
-
-    /// True while no write finds a block.
-    pub(crate) fn is_dry(&self) -> bool {
-        self.0.dry_since.get().is_some()
-    }
-
-    /// Since when no write has found a block. Writes wait for blocks one after the other, and the
-    /// next write that finds none has the same deadline.
-    fn dry_since(&self) -> Waiting {
-        let waiting = self.0.dry_since.get().unwrap_or_else(|| self.begin_waiting());
-        self.0.dry_since.set(Some(waiting));
-        waiting
     }
 
     /// Takes and pins up to `blocks` blocks, as many as there are now.

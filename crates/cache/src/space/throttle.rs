@@ -6,7 +6,7 @@
 use base::{Instant, Result, VolumeId};
 use format::cache::journal::blocks_for;
 use rt::Reason;
-use rt::sync::{either, oneshot};
+use rt::sync::either;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
@@ -25,14 +25,12 @@ impl Cache {
     /// Waits until a write of `blocks` blocks may go on. Returns the room for its records.
     pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
         self.check_failed()?;
-        let now = self.0.rt.now();
-        self.0.last_request.set(now);
+        let now = self.rt().now();
+        self.clients().note_request(now);
         let load = self.load(now);
-        let passes = self.0.admission.line.borrow_mut().pass_at_once(now, blocks, &load);
-        let held = if passes {
-            self.0.admission.hold(blocks)
-        } else {
-            Box::pin(self.wait_in_line(volume, blocks)).await?
+        let held = match self.admission().pass_at_once(now, blocks, &load) {
+            Some(held) => held,
+            None => Box::pin(self.wait_in_line(volume, blocks)).await?,
         };
         self.check_failed()?;
         let room = self
@@ -42,33 +40,31 @@ impl Cache {
     }
 
     async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
-        let (tx, rx) = oneshot();
-        self.0.admission.line.borrow_mut().push(volume, blocks, tx);
-        self.0.admission.arrived.notify();
+        let let_in = self.admission().line_up(volume, blocks);
         self.pressed();
         self.share_device();
-        let held = self.0.rt.waits_for_job(Reason::Throttle, job::WRITE_BACK, rx).await;
+        let held = self.rt().waits_for_job(Reason::Throttle, job::WRITE_BACK, let_in).await;
         held.ok_or_else(|| self.hopeless())
     }
 
     /// Lets writers in.
     pub(crate) async fn admitter(&self) {
-        let door = &self.0.admission;
+        let admission = self.admission();
         // Since when there is no room.
         let mut without_room = None;
-        while !self.0.health.is_closed() && !self.has_failed() {
-            let (arrived, room) = (door.arrived.wait(), self.0.wakes.room.wait());
-            let now = self.0.rt.now();
+        while !self.health().is_closed() && !self.has_failed() {
+            let (arrived, room) = (admission.arrived(), self.wakes().room.wait());
+            let now = self.rt().now();
             let load = self.load(now);
-            let next = door.line.borrow_mut().next(now, &load);
+            let next = admission.next(now, &load);
             if !matches!(next, Next::Room) {
                 without_room = None;
             }
             match next {
-                Next::Pass(to, blocks) => door.let_in(to, blocks),
+                Next::Pass(to, blocks) => admission.let_in(to, blocks),
                 Next::Nobody => arrived.await,
                 Next::At(when) => {
-                    either(either(self.0.rt.sleep_until(when), room), arrived).await;
+                    either(either(self.rt().sleep_until(when), room), arrived).await;
                 }
                 Next::Room
                     if self
@@ -76,20 +72,19 @@ impl Cache {
                         .is_err() =>
                 {
                     // All waiting writers fail at once: there will be no room for any of them.
-                    drop(door.line.borrow_mut().drain().collect::<Vec<_>>());
+                    admission.refuse_all();
                 }
                 Next::Room => {
-                    self.0.wakes.wanted();
-                    either(either(self.0.rt.sleep(PATIENCE), room), arrived).await;
+                    self.wakes().wanted();
+                    either(either(self.rt().sleep(PATIENCE), room), arrived).await;
                 }
             }
         }
         // Each writer finds out by itself why the cache is of no use.
         loop {
-            let arrived = door.arrived.wait();
-            let all: Vec<_> = door.line.borrow_mut().drain().collect();
-            all.into_iter().for_each(|(to, blocks)| door.let_in(to, blocks));
-            if self.0.health.is_closed() {
+            let arrived = admission.arrived();
+            admission.let_all_in();
+            if self.health().is_closed() {
                 return;
             }
             arrived.await;
@@ -107,26 +102,26 @@ impl Cache {
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
         let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
         let (lump, soon) = {
-            let passes = self.0.passes.borrow();
+            let passes = self.writeback().passes();
             (passes.cuts().lump(), passes.carried())
         };
         let age = match self.settings().max_lag_policy {
             LagPolicy::Aim => None,
             LagPolicy::Strict => {
-                let age = self.0.passes.borrow().age(now).unwrap_or_default();
+                let age = self.writeback().passes().age(now).unwrap_or_default();
                 Some(age.as_secs_f64() / self.settings().max_lag.as_secs_f64())
             }
         };
-        Load { room, all, lump, soon, held: self.0.admission.held(), age }
+        Load { room, all, lump, soon, held: self.admission().held(), age }
     }
 
     /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.
     pub(crate) fn pressure(&self) -> f64 {
-        if self.0.admission.has_line() {
+        if self.admission().has_line() {
             return 1.0;
         }
-        let begin = self.0.admission.line.borrow().curve().begin();
-        let gone = self.load(self.0.rt.now()).gone() / begin;
+        let begin = self.admission().begin();
+        let gone = self.load(self.rt().now()).gone() / begin;
         ((gone - HURRIES.0) / (HURRIES.1 - HURRIES.0)).clamp(0.0, 1.0)
     }
 
@@ -134,18 +129,18 @@ impl Cache {
     /// none while writers are slowed or are about to be, while a task waits until everything is
     /// published, and while the pool's image is too old.
     pub(crate) fn share_device(&self) {
-        let begin = self.0.admission.line.borrow().curve().begin();
-        let needed = self.0.admission.has_line()
-            || self.0.passes.borrow().is_urgent()
+        let begin = self.admission().begin();
+        let needed = self.admission().has_line()
+            || self.writeback().passes().is_urgent()
             || self.is_late()
-            || self.load(self.0.rt.now()).gone() > 0.9 * begin;
-        self.0.device.set_background_patient(!needed);
-        self.0.pool.hurry_pass(needed);
+            || self.load(self.rt().now()).gone() > 0.9 * begin;
+        self.device().queue().set_background_patient(!needed);
+        self.pool().hurry_pass(needed);
     }
 
     /// True if a write would not have to wait.
     pub(crate) fn has_much_room(&self) -> bool {
-        let begin = self.0.admission.line.borrow().curve().begin();
-        !self.0.admission.has_line() && self.load(self.0.rt.now()).gone() <= begin
+        let begin = self.admission().begin();
+        !self.admission().has_line() && self.load(self.rt().now()).gone() <= begin
     }
 }

@@ -26,7 +26,7 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         fill(&cache, a, AT, BLOCKS, 1).await;
         cache.flush().await.unwrap();
         fill(&cache, a, AT, BLOCKS, 101).await;
-        let ring = cache.0.layout.ring();
+        let ring = cache.layout().ring();
         let position = cache.state().journal.next_place().0.position;
         cache.flush().await.unwrap();
         if mark {

@@ -12,23 +12,15 @@
 
 use base::Result;
 
+use super::write_back::Urgent;
 use crate::Cache;
 
-/// A flow waits until everything is published: passes are not paced until this is dropped.
-pub(crate) struct Urgent(Cache);
-
-impl Drop for Urgent {
-    fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().set_urgent(false);
-    }
-}
-
 impl Cache {
-    /// Passes are not paced from now on.
-    pub(crate) fn urgent(&self) -> Urgent {
-        self.0.passes.borrow_mut().set_urgent(true);
-        self.0.wakes.pace.notify();
-        Urgent(self.clone())
+    /// Passes are not paced until the guard is dropped.
+    pub(crate) fn urgent(&self) -> Urgent<'_> {
+        let urgent = self.writeback().urgent();
+        self.wakes().pace.notify();
+        urgent
     }
 
     /// Publishes everything that is dirty now, as fast as the pool takes it.
@@ -46,9 +38,9 @@ impl Cache {
     /// Waits for a pass that begins from now on, and returns how it ended. The first task in line
     /// runs it.
     pub(crate) async fn next_pass(&self) -> Result<()> {
-        let begun = self.0.passes.borrow_mut().tries().begun();
-        let _alone = self.0.pass_lock.acquire(1).await;
-        let shared = self.0.passes.borrow_mut().tries().after(begun);
+        let begun = self.writeback().passes_mut().tries().begun();
+        let _alone = self.writeback().lock().await;
+        let shared = self.writeback().passes_mut().tries().after(begun);
         match shared {
             Some(outcome) => outcome,
             None => self.run_pass().await,
@@ -57,13 +49,13 @@ impl Cache {
 
     /// Runs a pass. The caller holds the lock of passes.
     pub(crate) async fn run_pass(&self) -> Result<()> {
-        let number = self.0.passes.borrow_mut().tries().begin();
+        let number = self.writeback().passes_mut().tries().begin();
         let outcome = self.one_pass().await;
         if outcome.is_err() {
             // The cut may be left: then it is carried first.
-            self.0.wakes.pass.notify();
+            self.wakes().pass.notify();
         }
-        self.0.passes.borrow_mut().tries().end(number, outcome.clone());
+        self.writeback().passes_mut().tries().end(number, outcome.clone());
         outcome
     }
 }

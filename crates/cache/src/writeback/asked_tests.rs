@@ -13,7 +13,7 @@ use crate::testkit::{Asked, Lab, fill, settings};
 const MANY: u64 = 300;
 
 fn begun(cache: &Cache) -> u64 {
-    cache.0.passes.borrow_mut().tries().begun()
+    cache.writeback().passes_mut().tries().begun()
 }
 
 /// Takes all room that the pool has.
@@ -46,7 +46,7 @@ fn writes_that_a_lost_pool_has_no_room_for_fail_with_one_pass() {
         let tasks: Vec<_> = (0..MANY)
             .map(|i| {
                 let (cache, failed) = (cache.clone(), failed.clone());
-                cache.0.rt.clone().spawn(async move {
+                cache.rt().clone().spawn(async move {
                     if !write(&cache, a, i).await {
                         failed.set(failed.get() + 1);
                     }
@@ -74,7 +74,7 @@ fn all_who_ask_at_once_share_a_pass() {
         let before = begun(&cache);
         let publish = |cache: &Cache| {
             let cache = cache.clone();
-            cache.0.rt.clone().spawn(async move {
+            cache.rt().clone().spawn(async move {
                 let target = cache.epoch();
                 cache.publish_all().await.unwrap();
                 assert!(cache.state().index.published() >= target);
@@ -82,7 +82,7 @@ fn all_who_ask_at_once_share_a_pass() {
         };
         let mut tasks: Vec<_> = (0..MANY).map(|_| publish(&cache)).collect();
         while begun(&cache) == before {
-            cache.0.rt.sleep(Duration::from_micros(1)).await;
+            cache.rt().sleep(Duration::from_micros(1)).await;
         }
         fill(&cache, a, 600, 500, 2).await;
         tasks.extend((0..MANY).map(|_| publish(&cache)));
@@ -112,12 +112,12 @@ fn a_pass_that_ran_already_is_nobodys_answer() {
             }
         });
         let c = cache.clone();
-        let first = cache.0.rt.spawn(async move { c.publish_all().await });
+        let first = cache.rt().spawn(async move { c.publish_all().await });
         while !refused.get() {
-            cache.0.rt.sleep(Duration::from_micros(1)).await;
+            cache.rt().sleep(Duration::from_micros(1)).await;
         }
         let c = cache.clone();
-        let second = cache.0.rt.spawn(async move { c.publish_all().await });
+        let second = cache.rt().spawn(async move { c.publish_all().await });
         assert!(first.await.unwrap().is_err());
         second.await.unwrap().unwrap();
     });

@@ -2,8 +2,9 @@
 
 mod age;
 mod asked;
-pub(crate) mod cuts;
+mod cuts;
 mod pass;
-pub(crate) mod passes;
+mod passes;
 mod take_cut;
 mod walk;
+pub(crate) mod write_back;

@@ -60,8 +60,8 @@ const BEGINNING: u32 = 6;
 impl Cache {
     /// Runs passes: when much is dirty, and before the pool's image is older than it may be.
     pub(crate) async fn write_back(&self) {
-        while !self.0.health.is_closed() {
-            let wait = self.0.wakes.pass.wait();
+        while !self.health().is_closed() {
+            let wait = self.wakes().pass.wait();
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
@@ -70,21 +70,31 @@ impl Cache {
                             if !self.has_handed_over() {
                                 return;
                             }
-                            self.0.rt.sleep(AGAIN).await;
+                            self.rt().sleep(AGAIN).await;
                             continue;
                         }
                         self.note_failing(e);
-                        self.0.rt.sleep(AGAIN).await;
+                        self.rt().sleep(AGAIN).await;
                     }
                 }
-                Some(time) => either(self.0.rt.sleep(time), wait).await,
+                Some(time) => either(self.rt().sleep(time), wait).await,
             }
         }
     }
 
+    /// Notes that write-back has failed. Each cause is logged once.
+    fn note_failing(&self, e: StorageError) {
+        let what = format!("write-back: {e}; tried again each second");
+        if self.writeback().passes_mut().fails(e, self.rt().now()) {
+            tracing::warn!("{what}");
+        }
+        // Writers that wait for room look whether there will be any.
+        self.wakes().room.notify();
+    }
+
     /// When the next pass is due; `None`: nothing is dirty.
     fn due_in(&self) -> Option<Duration> {
-        let age = self.0.passes.borrow().age(self.0.rt.now())?;
+        let age = self.writeback().passes().age(self.rt().now())?;
         if self.wants_pass() {
             return Some(Duration::ZERO);
         }
@@ -94,9 +104,9 @@ impl Cache {
 
     /// True if a pass should begin now.
     pub(crate) fn wants_pass(&self) -> bool {
-        let passes = self.0.passes.borrow();
+        let passes = self.writeback().passes();
         if passes.cuts().count() > 0 || passes.is_urgent() {
-            return passes.age(self.0.rt.now()).is_some();
+            return passes.age(self.rt().now()).is_some();
         }
         drop(passes);
         let open = self.state().buckets.dirty_blocks().0;
@@ -110,23 +120,23 @@ impl Cache {
     /// Notes when the pool's image begins to lack something.
     pub(crate) fn note_dirty(&self) {
         let dirty = self.state().buckets.is_dirty();
-        if self.0.passes.borrow_mut().note_dirty(dirty, self.0.rt.now()) {
-            self.0.wakes.pass.notify();
+        if self.writeback().passes_mut().note_dirty(dirty, self.rt().now()) {
+            self.wakes().pass.notify();
         }
     }
 
     /// How often all that was dirty has been published: several passes each time while there are
     /// several cuts.
     pub(crate) fn passes(&self) -> u64 {
-        self.0.passes.borrow().turns()
+        self.writeback().passes().turns()
     }
 
     /// One pass, from the cut (or with the cut that an error left) to its publication. To be
     /// called by [`Cache::run_pass`] alone.
     pub(crate) async fn one_pass(&self) -> Result<()> {
-        let left = self.0.passes.borrow().cuts().carried().cloned();
+        let left = self.writeback().passes().cuts().carried().cloned();
         if let Some(cut) =
-            left.as_ref().filter(|cut| cut.handed_over && self.0.pool.published() >= cut.epoch)
+            left.as_ref().filter(|cut| cut.handed_over && self.pool().published() >= cut.epoch)
         {
             // A commit of another task has published it.
             return self.conclude(cut).await;
@@ -135,8 +145,8 @@ impl Cache {
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
             // The pool has all of it, and publishes it with whichever commit ends well: to carry it
             // again would need as much room once more.
-            self.0.pool.commit().await?;
-            if self.0.pool.published() >= cut.epoch {
+            self.pool().commit().await?;
+            if self.pool().published() >= cut.epoch {
                 return self.conclude(cut).await;
             }
         }
@@ -154,7 +164,7 @@ impl Cache {
         if outcome.is_ok() {
             outcome = self.finish(&pass, cut).await;
         }
-        self.0.passes.borrow_mut().ends();
+        self.writeback().passes_mut().ends();
         if outcome.is_err() {
             self.abort_pass(pass, cut).await;
         }
@@ -164,10 +174,10 @@ impl Cache {
     /// Begins to write into the pool, within the room of the cut and of those before it.
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().empty_reservation();
-        let mut passes = self.0.passes.borrow_mut();
+        let mut passes = self.writeback().passes_mut();
         let cuts = passes.cuts_mut();
         cuts.take_room(cut.epoch, &mut room);
-        let pass = self.0.pool.begin_pass(&mut room);
+        let pass = self.pool().begin_pass(&mut room);
         if pass.is_err() {
             cuts.put_room(cut.epoch, room);
         }
@@ -176,19 +186,19 @@ impl Cache {
 
     async fn abort_pass(&self, pass: Pass, cut: &Cut) {
         if let Some(room) = pass.abort().await {
-            self.0.passes.borrow_mut().cuts_mut().put_room(cut.epoch, room);
+            self.writeback().passes_mut().cuts_mut().put_room(cut.epoch, room);
         }
     }
 
     /// True if the pool has all of the carried cut: it publishes the cut with the next good commit,
     /// even if the cache device fails.
     fn has_handed_over(&self) -> bool {
-        self.0.passes.borrow().cuts().handed_over().is_some()
+        self.writeback().passes().cuts().handed_over().is_some()
     }
 
     /// True if the staged blocks of `epoch` are in their volumes by now, or may be.
     pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
-        let handed_over = self.0.passes.borrow().cuts().handed_over();
+        let handed_over = self.writeback().passes().cuts().handed_over();
         handed_over.max(Some(self.state().index.published())) >= Some(epoch)
     }
 
@@ -234,8 +244,7 @@ impl Cache {
                 in_flight += n;
                 tasks.push_back((
                     n,
-                    self.0
-                        .rt
+                    self.rt()
                         .spawn(async move { cache.carry_run(&pass, run, &cut, reading).await }),
                 ));
             }
@@ -252,30 +261,30 @@ impl Cache {
     /// full pool), this does not wait.
     async fn pace(&self, bytes: u64) {
         loop {
-            let pressed = self.0.wakes.pace.wait();
-            let now = self.0.rt.now();
+            let pressed = self.wakes().pace.wait();
+            let now = self.rt().now();
             let rate = self.rate(now);
             self.share_device();
-            let wait = self.0.passes.borrow_mut().take_turn(now, bytes, rate);
+            let wait = self.writeback().passes_mut().take_turn(now, bytes, rate);
             if wait.is_zero() {
                 break;
             }
-            either(self.0.rt.sleep(wait.min(LOOK_AGAIN)), pressed).await;
+            either(self.rt().sleep(wait.min(LOOK_AGAIN)), pressed).await;
         }
-        self.0.admission.carried(bytes / BLOCK_U64);
+        self.admission().carried(bytes / BLOCK_U64);
     }
 
     /// Bytes a second that a pass may carry now.
     fn rate(&self, now: Instant) -> u64 {
         let pressure = if self.is_late() { 1.0 } else { self.pressure() };
         let (open, cut) = self.split_by_pass();
-        let target = self.0.layout.data_blocks()
+        let target = self.layout().data_blocks()
             * BLOCK_U64
             * u64::from(self.settings().dirty_target_percent)
             / 100;
         let max = self.settings().writeback.max;
-        let idle = now.since(self.0.last_request.get()) > Duration::from_secs(1);
-        let mut passes = self.0.passes.borrow_mut();
+        let idle = self.clients().quiet_for(now) > Duration::from_secs(1);
+        let mut passes = self.writeback().passes_mut();
         let rate = passes.controlled(now, (open + cut) * BLOCK_U64, target, idle);
         let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
         let left =
@@ -298,7 +307,7 @@ impl Cache {
     ) -> Result<()> {
         // A cut that a failed pass has left may have blocks behind the volume's end by now. The
         // size changes between passes only.
-        let end = self.0.pool.volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
+        let end = self.pool().volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
         if run.lba.0 + run.blocks > end {
             run.blocks = end.saturating_sub(run.lba.0);
             if let Content::Data(parts) = &mut run.content {
@@ -314,7 +323,7 @@ impl Cache {
             Content::Data(parts) => parts,
             Content::Zeros => return gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                return match self.0.pool.find_staging(run.volume, epoch) {
+                return match self.pool().find_staging(run.volume, epoch) {
                     Some(staging) => {
                         gone_is_fine(pass.adopt(staging, run.volume, run.lba, end).await)
                     }
@@ -328,7 +337,7 @@ impl Cache {
         let mut reads = Vec::with_capacity(parts.len());
         for part in parts {
             let cache = self.clone();
-            reads.push(self.0.rt.spawn(async move {
+            reads.push(self.rt().spawn(async move {
                 let Body::Data { addr, crcs, .. } = &part.body else {
                     unreachable!("a run of data")
                 };
@@ -403,11 +412,11 @@ impl Cache {
                 },
                 Err(_) => "is bad in the cache and".to_owned(),
             };
-            tracing::error!(cache = %self.0.path, "block {} of volume {} {why} cannot be written \
+            tracing::error!(cache = %self.path(), "block {} of volume {} {why} cannot be written \
                 back", one.lba, one.volume);
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
-            let mut reserved = self.0.pool.take_over(1);
+            let mut reserved = self.pool().take_over(1);
             self.resident(Class::Commit, |st| {
                 let range = (bad.lba, bad.lba.plus(1));
                 let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
@@ -443,7 +452,7 @@ impl Cache {
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let target = self.state().journal.pushed();
         self.durable(target, Class::Commit).await?;
-        self.0.passes.borrow_mut().cuts_mut().hand_over();
+        self.writeback().passes_mut().cuts_mut().hand_over();
         pass.publish(cut.epoch, cut.taken_at).await?;
         self.conclude(cut).await
     }
@@ -453,14 +462,14 @@ impl Cache {
         {
             // Nothing is woken before both are settled.
             let mut st = self.state_mut();
-            let mut passes = self.0.passes.borrow_mut();
             st.index.publish(cut.epoch);
             st.buckets.publish(cut.epoch);
             st.limbo.published(cut.epoch);
-            passes.conclude(cut, st.buckets.epoch(), st.buckets.is_dirty());
+            let (open, dirty) = (st.buckets.epoch(), st.buckets.is_dirty());
+            self.writeback().passes_mut().conclude(cut, open, dirty);
         }
         while self.state_mut().buckets.tidy(256) {
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         // Its device may have failed since the pool had all of it.
         self.set_aside_if_failed();

@@ -75,10 +75,10 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
         for i in 0..300 {
             fill(&cache, a, i * 2, 1, 1).await;
         }
-        let carried = || cache.0.passes.borrow().bytes() / base::BLOCK_U64;
+        let carried = || cache.writeback().passes().bytes() / base::BLOCK_U64;
         let (before, published) = (carried(), cache.passes());
         for half_second in 1..=80 {
-            cache.0.rt.sleep(Duration::from_millis(500)).await;
+            cache.rt().sleep(Duration::from_millis(500)).await;
             // A client is at work.
             fill(&cache, a, 4_000, 1, 1).await;
             if half_second == 18 {
@@ -119,7 +119,7 @@ fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
     lab.with(|cache| async move { cache.publish_all().await.unwrap() });
     lab.with(|cache| async move {
         assert!(!cache.all_written_back());
-        cache.0.rt.sleep(Duration::from_secs(3600)).await;
+        cache.rt().sleep(Duration::from_secs(3600)).await;
         assert!(cache.all_written_back());
         // To move clean blocks, or to forget a volume, changes nothing of that.
         cache.collect().await.unwrap();
@@ -139,7 +139,7 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
         let before = cache.pool().status().pool;
         assert_eq!(before.reserved_bytes, 1_000 * 4096);
         {
-            let _alone = cache.0.pass_lock.acquire(1).await;
+            let _alone = cache.writeback().lock().await;
             let cut = cache.choose_cut().await.unwrap();
             let pass = cache.begin_pass(&cut).unwrap();
             cache.carry(&pass, &cut).await.unwrap();
@@ -149,12 +149,12 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
             cache.finish(&pass, &cut).await.unwrap_err();
             assert!(pass.abort().await.is_none(), "it was published");
             cache.pool().link_journal(Link::None);
-            cache.0.wakes.pass.notify();
+            cache.wakes().pass.notify();
         }
         // Room for the next cut is reserved meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
-        cache.0.rt.sleep(Duration::from_secs(2)).await;
-        assert!(cache.0.passes.borrow().cuts().count() == 0);
+        cache.rt().sleep(Duration::from_secs(2)).await;
+        assert!(cache.writeback().passes().cuts().count() == 0);
         assert_eq!(cache.pool().status().pool.reserved_bytes, 500 * 4096);
         cache.publish_all().await.unwrap();
         assert_eq!(cache.pool().status().pool.reserved_bytes, 0);

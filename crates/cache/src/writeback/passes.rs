@@ -8,6 +8,17 @@ use super::cuts::{Cut, Cuts};
 use crate::policy::controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 
+/// The log says again that the image is too old after this time, while it stays so.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the log is to say of the age of the pool's image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AgeNews {
+    TooOld,
+    /// It was too old, and is not any more.
+    InTime,
+}
+
 /// What stays between passes.
 pub(crate) struct Passes {
     cuts: Cuts,
@@ -30,7 +41,7 @@ pub(crate) struct Passes {
     carried: u64,
     sleeps_at: Option<u64>,
     /// When the log last said that the image is too old; `None`: it is not too old.
-    pub told_late: Option<Instant>,
+    told_late: Option<Instant>,
 }
 
 impl Passes {
@@ -95,6 +106,24 @@ impl Passes {
     /// How much older than the volumes the pool's image is at most; `None`: it has everything.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.dirty_since.map(|since| now.since(since))
+    }
+
+    /// What the log is to say now of an image of this age, where `most` is allowed; `None`:
+    /// nothing, or the same as not long ago.
+    pub fn age_news(&mut self, age: Duration, most: Duration, now: Instant) -> Option<AgeNews> {
+        // An age a little above the limit is not logged: the pass that is under way publishes soon.
+        let late = age > most + most / 4;
+        match self.told_late {
+            None if late => {}
+            Some(then) if late && now.since(then) >= TELL_AGAIN => {}
+            Some(_) if age <= most => {
+                self.told_late = None;
+                return Some(AgeNews::InTime);
+            }
+            _ => return None,
+        }
+        self.told_late = Some(now);
+        Some(AgeNews::TooOld)
     }
 
     /// From now on these rates hold.

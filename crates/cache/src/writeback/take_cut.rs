@@ -31,46 +31,22 @@ use format::cache::journal::Record;
 use rt::sync::Permit;
 
 use super::cuts::Cut;
+use super::write_back::Passing;
 use crate::Cache;
 use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
 use crate::store::ring_room::Room;
 
-/// While this exists a pass carries its cut.
-pub(crate) struct Passing(Cache);
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().cuts_mut().set_passing(false);
-    }
-}
-
-/// While this exists no cut is taken, except one that a pass needs.
-struct KeptAway<'c>(&'c Cache);
-
-impl KeptAway<'_> {
-    fn new(cache: &Cache) -> KeptAway<'_> {
-        cache.0.passes.borrow_mut().cuts_mut().keep_away();
-        KeptAway(cache)
-    }
-}
-
-impl Drop for KeptAway<'_> {
-    fn drop(&mut self) {
-        self.0.0.passes.borrow_mut().cuts_mut().let_back();
-    }
-}
-
 impl Cache {
     /// Takes cuts while a pass runs.
     pub(crate) async fn sealer(&self) {
-        while !self.0.health.is_closed() {
-            let wait = self.0.wakes.seal.wait();
+        while !self.health().is_closed() {
+            let wait = self.wakes().seal.wait();
             if !self.wants_seal() {
                 wait.await;
                 continue;
             }
             let Ok(mut room) = self.upkeep_room().await else { return };
-            let _hold = self.0.bypass.hold().await;
+            let _hold = self.bypass().hold().await;
             // The pass may have ended meanwhile.
             if self.wants_seal() {
                 self.take_cut(&mut room);
@@ -80,12 +56,12 @@ impl Cache {
 
     /// True if so much is dirty in the open epoch that it should be sealed now.
     pub(crate) fn wants_seal(&self) -> bool {
-        let passes = self.0.passes.borrow();
+        let passes = self.writeback().passes();
         let cuts = passes.cuts();
         if !cuts.may_seal() {
             return false;
         }
-        let layout = &self.0.layout;
+        let layout = self.layout();
         let least =
             seal_at(layout.data_blocks(), layout.bucket_blocks, self.settings().seal_blocks);
         let standing = {
@@ -106,7 +82,6 @@ impl Cache {
     pub(crate) fn take_cut(&self, room: &mut Room) {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
-        let mut passes = self.0.passes.borrow_mut();
         let reserved = st.take_reservation();
         let blocks = st.buckets.dirty_blocks().0;
         let epoch = st.buckets.take_cut();
@@ -114,17 +89,18 @@ impl Cache {
         st.push(room, &Record::Epoch { epoch: open });
         let generation = st.index.generation();
         st.limbo.take_cut(epoch, generation);
-        let (tree, taken_at) = (st.index.tree().clone(), self.0.rt.now());
-        passes.cuts_mut().push(Cut { epoch, tree, taken_at, blocks, handed_over: false }, reserved);
+        let (tree, taken_at) = (st.index.tree().clone(), self.rt().now());
+        let cut = Cut { epoch, tree, taken_at, blocks, handed_over: false };
+        self.writeback().passes_mut().cuts_mut().push(cut, reserved);
     }
 
     /// The cut that the next pass carries, taken now if need be.
     pub(crate) async fn choose_cut(&self) -> Result<Cut> {
         let next = {
-            let passes = self.0.passes.borrow();
+            let passes = self.writeback().passes();
             let (open, sealed) = self.state().buckets.dirty_blocks();
             let all = passes.is_urgent();
-            let blocks = self.0.layout.data_blocks();
+            let blocks = self.layout().data_blocks();
             next(
                 passes.cuts().count(),
                 open + sealed,
@@ -133,26 +109,26 @@ impl Cache {
                 all,
             )
         };
-        let may_take = self.0.passes.borrow().cuts().may_take();
+        let may_take = self.writeback().passes().cuts().may_take();
         if next == Next::Newest && may_take {
             let mut room = self.upkeep_room().await?;
-            let _hold = self.0.bypass.hold().await;
+            let _hold = self.bypass().hold().await;
             self.take_cut(&mut room);
         }
-        let cut = self.0.passes.borrow_mut().cuts_mut().carry(next);
+        let cut = self.writeback().passes_mut().cuts_mut().carry(next);
         Ok(cut.unwrap_or_else(|| unreachable!("one was there, or was taken")))
     }
 
     /// A pass carries until this is dropped.
-    pub(crate) fn passing(&self) -> Passing {
-        self.0.passes.borrow_mut().cuts_mut().set_passing(true);
-        self.0.wakes.seal.notify();
-        Passing(self.clone())
+    pub(super) fn passing(&self) -> Passing<'_> {
+        let passing = self.writeback().passing();
+        self.wakes().seal.notify();
+        passing
     }
 
     /// The number of dirty blocks that the pass leaves, and of those that it publishes.
     pub(crate) fn split_by_pass(&self) -> (u64, u64) {
-        let carried = self.0.passes.borrow().cuts().carried().map(|cut| cut.epoch);
+        let carried = self.writeback().passes().cuts().carried().map(|cut| cut.epoch);
         let st = self.state();
         let (open, sealed) = st.buckets.dirty_blocks();
         let cut = carried.map_or(0, |epoch| st.buckets.dirty_blocks_upto(epoch));
@@ -168,9 +144,10 @@ impl Cache {
     pub async fn between_cuts(&self) -> Result<Permit> {
         let alone = self.between_passes().await;
         let _urgent = self.urgent();
-        let _none = KeptAway::new(self);
+        let _none = self.writeback().keep_cuts_away();
         let mut outcome = Ok(());
-        while outcome.is_ok() && !self.has_failed() && self.0.passes.borrow().cuts().count() > 0 {
+        while outcome.is_ok() && !self.has_failed() && self.writeback().passes().cuts().count() > 0
+        {
             outcome = Box::pin(self.run_pass()).await;
         }
         outcome.map(|()| alone)

@@ -74,7 +74,8 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
         let lab = Lab::new();
         lab.with(move |cache| async move {
             cache.publish_all().await.unwrap();
-            let (before, passes) = (cache.0.pool.published(), cache.0.passes.borrow().published());
+            let (before, passes) =
+                (cache.pool().published(), cache.writeback().passes().published());
             let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
@@ -85,16 +86,16 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             let seen = [0, 50, 100, 150, 200];
             if at_once {
                 // The lock is held, so that no cut is taken for it.
-                cache.0.passes.borrow_mut().cuts_mut().keep_away();
+                cache.writeback().passes_mut().cuts_mut().keep_away();
                 cache.run_pass().await.unwrap();
-                cache.0.passes.borrow_mut().cuts_mut().let_back();
+                cache.writeback().passes_mut().cuts_mut().let_back();
             } else {
                 for (i, bytes) in
                     [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate()
                 {
-                    cache.0.passes.borrow_mut().cuts_mut().carry(Next::Oldest).unwrap();
+                    cache.writeback().passes_mut().cuts_mut().carry(Next::Oldest).unwrap();
                     cache.run_pass().await.unwrap();
-                    assert_eq!(cache.0.pool.published().0, before.0 + 1 + i as u32);
+                    assert_eq!(cache.pool().published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
                     // What is behind it is of earlier writes.
                     assert_eq!(found[..2 + i], bytes[..2 + i], "after {} of 3", i + 1);
@@ -107,8 +108,11 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                 }
             }
             assert_eq!(first_bytes(cache.pool(), &seen[..4]).await, [10, 20, 30, 80]);
-            assert_eq!(cache.0.pool.published().0, before.0 + 3);
-            assert_eq!(cache.0.passes.borrow().published() - passes, if at_once { 1 } else { 3 });
+            assert_eq!(cache.pool().published().0, before.0 + 3);
+            assert_eq!(
+                cache.writeback().passes().published() - passes,
+                if at_once { 1 } else { 3 }
+            );
             assert_eq!(cache.state().buckets.dirty_blocks(), (100, 0));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 100 * BLOCK as u64);
             drop(alone);
@@ -137,20 +141,20 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.flush().await.unwrap();
             cache.checkpoint_now().await.unwrap();
             for _ in 0..published {
-                cache.0.passes.borrow_mut().cuts_mut().carry(Next::Oldest).unwrap();
+                cache.writeback().passes_mut().cuts_mut().carry(Next::Oldest).unwrap();
                 cache.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.
             fill(&cache, a, 0, 20, 99).await;
             cache.flush().await.unwrap();
-            cache.0.pool.commit().await.unwrap();
+            cache.pool().commit().await.unwrap();
             drop(alone);
         });
         let report = lab.check();
         assert!(report.is_clean(), "{published} published: {report:?}");
         // The first checkpoint of the next life says the same.
         lab.power_cut(|cache| async move {
-            assert_eq!(cache.0.passes.borrow().published(), 0);
+            assert_eq!(cache.writeback().passes().published(), 0);
             cache.collect().await.unwrap();
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         });
@@ -166,7 +170,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             );
             cache.publish_all().await.unwrap();
             assert_eq!(cache.state().buckets.unpublished_blocks(), (0, 0));
-            assert_eq!(cache.state().buckets.counted_above(), cache.0.pool.published());
+            assert_eq!(cache.state().buckets.counted_above(), cache.pool().published());
             assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
             assert_eq!(
                 first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await,
@@ -201,22 +205,22 @@ fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
             cache.publish_all().await.unwrap();
             fill(&cache, a, 0, 1_000, 1).await;
             let c = cache.clone();
-            let pass = cache.0.rt.spawn(async move {
+            let pass = cache.rt().spawn(async move {
                 let _alone = c.between_passes().await;
                 c.run_pass().await
             });
-            cache.0.rt.sleep(base::Duration::from_millis(10)).await;
+            cache.rt().sleep(base::Duration::from_millis(10)).await;
             let before = cache.status().writeback.passes;
             let mut most = 0;
             for i in 0..400 {
                 fill(&cache, a, 2_000 + i, 1, 2).await;
-                cache.0.rt.sleep(base::Duration::from_millis(1)).await;
+                cache.rt().sleep(base::Duration::from_millis(1)).await;
                 most = most.max(cache.status().writeback.sealed_cuts);
             }
             assert!((7..=9).contains(&most), "{most} cuts");
             pass.await.unwrap().unwrap();
             let cuts = cache.status().writeback.sealed_cuts;
-            cache.0.rt.sleep(base::Duration::from_secs(60)).await;
+            cache.rt().sleep(base::Duration::from_secs(60)).await;
             let passes = cache.status().writeback.passes - before - 1;
             assert_eq!(passes, if pressure_percent == 0 { cuts } else { 1 });
             assert_eq!(cache.status().writeback.sealed_cuts, 0);
@@ -238,7 +242,7 @@ fn there_are_no_cuts_between_cuts() {
         assert_eq!(cache.status().writeback.sealed_cuts, 0);
         let a = cache.pool().find_volume("a").unwrap().id;
         fill(&c, a, 0, 1_000, 1).await;
-        cache.0.rt.sleep(base::Duration::from_secs(10)).await;
+        cache.rt().sleep(base::Duration::from_secs(10)).await;
         assert_eq!(cache.status().writeback.sealed_cuts, 0);
         drop(permit);
         cache.publish_all().await.unwrap();

@@ -87,7 +87,7 @@ impl Cache {
     /// Finds the next batch, and reads ahead what it needs.
     pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Found {
         let (cache, pass) = (self.clone(), pass.clone());
-        self.0.rt.spawn(async move {
+        self.rt().spawn(async move {
             let runs = cache.next_batch(&mut walk).await?;
             // Larger runs are of staged blocks or zeros. The nodes that they need are read when
             // they are carried.
@@ -111,7 +111,7 @@ impl Cache {
             }
             blocks += runs[counted..].iter().map(Carried::carried).sum::<u64>();
             counted = runs.len();
-            self.0.rt.yield_now().await;
+            self.rt().yield_now().await;
         }
         Ok(runs)
     }

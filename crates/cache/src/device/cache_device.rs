@@ -1,0 +1,68 @@
+//! The device of an open cache: its queue, what stands where on it, and the way to make durable
+//! what was written to it.
+
+use base::{Result, SliceList};
+use queue::{Class, Device};
+
+use super::file::CacheFile;
+use super::flush_barrier::{Barrier, Durable, Health};
+use super::layout::Layout;
+
+/// The device of an open cache.
+pub(crate) struct CacheDevice {
+    queue: Device,
+    path: String,
+    uuid: [u8; 16],
+    layout: Layout,
+    barrier: Barrier,
+}
+
+impl CacheDevice {
+    /// The device `file`, on which the cache `uuid` stands, with this queue.
+    pub fn new(
+        file: &CacheFile,
+        queue: &Device,
+        (uuid, layout): ([u8; 16], Layout),
+        health: &Health,
+    ) -> CacheDevice {
+        let barrier = Barrier::new(queue, health);
+        CacheDevice { queue: queue.clone(), path: file.path.clone(), uuid, layout, barrier }
+    }
+
+    /// The queue of its reads and writes. What is to be durable goes through [`CacheDevice::flush`]
+    /// or [`CacheDevice::write_durable`].
+    pub fn queue(&self) -> &Device {
+        &self.queue
+    }
+
+    /// What the user calls it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The uuid of the cache on it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// What stands where.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Makes all writes that completed before durable; see [`Barrier::flush`].
+    pub fn flush(&self, class: Class, what: &str) -> impl Future<Output = Result<Durable>> {
+        self.barrier.flush(class, what)
+    }
+
+    /// Writes a block, and makes it durable; see [`Barrier::write`].
+    pub fn write_durable(
+        &self,
+        class: Class,
+        offset: u64,
+        data: SliceList,
+        what: &str,
+    ) -> impl Future<Output = Result<Durable>> {
+        self.barrier.write(class, offset, data, what)
+    }
+}

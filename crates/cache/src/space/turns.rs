@@ -1,0 +1,64 @@
+//! The lines in which requests wait for room one after the other: at the door, for room in the
+//! journal and for nodes; and for blocks of buckets.
+
+use std::cell::Cell;
+
+use rt::sync::{Permit, Semaphore};
+
+use super::admission::Waiting;
+
+/// See the [module](self).
+pub(crate) struct Turns {
+    /// Held by the first of the requests that wait for room in the journal or for nodes.
+    door: Semaphore,
+    /// Held by the write that is taking blocks.
+    taking: Semaphore,
+    /// Since when no write has found a block.
+    dry_since: Cell<Option<Waiting>>,
+}
+
+impl Turns {
+    /// No request waits.
+    pub fn new() -> Turns {
+        Turns { door: Semaphore::new(1), taking: Semaphore::new(1), dry_since: Cell::new(None) }
+    }
+
+    /// True if no request waits at the door.
+    pub fn is_door_free(&self) -> bool {
+        self.door.free() > 0
+    }
+
+    /// Waits to be the first of the requests at the door. It stays the first until the permit is
+    /// dropped.
+    pub fn door(&self) -> impl Future<Output = Permit> {
+        self.door.acquire(1)
+    }
+
+    /// The turn to take blocks, if no write has it.
+    pub fn try_take(&self) -> Option<Permit> {
+        self.taking.try_acquire(1)
+    }
+
+    /// Waits for the turn to take blocks.
+    pub fn take(&self) -> impl Future<Output = Permit> {
+        self.taking.acquire(1)
+    }
+
+    /// True while no write finds a block.
+    pub fn is_dry(&self) -> bool {
+        self.dry_since.get().is_some()
+    }
+
+    /// A write finds no block. Returns since when none has: all writes that find none share one
+    /// wait, which `begin` begins if it has not begun.
+    pub fn found_none(&self, begin: impl FnOnce() -> Waiting) -> Waiting {
+        let waiting = self.dry_since.get().unwrap_or_else(begin);
+        self.dry_since.set(Some(waiting));
+        waiting
+    }
+
+    /// A write has found blocks: the time without any has ended.
+    pub fn found_some(&self) {
+        self.dry_since.set(None);
+    }
+}

@@ -1,0 +1,94 @@
+//! The passes of an open cache: one runs at a time, and what stays between them is changed by the
+//! flows of this folder alone.
+
+use std::cell::{Ref, RefCell, RefMut};
+
+use rt::sync::{Permit, Semaphore};
+
+use super::passes::Passes;
+use crate::policy::controller;
+use crate::settings::Settings;
+
+/// See the [module](self).
+pub(crate) struct WriteBack {
+    passes: RefCell<Passes>,
+    /// Held by a pass, and by what must not meet one (a volume's end).
+    lock: Semaphore,
+}
+
+/// A flow waits until everything is published: passes are not paced until this is dropped.
+pub(crate) struct Urgent<'w>(&'w WriteBack);
+
+impl Drop for Urgent<'_> {
+    fn drop(&mut self) {
+        self.0.passes_mut().set_urgent(false);
+    }
+}
+
+/// While this exists a pass carries its cut.
+pub(super) struct Passing<'w>(&'w WriteBack);
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        self.0.passes_mut().cuts_mut().set_passing(false);
+    }
+}
+
+/// While this exists no cut is taken, except one that a pass needs.
+pub(super) struct KeptAway<'w>(&'w WriteBack);
+
+impl Drop for KeptAway<'_> {
+    fn drop(&mut self) {
+        self.0.passes_mut().cuts_mut().let_back();
+    }
+}
+
+impl WriteBack {
+    /// No pass has run.
+    pub fn new(settings: &Settings) -> WriteBack {
+        WriteBack { passes: RefCell::new(Passes::new(settings)), lock: Semaphore::new(1) }
+    }
+
+    /// What stays between passes.
+    pub fn passes(&self) -> Ref<'_, Passes> {
+        self.passes.borrow()
+    }
+
+    /// The same, to change it.
+    pub(super) fn passes_mut(&self) -> RefMut<'_, Passes> {
+        self.passes.borrow_mut()
+    }
+
+    /// Waits for the end of the running pass; none begins while the permit is held.
+    pub fn lock(&self) -> impl Future<Output = Permit> {
+        self.lock.acquire(1)
+    }
+
+    /// From now on these rates hold, also for a pass that runs.
+    pub fn set_rates(&self, rates: controller::Settings) {
+        self.passes_mut().set_rates(rates);
+    }
+
+    /// Passes are not paced until the guard is dropped.
+    pub(super) fn urgent(&self) -> Urgent<'_> {
+        self.passes_mut().set_urgent(true);
+        Urgent(self)
+    }
+
+    /// A pass carries its cut until the guard is dropped.
+    pub(super) fn passing(&self) -> Passing<'_> {
+        self.passes_mut().cuts_mut().set_passing(true);
+        Passing(self)
+    }
+
+    /// No cut is taken until the guard is dropped, except one that a pass needs.
+    pub(super) fn keep_cuts_away(&self) -> KeptAway<'_> {
+        self.passes_mut().cuts_mut().keep_away();
+        KeptAway(self)
+    }
+
+    /// The cache ends. The room of its cuts in the pool stays reserved.
+    pub fn keep_room(&mut self) {
+        self.passes.get_mut().cuts_mut().keep_room();
+    }
+}
