@@ -229,7 +229,11 @@ async fn act(
 ) -> Result<Response<Body>, Failure> {
     match route.act {
         Act::Ask(verb, shown) => {
-            let answer = ask(&api.engine, input.request(verb)).await?;
+            let answer = ask(&api.engine, input.request(verb)).await;
+            if route.method != "GET" {
+                api.snapshot.forget().await;
+            }
+            let answer = answer?;
             show(answer, shown, input).map(respond)
         }
         Act::Job(verb) => job(api, verb, input).await,

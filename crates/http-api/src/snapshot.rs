@@ -30,4 +30,38 @@ impl Snapshot {
         *last = Some((Instant::now(), status.clone()));
         Ok(status)
     }
+
+    /// The status has changed: the next one that is asked for shows the change.
+    pub async fn forget(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::engine::Reply;
+
+    /// Its status says how often it was asked.
+    #[derive(Default)]
+    struct Counting(AtomicU64);
+
+    impl Engine for Counting {
+        fn ask(&self, _: Value, reply: Reply) {
+            reply(Ok(json!(self.0.fetch_add(1, Ordering::Relaxed))));
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_after_a_change_shows_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (engine, status) = (Arc::new(Counting::default()) as _, Snapshot::default());
+            assert_eq!(*status.get(&engine).await.unwrap(), json!(0));
+            status.forget().await;
+            assert_eq!(*status.get(&engine).await.unwrap(), json!(1));
+        });
+    }
 }
