@@ -15,6 +15,11 @@ impl Idle {
         Idle { watched, since: now, ..Idle::default() }
     }
 
+    /// One more disk is watched, which has nothing in flight.
+    pub fn watch(&mut self, disk: u32) {
+        self.watched.push(disk);
+    }
+
     pub fn begins(&mut self, disk: u32, now: u64) {
         if self.watched.contains(&disk) {
             if self.in_flight == 0 {
@@ -39,5 +44,25 @@ impl Idle {
 
     pub fn at(&self, now: u64) -> u64 {
         if self.in_flight == 0 { self.total + (now - self.since) } else { self.total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_watched_later_counts_from_then_on() {
+        let mut idle = Idle::new(vec![1], 0);
+        idle.begins(2, 10);
+        idle.ends(2, 20);
+        assert_eq!(idle.at(20), 20, "it is not watched");
+        idle.watch(2);
+        idle.begins(2, 30);
+        idle.begins(1, 40);
+        idle.ends(1, 50);
+        assert_eq!(idle.at(60), 30, "one of them is busy");
+        idle.ends(2, 70);
+        assert_eq!(idle.at(80), 40);
     }
 }

@@ -186,6 +186,11 @@ impl World {
         s.idle = Idle::new(disks.iter().map(|d| d.0).collect(), s.now);
     }
 
+    /// Watches one more disk for it, which has nothing in flight.
+    pub fn watch_idle_too(&self, disk: FileId) {
+        self.0.borrow_mut().idle.watch(disk.0);
+    }
+
     /// How long, so far, none of the watched disks had an operation in flight. A task that waited
     /// during that time waited for something else.
     pub fn idle(&self) -> Duration {

@@ -113,6 +113,7 @@ impl Devices {
         let size_bytes = model.size_bytes;
         model.size_bytes += GROWS;
         let file = env.world.add_disk(model.clone());
+        env.world.watch_idle_too(file);
         fill_order::follow(env, file);
         let path = format!("disk{}", self.files.len() + added.len());
         let device = DeviceFile { path, file, size_bytes };
