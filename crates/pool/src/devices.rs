@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
+pub(crate) use device::Tenure;
 pub use disk::{DeviceFile, Disk};
 pub use sources::{Fault as SourceFault, SitsOut};
 use sources::{Period, Source};
@@ -26,12 +27,20 @@ use sources::{Period, Source};
 /// stream become a few large ones.
 const MORE_LOAD: usize = 1024;
 
-/// How a request to a device ended, by the device's row.
-pub(crate) type Outcomes = Vec<(usize, Result<(), IoError>)>;
+/// How a request to a device ended.
+pub(crate) struct Outcome {
+    pub row: usize,
+    /// Which device had the row when the request was sent; `None`: none that gets what is written.
+    /// Another one may have it when the outcome is judged.
+    pub of: Option<Tenure>,
+    pub result: Result<(), IoError>,
+}
 
 /// The rows of the device table.
 pub(crate) struct Devices {
     rows: Vec<PoolDevice>,
+    /// How often a device came to a row.
+    tenures: u64,
     /// Of reads, by which sources are judged.
     period: Period,
     /// How long a bad source sits out; zero: none does.
@@ -40,7 +49,7 @@ pub(crate) struct Devices {
 
 impl Devices {
     pub fn new(rows: Vec<PoolDevice>) -> Devices {
-        Devices { rows, period: Period::default(), sit_out: Duration::ZERO }
+        Devices { rows, tenures: 0, period: Period::default(), sit_out: Duration::ZERO }
     }
 
     pub fn count(&self) -> usize {
@@ -91,7 +100,8 @@ impl Devices {
     }
 
     /// Enters a device that is being added into a row that has none. Fails if there is no room.
-    pub fn enter(&mut self, device: PoolDevice) -> Option<usize> {
+    pub fn enter(&mut self, mut device: PoolDevice) -> Option<usize> {
+        device.set_tenure(self.next_tenure());
         if let Some(row) = self.rows.iter().position(PoolDevice::is_removed) {
             self.rows[row] = device;
             return Some(row);
@@ -100,6 +110,24 @@ impl Devices {
             self.rows.push(device);
             self.rows.len() - 1
         })
+    }
+
+    /// The device of a row was away, and is there again, see [`PoolDevice::come_back`].
+    pub fn come_back(
+        &mut self,
+        row: usize,
+        path: String,
+        disk: Disk,
+    ) -> Option<(String, Option<Disk>)> {
+        let tenure = self.next_tenure();
+        let device = self.rows.get_mut(row)?;
+        device.set_tenure(tenure);
+        Some(device.come_back(path, disk))
+    }
+
+    fn next_tenure(&mut self) -> Tenure {
+        self.tenures += 1;
+        Tenure(self.tenures)
     }
 
     /// A row has no device any more. The caller closes what it gets.
@@ -112,6 +140,11 @@ impl Devices {
     pub fn written(&self, row: usize) -> Option<&Disk> {
         let joining = self.rows.get(row).filter(|d| d.is_joining());
         self.live(row).or_else(|| joining?.disk())
+    }
+
+    /// As [`Devices::written`], with the number by which the outcome of a write is judged.
+    pub fn to_write(&self, row: usize) -> Option<(Tenure, Disk)> {
+        Some((self.rows.get(row)?.tenure(), self.written(row)?.clone()))
     }
 
     /// The rows of these devices.
@@ -240,34 +273,37 @@ impl Devices {
     }
 
     /// Counts and logs the failures among `outcomes` of devices that are in use; returns these
-    /// devices, and what to say of them.
+    /// devices, and what to say of them. What failed on a device that has left the row since, or
+    /// was away since, is not its failure: it has everything, or what it lacks is known.
     pub fn note_write_errors(
         &mut self,
-        outcomes: Outcomes,
+        outcomes: Vec<Outcome>,
         what: &str,
     ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
-        for (row, outcome) in outcomes {
-            if let (Err(e), true) = (&outcome, self.rows[row].is_joining()) {
-                // It does not join: see `moves/join.rs`.
-                self.rows[row].miss(*e);
-                self.rows[row].errors_mut().write += 1;
-            }
-            let (Err(e), true) = (outcome, self.is_live(row)) else { continue };
+        for Outcome { row, of, result } in outcomes {
             let d = &mut self.rows[row];
-            d.errors_mut().write += 1;
-            tracing::error!(device = %d.path(), "{what} failed: {e}");
-            failed.push((row, e, format!("{what} to {}", d.path())));
+            let (Err(e), true) = (result, of == Some(d.tenure())) else { continue };
+            if d.is_joining() {
+                // It does not join: see `moves/join.rs`.
+                d.miss(e);
+                d.errors_mut().write += 1;
+            } else if d.live().is_some() {
+                d.errors_mut().write += 1;
+                tracing::error!(device = %d.path(), "{what} failed: {e}");
+                failed.push((row, e, format!("{what} to {}", d.path())));
+            }
         }
         failed
     }
 
     /// The device of the first outcome that is a want of space, and the error. Space may come back,
     /// so that is no reason to drop the device.
-    pub fn without_space(&mut self, outcomes: &Outcomes) -> Option<(String, IoError)> {
-        let full = |(row, outcome): &(usize, Result<(), IoError>)| {
-            let e = outcome.as_ref().err().filter(|e| e.is_no_space() && self.is_live(*row))?;
-            Some((*row, *e))
+    pub fn without_space(&mut self, outcomes: &[Outcome]) -> Option<(String, IoError)> {
+        let full = |o: &Outcome| {
+            let is_it = self.live(o.row).is_some() && o.of == Some(self.rows[o.row].tenure());
+            let e = o.result.err().filter(|e| e.is_no_space() && is_it)?;
+            Some((o.row, e))
         };
         let (row, e) = outcomes.iter().find_map(full)?;
         self.rows[row].errors_mut().write += 1;

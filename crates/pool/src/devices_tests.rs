@@ -39,6 +39,39 @@ fn two_streams_stay_on_two_rotating_disks() {
     assert_eq!(read(3 * FAR + 819_200, 0), 0, "disk 1 is elsewhere now");
 }
 
+/// What was sent to a device that has left its row says nothing of the one that has the row now.
+#[test]
+fn a_failure_counts_against_the_device_that_it_was_sent_to() {
+    let joins = || {
+        let device = row(1, DeviceState::Online);
+        let disk = device.disk().cloned().expect("a disk");
+        PoolDevice::new_joining(device.record().clone(), "disk".into(), disk)
+    };
+    let mut devices = Devices::new(vec![row(1, DeviceState::Online)]);
+    let failed = |devices: &mut Devices, (tenure, row)| {
+        let outcome = Outcome { row, of: tenure, result: Err(IoError::IO) };
+        let left_out = devices.note_write_errors(vec![outcome], "write").len();
+        (left_out, devices.row(row).and_then(PoolDevice::missed))
+    };
+    let first = devices.enter(joins()).expect("a row");
+    let sent = devices.to_write(first).map(|(tenure, _)| tenure);
+    drop(devices.clear_row(first));
+    assert_eq!(devices.enter(joins()), Some(first), "it has the same row");
+    assert_eq!(failed(&mut devices, (sent, first)), (0, None), "of the one before");
+    assert_eq!(failed(&mut devices, (None, first)), (0, None), "of none");
+    let sent = devices.to_write(first).map(|(tenure, _)| tenure);
+    assert_eq!(failed(&mut devices, (sent, first)), (0, Some(IoError::IO)));
+
+    let used = devices.to_write(0).map(|(tenure, _)| tenure);
+    devices.drop_from_use([0], 7, Generation(3));
+    let disk = devices.row(0).and_then(PoolDevice::disk).cloned().expect("a disk");
+    devices.come_back(0, "disk".into(), disk);
+    devices.row_mut(0).expect("a row").joined(8);
+    assert_eq!(failed(&mut devices, (used, 0)), (0, None), "of before it was away");
+    let used = devices.to_write(0).map(|(tenure, _)| tenure);
+    assert_eq!(failed(&mut devices, (used, 0)).0, 1);
+}
+
 /// How many groups can be formed, by forming them.
 fn formed(mut free: Vec<(u64, bool)>, copies: usize) -> u64 {
     let mut groups = 0;

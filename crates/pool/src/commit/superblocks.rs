@@ -15,8 +15,9 @@
 use base::{BLOCK, Buf, ErrorKind, Generation, IoError, Result, SliceList, StorageError};
 use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
+use rt::JoinHandle;
 
-use crate::devices::Outcomes;
+use crate::devices::{Outcome, Tenure};
 use crate::pool::Pool;
 use crate::transfer::Written;
 
@@ -33,16 +34,13 @@ impl Pool {
         let devices = self.state().devices.live_rows();
         let tasks: Vec<_> = devices
             .into_iter()
-            .filter_map(|d| {
-                let device = self.disk(d)?;
-                Some((d, self.rt().spawn(async move { device.flush(permit, Class::Commit).await })))
+            .filter_map(|row| {
+                let (tenure, disk) = self.state().devices.to_write(row)?;
+                let flush = async move { disk.flush(permit, Class::Commit).await };
+                Some((row, tenure, self.rt().spawn(flush)))
             })
             .collect();
-        let mut outcomes = Vec::with_capacity(tasks.len());
-        for (d, t) in tasks {
-            outcomes.push((d, t.await.unwrap_or(Err(IoError::CANCELED))));
-        }
-        self.leave_out(outcomes, "flush")?;
+        self.leave_out(outcomes(tasks).await, "flush")?;
         Ok(Flushed(()))
     }
 
@@ -75,20 +73,16 @@ impl Pool {
             let tasks: Vec<_> = devices
                 .into_iter()
                 .zip(blocks)
-                .filter_map(|(d, block)| {
-                    let device = self.disk(d)?;
+                .filter_map(|(row, block)| {
+                    let (tenure, disk) = self.state().devices.to_write(row)?;
                     let data = SliceList::from_iter([block.freeze()]);
                     let write = async move {
-                        device.write_durable(permit, Class::Commit, offset, data).await
+                        disk.write_durable(permit, Class::Commit, offset, data).await
                     };
-                    Some((d, self.rt().spawn(write)))
+                    Some((row, tenure, self.rt().spawn(write)))
                 })
                 .collect();
-            let mut outcomes = Vec::with_capacity(tasks.len());
-            for (d, t) in tasks {
-                outcomes.push((d, t.await.unwrap_or(Err(IoError::CANCELED))));
-            }
-            self.leave_out(outcomes, "superblock write")?;
+            self.leave_out(outcomes(tasks).await, "superblock write")?;
             if self.state().devices.live_rows().len() == before {
                 return Ok(Durable(()));
             }
@@ -98,8 +92,8 @@ impl Pool {
     /// Drops the devices that could not make durable what was written to them, or ends the pool's
     /// standing. A lack of space counts as a failure too: the device may have lost what it had to
     /// write.
-    fn leave_out(&self, outcomes: Outcomes, what: &str) -> Result<()> {
-        let any_good = outcomes.iter().any(|(_, o)| o.is_ok());
+    fn leave_out(&self, outcomes: Vec<Outcome>, what: &str) -> Result<()> {
+        let any_good = outcomes.iter().any(|o| o.result.is_ok());
         let mut st = self.state_mut();
         let failed = st.devices.note_write_errors(outcomes, what);
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
@@ -111,10 +105,21 @@ impl Pool {
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();
         let text = format!(
             "{}; what was not durable before may be lost there, and the pool cannot do without \
-             it. See to the \
-             device, then restart forebay: everything flushed before is there",
+             it. See to the device, then restart forebay: everything flushed before is there",
             if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
         );
         Err(st.standing.end(StorageError::new(ErrorKind::Io, text)))
     }
+}
+
+type IoResult = std::result::Result<(), IoError>;
+
+/// What becomes of requests that were sent to the devices of these rows.
+async fn outcomes(tasks: Vec<(usize, Tenure, JoinHandle<IoResult>)>) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for (row, tenure, task) in tasks {
+        let result = task.await.unwrap_or(Err(IoError::CANCELED));
+        outcomes.push(Outcome { row, of: Some(tenure), result });
+    }
+    outcomes
 }

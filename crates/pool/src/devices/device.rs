@@ -33,9 +33,15 @@ enum Joining {
     Back,
 }
 
+/// A number for each time that a device came to a row of the table: when the pool was opened, when
+/// it was added, and whenever it came back.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Tenure(pub u64);
+
 /// One row of the device table.
 pub struct PoolDevice {
     record: DeviceRecord,
+    tenure: Tenure,
     /// What the user calls it; empty if it is missing.
     path: String,
     /// Absent if the device is missing.
@@ -67,6 +73,7 @@ impl PoolDevice {
         let chunks = Bitmap::new(record.chunks as usize);
         PoolDevice {
             record,
+            tenure: Tenure::default(),
             path,
             disk,
             errors: DeviceErrors::default(),
@@ -90,10 +97,18 @@ impl PoolDevice {
     }
 
     /// It was away, and is there again: it is given all that is written from now on. Returns the
-    /// path and the queue that it had.
-    pub(crate) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
+    /// path and the queue that it had. Only [`Devices`](super::Devices) calls it.
+    pub(super) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
         (self.joining, self.missed) = (Some(Joining::Back), None);
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
+    }
+
+    pub(crate) fn tenure(&self) -> Tenure {
+        self.tenure
+    }
+
+    pub(super) fn set_tenure(&mut self, tenure: Tenure) {
+        self.tenure = tenure;
     }
 
     /// It does not come into use now, and has the path and the queue that it had.

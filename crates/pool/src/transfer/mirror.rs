@@ -11,7 +11,7 @@ use queue::Class;
 use rt::Reason;
 
 use crate::devices::standing::Permit;
-use crate::devices::{Disk, Outcomes};
+use crate::devices::{Disk, Outcome};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
@@ -212,19 +212,13 @@ impl Pool {
             .iter()
             .map(|&(d, offset)| {
                 let (pool, data) = (self.clone(), data.clone());
-                (
-                    d,
-                    self.rt().spawn(async move {
-                        pool.write_live(permit, d, offset, &data, class).await
-                    }),
-                )
+                self.rt()
+                    .spawn(async move { pool.write_live(permit, d, offset, &data, class).await })
             })
             .collect();
-        let mut outcomes = vec![(d0, self.write_live(permit, d0, offset0, &data, class).await)];
-        for (d, task) in others {
-            if let Some(outcome) = task.await {
-                outcomes.push((d, outcome));
-            }
+        let mut outcomes = vec![self.write_live(permit, d0, offset0, &data, class).await];
+        for task in others {
+            outcomes.extend(task.await);
         }
         self.judge(outcomes, false)
     }
@@ -239,13 +233,13 @@ impl Pool {
         class: Class,
     ) -> Result<()> {
         let outcome = self.write_live(self.permit()?, d, offset, &data, class).await;
-        self.judge(vec![(d, outcome)], true)
+        self.judge(vec![outcome], true)
     }
 
     /// What several devices' outcomes of one write mean for the whole: those that failed are
     /// dropped, all of them, if the pool can do without; else the write has failed, and can be
     /// tried again. `others`: devices that were not written to have it.
-    fn judge(&self, outcomes: Outcomes, others: bool) -> Result<()> {
+    fn judge(&self, outcomes: Vec<Outcome>, others: bool) -> Result<()> {
         let mut st = self.state_mut();
         // Want of space comes first, whatever else went wrong: nothing is dropped for it.
         if let Some((device, e)) = st.devices.without_space(&outcomes) {
@@ -254,7 +248,7 @@ impl Pool {
                 format!("no space under {device}; free some there"),
             ));
         }
-        let any_good = others || outcomes.iter().any(|(_, o)| o.is_ok());
+        let any_good = others || outcomes.iter().any(|o| o.result.is_ok());
         let mut failed = st.devices.note_write_errors(outcomes, "write");
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
@@ -273,15 +267,16 @@ impl Pool {
     async fn write_live(
         &self,
         permit: Permit,
-        d: usize,
+        row: usize,
         offset: u64,
         data: &SliceList,
         class: Class,
-    ) -> std::result::Result<(), IoError> {
-        match self.disk(d) {
-            Some(device) => self.write_one(permit, (d, &device), offset, data, class).await,
-            None => Err(IoError::GONE),
-        }
+    ) -> Outcome {
+        let Some((tenure, disk)) = self.state().devices.to_write(row) else {
+            return Outcome { row, of: None, result: Err(IoError::GONE) };
+        };
+        let result = self.write_one(permit, (row, &disk), offset, data, class).await;
+        Outcome { row, of: Some(tenure), result }
     }
 
     async fn write_one(
