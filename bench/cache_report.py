@@ -41,12 +41,26 @@ def steady(rows):
         return []
     lines = ["## Steady random writes over 4 x the cache", ""]
     names = ["cache", "s", "median IOPS", "lowest second", "lowest / median", "P50 ms", "P99 ms", "P99.9 ms", "P99.99 ms", "longest ms", "above 100 ms", "of", "oldest image s"]
+    names += ["longest single write beside, ms"]
     lines += ["| " + " | ".join(names) + " |", "| --- |" + " ---: |" * (len(names) - 1)]
     for row in rows:
         cells = [f"{row['cache_gib']:g} GiB, {row['backing']}", str(row["seconds"]), f"{row['median_iops']:,.0f}", f"{row['lowest_iops']:,.0f}"]
         cells += [f"{row['lowest_to_median']:.2f}", *(f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms"))]
-        lines.append("| " + " | ".join([*cells, f"{row['above_100_ms']:,}", f"{row['requests']:,}", f"{row['max_lag_s']:.0f}"]) + " |")
+        cells += [f"{row['above_100_ms']:,}", f"{row['requests']:,}", f"{row['max_lag_s']:.0f}", f"{row['longest_single_ms']:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    for row in rows:
+        lines += stalls(row)
     return [*lines, ""]
+
+
+def stalls(row):
+    """Of each second with a request above 100 ms: what a writer beside it, past every server, saw of the disk."""
+    lines = []
+    for second, worst_ms in enumerate(row["max_ms_by_second"]):
+        if worst_ms > 100:
+            beside = max((ms for at, ms in row["pauses"] if abs(at - second) < 2), default=0.0)
+            lines.append(f"- second {second}: {worst_ms:.0f} ms; a single write into a file of its own took {beside:.0f} ms then")
+    return ["", *lines] if lines else []
 
 
 def restarts(results):

@@ -1,6 +1,10 @@
-"""Steady random writes over more than the cache holds: throughput each second, latencies, and a picture of both."""
+"""Steady random writes over more than the cache holds: throughput each second, latencies, and a picture of both.
+
+Beside them a thread writes single blocks, fifty a second, into a file of its own that no server has. When the disk stands still, it waits too."""
 
 import collections
+import mmap
+import os
 import pathlib
 import statistics
 import tempfile
@@ -13,12 +17,16 @@ import svg
 LATE_MS = 100
 MAX_LAG_S = 30
 SAMPLE_S = 5
+SINGLES_S = 0.02
+BLOCKS = 256
+PAUSE_MS = 50
 
 
 def measure(server, seconds, depth=32):
     """4 KiB random writes all over the volume for so long, and a second more: the end cuts the last one."""
     words, size = server.fio_target()
-    with tempfile.TemporaryDirectory(prefix="forebay-steady-") as logs, Watch(server) as watch:
+    own = server.file.with_name("singles.img")
+    with tempfile.TemporaryDirectory(prefix="forebay-steady-") as logs, Watch(server) as watch, Singles(own) as singles:
         job = fio.call([
             "fio", "--name=steady", *words, "--rw=randwrite", "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
             "--time_based", f"--runtime={seconds + 1}", "--output-format=json+", "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={logs}/log",
@@ -36,6 +44,7 @@ def measure(server, seconds, depth=32):
         "median_iops": statistics.median(iops), "lowest_iops": min(iops), "lowest_to_median": min(iops) / max(1, statistics.median(iops)),
         "p50_ms": percentile["50.000000"] / 1e6, "p99_ms": percentile["99.000000"] / 1e6, "p999_ms": percentile["99.900000"] / 1e6,
         "p9999_ms": percentile["99.990000"] / 1e6, "max_ms": side["clat_ns"]["max"] / 1e6, f"above_{LATE_MS}_ms": sum(late.values()),
+        "pauses": singles.pauses, "longest_single_ms": singles.longest_ms,
         "samples": watch.samples, "max_lag_s": max((sample["lag_seconds"] for sample in watch.samples), default=0.0),
     }
 
@@ -69,6 +78,47 @@ class Watch:
                 "buckets": status["buckets"],
                 "lag_seconds": back["lag_seconds"], "rate": back["rate"], "passes": back["passes"],
             })
+
+
+class Singles:
+    """Writes one block after the other into a file of its own, past the page cache; `pauses` are those that took long: seconds since the begin, and
+    ms."""
+
+    def __init__(self, path):
+        self.path = path
+        self.pauses = []
+        self.longest_ms = 0.0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.write, daemon=True)
+
+    def __enter__(self):
+        block = mmap.mmap(-1, 4096)
+        direct = 0 if str(self.path).startswith("/dev/shm/") else os.O_DIRECT
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | direct, 0o600)
+        self.block = block
+        for i in range(BLOCKS):
+            os.pwrite(self.fd, block, i * len(block))
+        os.fsync(self.fd)
+        self.began = time.monotonic()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        os.close(self.fd)
+        self.path.unlink()
+
+    def write(self):
+        i = 0
+        while not self.over.wait(SINGLES_S):
+            asked = time.monotonic()
+            os.pwrite(self.fd, self.block, i % BLOCKS * len(self.block))
+            took_ms = (time.monotonic() - asked) * 1000
+            self.longest_ms = max(self.longest_ms, took_ms)
+            if took_ms > PAUSE_MS:
+                self.pauses.append((asked - self.began, took_ms))
+            i += 1
 
 
 def by_second(path, seconds, together=max):
