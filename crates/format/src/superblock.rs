@@ -29,7 +29,7 @@
 
 pub mod scrub;
 
-use base::{BLOCK, Epoch, Generation};
+use base::{BLOCK, EntrySeq, Epoch, Generation};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -229,7 +229,7 @@ pub struct Superblock {
     pub cache_uuid: Option<[u8; 16]>,
     /// The number of an entry of that cache's journal. This entry and all before it were durable
     /// when the superblock was written. 0: not known.
-    pub cache_journal: u64,
+    pub cache_journal: EntrySeq,
     /// Set if the clean keys of that cache do not count: the cache failed, and the pool went on
     /// without telling it about later writes.
     pub clean_void: bool,
@@ -296,7 +296,7 @@ impl Superblock {
             published: self.published.0.into(),
             published_at: self.published_at.into(),
             cache_uuid: self.cache_uuid.unwrap_or_default(),
-            cache_journal: self.cache_journal.into(),
+            cache_journal: self.cache_journal.0.into(),
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
             pool_flags: if self.balancing { BALANCING } else { 0 }.into(),
             reserved_c: [0; 24],
@@ -442,7 +442,7 @@ impl Superblock {
             published: Epoch(raw.published.get()),
             published_at: raw.published_at.get(),
             cache_uuid: (raw.cache_uuid != [0; 16]).then_some(raw.cache_uuid),
-            cache_journal: raw.cache_journal.get(),
+            cache_journal: EntrySeq(raw.cache_journal.get()),
             clean_void: flags & CLEAN_VOID != 0,
             balancing: pool_flags & BALANCING != 0,
             group_blocks: blocks,
@@ -493,7 +493,7 @@ mod tests {
             published: Epoch(6),
             published_at: 1_790_000_000,
             cache_uuid: Some([9; 16]),
-            cache_journal: 1234,
+            cache_journal: EntrySeq(1234),
             clean_void: false,
             balancing: true,
             group_blocks: 4096,

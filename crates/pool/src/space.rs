@@ -255,9 +255,8 @@ impl Space {
             ),
             n => {
                 let text = format!(
-                    "{what} but where the bitmaps cannot be read, which are those of {n} block \
-                     groups; \
-                     see to the pool's devices, then restart forebay"
+                    "{what}, and {n} block groups with unreadable bitmaps cannot be used; see to \
+                     the pool's devices, then restart forebay"
                 );
                 StorageError::new(ErrorKind::Io, text)
             }

@@ -44,6 +44,32 @@ const SPARSE: u64 = 3;
 /// Buckets compared in one go.
 const COMPARED: usize = 4096;
 
+/// A count of the blocks of all buckets that is under way. It is given up when this is dropped.
+struct Audited<'c> {
+    cache: &'c Cache,
+    complete: bool,
+}
+
+impl<'c> Audited<'c> {
+    fn begin(cache: &'c Cache) -> Audited<'c> {
+        let mut st = cache.state_mut();
+        let buckets = st.buckets.count();
+        st.index.begin_audit(buckets);
+        Audited { cache, complete: false }
+    }
+
+    /// The count is complete, or was given up.
+    fn end(mut self, complete: bool) {
+        self.complete = complete;
+    }
+}
+
+impl Drop for Audited<'_> {
+    fn drop(&mut self) {
+        self.cache.state_mut().index.end_audit(self.complete);
+    }
+}
+
 /// Adds the time until its end.
 struct Timer<'t> {
     rt: &'t Rt,
@@ -134,20 +160,13 @@ impl Cache {
         let _alone = self.collections().lock().await;
         let began = self.rt().precise_now();
         self.collections().count(|gc| gc.dead_last = 0);
-        {
-            let mut st = self.state_mut();
-            let buckets = st.buckets.count();
-            st.index.begin_audit(buckets);
-            st.buckets.forget_dead_zeros();
-        }
+        self.state_mut().buckets.forget_dead_zeros();
+        let audited = Audited::begin(self);
         let outcome = match self.walk().await {
             Ok(()) => self.compare().await,
             Err(e) => Err(e),
         };
-        {
-            let mut st = self.state_mut();
-            st.index.end_audit(outcome.is_ok());
-        }
+        audited.end(outcome.is_ok());
         let ended = self.rt().precise_now();
         let held = self.state().buckets.census().metadata;
         self.collections().ended(began, ended, held);

@@ -23,15 +23,24 @@ use crate::store::taken::most_extents;
 /// Blocks looked up before others get a turn.
 const SLICE: usize = 16;
 
+/// A bucket whose survivors move. When this is dropped they have moved, or were given up, and the
+/// bucket may be evicted.
+struct Leaving(Cache, BucketId);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.state_mut().buckets.end_leaving(self.1);
+    }
+}
+
 impl Cache {
     /// Begins to move the survivors of a leaving bucket; then the bucket may be evicted.
     pub(crate) fn keep_survivors(&self, id: BucketId, generation: BucketGen) {
-        let cache = self.clone();
+        let leaving = Leaving(self.clone(), id);
         self.rt().detach_background(job::SURVIVORS, async move {
-            if let Err(e) = cache.move_survivors(id, generation).await {
+            if let Err(e) = leaving.0.move_survivors(id, generation).await {
                 tracing::debug!("survivors of bucket {id} were dropped: {e}");
             }
-            cache.state_mut().buckets.end_leaving(id);
         });
     }
 

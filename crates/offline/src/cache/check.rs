@@ -24,7 +24,7 @@
 //! journal that no client was told of may be missing, and blocks that they name; there may be
 //! blocks of volumes that were deleted or shrunk (a note tells of them).
 
-use base::{BucketId, EntrySeq, Epoch};
+use base::{BucketId, Epoch};
 use btree::{Cursor, Loader, resident};
 use cache::CacheFile;
 use cache::raw::{
@@ -188,7 +188,7 @@ impl Checker<'_> {
             (Policy::Fifo, 0),
         );
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(sb, EntrySeq(self.image.cache_journal)).await {
+        match replayer.run(sb, self.image.cache_journal).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;

@@ -1,5 +1,7 @@
 //! What the pool remembers of its cache.
 
+use base::EntrySeq;
+
 /// What the next superblock says of a cache. An entry of its journal that is durable, with all
 /// before it: were it not to be found at the next open, it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +9,7 @@ pub struct CacheMark {
     /// The cache.
     pub uuid: [u8; 16],
     /// The entry's sequence number.
-    pub entry: u64,
+    pub entry: EntrySeq,
     /// The cache does not know all that the pool was told: its clean keys do not count, until
     /// [`Pool::clean_keys_dropped`](crate::Pool::clean_keys_dropped).
     pub clean_void: bool,

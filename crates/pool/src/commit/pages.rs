@@ -1,6 +1,6 @@
 //! The pages that a commit writes: which they are, their bytes, and those of superblocks.
 
-use base::{BLOCK, Buf, BufPool, Generation, SliceList};
+use base::{BLOCK, Buf, BufPool, EntrySeq, Generation, SliceList};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, payload_mut, seal_page,
@@ -70,7 +70,7 @@ impl State {
             published: published.epoch,
             published_at: published.taken_at,
             cache_uuid: self.attached.uuid(),
-            cache_journal: mark.map_or(0, |m| m.entry),
+            cache_journal: mark.map_or(EntrySeq(0), |m| m.entry),
             clean_void: mark.is_some_and(|m| m.clean_void),
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,

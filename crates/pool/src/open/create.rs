@@ -1,6 +1,6 @@
 //! Making a pool on empty devices.
 
-use base::{BLOCK, BLOCK_U64, ErrorKind, Generation, Result, SliceList, StorageError};
+use base::{BLOCK, BLOCK_U64, EntrySeq, ErrorKind, Generation, Result, SliceList, StorageError};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, page_digest, payload_mut, seal_page,
@@ -87,7 +87,7 @@ pub async fn create(
             published: base::Epoch(0),
             published_at: 0,
             cache_uuid: None,
-            cache_journal: 0,
+            cache_journal: EntrySeq(0),
             clean_void: false,
             group_blocks: geometry.group_blocks,
             group_capacity: geometry.group_capacity,

@@ -1,6 +1,6 @@
 //! What a cache says to the pool, and asks of it.
 
-use base::{Epoch, Instant, Result};
+use base::{EntrySeq, Epoch, Instant, Result};
 
 use crate::attached::Link;
 use crate::pool::Pool;
@@ -13,8 +13,8 @@ impl Pool {
     }
 
     /// An entry of its journal that must be there; 0: not known.
-    pub fn cache_journal(&self) -> u64 {
-        self.state().attached.mark().map_or(0, |m| m.entry)
+    pub fn cache_journal(&self) -> EntrySeq {
+        self.state().attached.mark().map_or(EntrySeq(0), |m| m.entry)
     }
 
     /// True if clean keys of it do not count: it had failed, and the pool went on.

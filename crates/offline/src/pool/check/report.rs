@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use base::{Crc, Epoch, VolumeId};
+use base::{Crc, EntrySeq, Epoch, VolumeId};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ pub struct Image {
     /// The cache that is attached to it.
     pub cache_uuid: Option<[u8; 16]>,
     /// An entry of its journal that was durable when the pool last committed.
-    pub cache_journal: u64,
+    pub cache_journal: EntrySeq,
     /// Its clean keys do not count.
     pub clean_void: bool,
     /// The epoch of the last cut that was published.

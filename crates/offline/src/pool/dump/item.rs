@@ -202,7 +202,7 @@ impl From<&Superblock> for SuperblockItem {
             published: sb.published.0,
             published_at: sb.published_at,
             cache_uuid: sb.cache_uuid.map(|uuid| hex(&uuid)),
-            cache_journal: sb.cache_journal,
+            cache_journal: sb.cache_journal.0,
             clean_void: sb.clean_void,
             group_blocks: sb.group_blocks,
             group_capacity: sb.group_capacity,
