@@ -7,7 +7,9 @@
 //! * [`plant`]: the device, the thread, time
 //! * [`old`]: 64 KiB and wait; groups and plug
 //! * [`ours`]: the scheduler of the crate `queue`, with the runs and the window of the pool's scrub
+//! * [`beside`]: clients at the same device, and what a scrub costs them
 
+mod beside;
 mod old;
 mod ours;
 mod plant;
@@ -18,6 +20,8 @@ mod tests;
 use crate::report::{Picture, Report, Scale, Table, grouped, short};
 use crate::svg::{self, Panel};
 use crate::tags::device::Kind;
+use beside::{Bench, Clients, Queueing};
+use emulate::Emulate;
 use old::{Plug, Wait};
 use ours::Ours;
 use plant::{Counts, Plant};
@@ -87,9 +91,76 @@ pub fn run(scale: Scale) -> Report {
          cursor as much as they do: its one thread also verifies what was read, which the others \
          leave to workers. On the disk no policy matters: it is much slower than any look-up, and \
          its own buffer goes on reading where nothing is asked for, as the model of it does. Many \
-         small reads cost a disk its speed beside clients, which this experiment has none of.",
+         small reads cost a disk its speed beside clients, which come next.",
     );
+    beside_clients(&mut report, scale);
     report
+}
+
+/// Of what the clients' device can do, so much is asked for.
+const LOADS: [f64; 3] = [0.25, 0.5, 0.75];
+
+/// Clients and a scrub at one device: what each costs the other.
+fn beside_clients(report: &mut Report, scale: Scale) {
+    report.text(
+        "**Beside clients.** Requests of 4 KiB, 70 % of them reads, come at random times over the \
+         first GiB of the device, at a share of the rate that a closed loop of four gets; a scrub \
+         reads what follows. *No scheduler*: all of it goes to the device at once, the scrub with \
+         8 reads of 1 MiB. *Ours*: as the product has it. The last row of each device is a closed \
+         loop of four, which leaves no gap. *Times as long*: of an idle scrub of ours.",
+    );
+    let mut table = Table::new(
+        3,
+        &[
+            "device",
+            "clients",
+            "scheduler",
+            "requests/s",
+            "P99 alone, ms",
+            "P99, times",
+            "P99.9, times",
+            "scrub, MB/s",
+            "times as long",
+        ],
+    );
+    for (what, name, bytes) in beside::DEVICES {
+        let seconds = match what {
+            Emulate::Hdd => scale.pick(600, 20),
+            Emulate::Ssd => scale.pick(5, 1),
+        };
+        let seen = |queueing, clients, scrubs| {
+            let bench = Bench::new(what, bytes, queueing, clients, scrubs);
+            bench.run(base::Duration::from_secs(seconds))
+        };
+        let idle = seen(Queueing::Scheduled, Clients::None, true).speed();
+        let most = seen(Queueing::Scheduled, Clients::Closed, false).rate();
+        let open =
+            LOADS.map(|share| (Clients::Open(share * most), format!("{:.0} %", share * 100.0)));
+        for (clients, load) in open.into_iter().chain([(Clients::Closed, "all".to_string())]) {
+            for (queueing, scheduler) in [(Queueing::None, "none"), (Queueing::Scheduled, "ours")] {
+                let (alone, both) = (seen(queueing, clients, false), seen(queueing, clients, true));
+                let times = |n| both.per_mille(n).as_secs_f64() / alone.per_mille(n).as_secs_f64();
+                table.row(vec![
+                    name.to_string(),
+                    load.clone(),
+                    scheduler.to_string(),
+                    grouped(both.rate().round() as u64),
+                    short(alone.per_mille(990).as_secs_f64() * 1e3),
+                    short(times(990)),
+                    short(times(999)),
+                    short(both.speed()),
+                    short(idle / both.speed()),
+                ]);
+            }
+        }
+    }
+    report.table(table);
+    report.text(
+        "A disk takes as long to come to the place of the scrub as to read a MiB there. So few \
+         large requests cost clients least for what they bring, and each stands in the way of the \
+         next client only once. On an SSD it is the other way round: a client's request waits \
+         while the link moves the scrub's bytes, and 32 KiB are little more than its own latency.",
+    );
 }
 
 fn describe(report: &mut Report) {
@@ -107,11 +178,10 @@ fn describe(report: &mut Report) {
          which makes one read of 512 KiB, and 8 MiB may be under way.",
     );
     report.text(&format!(
-        "- *Ours*: runs of {} KiB in reads of {}, {} MiB under way, as the pool's scrub has them, \
-         through the scheduler of the crate `queue`, which joins them again where the device is \
-         quiet and does not rotate.",
+        "- *Ours*: runs of {} KiB, {} MiB under way, as the pool's scrub has them, in reads of a \
+         size by kind of device, through the scheduler of the crate `queue`, which joins them \
+         again where the device is quiet and does not rotate.",
         ours::run_bytes() >> 10,
-        pool::SCRUB_READ_BYTES >> 10,
         ours::window_bytes() >> 20,
     ));
     report.text(&format!(

@@ -38,3 +38,33 @@ fn all_of_it_is_read_once() {
         assert!(c.reads >= c.bytes.div_ceil(1 << 20), "{c:?}");
     }
 }
+
+/// Half of what a device can do is asked for by clients, and a scrub goes on.
+#[test]
+fn beside_a_scrub_clients_are_little_slower_and_it_moves_on() {
+    for (what, name, bytes) in beside::DEVICES {
+        let seconds = if what == Emulate::Hdd { 200 } else { 1 };
+        let seen = |queueing, clients, scrubs| {
+            let bench = Bench::new(what, bytes, queueing, clients, scrubs);
+            bench.run(base::Duration::from_secs(seconds))
+        };
+        let idle = seen(Queueing::Scheduled, Clients::None, true).speed();
+        let most = seen(Queueing::Scheduled, Clients::Closed, false).rate();
+        let half = Clients::Open(most / 2.0);
+        let times = |queueing| {
+            let (alone, both) = (seen(queueing, half, false), seen(queueing, half, true));
+            let slower = both.per_mille(990).as_secs_f64() / alone.per_mille(990).as_secs_f64();
+            (slower, idle / both.speed())
+        };
+        let (slower, longer) = times(Queueing::Scheduled);
+        assert!(slower < 1.65 && longer < 6.5, "{name}: P99 {slower} times, {longer} as long");
+        assert!(times(Queueing::None).0 > 3.0 * slower, "{name}: the device alone does as well");
+        // It has its share where clients leave no gap, and no more.
+        let both = seen(Queueing::Scheduled, Clients::Closed, true);
+        assert!(
+            both.rate() > 0.8 * most && both.speed() > idle / 100.0,
+            "{name}: {}",
+            both.speed()
+        );
+    }
+}

@@ -77,5 +77,3 @@ pub use writeback::{Pass, Staging};
 pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;
 /// Bytes that a scrub has in flight of each copy.
 pub const SCRUB_WINDOW_BYTES: u64 = scrub::run::WINDOW_BYTES;
-/// Bytes of one of the reads of such a run, which the device's queue joins.
-pub const SCRUB_READ_BYTES: u64 = scrub::verify::PIECE as u64;

@@ -38,4 +38,5 @@ pub use device::Device;
 pub use limits::{Limits, Targets};
 pub use request::{Request, Run};
 pub use scheduler::{Scheduler, Ticket};
+pub use share::ScrubReads;
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

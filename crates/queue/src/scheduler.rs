@@ -9,7 +9,8 @@
 //! first.
 //!
 //! No class starves. The lines have an order in which each request comes to its turn, one of nine
-//! turns is the background's if it waits, and all classes of the background are in one line.
+//! turns is the background's if it waits (of a scrub that is alone there, see `share.rs`), and all
+//! classes of the background are in one line.
 
 use base::Instant;
 use rt::DeviceKind;
@@ -82,7 +83,7 @@ impl<W> Scheduler<W> {
         let (rotating, memory) = (kind == DeviceKind::Rotating, kind == DeviceKind::Memory);
         let depth = if rotating { limits.depth.min(ROTATING_DEPTH) } else { limits.depth };
         let most_bytes = if memory { MEMORY_REQUEST_BYTES } else { usize::MAX };
-        let share = Share::new(depth, rotating);
+        let share = Share::new(depth, kind);
         Scheduler {
             room: Room {
                 bytes: limits.max_request_bytes.min(most_bytes),
@@ -228,7 +229,7 @@ impl<W> Scheduler<W> {
         counters.merged += parts.len() as u64 - 1;
         counters.gap_bytes += (run.bytes() - bytes) as u64;
         counters.waited_ns += waited_ns;
-        self.share.begin(class, self.background.len() > 0);
+        self.share.begin(class, run.bytes(), self.background.len() > 0);
         if !class.is_background() {
             self.gate.begin(first.write, run.bytes());
         }
@@ -282,7 +283,7 @@ impl<W> Scheduler<W> {
                 self.feedback.ended(now, pace);
             }
         }
-        self.share.end(flight.class);
+        self.share.end(flight.class, flight.bytes);
         if !flight.class.is_background() {
             self.gate.end(flight.write, flight.bytes);
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base::{BLOCK_U64, Duration, Instant};
-use queue::{Class, Limits, Request, Scheduler, Ticket};
+use queue::{Class, Limits, Request, Scheduler, ScrubReads, Ticket};
 
 use super::plant::{Policy, Read, Step, VERIFY, stripes};
 use crate::tags::device::Kind;
@@ -21,6 +21,8 @@ pub(super) fn window_bytes() -> u64 {
 pub(super) struct Ours {
     look_up: Duration,
     scheduler: Scheduler<u64>,
+    /// Bytes of a read.
+    piece: u64,
     /// Runs that are under way, and the bytes of each that are yet to be read.
     window: VecDeque<(Read, u64)>,
     bytes: u64,
@@ -34,6 +36,7 @@ impl Ours {
         Ours {
             look_up,
             scheduler: Scheduler::new(Limits::default(), kind.device_kind()),
+            piece: ScrubReads::of(kind.device_kind()).bytes as u64,
             window: VecDeque::new(),
             bytes: 0,
             tickets: BTreeMap::new(),
@@ -71,8 +74,8 @@ impl Policy for Ours {
     fn ask(&mut self, now: Instant, read: Read) {
         self.window.push_back((read, read.len));
         let end = read.offset + read.len;
-        for offset in (read.offset..end).step_by(pool::SCRUB_READ_BYTES as usize) {
-            let len = pool::SCRUB_READ_BYTES.min(end - offset);
+        for offset in (read.offset..end).step_by(self.piece as usize) {
+            let len = self.piece.min(end - offset);
             self.scheduler.add(Request {
                 class: Class::Scrub,
                 write: false,

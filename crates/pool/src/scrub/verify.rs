@@ -3,16 +3,12 @@
 use std::ops::Range;
 
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
-use queue::Class;
+use queue::{Class, ScrubReads};
 
 use crate::findings::Kind;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
-
-/// Bytes of one read. The device's queue makes one request of neighbours that wait together, as
-/// large as the device may have at the moment: beside clients it is one of these.
-pub(crate) const PIECE: usize = 128 << 10;
 
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);
@@ -40,7 +36,9 @@ impl Pool {
                 continue;
             }
             let Some(disk) = self.disk(row) else { continue };
-            for piece in pieces(&run) {
+            // The device's queue makes one request of neighbours that wait together, as large as
+            // the device may have at the moment: beside clients it is one of these.
+            for piece in pieces(&run, ScrubReads::of(disk.kind()).bytes) {
                 let (disk, offset) = (disk.clone(), offset + (piece.start * BLOCK) as u64);
                 let len = piece.len() * BLOCK;
                 let read = async move { disk.read_new(Class::Scrub, offset, len).await };
@@ -178,11 +176,11 @@ impl Pool {
     }
 }
 
-/// The reads of a run, as ranges of its blocks: pieces of [`PIECE`] bytes at most, without those
-/// that are nothing but gap.
-fn pieces(run: &ReadRun) -> Vec<Range<usize>> {
-    let len = run.len() as usize;
-    let all = (0..len).step_by(PIECE / BLOCK).map(|at| at..len.min(at + PIECE / BLOCK));
+/// The reads of a run, as ranges of its blocks: pieces of so many bytes at most, without those that
+/// are nothing but gap.
+fn pieces(run: &ReadRun, bytes: usize) -> Vec<Range<usize>> {
+    let (len, most) = (run.len() as usize, bytes / BLOCK);
+    let all = (0..len).step_by(most).map(|at| at..len.min(at + most));
     all.filter(|piece| !blocks_of(run, piece).is_empty()).collect()
 }
 
