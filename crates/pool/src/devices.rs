@@ -30,16 +30,16 @@ const MORE_LOAD: usize = 1024;
 /// How a request to a device ended.
 pub(crate) struct Outcome {
     pub row: usize,
-    /// Which device had the row when the request was sent; `None`: none that gets what is written.
-    /// Another one may have it when the outcome is judged.
-    pub of: Option<Tenure>,
+    /// Which device had the row when the request was sent, or was not sent as it is out of use.
+    /// Another one may have the row when the outcome is judged.
+    pub of: Tenure,
     pub result: Result<(), IoError>,
 }
 
 /// The rows of the device table.
 pub(crate) struct Devices {
     rows: Vec<PoolDevice>,
-    /// How often a device came to a row.
+    /// Devices that were entered.
     tenures: u64,
     /// Of reads, by which sources are judged.
     period: Period,
@@ -101,7 +101,8 @@ impl Devices {
 
     /// Enters a device that is being added into a row that has none. Fails if there is no room.
     pub fn enter(&mut self, mut device: PoolDevice) -> Option<usize> {
-        device.set_tenure(self.next_tenure());
+        self.tenures += 1;
+        device.set_tenure(Tenure(self.tenures));
         if let Some(row) = self.rows.iter().position(PoolDevice::is_removed) {
             self.rows[row] = device;
             return Some(row);
@@ -110,24 +111,6 @@ impl Devices {
             self.rows.push(device);
             self.rows.len() - 1
         })
-    }
-
-    /// The device of a row was away, and is there again, see [`PoolDevice::come_back`].
-    pub fn come_back(
-        &mut self,
-        row: usize,
-        path: String,
-        disk: Disk,
-    ) -> Option<(String, Option<Disk>)> {
-        let tenure = self.next_tenure();
-        let device = self.rows.get_mut(row)?;
-        device.set_tenure(tenure);
-        Some(device.come_back(path, disk))
-    }
-
-    fn next_tenure(&mut self) -> Tenure {
-        self.tenures += 1;
-        Tenure(self.tenures)
     }
 
     /// A row has no device any more. The caller closes what it gets.
@@ -142,9 +125,9 @@ impl Devices {
         self.live(row).or_else(|| joining?.disk())
     }
 
-    /// As [`Devices::written`], with the number by which the outcome of a write is judged.
-    pub fn to_write(&self, row: usize) -> Option<(Tenure, Disk)> {
-        Some((self.rows.get(row)?.tenure(), self.written(row)?.clone()))
+    /// Which device has a row, and its queue as by [`Devices::written`].
+    pub fn to_write(&self, row: usize) -> (Tenure, Option<Disk>) {
+        (self.rows[row].tenure(), self.written(row).cloned())
     }
 
     /// The rows of these devices.
@@ -273,8 +256,8 @@ impl Devices {
     }
 
     /// Counts and logs the failures among `outcomes` of devices that are in use; returns these
-    /// devices, and what to say of them. What failed on a device that has left the row since, or
-    /// was away since, is not its failure: it has everything, or what it lacks is known.
+    /// devices, and what to say of them. What failed on a device that had the row before
+    /// is no failure of the one that has it now.
     pub fn note_write_errors(
         &mut self,
         outcomes: Vec<Outcome>,
@@ -283,7 +266,7 @@ impl Devices {
         let mut failed = Vec::new();
         for Outcome { row, of, result } in outcomes {
             let d = &mut self.rows[row];
-            let (Err(e), true) = (result, of == Some(d.tenure())) else { continue };
+            let (Err(e), true) = (result, of == d.tenure()) else { continue };
             if d.is_joining() {
                 // It does not join: see `moves/join.rs`.
                 d.miss(e);
@@ -301,7 +284,7 @@ impl Devices {
     /// so that is no reason to drop the device.
     pub fn without_space(&mut self, outcomes: &[Outcome]) -> Option<(String, IoError)> {
         let full = |o: &Outcome| {
-            let is_it = self.live(o.row).is_some() && o.of == Some(self.rows[o.row].tenure());
+            let is_it = self.is_live(o.row) && o.of == self.rows[o.row].tenure();
             let e = o.result.err().filter(|e| e.is_no_space() && is_it)?;
             Some((o.row, e))
         };

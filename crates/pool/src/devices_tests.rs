@@ -48,28 +48,31 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
         PoolDevice::new_joining(device.record().clone(), "disk".into(), disk)
     };
     let mut devices = Devices::new(vec![row(1, DeviceState::Online)]);
-    let failed = |devices: &mut Devices, (tenure, row)| {
-        let outcome = Outcome { row, of: tenure, result: Err(IoError::IO) };
+    let failed = |devices: &mut Devices, (of, row)| {
+        let outcome = Outcome { row, of, result: Err(IoError::IO) };
         let left_out = devices.note_write_errors(vec![outcome], "write").len();
         (left_out, devices.row(row).and_then(PoolDevice::missed))
     };
     let first = devices.enter(joins()).expect("a row");
-    let sent = devices.to_write(first).map(|(tenure, _)| tenure);
+    let before = devices.to_write(first).0;
     drop(devices.clear_row(first));
+    let none = devices.to_write(first).0;
     assert_eq!(devices.enter(joins()), Some(first), "it has the same row");
-    assert_eq!(failed(&mut devices, (sent, first)), (0, None), "of the one before");
-    assert_eq!(failed(&mut devices, (None, first)), (0, None), "of none");
-    let sent = devices.to_write(first).map(|(tenure, _)| tenure);
-    assert_eq!(failed(&mut devices, (sent, first)), (0, Some(IoError::IO)));
+    assert_eq!(failed(&mut devices, (before, first)), (0, None), "of the one before");
+    assert_eq!(failed(&mut devices, (none, first)), (0, None), "of none");
+    let now = devices.to_write(first).0;
+    assert_eq!(failed(&mut devices, (now, first)), (0, Some(IoError::IO)));
+    devices.row_mut(first).expect("a row").joined(2);
+    assert_eq!(failed(&mut devices, (before, first)).0, 0, "of the one before");
 
-    let used = devices.to_write(0).map(|(tenure, _)| tenure);
+    // It was away, and is the same: its flush that fails late has lost what it was given since.
+    let used = devices.to_write(0).0;
     devices.drop_from_use([0], 7, Generation(3));
     let disk = devices.row(0).and_then(PoolDevice::disk).cloned().expect("a disk");
-    devices.come_back(0, "disk".into(), disk);
+    devices.row_mut(0).expect("a row").come_back("disk".into(), disk);
+    assert_eq!(failed(&mut devices, (used, 0)), (0, Some(IoError::IO)), "it does not come back");
     devices.row_mut(0).expect("a row").joined(8);
-    assert_eq!(failed(&mut devices, (used, 0)), (0, None), "of before it was away");
-    let used = devices.to_write(0).map(|(tenure, _)| tenure);
-    assert_eq!(failed(&mut devices, (used, 0)).0, 1);
+    assert_eq!(failed(&mut devices, (used, 0)).0, 1, "it is left out");
 }
 
 /// How many groups can be formed, by forming them.

@@ -35,9 +35,10 @@ impl Pool {
         let tasks: Vec<_> = devices
             .into_iter()
             .filter_map(|row| {
-                let (tenure, disk) = self.state().devices.to_write(row)?;
+                let (of, disk) = self.state().devices.to_write(row);
+                let disk = disk?;
                 let flush = async move { disk.flush(permit, Class::Commit).await };
-                Some((row, tenure, self.rt().spawn(flush)))
+                Some((row, of, self.rt().spawn(flush)))
             })
             .collect();
         self.leave_out(outcomes(tasks).await, "flush")?;
@@ -74,12 +75,13 @@ impl Pool {
                 .into_iter()
                 .zip(blocks)
                 .filter_map(|(row, block)| {
-                    let (tenure, disk) = self.state().devices.to_write(row)?;
+                    let (of, disk) = self.state().devices.to_write(row);
+                    let disk = disk?;
                     let data = SliceList::from_iter([block.freeze()]);
                     let write = async move {
                         disk.write_durable(permit, Class::Commit, offset, data).await
                     };
-                    Some((row, tenure, self.rt().spawn(write)))
+                    Some((row, of, self.rt().spawn(write)))
                 })
                 .collect();
             self.leave_out(outcomes(tasks).await, "superblock write")?;
@@ -117,9 +119,9 @@ type IoResult = std::result::Result<(), IoError>;
 /// What becomes of requests that were sent to the devices of these rows.
 async fn outcomes(tasks: Vec<(usize, Tenure, JoinHandle<IoResult>)>) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(tasks.len());
-    for (row, tenure, task) in tasks {
+    for (row, of, task) in tasks {
         let result = task.await.unwrap_or(Err(IoError::CANCELED));
-        outcomes.push(Outcome { row, of: Some(tenure), result });
+        outcomes.push(Outcome { row, of, result });
     }
     outcomes
 }

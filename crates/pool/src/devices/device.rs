@@ -33,8 +33,9 @@ enum Joining {
     Back,
 }
 
-/// A number for each time that a device came to a row of the table: when the pool was opened, when
-/// it was added, and whenever it came back.
+/// Tells the devices apart that have a row of the table one after another: a number for each that
+/// was entered since the pool was opened, 0 for those of then. One that comes back keeps its own: a
+/// flush that fails late may have lost what was written since.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Tenure(pub u64);
 
@@ -97,8 +98,8 @@ impl PoolDevice {
     }
 
     /// It was away, and is there again: it is given all that is written from now on. Returns the
-    /// path and the queue that it had. Only [`Devices`](super::Devices) calls it.
-    pub(super) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
+    /// path and the queue that it had.
+    pub(crate) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
         (self.joining, self.missed) = (Some(Joining::Back), None);
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
     }

@@ -220,7 +220,7 @@ impl Pool {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
             let since = st.recognize(row, &own, &path)?;
-            let had = st.devices.come_back(row, path.clone(), disk.clone());
+            let had = st.devices.row_mut(row).map(|d| d.come_back(path.clone(), disk.clone()));
             let before = (st.space.until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };

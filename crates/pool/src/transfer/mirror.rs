@@ -272,11 +272,12 @@ impl Pool {
         data: &SliceList,
         class: Class,
     ) -> Outcome {
-        let Some((tenure, disk)) = self.state().devices.to_write(row) else {
-            return Outcome { row, of: None, result: Err(IoError::GONE) };
+        let (of, disk) = self.state().devices.to_write(row);
+        let result = match disk {
+            Some(disk) => self.write_one(permit, (row, &disk), offset, data, class).await,
+            None => Err(IoError::GONE),
         };
-        let result = self.write_one(permit, (row, &disk), offset, data, class).await;
-        Outcome { row, of: Some(tenure), result }
+        Outcome { row, of, result }
     }
 
     async fn write_one(
