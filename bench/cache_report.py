@@ -5,6 +5,7 @@ import beside
 import report
 import restart
 import trace_report
+from steady import LATE_MS, PAUSE_MS
 
 MIB = 1 << 20
 
@@ -57,9 +58,10 @@ def stalls(row):
     """Of each second with a request above 100 ms: what a writer beside it, past every server, saw of the disk."""
     lines = []
     for second, worst_ms in enumerate(row["max_ms_by_second"]):
-        if worst_ms > 100:
-            beside = max((ms for at, ms in row["pauses"] if abs(at - second) < 2), default=0.0)
-            lines.append(f"- second {second}: {worst_ms:.0f} ms; a single write into a file of its own took {beside:.0f} ms then")
+        if worst_ms > LATE_MS:
+            beside = max((ms for at, ms in row["pauses"] if abs(at - second) < 2), default=None)
+            saw = f"took {beside:.0f} ms" if beside else f"took at most {PAUSE_MS} ms"
+            lines.append(f"- second {second}: {worst_ms:.0f} ms; a single write into a file of its own {saw} then")
     return ["", *lines] if lines else []
 
 

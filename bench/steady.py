@@ -49,15 +49,14 @@ def measure(server, seconds, depth=32):
     }
 
 
-class Watch:
-    """What the server says of its write-back, again and again."""
+class Repeated:
+    """Does something again and again, in a thread, until it is left; then an error of the thread is raised."""
 
-    def __init__(self, server, every_s=SAMPLE_S):
-        self.server = server
+    def __init__(self, every_s):
         self.every_s = every_s
-        self.samples = []
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self.sample, daemon=True)
+        self.error = None
+        self.thread = threading.Thread(target=self.run, daemon=True)
 
     def __enter__(self):
         self.began = time.monotonic()
@@ -67,58 +66,75 @@ class Watch:
     def __exit__(self, *_):
         self.over.set()
         self.thread.join()
+        if self.error:
+            raise self.error
 
-    def sample(self):
-        while not self.over.wait(self.every_s):
-            status = self.server.cache_status()
-            back = status["writeback"]
-            self.samples.append({
-                "at_s": time.monotonic() - self.began, "dirty_bytes": status["dirty_bytes"],
-                "dirty_share": status["dirty_bytes"] / status["size_bytes"],
-                "buckets": status["buckets"],
-                "lag_seconds": back["lag_seconds"], "rate": back["rate"], "passes": back["passes"],
-            })
+    def run(self):
+        try:
+            while not self.over.wait(self.every_s):
+                self.step()
+        except Exception as e:
+            self.error = e
 
 
-class Singles:
+class Watch(Repeated):
+    """What the server says of its write-back."""
+
+    def __init__(self, server):
+        super().__init__(SAMPLE_S)
+        self.server = server
+        self.samples = []
+
+    def step(self):
+        status = self.server.cache_status()
+        back = status["writeback"]
+        self.samples.append({
+            "at_s": time.monotonic() - self.began, "dirty_bytes": status["dirty_bytes"],
+            "dirty_share": status["dirty_bytes"] / status["size_bytes"],
+            "buckets": status["buckets"],
+            "lag_seconds": back["lag_seconds"], "rate": back["rate"], "passes": back["passes"],
+        })
+
+
+class Singles(Repeated):
     """Writes one block after the other into a file of its own, past the page cache; `pauses` are those that took long: seconds since the begin, and
     ms."""
 
     def __init__(self, path):
+        super().__init__(SINGLES_S)
         self.path = path
         self.pauses = []
         self.longest_ms = 0.0
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.write, daemon=True)
+        self.written = 0
 
     def __enter__(self):
-        block = mmap.mmap(-1, 4096)
+        # /dev/shm has no O_DIRECT.
         direct = 0 if str(self.path).startswith("/dev/shm/") else os.O_DIRECT
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | direct, 0o600)
-        self.block = block
-        for i in range(BLOCKS):
-            os.pwrite(self.fd, block, i * len(block))
+        self.block = mmap.mmap(-1, 4096)
+        for _ in range(BLOCKS):
+            self.write()
         os.fsync(self.fd)
-        self.began = time.monotonic()
-        self.thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
-        os.close(self.fd)
-        self.path.unlink()
+    def __exit__(self, *raised):
+        try:
+            super().__exit__(*raised)
+        finally:
+            os.close(self.fd)
+            self.path.unlink()
 
     def write(self):
-        i = 0
-        while not self.over.wait(SINGLES_S):
-            asked = time.monotonic()
-            os.pwrite(self.fd, self.block, i % BLOCKS * len(self.block))
-            took_ms = (time.monotonic() - asked) * 1000
-            self.longest_ms = max(self.longest_ms, took_ms)
-            if took_ms > PAUSE_MS:
-                self.pauses.append((asked - self.began, took_ms))
-            i += 1
+        os.pwrite(self.fd, self.block, self.written % BLOCKS * len(self.block))
+        self.written += 1
+
+    def step(self):
+        asked = time.monotonic()
+        self.write()
+        took_ms = (time.monotonic() - asked) * 1000
+        self.longest_ms = max(self.longest_ms, took_ms)
+        if took_ms > PAUSE_MS:
+            self.pauses.append((asked - self.began, took_ms))
 
 
 def by_second(path, seconds, together=max):

@@ -71,11 +71,6 @@ impl Seen {
     }
 }
 
-enum Front {
-    Straight,
-    Scheduled(Box<Scheduler<()>>),
-}
-
 /// What goes to the device: its ticket at the scheduler, and the parts that it is made of.
 struct Flight {
     ticket: Option<Ticket>,
@@ -85,7 +80,8 @@ struct Flight {
 pub(super) struct Bench {
     now: Instant,
     model: Emulation,
-    front: Front,
+    /// `None`: all goes to the device at once.
+    scheduler: Option<Scheduler<()>>,
     clients: Clients,
     rng: Prng,
     /// The next request of a client.
@@ -111,17 +107,12 @@ impl Bench {
             Emulate::Hdd => DeviceKind::Rotating,
             Emulate::Ssd => DeviceKind::Ssd,
         };
-        let front = match queueing {
-            Queueing::None => Front::Straight,
-            Queueing::Scheduled => {
-                Front::Scheduled(Box::new(Scheduler::new(Limits::default(), kind)))
-            }
-        };
+        let scheduled = queueing == Queueing::Scheduled;
         let seen = Seen { times: Vec::new(), scrubbed: 0, took: Duration::ZERO };
         Bench {
             now: Instant(0),
             model: Emulation::new(what, bytes),
-            front,
+            scheduler: scheduled.then(|| Scheduler::new(Limits::default(), kind)),
             clients,
             rng: Prng::new(16),
             due: None,
@@ -175,11 +166,11 @@ impl Bench {
         self.add(Class::Foreground, write, offset, BLOCK_U64);
     }
 
-    /// The scrub asks for what it may have under queueing.
+    /// The scrub asks for what it may have under way.
     fn ask(&mut self) {
-        let (len, most) = match self.front {
-            Front::Straight => (LARGE, MANY as u64 * LARGE),
-            Front::Scheduled(_) => (self.piece, pool::SCRUB_WINDOW_BYTES),
+        let (len, most) = match self.scheduler {
+            None => (LARGE, MANY as u64 * LARGE),
+            Some(_) => (self.piece, pool::SCRUB_WINDOW_BYTES),
         };
         while let Some((asked, at)) = self.scrub.filter(|(asked, _)| asked + len <= most) {
             let next = if at + 2 * len > self.bytes { CLIENTS_BYTES } else { at + len };
@@ -190,14 +181,14 @@ impl Bench {
 
     fn add(&mut self, class: Class, write: bool, offset: u64, len: u64) {
         let since = self.now;
-        match &mut self.front {
-            Front::Straight => {
+        match &mut self.scheduler {
+            None => {
                 let access = if write { Access::Write } else { Access::Read };
                 let ticket = self.model.submit(self.now, access, offset, len as usize);
                 let parts = vec![(class, since, len)];
                 self.flights.insert(ticket, Flight { ticket: None, parts });
             }
-            Front::Scheduled(scheduler) => scheduler.add(Request {
+            Some(scheduler) => scheduler.add(Request {
                 class,
                 write,
                 durable: false,
@@ -213,7 +204,7 @@ impl Bench {
     }
 
     fn submit(&mut self) {
-        let Front::Scheduled(scheduler) = &mut self.front else { return };
+        let Some(scheduler) = &mut self.scheduler else { return };
         while let Some((ticket, run)) = scheduler.next(self.now) {
             let access = if run.first().write { Access::Write } else { Access::Read };
             let id = self.model.submit(self.now, access, run.first().offset, run.bytes());
@@ -224,7 +215,7 @@ impl Bench {
 
     fn ended(&mut self, id: emulate::Ticket) {
         let Some(flight) = self.flights.remove(&id) else { return };
-        if let (Front::Scheduled(scheduler), Some(ticket)) = (&mut self.front, flight.ticket) {
+        if let (Some(scheduler), Some(ticket)) = (&mut self.scheduler, flight.ticket) {
             scheduler.end(self.now, ticket);
         }
         for (class, since, len) in flight.parts {
