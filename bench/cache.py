@@ -120,7 +120,7 @@ def trace_arguments(parser):
     add("--trace-svg", type=pathlib.Path, help=pictures)
     loads = f'loads to run too, of {",".join(kinds)}; "": none'
     add("--synthetic", type=words, default=kinds, help=loads)
-    add("--synthetic-seconds", type=float, default=40, help="of each of them, but burst60")
+    add("--synthetic-seconds", type=float, default=40, help="of each of bursts, streams and mixed")
 
 
 def check_traces(parser, options):

@@ -38,6 +38,12 @@ SLOWEST = 20
 def play(uri, requests, *, depth=None, speedup=None, shift=0):
     """Replays requests in a loop that is open (`speedup` is given) or closed; returns figures."""
     depth = depth or (OPEN_DEPTH if speedup else CLOSED_DEPTH)
+    given = {"depth": depth, "speedup": speedup, "shift": shift}
+    return figures(replayed(uri, requests, **given), speedup) | given
+
+
+def replayed(uri, requests, *, depth=OPEN_DEPTH, speedup, shift=0):
+    """Replays them; of each the request, and when it was due, sent and answered."""
     handle = nbd.NBD()
     handle.connect_uri(uri)
     if handle.is_read_only():
@@ -46,8 +52,7 @@ def play(uri, requests, *, depth=None, speedup=None, shift=0):
     player = Player(handle, requests, depth, speedup)
     player.run()
     handle.shutdown()
-    given = {"depth": depth, "speedup": speedup, "shift": shift}
-    return figures(player.answered, speedup) | given
+    return player.answered
 
 
 class Player:

@@ -80,8 +80,8 @@ class Repeated:
 class Watch(Repeated):
     """What the server says of its write-back."""
 
-    def __init__(self, server):
-        super().__init__(SAMPLE_S)
+    def __init__(self, server, every_s=SAMPLE_S):
+        super().__init__(every_s)
         self.server = server
         self.samples = []
 

@@ -11,11 +11,12 @@ def markdown(rows):
     opened = [row for row in rows if row["loop"] == "open"]
     closed = [row for row in rows if row["loop"] == "closed"]
     bursts = [row for row in rows if "first_rate" in row]
+    ill = [row for row in rows if "phases" in row]
     if not rows:
         return []
     ours = [row for row in opened if "status" in row]
     lines = ["## Traces and synthetic loads", "", *latencies(opened), *states(ours)]
-    return [*lines, *slowest(ours), *loops(closed), *at_once(bursts)]
+    return [*lines, *slowest(ours), *loops(closed), *at_once(bursts), *ailing(ill)]
 
 
 def table(title, names, rows, words):
@@ -110,5 +111,19 @@ def at_once(rows):
     return table(title, names, found, 1) + table("burst60: each second", each, series, 1)
 
 
-def known(ratio):
-    return "" if ratio is None else f"{ratio:.2f}"
+def ailing(rows):
+    names = ["cache", "the pool's device", "from s", "writes", "most dirty, %", "P99 ms"]
+    names += ["P99.9 ms", "longest ms", "sent late until s", "longest then", "two passes later"]
+    found = []
+    for row in rows:
+        for phase in row["phases"]:
+            cells = [row["cache"], phase["health"], f"{phase['begin_s']:.0f}", f"{phase['count']:,}"]
+            cells += [f"{phase['most_dirty'] * 100:.0f}"]
+            cells += [f"{phase[key]:.1f}" for key in LATENCY[2:]]
+            later = ("calm_s", "then_ms", "after_two_passes_ms")
+            found.append([*cells, *(known(phase.get(key)) for key in later)])
+    return table("ailing: writes while the pool's device is ill", names, found, 2)
+
+
+def known(number):
+    return "" if number is None else f"{number:.2f}"

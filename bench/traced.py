@@ -12,6 +12,7 @@ import dataclasses
 import sys
 import time
 
+import ailing
 import blocktrace
 import burst
 import replay
@@ -24,8 +25,9 @@ import up
 EVERY_S = 0.25
 # A trace may be of a partition that began at an odd sector: one of these aligns it, one does not.
 SHIFTS = (1, 0)
-BURST = "burst60"
-SYNTHETIC = (*synthetic.KINDS, BURST)
+BURST, AILING = "burst60", "ailing"
+SYNTHETIC = (*synthetic.KINDS, BURST, AILING)
+AILING_CACHES = (64 << 20, 512 << 20, 10 << 30)
 
 
 @dataclasses.dataclass
@@ -55,6 +57,12 @@ def measure(options, work, results):
                 results.append(row)
     if BURST in options.synthetic:
         results.append(write_at_once(options, work, sizes[-1]))
+    if AILING in options.synthetic:
+        if why := ailing.why_not():
+            say(f"{AILING}: left out: {why}")
+            return
+        for cache_bytes in AILING_CACHES:
+            results.append(write_to_the_ill(options, work, cache_bytes))
 
 
 def loads(options):
@@ -127,6 +135,22 @@ def write_at_once(options, work, cache_bytes):
     )
     return result | {
         "load": BURST, "real": False, "loop": BURST, "cache": size_text(cache_bytes),
+        "svg": str(path),
+    }
+
+
+def write_to_the_ill(options, work, cache_bytes):
+    name = f"{AILING}-{size_text(cache_bytes)}"
+    result = ailing.measure(options, work, cache_bytes, EVERY_S)
+    about = f"{AILING}: two streams of 60 KiB and random 4 KiB writes, cache of "
+    about += f"{size_text(cache_bytes)}; the pool is ten times slower from 20 s on, stopped from 85"
+    series = result["by_second"]
+    curves = series["writes"], series["longest_write_ms"]
+    path = picture(options, name, about, *curves, result["samples"])
+    for phase in result["phases"]:
+        say(f"{name}, {phase['health']}: longest write {phase['max_ms']:,.1f} ms")
+    return result | {
+        "load": AILING, "real": False, "loop": AILING, "cache": size_text(cache_bytes),
         "svg": str(path),
     }
 
