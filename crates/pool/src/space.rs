@@ -18,7 +18,6 @@ mod room;
 pub(crate) mod run;
 
 use std::collections::BTreeSet;
-use std::rc::Weak;
 
 use base::{ErrorKind, Generation, GroupId, StorageError};
 use format::node::RootPtr;
@@ -346,9 +345,20 @@ impl Space {
         self.limbo.pin()
     }
 
-    /// A handle that is alive while a read or direct write that has begun by now is under way.
-    pub fn until_now(&mut self) -> Weak<Era> {
-        self.limbo.reads_until_now().1
+    /// The era of the reads and direct writes that have begun by now.
+    pub fn reads_until_now(&mut self) -> Era {
+        self.limbo.reads_until_now()
+    }
+
+    /// True if the reads and direct writes until then have ended, and the blocks that waited for
+    /// them were [drained](Space::drain).
+    pub fn has_passed(&self, era: Era) -> bool {
+        self.limbo.has_passed(era)
+    }
+
+    /// Waits until reads have ended, so that [`Space::drain`] may free more.
+    pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.limbo.reads_ended()
     }
 
     /// The data that was read ahead.

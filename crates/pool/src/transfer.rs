@@ -4,6 +4,7 @@
 mod load;
 mod mirror;
 mod node_writer;
+mod reads;
 pub(crate) mod walk;
 mod writes;
 

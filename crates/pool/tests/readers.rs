@@ -13,7 +13,8 @@ const DISK: u64 = 16 * MIB;
 fn a_slow_read_outlives_commits_that_free_nothing_and_one_that_frees_its_blocks() {
     let world = World::new(11);
     // Of one copy: wrong data would have no other.
-    let slow = Duration::from_secs(5);
+    // Each write that finds no room waits for it some time.
+    let slow = Duration::from_secs(600);
     let model = DiskModel { read_latency: (slow, slow), ..DiskModel::nvme(DISK) };
     let files = vec![disk(&world, "disk", model)];
     let body = |r: Rt| async move {

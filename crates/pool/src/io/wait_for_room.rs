@@ -3,24 +3,25 @@
 //! A change that holds room for its nodes ([`NodeRoom`]) waits for no other room: so what it holds
 //! becomes free soon, and another change may wait for that.
 
+use std::pin::pin;
+
+use base::{Duration, GroupId, Result};
 use format::page::GroupKind;
 use rt::Reason;
-use rt::sync::either;
+use rt::sync::{either, within};
 
 use super::taken::TakenRuns;
 use crate::pool::Pool;
 use crate::space::{Alloc, NodeRoom, Purpose};
 use crate::txn::Kind;
-use base::{GroupId, Result};
 
-/// Freed runs that become available before other tasks get a turn.
-const DRAIN: usize = 256;
-/// A write that finds no room waits for reads of freed blocks: it checks every `AFTER_READ`,
-/// `READ_LOOKS` times at most.
-const AFTER_READ: base::Duration = base::Duration::from_millis(10);
-const READ_LOOKS: u32 = 5;
+/// A write that finds no room waits for reads of freed blocks, for this long at most: a move may
+/// read for minutes.
+const READS: Duration = Duration::from_secs(2);
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
 const PASS_COMMITS: u32 = 3;
+/// Groups that are looked at, to be dissolved, before other tasks get a turn.
+const DISSOLVE: usize = 256;
 
 /// Whether a change may go ahead.
 enum Admission {
@@ -94,18 +95,11 @@ impl Pool {
         }
     }
 
-    /// Makes blocks that commits have freed available, in slices. Waits a short time for reads of
+    /// Makes blocks that commits have freed available, in slices. Waits a limited time for reads of
     /// them. Then dissolves empty groups.
     async fn empty_limbo(&self) {
-        for _ in 0..READ_LOOKS {
-            while self.state_mut().space.drain(DRAIN) {
-                self.rt().yield_now().await;
-            }
-            if !self.state().space.has_limbo() {
-                break;
-            }
-            self.rt().sleep(AFTER_READ).await;
-        }
+        let mut until_free = pin!(self.free_after_reads());
+        within(&mut until_free, self.rt().sleep(READS)).await;
         loop {
             {
                 let mut st = self.state_mut();
@@ -115,10 +109,16 @@ impl Pool {
                     return;
                 }
                 let st = &mut *st;
-                st.space.dissolve_empty(&mut st.devices, DRAIN);
+                st.space.dissolve_empty(&mut st.devices, DISSOLVE);
             }
             self.rt().yield_now().await;
         }
+    }
+
+    /// Makes all blocks available that commits have freed by now, each when no read uses it.
+    async fn free_after_reads(&self) {
+        let era = self.state_mut().space.reads_until_now();
+        self.wait_for_reads(era).await;
     }
 
     /// Takes `blocks` data blocks for a direct write, in as few runs as there are, and room for the

@@ -221,12 +221,12 @@ impl Pool {
             }
             let since = st.recognize(row, &own, &path)?;
             let had = st.devices.row_mut(row).map(|d| d.come_back(path.clone(), disk.clone()));
-            let before = (st.space.until_now(), st.txns.pass_ended());
+            let before = (st.space.reads_until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };
         let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
         let (writes, pass_ended) = before;
-        self.wait_for(writes).await;
+        self.wait_for_reads(writes).await;
         if self.state().txns.pass().is_some() {
             pass_ended.await;
         }

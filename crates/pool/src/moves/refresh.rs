@@ -69,8 +69,8 @@ impl Pool {
     async fn note_refreshed(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
         self.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
-        let before = self.state_mut().space.until_now();
-        self.wait_for(before).await;
+        let before = self.state_mut().space.reads_until_now();
+        self.wait_for_reads(before).await;
         let mut st = self.state_mut();
         for (id, chunks, present) in copied {
             if present.is_still_so(&st) {

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::pin::pin;
-use std::rc::Weak;
 
 use base::{Duration, Generation, GroupId, Result};
 use format::page::{Chunk, GroupKind};
@@ -18,10 +17,6 @@ use crate::state::State;
 const JOB: &str = "move";
 /// The wait before the next try, after an error or where nothing can be moved now.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How often to look whether reads still use an old chunk.
-const READERS: Duration = Duration::from_millis(5);
-/// Runs of limbo that become free at each look, as they may stand before these reads there.
-const DRAIN: usize = 256;
 
 /// How a try to move a group ended.
 enum Moved {
@@ -289,15 +284,10 @@ impl Pool {
 
     /// Enters the new chunks into the record of a group, durably. No commit may be under way that
     /// began before the copy: it would name the new chunks beside trees with blocks that were not
-    /// copied. Returns a handle that is alive while a read uses the old chunks. Returns `None` and
-    /// changes nothing if a device of the chunks in `whole` has gone out of use since. From this
-    /// step on the pool does not drop the last device of them.
-    async fn switch(
-        &self,
-        want: &Want,
-        targets: &[Chunk],
-        whole: &Present,
-    ) -> Result<Option<Weak<Era>>> {
+    /// copied. Returns the era of the reads that use the old chunks. Returns `None` and changes
+    /// nothing if a device of the chunks in `whole` has gone out of use since. From this step on
+    /// the pool does not drop the last device of them.
+    async fn switch(&self, want: &Want, targets: &[Chunk], whole: &Present) -> Result<Option<Era>> {
         let reads = loop {
             let alone = self.commits().acquire(1).await;
             if self.requests().retry() {
@@ -326,17 +316,9 @@ impl Pool {
         Ok(Some(reads))
     }
 
-    /// Waits until the reads and direct writes that keep this handle alive have ended.
-    pub(super) async fn wait_for(&self, before: Weak<Era>) {
-        while before.strong_count() > 0 {
-            self.state_mut().space.drain(DRAIN);
-            self.rt().sleep(READERS).await;
-        }
-    }
-
     /// Frees the old chunks when no read uses them any more.
-    async fn let_go(&self, want: &Want, reads: Weak<Era>) {
-        self.wait_for(reads).await;
+    async fn let_go(&self, want: &Want, reads: Era) {
+        self.wait_for_reads(reads).await;
         let mut st = self.state_mut();
         st.space.forget_chunks(want.group);
         st.devices.give_chunks(want.loses.clone());

@@ -1,27 +1,69 @@
 //! Limbo: blocks that commits have freed, and that reads may still use.
 //!
 //! A read that looks up addresses takes a [`Pin`] in the same step. The blocks that a commit frees
-//! wait with the pin of all reads that began before. They become free, in the order of commits,
-//! when no read has that pin any more.
+//! wait for all reads that began before. They become free, in the order of commits, when the last
+//! of these reads has dropped its pin. That rings an event.
 
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use rt::sync::Event;
+
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
-pub(crate) type Pin = Rc<Era>;
+#[derive(Clone)]
+pub(crate) struct Pin(Rc<Hold>);
 
 /// Reads of the same era hold the same pin; later ones have a later era.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Era(u64);
 
+/// What the pins of an era share. The last of them rings.
+struct Hold {
+    era: Era,
+    ended: Event,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.ended.notify();
+    }
+}
+
+impl Pin {
+    fn of(era: Era, ended: &Event) -> Pin {
+        Pin(Rc::new(Hold { era, ended: ended.clone() }))
+    }
+
+    /// The era in which the read began.
+    pub fn era(&self) -> Era {
+        self.0.era
+    }
+}
+
 /// Freed blocks that wait for reads.
-#[derive(Default)]
 pub(super) struct Limbo {
     /// Held by the reads that began since the last commit.
     pin: Pin,
-    waiting: VecDeque<(Pin, Vec<Run>)>,
+    /// By era, the oldest first.
+    waiting: VecDeque<Waiting>,
+    /// Rings when the last read of an era has ended.
+    ended: Event,
+}
+
+/// Blocks that wait for the reads of an era, and for all that is before them in the queue.
+struct Waiting {
+    era: Era,
+    reads: Weak<Hold>,
+    runs: Vec<Run>,
+}
+
+impl Default for Limbo {
+    fn default() -> Limbo {
+        let ended = Event::new();
+        Limbo { pin: Pin::of(Era::default(), &ended), waiting: VecDeque::new(), ended }
+    }
 }
 
 impl Limbo {
@@ -32,28 +74,36 @@ impl Limbo {
 
     /// A commit is durable, and has freed `frees`.
     pub fn push(&mut self, frees: Vec<Vec<Run>>) {
+        // They become free one after another, so the first one's reads keep them all. A commit that
+        // frees nothing does not end the era: the next one that does waits for the reads of now.
         for runs in frees {
-            // They become free one after another, so the first one's pin holds them all. A commit
-            // that frees nothing does not end the era: the next one that does waits for the reads
-            // of now.
-            let pin = self.end_era();
-            self.waiting.push_back((pin, runs));
+            self.end_era(runs);
         }
     }
 
-    /// Reads that begin from now on hold another pin; returns the one until now.
-    fn end_era(&mut self) -> Pin {
-        let next = Pin::new(Era(self.pin.0 + 1));
-        std::mem::replace(&mut self.pin, next)
+    /// Reads that begin from now on are of another era. These blocks wait for those until now.
+    fn end_era(&mut self, runs: Vec<Run>) -> Era {
+        let era = self.pin.era();
+        let pin = std::mem::replace(&mut self.pin, Pin::of(Era(era.0 + 1), &self.ended));
+        self.waiting.push_back(Waiting { era, reads: Rc::downgrade(&pin.0), runs });
+        era
     }
 
-    /// Ends the era. Returns it, and a handle that is alive while a read that began in it or before
-    /// is under way, or freed blocks wait for such a read.
-    pub fn reads_until_now(&mut self) -> (Era, Weak<Era>) {
-        let pin = self.end_era();
-        let (era, alive) = (*pin, Rc::downgrade(&pin));
-        self.waiting.push_back((pin, Vec::new()));
-        (era, alive)
+    /// Ends the era, and returns it. It has [passed](Limbo::has_passed) when all reads that began
+    /// in it or before have ended.
+    pub fn reads_until_now(&mut self) -> Era {
+        self.end_era(Vec::new())
+    }
+
+    /// True if an era of [`Limbo::reads_until_now`] has passed, and [`Limbo::pop`] has returned the
+    /// blocks that waited for reads until then.
+    pub fn has_passed(&self, era: Era) -> bool {
+        self.waiting.front().is_none_or(|first| first.era > era)
+    }
+
+    /// Waits until the last read of an era has ended; then [`Limbo::pop`] may return more.
+    pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.ended.wait()
     }
 
     /// True if nothing waits.
@@ -64,11 +114,11 @@ impl Limbo {
     /// Takes out a run that no read uses any more; `None`: there is none now.
     pub fn pop(&mut self) -> Option<Run> {
         loop {
-            let (pin, runs) = self.waiting.front_mut()?;
-            if Rc::strong_count(pin) > 1 {
+            let first = self.waiting.front_mut()?;
+            if first.reads.strong_count() > 0 {
                 return None;
             }
-            match runs.pop() {
+            match first.runs.pop() {
                 Some(run) => return Some(run),
                 None => drop(self.waiting.pop_front()),
             }
@@ -78,12 +128,14 @@ impl Limbo {
     /// All runs that wait.
     #[cfg(test)]
     pub fn runs(&self) -> impl Iterator<Item = Run> {
-        self.waiting.iter().flat_map(|(_, runs)| runs.iter().copied())
+        self.waiting.iter().flat_map(|waiting| waiting.runs.iter().copied())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use base::{PoolAddr, Prng};
 
     use super::*;
@@ -137,5 +189,23 @@ mod tests {
         drop(reads);
         while limbo.pop().is_some() {}
         assert!(limbo.is_empty());
+    }
+
+    #[test]
+    fn an_era_has_passed_when_its_last_read_has_ended_and_that_rings() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut limbo = Limbo::default();
+        let reads = [limbo.pin(), limbo.pin()];
+        let era = limbo.reads_until_now();
+        let later = limbo.pin();
+        let mut ended = std::pin::pin!(limbo.reads_ended());
+        for read in reads {
+            assert!(ended.as_mut().poll(&mut cx).is_pending());
+            assert!(limbo.pop().is_none() && !limbo.has_passed(era));
+            drop(read);
+        }
+        assert!(ended.as_mut().poll(&mut cx).is_ready());
+        assert!(limbo.pop().is_none() && limbo.has_passed(era));
+        assert_eq!(later.era(), Era(era.0 + 1));
     }
 }

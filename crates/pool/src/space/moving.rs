@@ -9,8 +9,6 @@
 //! pass. So a move waits for one pass at most, however soon the next one begins. Until then an
 //! allocation that finds no room opens the group again.
 
-use std::rc::Weak;
-
 use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
@@ -228,10 +226,9 @@ impl Space {
     }
 
     /// The copies of a group are in these chunks from now on, except for reads that have begun.
-    /// Returns a handle that is alive while there are such reads. Chunks that the group had already
-    /// stay behind if they were.
-    pub fn set_chunks(&mut self, id: GroupId, mut chunks: Vec<Chunk>) -> Weak<Era> {
-        let (era, alive) = self.limbo.reads_until_now();
+    /// Returns their era. Chunks that the group had already stay behind if they were.
+    pub fn set_chunks(&mut self, id: GroupId, mut chunks: Vec<Chunk>) -> Era {
+        let era = self.limbo.reads_until_now();
         let g = self.group_mut(id);
         for c in &mut chunks {
             c.behind = g.record.chunks.iter().any(|had| had.is_at(c) && had.behind);
@@ -239,7 +236,7 @@ impl Space {
         let old = std::mem::replace(&mut g.record.chunks, chunks);
         g.before = Some((era, old));
         self.changed.insert(id);
-        alive
+        era
     }
 
     /// To be called when no read uses the chunks that a group had before its move.
@@ -252,7 +249,7 @@ impl Space {
     pub fn chunks_for(&self, id: GroupId, pin: &Pin) -> &[Chunk] {
         let before = self.groups.get(id.0 as usize).and_then(|g| g.before.as_ref());
         match before {
-            Some((era, chunks)) if **pin <= *era => chunks,
+            Some((era, chunks)) if pin.era() <= *era => chunks,
             _ => self.chunks(id),
         }
     }
