@@ -14,8 +14,8 @@ import pathlib
 import shutil
 import socket
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import replay
 import steady
@@ -111,6 +111,8 @@ def end(process):
 class Ailing(up.Up):
     """A server whose pool has such a device alone."""
 
+    device = None
+
     def prepare(self, settings, filled):
         self.size = VOLUME_SIZE
         self.device = Device(self.directory)
@@ -128,49 +130,30 @@ class Ailing(up.Up):
         subprocess.run(command, **quiet, check=True)
 
     def discard(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-        if hasattr(self, "device"):
+        self.kill()
+        if self.device:
             self.device.discard()
         super().discard()
 
 
-class Course(threading.Thread):
-    """The phases of the device's illness, from now on; an error is raised when it is joined."""
-
-    def __init__(self, device):
-        super().__init__(daemon=True)
-        self.device = device
-        self.error = None
-
-    def run(self):
-        began, until = time.monotonic(), 0
-        try:
-            for health, seconds in PHASES:
-                if until:
-                    self.device.become(health)
-                until += seconds
-                time.sleep(max(0, began + until - time.monotonic()))
-        except Exception as e:
-            self.error = e
-
-    def end(self):
-        self.join()
-        if self.error:
-            raise self.error
+def follow(device):
+    """Takes the device through its phases, from now on."""
+    began, until = time.monotonic(), 0
+    for health, seconds in PHASES:
+        if until:
+            device.become(health)
+        until += seconds
+        time.sleep(max(0, began + until - time.monotonic()))
 
 
 def measure(options, work, cache_bytes, every_s):
     requests = synthetic.streams(seconds=SECONDS, size=VOLUME_SIZE)
     server = Ailing(options, work, cache_bytes)
     try:
-        with steady.Watch(server, every_s) as watch:
-            course = Course(server.device)
-            course.start()
+        with steady.Watch(server, every_s) as watch, ThreadPoolExecutor(1) as beside:
+            course = beside.submit(follow, server.device)
             answered = replay.replayed(server.uri, requests, speedup=1)
-            course.end()
+            course.result()
         status = server.cache_status()
     finally:
         server.discard()
@@ -181,7 +164,8 @@ def measure(options, work, cache_bytes, every_s):
 
 
 def phases(answered, samples):
-    """Figures of the writes that were sent in each phase. `calm_s`, of a phase in which the device
+    """Figures of the writes that were sent in each phase, though they may have been answered in
+    a later one. `calm_s`, of a phase in which the device
     is well: from its begin until requests were sent on time again; `then_ms`: the longest write
     that was sent later and two passes later."""
     found, begin = [], 0.0

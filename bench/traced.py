@@ -4,6 +4,8 @@ Each run has a server of its own (bench/up.py), whose cache is on the disk. A tr
 an open loop for each size of the cache, from odd sectors and from even ones, and in a closed loop
 several times on the smallest cache. A synthetic load is replayed in an open loop at its own speed.
 
+`ailing` has caches of its own sizes, and a pool that is ill for a while.
+
 Beside each run of a trace in an open loop, the same is replayed on qemu-nbd with a file on the disk
 of the cache and nothing slow behind it: what the client, the socket and that disk cost by themselves.
 """

@@ -78,10 +78,14 @@ class Up(servers.Server):
         with control.Control(self.control) as asked:
             return asked.cache_status()
 
-    def discard(self):
-        """Ends it and removes its files; its dirty data need not be written back."""
+    def kill(self):
+        """Ends it; its dirty data need not be written back."""
         if self.process:
             self.process.kill()
             self.process.wait()
+
+    def discard(self):
+        """Ends it and removes its files."""
+        self.kill()
         shutil.rmtree(self.directory)
         self.cache_file.unlink(missing_ok=True)
