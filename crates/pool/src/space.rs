@@ -350,6 +350,11 @@ impl Space {
         self.limbo.reads_until_now()
     }
 
+    /// The last era for whose reads freed blocks wait; `None` where none wait.
+    pub fn newest_in_limbo(&self) -> Option<Era> {
+        self.limbo.newest()
+    }
+
     /// True if the reads and direct writes until then have ended, and the blocks that waited for
     /// them were [drained](Space::drain).
     pub fn has_passed(&self, era: Era) -> bool {

@@ -98,8 +98,11 @@ impl Pool {
     /// Makes blocks that commits have freed available, in slices. Waits a limited time for reads of
     /// them. Then dissolves empty groups.
     async fn empty_limbo(&self) {
-        let mut until_free = pin!(self.free_after_reads());
-        within(&mut until_free, self.rt().sleep(READS)).await;
+        let freed_in = self.state().space.newest_in_limbo();
+        if let Some(era) = freed_in {
+            let mut reads = pin!(self.wait_for_reads(era));
+            within(&mut reads, self.rt().sleep(READS)).await;
+        }
         loop {
             {
                 let mut st = self.state_mut();
@@ -113,12 +116,6 @@ impl Pool {
             }
             self.rt().yield_now().await;
         }
-    }
-
-    /// Makes all blocks available that commits have freed by now, each when no read uses it.
-    async fn free_after_reads(&self) {
-        let era = self.state_mut().space.reads_until_now();
-        self.wait_for_reads(era).await;
     }
 
     /// Takes `blocks` data blocks for a direct write, in as few runs as there are, and room for the

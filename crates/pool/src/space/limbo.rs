@@ -95,8 +95,14 @@ impl Limbo {
         self.end_era(Vec::new())
     }
 
-    /// True if an era of [`Limbo::reads_until_now`] has passed, and [`Limbo::pop`] has returned the
-    /// blocks that waited for reads until then.
+    /// The last era for whose reads blocks wait; `None` where none wait.
+    pub fn newest(&self) -> Option<Era> {
+        self.waiting.back().map(|last| last.era)
+    }
+
+    /// True if all reads until the end of an era have ended, and [`Limbo::pop`] has returned the
+    /// blocks that waited for them. Only of an era that blocks waited for, or that
+    /// [`Limbo::reads_until_now`] has ended.
     pub fn has_passed(&self, era: Era) -> bool {
         self.waiting.front().is_none_or(|first| first.era > era)
     }
@@ -207,5 +213,9 @@ mod tests {
         assert!(ended.as_mut().poll(&mut cx).is_ready());
         assert!(limbo.pop().is_none() && limbo.has_passed(era));
         assert_eq!(later.era(), Era(era.0 + 1));
+        // Blocks that a commit frees wait for the reads of the era that it ends.
+        assert_eq!(limbo.newest(), None);
+        limbo.push(vec![vec![Run { addr: PoolAddr(0), len: 1 }]]);
+        assert_eq!(limbo.newest(), Some(later.era()));
     }
 }

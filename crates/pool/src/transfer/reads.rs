@@ -12,13 +12,15 @@ impl Pool {
     pub(crate) async fn wait_for_reads(&self, until: Era) {
         loop {
             let ended = self.state().space.reads_ended();
-            while self.state_mut().space.drain(DRAIN) {
-                self.rt().yield_now().await;
-            }
+            let may_be_more = self.state_mut().space.drain(DRAIN);
             if self.state().space.has_passed(until) {
                 return;
             }
-            ended.await;
+            if may_be_more {
+                self.rt().yield_now().await;
+            } else {
+                ended.await;
+            }
         }
     }
 }
