@@ -74,11 +74,11 @@ class Page:
     def closed(self):
         self.browser.wait(lambda: self.browser.run("return document.querySelector('dialog') === null"), lambda: f"still open: {self.browser.text('dialog')}")
 
-    def check(self, refused=False):
-        """Nothing has gone wrong in the browser; but for what the API refused, where that was meant."""
+    def check(self, refused=False, stopped=False):
+        """Nothing has gone wrong in the browser; but for what the API refused, where that was meant, and what a server said while it stopped and was gone."""
         broken = self.browser.run("return window.broken")
         assert broken == [], broken
-        allowed = ["(Unauthorized)"] + (["status of 4", "ERR_CONNECTION", "ERR_EMPTY_RESPONSE"] if refused else [])
+        allowed = ["(Unauthorized)"] + ["status of 4"] * refused + ["status of 503", "ERR_CONNECTION", "ERR_EMPTY_RESPONSE"] * stopped
         bad = [text for level, text in self.browser.messages() if level != "INFO" and not any(word in text for word in allowed)]
         assert bad == [], bad
 
@@ -560,7 +560,7 @@ def test_comes_back(t):
     assert browser.text("#live") == "live" and browser.run("return document.getElementById('connection').hidden && window.same")
     browser.press("header", "Forget the token")
     browser.wait_text("dialog", "A token is needed")
-    page.check(refused=True)
+    page.check(stopped=True)
 
 
 @once
