@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{Duration, Instant};
-use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId};
+use base::Instant;
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Ran};
 
 use crate::model::{Emulate, Emulation};
 use crate::request::{Access, Ticket};
@@ -109,7 +109,7 @@ impl Backend for Slowed {
         }
     }
 
-    fn ran(&self) -> Option<Duration> {
+    fn ran(&self) -> Option<Ran> {
         self.below.ran()
     }
 

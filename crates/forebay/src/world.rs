@@ -22,7 +22,7 @@ use crate::error::{CommandError, Result};
 const RING_ENTRIES: u32 = 512;
 /// Operations in flight: devices by their depth, connections by two.
 const SLOTS: usize = 16 << 10;
-/// Threads for files where there is no io_uring.
+/// Threads of each file where there is no io_uring.
 const FILE_THREADS: usize = 16;
 
 /// What I/O goes through.
@@ -87,7 +87,7 @@ impl World {
 
     fn posix(emulates: bool) -> Result<World> {
         let backend = Posix::new(FILE_THREADS)
-            .map_err(|e| CommandError::failed("starting threads for I/O", e))?;
+            .map_err(|e| CommandError::failed("setting up I/O without io_uring", e))?;
         let handles = backend.handles();
         Ok(World::over(Box::new(backend), emulates, handles, "posix"))
     }

@@ -24,7 +24,7 @@ mod summary;
 pub use holder::Holder;
 pub use reason::{Kind, Layer, Reason};
 pub use store::Ledger;
-pub use story::{Cause, Moment, Part, PlaceId, Story, Token, What};
+pub use story::{Away, Cause, Moment, Part, PlaceId, Story, Token, What};
 pub use summary::{Slow, Summary};
 
 #[cfg(test)]

@@ -116,7 +116,10 @@ fn time_in_which_the_thread_was_busy_is_told_apart() {
 
 #[test]
 fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
-    let stopped = |us, away| Moment { away: Duration::from_micros(away), ..at(us) };
+    let stopped = |us, away| {
+        let away = Away::of(Reason::NotRunning, Duration::from_micros(away));
+        Moment { away, ..at(us) }
+    };
     let commit = Story::of_job("commit", at(0));
     let (spans, of_job) = (read(0), read(0));
     let transfer = spans.enter(Reason::Transfer.into(), at(0));
@@ -145,6 +148,13 @@ fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
     let came = Story::of_request(Kind::Read, 0, 512, moment.before());
     let (_, parts) = came.end(moment);
     assert_eq!((parts.len(), parts[0].cause.what.reason, parts[0].ns), (1, gone, 500_000));
+    // It was stopped, and later others had all processors.
+    let both = read(0);
+    let crowded = Away::of(Reason::NoProcessor, Duration::from_micros(100));
+    let now = stopped(630, 500);
+    let (_, parts) = both.end(Moment { away: now.away.and(crowded), ..now });
+    let of: Vec<_> = parts.iter().map(|p| (p.cause.what.reason, p.ns / 1_000)).collect();
+    assert_eq!(of, [(gone, 500), (Reason::NoProcessor, 100), (Reason::Turn, 30)]);
 }
 
 fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
@@ -237,11 +247,12 @@ proptest! {
         let ledger = Ledger::default();
         let jobs = [ledger.job("a", at(0)), ledger.job("b", at(0))];
         let story = read(0);
-        let (mut now, mut gone) = (0, Duration::ZERO);
+        let (mut now, mut gone) = (0, Away::default());
         let (mut open, mut of_jobs) = (Vec::new(), Vec::new());
         for (what, which, passed, late, away) in steps {
             now += passed;
-            gone += Duration::from_micros(away.min(passed));
+            let why = [Reason::NotRunning, Reason::NoProcessor][which % 2];
+            gone = gone.and(Away::of(why, Duration::from_micros(away.min(passed))));
             let moment = Moment { late: Duration::from_micros(late), away: gone, ..at(now) };
             let reason = Reason::ALL[which];
             let job = &jobs[which % 2];

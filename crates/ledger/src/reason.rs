@@ -84,8 +84,11 @@ impl Layer {
 /// Why a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// The process did not run: it was stopped, or the machine had no processor for it.
+    /// The process did not run, though it could have: it was stopped, or the kernel held it in a
+    /// system call.
     NotRunning,
+    /// The process did not run, because other threads had all processors.
+    NoProcessor,
     /// The engine's thread was busy.
     Engine,
     /// The request was ready, and its task had not had its turn.
@@ -142,8 +145,9 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 27] = [
+    pub const ALL: [Reason; 28] = [
         Reason::NotRunning,
+        Reason::NoProcessor,
         Reason::Engine,
         Reason::Turn,
         Reason::Depth,
@@ -176,6 +180,7 @@ impl Reason {
     pub fn word(self) -> &'static str {
         match self {
             Reason::NotRunning => "not_running",
+            Reason::NoProcessor => "no_processor",
             Reason::Engine => "engine_busy",
             Reason::Turn => "engine_turn",
             Reason::Depth => "connection_depth",
@@ -208,7 +213,7 @@ impl Reason {
     /// Where this is.
     pub fn layer(self) -> Layer {
         match self {
-            Reason::NotRunning => Layer::Host,
+            Reason::NotRunning | Reason::NoProcessor => Layer::Host,
             Reason::Engine | Reason::Turn => Layer::Engine,
             Reason::Depth | Reason::Payload | Reason::Receive | Reason::Reply => Layer::Client,
             Reason::Limit | Reason::Share | Reason::RangeLock | Reason::ModeChange => Layer::Volume,
@@ -232,7 +237,8 @@ impl Reason {
     /// What a request that waits for this waits for, after "waited for".
     pub fn text(self) -> &'static str {
         match self {
-            Reason::NotRunning => "the process, which did not run",
+            Reason::NotRunning => "the process, which was stopped or held by the kernel",
+            Reason::NoProcessor => "a processor, as others had them all",
             Reason::Engine => "the engine's thread, which was busy",
             Reason::Turn => "its turn on the engine's thread",
             Reason::Depth => "earlier requests of the same connection",
@@ -266,7 +272,10 @@ impl Reason {
     pub fn advice(self) -> &'static str {
         match self {
             Reason::NotRunning => {
-                "look for what stops the process, or for other load on the processors"
+                "look for what stops the process or the machine, and for memory that runs short"
+            }
+            Reason::NoProcessor => {
+                "give the machine more processors, or the process more of them than its other load"
             }
             Reason::Engine | Reason::Turn => "the engine needs a faster or less loaded processor",
             Reason::Depth => "let the client use more connections",

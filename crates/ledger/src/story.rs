@@ -53,6 +53,34 @@ pub struct Part {
     pub ns: u64,
 }
 
+/// How long the runtime's thread did not run, by why.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Away([Duration; REASONS_AWAY.len()]);
+
+/// Why the runtime's thread may not run.
+const REASONS_AWAY: [Reason; 2] = [Reason::NotRunning, Reason::NoProcessor];
+
+impl Away {
+    /// So long, for this reason; nothing if the thread runs in spite of it.
+    pub fn of(reason: Reason, time: Duration) -> Away {
+        Away(REASONS_AWAY.map(|why| if why == reason { time } else { Duration::ZERO }))
+    }
+
+    /// Both together.
+    pub fn and(self, more: Away) -> Away {
+        Away(std::array::from_fn(|why| self.0[why] + more.0[why]))
+    }
+
+    /// What of it was not yet in `before`.
+    pub fn since(self, before: Away) -> Away {
+        Away(std::array::from_fn(|why| self.0[why].saturating_sub(before.0[why])))
+    }
+
+    fn parts(self) -> impl Iterator<Item = (Reason, u64)> {
+        REASONS_AWAY.into_iter().zip(self.0.map(|time| time.as_nanos() as u64))
+    }
+}
+
 /// A point in time as the runtime sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
@@ -66,21 +94,20 @@ pub struct Moment {
     pub holder: Holder,
     /// How long the thread did not run, in all: a story that spans such a time takes it from what
     /// it waited for, whenever that is seen to be over.
-    pub away: Duration,
+    pub away: Away,
 }
 
 impl Moment {
     /// A time up to which the runtime saw everything as it happened.
     pub fn at(now: Instant) -> Moment {
-        let (late, away) = (Duration::ZERO, Duration::ZERO);
+        let (late, away) = (Duration::ZERO, Away::default());
         Moment { now, late, reason: Reason::Engine, holder: Holder::NONE, away }
     }
 
     /// The beginning of the time before it in which the runtime could not look.
     pub fn before(self) -> Moment {
         let now = Instant(self.now.0.saturating_sub(self.late.as_nanos() as u64));
-        let ran = self.reason != Reason::NotRunning;
-        let away = if ran { self.away } else { self.away.saturating_sub(self.late) };
+        let away = self.away.since(Away::of(self.reason, self.late));
         Moment { away, ..Moment::at(now) }
     }
 }
@@ -125,7 +152,7 @@ struct State {
     /// Up to here time has been told.
     told: Instant,
     /// Of the time in which the thread did not run, so much was before that.
-    away: Duration,
+    away: Away,
     ended: bool,
     waits: SmallVec<[Wait; 4]>,
     parts: SmallVec<[Part; 6]>,
@@ -279,7 +306,7 @@ impl Story {
             return;
         }
         state.told = moment.now;
-        let away = (moment.away.saturating_sub(state.away).as_nanos() as u64).min(passed);
+        let away = moment.away.since(state.away);
         state.away = moment.away;
         let State { waits, parts, .. } = state;
         let outermost = waits.first().map(|w| w.what.reason);
@@ -302,9 +329,11 @@ impl Story {
             add(parts, Cause { stage, what: *what }, rest);
             return;
         }
-        let gone = What::from(Reason::NotRunning);
-        add(parts, Cause { stage: gone.reason, what: gone }, away);
-        rest -= away;
+        for (why, time) in away.parts() {
+            let time = time.min(rest);
+            add(parts, Cause { stage: why, what: What::from(why) }, time);
+            rest -= time;
+        }
         if moment.reason == Reason::Engine {
             let late = (moment.late.as_nanos() as u64).min(rest);
             let what = What { holder: moment.holder, ..What::from(moment.reason) };

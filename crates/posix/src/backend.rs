@@ -13,11 +13,13 @@ use std::mem::take;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use base::{Duration, Instant, IoError};
-use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, SocketId};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Ran, SocketId};
 
 use crate::call::{FileCall, lent};
 use crate::handles::{Closing, Handles};
 use crate::poll::{Poll, attempt};
+use crate::processors::Processors;
+use crate::start::Start;
 use crate::sys;
 use crate::workers::Workers;
 
@@ -33,6 +35,7 @@ pub struct Posix {
     workers: Workers,
     poll: Poll,
     handles: Handles,
+    processors: Processors,
     /// Indexed by the number of the operation.
     slots: Vec<Slot>,
     /// Indexed by the number of the socket.
@@ -64,15 +67,16 @@ impl Queues {
 }
 
 impl Posix {
-    /// Creates a backend with `threads` threads for files, at least one.
-    pub fn new(threads: usize) -> io::Result<Posix> {
-        let workers = Workers::new(threads)?;
+    /// Creates a backend with so many threads for each file, at least one.
+    pub fn new(threads_of_a_file: usize) -> io::Result<Posix> {
+        let workers = Workers::new(threads_of_a_file)?;
         let poll = Poll::new()?;
         poll.watch(workers.bell(), BELL)?;
         Ok(Posix {
             workers,
             poll,
             handles: Handles::new(false),
+            processors: Processors::of_this_thread(),
             slots: Vec::new(),
             queues: Vec::new(),
             ready: Vec::new(),
@@ -109,16 +113,18 @@ impl Posix {
         };
         // Moving the operation into its slot does not move the memory of its buffers.
         let call = FileCall::new(handle.fd, &mut op, self.spare.pop().unwrap_or_default());
-        if handle.in_memory {
+        if handle.start == Start::Here {
             // SAFETY: `op` stays here, untouched, until the call returns.
             let result = unsafe { call.run() };
             self.spare.push(call.into_pieces());
             self.ready.push(Completion { id, result, payload: lent(op) });
+        } else if let Err(e) = self.workers.prepare(file) {
+            self.fail(id, e.into(), op);
         } else {
             let n = self.occupy(id, op);
             // SAFETY: the slot owns the operation until `take` has returned the call. Files are
             // open while the table exists, and the workers are dropped before the table.
-            unsafe { self.workers.start(n, call) };
+            unsafe { self.workers.start(file, n, call) };
         }
     }
 
@@ -267,8 +273,8 @@ impl Backend for Posix {
         self.handles.kind(file)
     }
 
-    fn ran(&self) -> Option<Duration> {
-        Some(sys::ran())
+    fn ran(&self) -> Option<Ran> {
+        Some(self.processors.ran())
     }
 
     fn now(&self) -> Instant {

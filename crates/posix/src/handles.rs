@@ -15,6 +15,7 @@ use base::IoError;
 use rt::{DeviceKind, FileId, OpId, SocketId};
 
 use crate::open::{FileInfo, OpenFile, Opened, open};
+use crate::start::Start;
 use crate::sys::{self, NO_SUCH};
 
 /// Bytes that a local socket may buffer for its peer. The kernel's limit may be lower.
@@ -42,6 +43,7 @@ struct Tables {
 
 struct File {
     fd: OwnedFd,
+    start: Start,
     kind: DeviceKind,
 }
 
@@ -60,8 +62,8 @@ struct Socket {
 pub struct FileHandle {
     /// The descriptor, which is open while the table exists.
     pub fd: RawFd,
-    /// Transfers only copy memory, and are best executed at once.
-    pub in_memory: bool,
+    /// Where its operations are started.
+    pub start: Start,
 }
 
 /// The outcome of a close.
@@ -95,7 +97,7 @@ impl Handles {
     /// Adds a file that was opened elsewhere.
     pub fn adopt_file(&self, opened: Opened) -> FileId {
         let files = &mut self.0.borrow_mut().files;
-        files.push(File { fd: opened.fd, kind: opened.info.kind });
+        files.push(File { fd: opened.fd, start: opened.start, kind: opened.info.kind });
         FileId(files.len() as u32 - 1)
     }
 
@@ -162,7 +164,7 @@ impl Handles {
     pub fn file(&self, file: FileId) -> Result<FileHandle, IoError> {
         let t = self.0.borrow();
         let f = t.files.get(file.0 as usize).ok_or(NO_SUCH)?;
-        Ok(FileHandle { fd: f.fd.as_raw_fd(), in_memory: f.kind == DeviceKind::Memory })
+        Ok(FileHandle { fd: f.fd.as_raw_fd(), start: f.start })
     }
 
     /// What a file is, or the device below it, for a backend.

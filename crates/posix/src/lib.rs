@@ -7,7 +7,9 @@
 //! * `poll`: waiting for sockets, and calls on sockets
 //! * [`handles`]: files and sockets by number
 //! * [`open`]: opens and locks files and block devices
+//! * [`start`]: where operations of a file are started
 //! * `kind`: what kind of disk is below them
+//! * [`processors`]: what a thread has had of the processors
 //! * [`look`]: what can be told of a file without using it
 //! * [`call`]: an operation on a file as a blocking call
 //! * [`sys`]: system calls with the results that the seam wants
@@ -19,6 +21,8 @@ mod kind;
 pub mod look;
 pub mod open;
 mod poll;
+pub mod processors;
+pub mod start;
 pub mod sys;
 mod workers;
 
@@ -26,3 +30,5 @@ pub use backend::Posix;
 pub use handles::{FileHandle, Handles};
 pub use kind::disk_kind;
 pub use open::{FileInfo, OpenFile, Opened};
+pub use processors::Processors;
+pub use start::Start;

@@ -18,6 +18,7 @@ use base::Duration;
 use rt::DeviceKind;
 
 use crate::kind::disk_kind;
+use crate::start::Start;
 use crate::sys;
 
 const LOCK_TRIES: u32 = 50;
@@ -54,6 +55,7 @@ pub struct FileInfo {
 /// An open file, locked until it is closed.
 pub struct Opened {
     pub(crate) fd: OwnedFd,
+    pub(crate) start: Start,
     /// Its properties.
     pub info: FileInfo,
 }
@@ -110,7 +112,8 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     };
     lock(&file, how.write)?;
     // For a device node this would be the file system that holds the node, not the device.
-    let in_memory = !block_device && sys::in_memory(&file)?;
+    let start = if block_device { Start::Queue } else { Start::of(sys::file_system(&file)?) };
+    let in_memory = start == Start::Here;
     if direct && (in_memory || !sys::direct_io_by_blocks(&file)) {
         sys::clear_direct(&file)?;
         direct = false;
@@ -134,7 +137,7 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     };
     let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
     let info = FileInfo { size_bytes, direct, block_device, kind, discard };
-    Ok(Opened { fd: file.into(), info })
+    Ok(Opened { fd: file.into(), start, info })
 }
 
 fn invalid() -> io::Error {

@@ -31,7 +31,7 @@ pub fn now() -> Instant {
 }
 
 /// The processor time that the calling thread has used.
-pub fn ran() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     let mut t = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `t` is valid for writing. The clock exists for every thread, so the call initialises
     // `t`.
@@ -220,18 +220,16 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
-/// Whether the file is in tmpfs or ramfs.
-pub(crate) fn in_memory(file: &File) -> io::Result<bool> {
+/// The file system that a file is in, by its number in `linux/magic.h`.
+pub(crate) fn file_system(file: &File) -> io::Result<u64> {
     let mut fs = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `fs` is valid for writing, and is read only if the call has filled it.
-    let kind = unsafe {
+    unsafe {
         if libc::fstatfs(file.as_raw_fd(), fs.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
         }
-        fs.assume_init().f_type as u64
-    };
-    const RAMFS_MAGIC: u64 = 0x8584_58F6;
-    Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
+        Ok(fs.assume_init().f_type as u64)
+    }
 }
 
 /// Whether direct I/O works in units of 4096 bytes. Kernels before 6.1 do not say; then the answer

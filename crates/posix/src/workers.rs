@@ -1,4 +1,5 @@
-//! A few threads that execute blocking calls on files, and signal an eventfd when calls have ended.
+//! Threads that execute blocking calls on files, and signal an eventfd when calls have ended. Each
+//! file has threads of its own, so a device that stands still holds no call on another one.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_types,
@@ -12,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use base::IoError;
+use rt::FileId;
 
 use crate::call::FileCall;
 use crate::sys;
@@ -35,18 +37,33 @@ struct Jobs {
     stop: bool,
 }
 
-struct Shared {
+/// What the threads of one file share.
+#[derive(Default)]
+struct Desk {
     jobs: Mutex<Jobs>,
     more: Condvar,
+}
+
+/// What all threads share.
+struct Ended {
     done: Mutex<Vec<Done>>,
     /// An eventfd that is readable while `done` is not empty.
     bell: OwnedFd,
 }
 
-/// The threads. Dropping them waits for the calls that are being executed, and drops the others.
-pub(crate) struct Workers {
-    shared: Arc<Shared>,
+/// The threads of one file.
+struct Crew {
+    desk: Arc<Desk>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// The threads of all files. Dropping them waits for the calls that are being executed, and drops
+/// the others.
+pub(crate) struct Workers {
+    ended: Arc<Ended>,
+    /// By the number of the file; `None` before its first call.
+    crews: Vec<Option<Crew>>,
+    threads_of_a_file: usize,
 }
 
 /// Locks a mutex, even if it is poisoned: no update here can be left half done by a panic.
@@ -54,8 +71,29 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Crew {
+    /// Starts threads, fewer if the system refuses some. Fails if it refuses all.
+    fn new(file: FileId, threads: usize, ended: &Arc<Ended>) -> io::Result<Crew> {
+        let mut crew = Crew { desk: Arc::default(), threads: Vec::new() };
+        for n in 0..threads {
+            let (desk, ended) = (crew.desk.clone(), ended.clone());
+            let named = std::thread::Builder::new().name(format!("io{}.{n}", file.0));
+            match named.spawn(move || work(&desk, &ended)) {
+                Ok(thread) => crew.threads.push(thread),
+                Err(e) if crew.threads.is_empty() => return Err(e),
+                Err(e) => {
+                    tracing::warn!("only {n} of {threads} threads for a file: {e}");
+                    break;
+                }
+            }
+        }
+        Ok(crew)
+    }
+}
+
 impl Workers {
-    pub fn new(threads: usize) -> io::Result<Workers> {
+    /// Each file gets so many threads, at least one, with its first call.
+    pub fn new(threads_of_a_file: usize) -> io::Result<Workers> {
         // SAFETY: the arguments are plain numbers.
         let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if bell < 0 {
@@ -63,42 +101,48 @@ impl Workers {
         }
         // SAFETY: the descriptor was just created, and nothing else owns it.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        let shared = Arc::new(Shared {
-            jobs: Mutex::default(),
-            more: Condvar::new(),
-            done: Mutex::default(),
-            bell,
-        });
-        let mut workers = Workers { shared, threads: Vec::new() };
-        for n in 0..threads.max(1) {
-            let shared = workers.shared.clone();
-            let thread =
-                std::thread::Builder::new().name(format!("io{n}")).spawn(move || work(&shared))?;
-            workers.threads.push(thread);
-        }
-        Ok(workers)
+        let ended = Arc::new(Ended { done: Mutex::default(), bell });
+        Ok(Workers { ended, crews: Vec::new(), threads_of_a_file: threads_of_a_file.max(1) })
     }
 
     /// The eventfd to poll for readability.
     pub fn bell(&self) -> RawFd {
-        self.shared.bell.as_raw_fd()
+        self.ended.bell.as_raw_fd()
     }
 
-    /// Lets a thread execute a call.
+    /// Sees to it that the file has threads.
+    pub fn prepare(&mut self, file: FileId) -> io::Result<()> {
+        let n = file.0 as usize;
+        if n >= self.crews.len() {
+            self.crews.resize_with(n + 1, || None);
+        }
+        if self.crews[n].is_none() {
+            self.crews[n] = Some(Crew::new(file, self.threads_of_a_file, &self.ended)?);
+        }
+        Ok(())
+    }
+
+    /// Lets a thread of the file execute a call.
     ///
     /// # Safety
     /// The operation that the call was made from must not be touched or dropped, and its file must
     /// stay open, until [`Workers::take`] has returned the call or the workers have been dropped.
-    pub unsafe fn start(&self, slot: u32, call: FileCall) {
-        lock(&self.shared.jobs).queue.push_back(Job { slot, call });
-        self.shared.more.notify_one();
+    ///
+    /// # Panics
+    /// If the file was not prepared.
+    pub unsafe fn start(&self, file: FileId, slot: u32, call: FileCall) {
+        let Some(Some(crew)) = self.crews.get(file.0 as usize) else {
+            unreachable!("file {} has no threads", file.0)
+        };
+        lock(&crew.desk.jobs).queue.push_back(Job { slot, call });
+        crew.desk.more.notify_one();
     }
 
     /// Returns the calls that have ended since the last time.
     pub fn take(&self) -> Vec<Done> {
         let mut count = 0u64;
         let at = (&raw mut count).cast::<libc::c_void>();
-        let mut done = lock(&self.shared.done);
+        let mut done = lock(&self.ended.done);
         // SAFETY: `at` points to eight bytes that live until the call returns. It is fine if there
         // is nothing to read.
         let _ = sys::retry(|| unsafe { libc::read(self.bell(), at, 8) });
@@ -106,23 +150,23 @@ impl Workers {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(desk: &Desk, ended: &Ended) {
     loop {
         let job = {
-            let mut jobs = lock(&shared.jobs);
+            let mut jobs = lock(&desk.jobs);
             loop {
                 if jobs.stop {
                     return;
                 }
                 match jobs.queue.pop_front() {
                     Some(job) => break job,
-                    None => jobs = shared.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+                    None => jobs = desk.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
                 }
             }
         };
         // SAFETY: the caller of `start` promised what this needs.
         let result = unsafe { job.call.run() };
-        let mut done = lock(&shared.done);
+        let mut done = lock(&ended.done);
         let first = done.is_empty();
         done.push(Done { slot: job.slot, result, call: job.call });
         if first {
@@ -130,16 +174,18 @@ fn work(shared: &Shared) {
             let at = (&raw const one).cast::<libc::c_void>();
             // SAFETY: `at` points to eight bytes that live until the call returns. The count cannot
             // overflow, because `take` resets it as often as it is raised.
-            let _ = sys::retry(|| unsafe { libc::write(shared.bell.as_raw_fd(), at, 8) });
+            let _ = sys::retry(|| unsafe { libc::write(ended.bell.as_raw_fd(), at, 8) });
         }
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        lock(&self.shared.jobs).stop = true;
-        self.shared.more.notify_all();
-        for thread in self.threads.drain(..) {
+        for crew in self.crews.iter().flatten() {
+            lock(&crew.desk.jobs).stop = true;
+            crew.desk.more.notify_all();
+        }
+        for thread in self.crews.drain(..).flatten().flat_map(|crew| crew.threads) {
             // A thread that panicked has reported it itself, and makes no more calls.
             let _ = thread.join();
         }

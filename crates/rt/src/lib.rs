@@ -22,7 +22,7 @@ mod tests;
 mod thread;
 
 pub use exec::{JoinHandle, Order, Rt};
-pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, SocketId};
+pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Ran, SocketId};
 pub use stories::{Request, Told};
 
 /// What stories are made of.

@@ -171,6 +171,26 @@ impl Completion {
     }
 }
 
+/// What a thread has had of the processors since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// The time in which it ran.
+    pub used: Duration,
+    /// The time in which it could have run, while others did; `None` if the system does not tell.
+    pub queued: Option<Duration>,
+}
+
+impl Ran {
+    /// What it has had since `before`.
+    pub fn since(self, before: Ran) -> Ran {
+        let queued = self.queued.zip(before.queued);
+        Ran {
+            used: self.used.saturating_sub(before.used),
+            queued: queued.map(|(now, before)| now.saturating_sub(before)),
+        }
+    }
+}
+
 /// The world: io_uring, epoll and threads, or a simulation.
 ///
 /// A submitted operation completes exactly once, unless the device hangs or the world ends first.
@@ -188,8 +208,8 @@ pub trait Backend {
     fn kind(&self, _file: FileId) -> DeviceKind {
         DeviceKind::Unknown
     }
-    /// The processor time that the calling thread has used; `None` if that is not known.
-    fn ran(&self) -> Option<Duration> {
+    /// What the calling thread has had of the processors; `None` if that is not known.
+    fn ran(&self) -> Option<Ran> {
         None
     }
     /// The precise time, for measurements. In simulation it is the time of the last `wait`.

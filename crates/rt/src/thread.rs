@@ -4,8 +4,10 @@
 //! apart: whatever came in that time had to wait for the thread.
 
 use base::{Duration, Instant};
-use ledger::{Holder, Moment, Reason};
+use ledger::{Away, Holder, Moment, Reason};
 use smallvec::SmallVec;
+
+use crate::seam::Ran;
 
 /// A wait for the world that is shorter found something that was there already.
 const SLEPT: Duration = Duration::from_micros(20);
@@ -14,7 +16,7 @@ pub(crate) const LONG: Duration = Duration::from_millis(10);
 /// For so long after a request the thread sleeps no longer than this at a time.
 const SERVING: Duration = Duration::from_secs(2);
 const BEAT: Duration = Duration::from_millis(100);
-/// The processor time of the thread is read so often.
+/// What the thread has had of the processors is read so often.
 const READ_EVERY: Duration = Duration::from_millis(5);
 
 /// How the thread spends its time.
@@ -25,12 +27,12 @@ pub(crate) struct Thread {
     jobs: SmallVec<[(Holder, Duration); 4]>,
     /// The last request that arrived.
     requested: Option<Instant>,
-    /// When it ran last before it stood still; `None` if it has slept since.
-    stood: Option<Instant>,
+    /// When it ran last before it stood still, and why it did; `None` if it has slept since.
+    stood: Option<(Instant, Reason)>,
     /// How long it did not run, in all.
-    away: Duration,
-    /// When the processor time was read, and what it was.
-    read: (Instant, Option<Duration>),
+    away: Away,
+    /// When it was read what it had of the processors, and what that was.
+    read: (Instant, Option<Ran>),
     /// The work of requests themselves.
     requests: Holder,
 }
@@ -42,7 +44,7 @@ impl Thread {
             jobs: SmallVec::new(),
             requested: None,
             stood: None,
-            away: Duration::ZERO,
+            away: Away::default(),
             read: (now, None),
             requests: Holder::of("requests"),
         }
@@ -70,12 +72,12 @@ impl Thread {
     }
 
     /// It looks at the world again: it asked at a time, to be woken at another one, and it is now.
-    /// `ran` reads its processor time.
+    /// `ran` reads what it has had of the processors.
     pub fn turned(
         &mut self,
         (asked, until): (Instant, Option<Instant>),
         now: Instant,
-        ran: impl Fn() -> Option<Duration>,
+        ran: impl Fn() -> Option<Ran>,
     ) -> Moment {
         let busy = now.since(self.looked);
         let slept = now.since(asked) >= SLEPT;
@@ -94,18 +96,22 @@ impl Thread {
             moment.late = Duration::ZERO;
         }
         if late >= LONG {
-            let used = ran().zip(self.read.1).map(|(ran, before)| ran.saturating_sub(before));
-            if slept || used.is_some_and(|used| used * 2 < late) {
-                (moment.reason, moment.holder) = (Reason::NotRunning, Holder::NONE);
+            let had = ran().zip(self.read.1).map(|(now, before)| now.since(before));
+            let most = |time: Duration| time * 2 >= late;
+            if slept || had.is_some_and(|had| !most(had.used)) {
+                let crowded = had.and_then(|had| had.queued).is_some_and(most);
+                moment.reason = if crowded { Reason::NoProcessor } else { Reason::NotRunning };
+                moment.holder = Holder::NONE;
             }
         }
-        if moment.reason == Reason::NotRunning {
-            self.away += late;
-            self.stood = Some(Instant(now.0.saturating_sub(late.as_nanos() as u64)));
-        } else if let Some(since) = self.stood.filter(|_| !slept) {
+        if moment.reason != Reason::Engine {
+            self.away = self.away.and(Away::of(moment.reason, late));
+            let since = Instant(now.0.saturating_sub(late.as_nanos() as u64));
+            self.stood = Some((since, moment.reason));
+        } else if let Some((since, reason)) = self.stood.filter(|_| !slept) {
             // What came meanwhile may be seen only now.
             moment.late = now.since(since);
-            (moment.reason, moment.holder) = (Reason::NotRunning, Holder::NONE);
+            (moment.reason, moment.holder) = (reason, Holder::NONE);
         } else {
             self.stood = None;
         }

@@ -8,8 +8,16 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn never() -> Option<Duration> {
+fn never() -> Option<Ran> {
     None
+}
+
+fn had(used: u64, queued: u64) -> Option<Ran> {
+    Some(Ran { used: ms(used), queued: Some(ms(queued)) })
+}
+
+fn stopped(time: Duration) -> Away {
+    Away::of(Reason::NotRunning, time)
 }
 
 #[test]
@@ -36,20 +44,41 @@ fn a_process_that_was_stopped_did_not_run() {
     let mut thread = Thread::new(at(0));
     let moment = thread.turned((at(10), Some(at(1_010))), at(500_000), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_990)));
-    assert_eq!((moment.away, moment.before().away), (moment.late, Duration::ZERO));
+    assert_eq!((moment.away, moment.before().away), (stopped(moment.late), Away::default()));
     // What had come is seen a moment later, without another sleep.
     let moment = thread.turned((at(500_004), None), at(500_005), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_995)));
-    assert_eq!(moment.away, Duration::from_micros(498_990));
+    assert_eq!(moment.away, stopped(Duration::from_micros(498_990)));
     // A timer that is a little late says nothing.
     let moment = thread.turned((at(500_006), Some(at(501_000))), at(501_200), never);
-    assert_eq!((moment.late, moment.away), (Duration::ZERO, Duration::from_micros(498_990)));
+    assert_eq!(
+        (moment.late, moment.away.since(stopped(ms(498)))),
+        (Duration::ZERO, stopped(Duration::from_micros(990)))
+    );
     // While it had work: its processor time tells whether it did any.
-    for (ran, reason) in [(ms(3), Reason::NotRunning), (ms(299), Reason::Engine)] {
+    for (used, reason) in [(3, Reason::NotRunning), (299, Reason::Engine)] {
         let mut thread = Thread::new(at(0));
-        thread.turned((at(5_000), None), at(6_000), || Some(ms(1)));
-        let moment = thread.turned((at(305_999), None), at(306_000), || Some(ms(1) + ran));
+        thread.turned((at(5_000), None), at(6_000), || had(1, 0));
+        let moment = thread.turned((at(305_999), None), at(306_000), || had(1 + used, 0));
         assert_eq!((moment.reason, moment.late), (reason, ms(300)));
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_a_processor_is_not_one_that_was_stopped() {
+    for slept in [false, true] {
+        for (queued, reason) in [(280, Reason::NoProcessor), (100, Reason::NotRunning)] {
+            let mut thread = Thread::new(at(0));
+            thread.turned((at(5_000), None), at(6_000), || had(1, 70));
+            let asked = if slept { 6_010 } else { 306_010 };
+            let moment =
+                thread.turned((at(asked), Some(at(6_020))), at(306_020), || had(2, 70 + queued));
+            assert_eq!(moment.reason, reason);
+            assert_eq!(moment.away, Away::of(reason, moment.late));
+            // What had come is seen a moment later.
+            let moment = thread.turned((at(306_024), None), at(306_025), || had(2, 70 + queued));
+            assert_eq!(moment.reason, reason);
+        }
     }
 }
 

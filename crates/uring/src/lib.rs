@@ -16,6 +16,11 @@
 //! Files in memory (tmpfs) are read and written during `submit`. The kernel would hand such an
 //! operation to a thread, which costs many times more than the copy.
 //!
+//! Files whose requests may hold the thread that makes them (FUSE) are read and written by threads
+//! of the kernel. So are flushes and discards of all files, and requests that a disk has no room
+//! for. The kernel may make as many threads as operations are in flight: with fewer of them, a
+//! device that stands still would hold them all, and so the flush of a cache that is well.
+//!
 //! * `ring`: set-up and the system call
 //! * `slot`: an operation in flight, and its entry
 #![allow(unsafe_code)]
@@ -29,8 +34,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use base::{Duration, Instant, IoError};
 use posix::handles::Closing;
-use posix::{Handles, call, sys};
-use rt::{Backend, Completion, Op, OpId, Payload};
+use posix::{Handles, Processors, Start, call, sys};
+use rt::{Backend, Completion, Op, OpId, Payload, Ran};
 
 use crate::ring::{Limit, Ring};
 use crate::slot::{Slot, socket_of};
@@ -53,6 +58,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Uring {
     ring: Ring,
     handles: Handles,
+    processors: Processors,
     /// Indexed by the number of the operation.
     slots: Vec<Slot>,
     /// Slots whose entries did not fit into the queue.
@@ -78,6 +84,7 @@ impl Uring {
         Ok(Uring {
             ring: Ring::new(entries)?,
             handles: Handles::new(true),
+            processors: Processors::of_this_thread(),
             slots: Vec::new(),
             waiting: VecDeque::new(),
             in_flight: 0,
@@ -98,26 +105,26 @@ impl Uring {
     /// Executes an operation at once if the file is in memory; else starts it on the ring.
     fn start_on_file(&mut self, id: OpId, file: rt::FileId, mut op: Op) {
         match self.handles.file(file) {
-            Ok(f) if f.in_memory => {
+            Ok(f) if f.start == Start::Here => {
                 let call = call::FileCall::new(f.fd, &mut op, std::mem::take(&mut self.pieces));
                 // SAFETY: `op` stays here, untouched, until the call returns.
                 let result = unsafe { call.run() };
                 self.pieces = call.into_pieces();
                 self.ready.push(Completion { id, result, payload: call::lent(op) });
             }
-            Ok(f) => self.start(id, f.fd, op),
+            Ok(f) => self.start(id, f.fd, f.start == Start::Thread, op),
             Err(e) => self.ready.push(Completion { id, result: Err(e), payload: call::lent(op) }),
         }
     }
 
     fn start_on_socket(&mut self, id: OpId, socket: rt::SocketId, op: Op) {
         match self.handles.hold(socket) {
-            Ok(fd) => self.start(id, fd, op),
+            Ok(fd) => self.start(id, fd, false, op),
             Err(e) => self.ready.push(Completion { id, result: Err(e), payload: call::lent(op) }),
         }
     }
 
-    fn start(&mut self, id: OpId, fd: i32, op: Op) {
+    fn start(&mut self, id: OpId, fd: i32, in_thread: bool, op: Op) {
         let n = id.0 as usize;
         if n >= self.slots.len() {
             assert!(n < MAX_SLOTS, "operation number {n} is too large");
@@ -126,7 +133,7 @@ impl Uring {
         let slot = &mut self.slots[n];
         assert!(slot.op.is_none(), "operation {n} is already in flight");
         slot.op = Some(op);
-        slot.fd = fd;
+        (slot.fd, slot.in_thread) = (fd, in_thread);
         if self.waiting.is_empty() {
             self.push(n as u32);
         } else {
@@ -323,8 +330,8 @@ impl Backend for Uring {
         self.handles.kind(file)
     }
 
-    fn ran(&self) -> Option<Duration> {
-        Some(sys::ran())
+    fn ran(&self) -> Option<Ran> {
+        Some(self.processors.ran())
     }
 
     fn now(&self) -> Instant {

@@ -34,6 +34,11 @@ struct Timespec {
     nanoseconds: i64,
 }
 
+/// Threads that the kernel may make for operations on files: more than the devices of a pool and a
+/// cache are given at a time, so that no operation waits for another one's thread. It makes them
+/// as they are needed, and ends those that had nothing to do for some seconds.
+const MOST_THREADS: u32 = 1024;
+
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 
@@ -88,6 +93,10 @@ impl Ring {
             opcode::AsyncCancel::CODE,
         ];
         if features && codes.iter().all(|&code| probe.is_supported(code)) {
+            // The other limit, that of operations on sockets, stays.
+            if let Err(e) = uring.submitter().register_iowq_max_workers(&mut [MOST_THREADS, 0]) {
+                tracing::debug!("the kernel keeps its limit of threads for I/O: {e}");
+            }
             Ok(Ring { uring })
         } else {
             Err(io::Error::new(

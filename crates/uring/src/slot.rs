@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 
 use base::IoError;
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use posix::sys;
 use rt::{Op, SocketId};
@@ -16,6 +16,8 @@ pub(crate) struct Slot {
     /// Owns the buffers from submission to completion. `None` while the slot is free.
     pub op: Option<Op>,
     pub fd: RawFd,
+    /// A thread of the kernel starts it, because that may take long.
+    pub in_thread: bool,
     /// The kernel copies these lists when the entry is submitted. Until then they must not move.
     /// The heap memory of a `Vec` and a `Box` stays in place even when the slot moves.
     pieces: Vec<libc::iovec>,
@@ -32,6 +34,11 @@ impl Slot {
 
     /// Builds the submission queue entry for the operation in this slot.
     pub fn entry(&mut self) -> Result<Entry, IoError> {
+        let entry = self.inline_entry()?;
+        Ok(if self.in_thread { entry.flags(Flags::ASYNC) } else { entry })
+    }
+
+    fn inline_entry(&mut self) -> Result<Entry, IoError> {
         let fd = types::Fd(self.fd);
         let Some(op) = &mut self.op else { unreachable!("an entry for a free slot") };
         Ok(match op {
