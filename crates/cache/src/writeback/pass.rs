@@ -41,9 +41,6 @@ use crate::writeback::walk::{Carried, Content, Walk};
 /// the queue merges those that wait together into one request. A disk with too few requests at hand
 /// loses revolutions.
 const RUNS: usize = 512;
-/// The same where nodes of the pool's trees have to be read meanwhile. A node that is read too late
-/// holds up all runs under way, so its read must not wait behind too many writes.
-const RUNS_BESIDE_READS: usize = 128;
 /// Blocks in them.
 const BLOCKS: u64 = 4096;
 /// The most runs that are read from the cache at once. Few: other work of the background on the
@@ -221,11 +218,10 @@ impl Cache {
                     break;
                 }
             };
-            let most = if batch.trees_are_read { RUNS_BESIDE_READS } else { RUNS };
-            for run in batch.runs {
+            for run in batch {
                 // Staged blocks and zeros take no memory.
                 let n = run.carried();
-                while (tasks.len() >= most || in_flight + n > BLOCKS)
+                while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
                     && let Some((done, t)) = tasks.pop_front()
                 {
                     in_flight -= done;

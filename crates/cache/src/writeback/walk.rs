@@ -4,7 +4,10 @@
 //! While one batch is carried, the next is found, and the nodes of the pool's trees that it will
 //! change are read, all together ([`pool::Pass::read_ahead`]). A batch has many runs, as a disk
 //! goes to the place of the nodes and back for each: of blocks in no order, a leaf of a mapping
-//! tree has few, and all leaves of a batch are read in one sweep.
+//! tree has few, and all leaves of a batch are read in one sweep. It ends where the nodes that it
+//! needs become too many to be held.
+
+use std::collections::VecDeque;
 
 use base::{Epoch, Generation, Lba, Result, VolumeId};
 use btree::Cursor;
@@ -20,10 +23,8 @@ use crate::writeback::cuts::Cut;
 /// Blocks that are carried by one write to the pool.
 const RUN_BLOCKS: u64 = 256;
 /// Runs of a batch, and blocks that it carries.
-const BATCH_RUNS: usize = 2048;
+const BATCH_RUNS: usize = 8192;
 const BATCH_BLOCKS: u64 = 16_384;
-/// The pool's trees are taken to be in memory if at most one node is read for this many runs.
-const RUNS_PER_NODE: usize = 32;
 
 /// What the blocks of a run are.
 pub(super) enum Content {
@@ -56,6 +57,8 @@ pub(super) struct Walk {
     cursor: Cursor,
     /// The run that the next extent may continue.
     pending: Option<Carried>,
+    /// Runs that were found, and did not fit into the last batch.
+    left: VecDeque<Carried>,
     more: bool,
 }
 
@@ -63,45 +66,43 @@ impl Walk {
     /// A walk over what has changed in a cut since the last one was published.
     pub fn over(cut: &Cut, published_before: Generation) -> Walk {
         let cursor = Cursor::new(&[0], None).since(published_before);
-        Walk { cut: cut.clone(), cursor, pending: None, more: true }
+        Walk { cut: cut.clone(), cursor, pending: None, left: VecDeque::new(), more: true }
     }
 
     /// True if there may be another batch.
     pub fn goes_on(&self) -> bool {
-        self.more
+        self.more || !self.left.is_empty()
     }
 }
 
-/// Runs that are carried after each other.
-pub(super) struct Batch {
-    pub runs: Vec<Carried>,
-    /// Many of the nodes that it needs of the pool's trees were not in memory, as the trees do not
-    /// fit there.
-    pub trees_are_read: bool,
-}
-
-/// A batch, and the walk that goes on behind it.
-pub(super) type Found = JoinHandle<Result<(Batch, Walk)>>;
+/// The runs of a batch, which are carried after each other, and the walk that goes on behind it.
+pub(super) type Found = JoinHandle<Result<(Vec<Carried>, Walk)>>;
 
 impl Cache {
     /// Finds the next batch, and reads ahead what it needs.
     pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Found {
         let (cache, pass) = (self.clone(), pass.clone());
         self.rt().spawn(async move {
-            let runs = cache.next_batch(&mut walk).await?;
+            let mut runs = cache.next_runs(&mut walk).await?;
             // Larger runs are of staged blocks or zeros. The nodes that they need are read when
             // they are carried.
-            let small = runs.iter().filter(|run| run.blocks <= RUN_BLOCKS);
-            let parts = small.map(|run| (run.volume, run.lba, run.lba.plus(run.blocks)));
+            let parts: Vec<_> = runs
+                .iter()
+                .map(|run| {
+                    let small = if run.blocks <= RUN_BLOCKS { run.blocks } else { 0 };
+                    (run.volume, run.lba, run.lba.plus(small))
+                })
+                .collect();
             let blocks = runs.iter().map(Carried::carried).sum();
-            let nodes = pass.read_ahead(parts.collect(), blocks).await;
-            let trees_are_read = nodes > runs.len() / RUNS_PER_NODE;
-            Ok((Batch { runs, trees_are_read }, walk))
+            let ready = pass.read_ahead(&parts, blocks).await;
+            walk.left = runs.drain(ready..).collect();
+            Ok((runs, walk))
         })
     }
 
-    async fn next_batch(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
-        let (mut runs, mut blocks, mut counted) = (Vec::new(), 0, 0);
+    async fn next_runs(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
+        let mut runs = Vec::from(std::mem::take(&mut walk.left));
+        let (mut blocks, mut counted) = (0, 0);
         while walk.more && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
             for extent in self.next_leaf(walk).await? {
                 join(&mut walk.pending, extent, &mut runs);

@@ -25,43 +25,71 @@ const SUMS: usize = 128;
 /// Blocks whose checksums are read ahead where the pass begins to take blocks of a group.
 const FIRST_BLOCKS: u64 = 2048;
 
-/// A part of a volume that a pass will write to.
+/// Parts of which the inner nodes are found before their leaves are looked for.
+const STEP: usize = 512;
+/// Nodes that the parts of a batch may lack, but for what these lead to. It is half of what the
+/// store holds: while one batch is carried the next one is read.
+const NODES: usize = 2048;
+
+/// A part of a volume that a pass will write to. Nothing is read for an empty one.
 pub type Part = (VolumeId, Lba, Lba);
 
 impl Pass {
     /// Brings into memory what writes of these parts need, and holds it there: of the mappings, and
     /// of the checksums of `blocks` blocks that the pass will take. So a slow disk reads it in few
     /// sweeps, and then writes in one; a writer that faults after its write sends the head there
-    /// and back. An error is left to the write. Returns how many nodes were not in memory.
-    pub async fn read_ahead(&self, mut parts: Vec<Part>, blocks: u64) -> usize {
+    /// and back. An error is left to the write. Returns how many of the parts, from the first on,
+    /// it was done for: as many as the store can hold nodes of. At least one, if there is one.
+    pub async fn read_ahead(&self, parts: &[Part], blocks: u64) -> usize {
         let pool = self.pool();
-        let mut read = 0;
         pool.state_mut().forest.store_mut().next_turn();
+        let mut wanted = Missing::default();
+        let (mut done, mut lacking) = (0, Vec::new());
+        while done < parts.len() && wanted.len() + STEP <= NODES {
+            let step = &parts[done..parts.len().min(done + STEP)];
+            lacking.extend(pool.lacking_leaves(step, &mut wanted).await);
+            done += step.len();
+        }
         for _ in 0..ROUNDS {
             let pin = pool.state().space.pin();
-            let mut wanted = Missing::default();
-            parts = pool.lacking(parts, &mut wanted).await;
             missing_sums(&pool.state(), blocks, &mut wanted);
-            read += wanted.len();
             if wanted.is_empty()
                 || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
             {
                 break;
             }
+            wanted = Missing::default();
+            lacking = pool.lacking(&lacking, &mut wanted).await;
         }
-        read
+        done
     }
 }
 
 impl Pool {
+    /// As [`Pool::lacking`], once the inner nodes above the leaves are resident.
+    async fn lacking_leaves(&self, parts: &[Part], wanted: &mut Missing) -> Vec<Part> {
+        for _ in 0..ROUNDS {
+            let pin = self.state().space.pin();
+            let mut missing = Missing::default();
+            let lacking = self.lacking(parts, &mut missing).await;
+            let (leaves, inner): (Vec<_>, Vec<_>) =
+                missing.into_faults().partition(|fault| fault.level == 0);
+            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, &pin, true).await {
+                wanted.add(leaves);
+                return lacking;
+            }
+        }
+        Vec::new()
+    }
+
     /// The parts that cannot be written to without a node that is not resident, which is added to
     /// `wanted`.
-    async fn lacking(&self, parts: Vec<Part>, wanted: &mut Missing) -> Vec<Part> {
+    async fn lacking(&self, parts: &[Part], wanted: &mut Missing) -> Vec<Part> {
         let mut lacking = Vec::new();
         for slice in parts.chunks(SLICE) {
             {
                 let mut st = self.state_mut();
-                for &(volume, lba, end) in slice {
+                for &(volume, lba, end) in slice.iter().filter(|(_, lba, end)| lba < end) {
                     if let Err(fault) = st.forest.ready_mapping(volume, (lba, end)) {
                         wanted.add([fault]);
                         lacking.push((volume, lba, end));
