@@ -7,8 +7,6 @@
 //! tree has few, and all leaves of a batch are read in one sweep. It ends where the nodes that it
 //! needs become too many to be held.
 
-use std::collections::VecDeque;
-
 use base::{Epoch, Generation, Lba, Result, VolumeId};
 use btree::Cursor;
 use pool::Pass;
@@ -58,7 +56,7 @@ pub(super) struct Walk {
     /// The run that the next extent may continue.
     pending: Option<Carried>,
     /// Runs that were found, and did not fit into the last batch.
-    left: VecDeque<Carried>,
+    left: Vec<Carried>,
     more: bool,
 }
 
@@ -66,7 +64,7 @@ impl Walk {
     /// A walk over what has changed in a cut since the last one was published.
     pub fn over(cut: &Cut, published_before: Generation) -> Walk {
         let cursor = Cursor::new(&[0], None).since(published_before);
-        Walk { cut: cut.clone(), cursor, pending: None, left: VecDeque::new(), more: true }
+        Walk { cut: cut.clone(), cursor, pending: None, left: Vec::new(), more: true }
     }
 
     /// True if there may be another batch.
@@ -95,13 +93,13 @@ impl Cache {
                 .collect();
             let blocks = runs.iter().map(Carried::carried).sum();
             let ready = pass.read_ahead(&parts, blocks).await;
-            walk.left = runs.drain(ready..).collect();
+            walk.left = runs.split_off(ready);
             Ok((runs, walk))
         })
     }
 
     async fn next_runs(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
-        let mut runs = Vec::from(std::mem::take(&mut walk.left));
+        let mut runs = std::mem::take(&mut walk.left);
         let (mut blocks, mut counted) = (0, 0);
         while walk.more && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
             for extent in self.next_leaf(walk).await? {
