@@ -125,10 +125,14 @@ async fn burst(rt: Rt, devices: Cached, seed: u64) {
     pool.close().await.expect("close");
 }
 
-/// The first six, or as many as the environment says: `SEEDS=2000 cargo test --release -p volume
-/// --test bursts`.
+/// The first six, or as many as the environment says: `FIRST=1000 SEEDS=1000 cargo test --release
+/// -p volume --test bursts` runs the second thousand.
 fn seeds() -> std::ops::Range<u64> {
-    0..std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"))
+    let number = |name: &str, otherwise| {
+        std::env::var(name).map_or(otherwise, |n| n.parse().expect("FIRST and SEEDS are numbers"))
+    };
+    let first = number("FIRST", 0);
+    first..first + number("SEEDS", 6)
 }
 
 #[test]

@@ -80,9 +80,11 @@ impl Cache {
         much || self.journal_wants_checkpoint() || self.would_give_back()
     }
 
-    /// Room for nodes is short, and a checkpoint would give back what it replaces.
+    /// Room for nodes is short, or a collection asks, and a checkpoint would give back what it
+    /// replaces.
     fn would_give_back(&self) -> bool {
-        self.wants_node_room() && self.state().index.dirty_nodes() > 0
+        let wanted = self.wants_node_room() || self.checkpoints().is_called_for();
+        wanted && self.state().index.dirty_nodes() > 0
     }
 
     /// A checkpoint that begins now, or when the running one has ended.

@@ -1,7 +1,7 @@
 //! What stays from one checkpoint to the next: whether one runs, and what the last one has made
 //! durable.
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 
 use super::table_slots::DurableState;
 use crate::latch::{Latch, Latched};
@@ -10,13 +10,19 @@ use crate::latch::{Latch, Latched};
 pub(crate) struct Checkpoints {
     /// The checkpoint that is under way. It tells when it has frozen what it writes.
     running: Latch,
+    /// One is due, however little has changed.
+    called_for: Cell<bool>,
     durable: RefCell<DurableState>,
 }
 
 impl Checkpoints {
     /// No checkpoint runs, and this is what the device has.
     pub fn new(durable: DurableState) -> Checkpoints {
-        Checkpoints { running: Latch::default(), durable: RefCell::new(durable) }
+        Checkpoints {
+            running: Latch::default(),
+            called_for: Cell::new(false),
+            durable: RefCell::new(durable),
+        }
     }
 
     /// Begins a checkpoint, unless one runs. It runs until the guard is dropped.
@@ -29,8 +35,19 @@ impl Checkpoints {
         self.running.moved()
     }
 
+    /// One is due, however little has changed since the last one.
+    pub fn call_for_one(&self) {
+        self.called_for.set(true);
+    }
+
+    /// True if one was called for, and none has begun since.
+    pub(super) fn is_called_for(&self) -> bool {
+        self.called_for.get()
+    }
+
     /// The running checkpoint has frozen what it writes.
     pub(super) fn has_frozen(&self) {
+        self.called_for.set(false);
         self.running.tell();
     }
 

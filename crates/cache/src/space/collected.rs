@@ -26,6 +26,13 @@ pub(crate) struct GcStats {
     pub miscounted: u64,
 }
 
+impl GcStats {
+    /// What was changed in the index.
+    pub fn changes(&self) -> u64 {
+        self.dropped_keys + self.merged_nodes + self.moved_nodes
+    }
+}
+
 /// The passes of garbage collection.
 pub(crate) struct Collections {
     opened_at: Instant,

@@ -10,6 +10,10 @@
 //! what made it stale must be durable before a direct write may rely on its absence. So the next
 //! commit of the pool waits for the journal.
 //!
+//! A pass that has changed the index asks for one checkpoint at its end, if nodes have more than
+//! their reserve. Without it, a cache without clients would keep the buckets of all nodes
+//! that the pass has emptied. It asks for one alone: what a cut holds, no other one gives back.
+//!
 //! **Ghosts.** A stale key that is young tells the adaptive policy that its blocks were in the
 //! cache not long ago, and where. So it stays until it is too old for that, or until a task asks
 //! for a collection or room for nodes is short.
@@ -159,6 +163,7 @@ impl Cache {
     async fn pass(&self) -> Result<()> {
         let _alone = self.collections().lock().await;
         let began = self.rt().precise_now();
+        let before = self.collections().stats().changes();
         self.collections().count(|gc| gc.dead_last = 0);
         self.state_mut().buckets.forget_dead_zeros();
         let audited = Audited::begin(self);
@@ -170,6 +175,11 @@ impl Cache {
         let ended = self.rt().precise_now();
         let held = self.state().buckets.census().metadata;
         self.collections().ended(began, ended, held);
+        // Until the changes are written, the nodes that they replace keep their buckets.
+        if self.collections().stats().changes() > before && held > self.layout().node_reserve() {
+            self.checkpoints().call_for_one();
+            self.wakes().checkpoint.notify();
+        }
         outcome
     }
 

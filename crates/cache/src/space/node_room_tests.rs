@@ -117,6 +117,29 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
 }
 
 #[test]
+fn a_collection_in_a_cache_that_stands_idle_gives_its_buckets_back() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), |cache, _| async move {
+        let wide = cache.pool().create_volume("wide", 1 << 40, 4096).await.unwrap();
+        for i in 0..60_000 {
+            cache.discard(wide, Lba(i * 2), Lba(i * 2 + 1)).await.unwrap();
+        }
+        cache.checkpoint_now().await.unwrap();
+        cache.publish_all().await.unwrap();
+        let held = || cache.state().buckets.census().metadata;
+        let (full, before) = (held(), cache.status().index.checkpoints);
+        let reserve = cache.layout().node_reserve();
+        assert!(full > 2 * reserve, "{full} buckets of nodes, {reserve} in reserve");
+        cache.rt().sleep(Duration::from_secs(120)).await;
+        assert!(held() <= reserve, "{full} buckets of nodes, {} after the collection", held());
+        let checkpoints = cache.status().index.checkpoints - before;
+        assert!(checkpoints <= 3, "{checkpoints} checkpoints of an idle cache");
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
 fn keys_of_discards_that_are_published_go_by_themselves() {
     let lab = Lab::new();
     lab.within_an_hour(settings(), |cache, _| async move {
