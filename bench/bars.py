@@ -106,6 +106,8 @@ def of_cache(table, results):
             bars.most(f"{at}: wrong blocks of {row['right'] + row['wrong']:,}", row["wrong"], 0)
     of_traces(bars, results["traces"])
     of_jobs(bars, results["beside"])
+    for row in results["reread"]:
+        bars.least("reads in order after random writes, cold: rate to before", row["cold_to_before"], 0.6)
     return bars
 
 

@@ -4,8 +4,8 @@
 The pool is emulated as a rotating disk (`emulate=hdd`), the cache is a file on the disk or on /dev/shm. Beside it: nbdkit with its cache filter in
 writeback mode, nbdkit and qemu-nbd on a file of the fast device itself, and fio's io_uring with O_DIRECT on a file as large as the cache, the
 limit. Rounds are interleaved; a server is stopped while another one has its turn. Then steady random writes over four times the cache, drawn as
-a picture, restarts after `kill -9` with a full cache, latencies beside each job of the background, and block traces (`--trace FILE`) and synthetic
-loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
+a picture, restarts after `kill -9` with a full cache, latencies beside each job of the background, reads in order after random writes, and block
+traces (`--trace FILE`) and synthetic loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
 """
 
 import argparse
@@ -30,6 +30,7 @@ import cached  # noqa: E402
 import fio  # noqa: E402
 import replay  # noqa: E402
 import report  # noqa: E402
+import reread  # noqa: E402
 import restart  # noqa: E402
 import steady  # noqa: E402
 import traced  # noqa: E402
@@ -47,7 +48,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     results = {
         "machine": report.machine(), "options": {key: str(value) for key, value in vars(options).items()}, "runs": [], "memory": {}, "steady": [],
-        "restart": [], "traces": [], "beside": [],
+        "restart": [], "traces": [], "beside": [], "reread": [],
     }
     for part in options.parts:
         for backing in options.backing:
@@ -235,6 +236,13 @@ def watch_jobs(options, backing, work, results):
     results["beside"] += [row | {"backing": backing} for row in rows]
 
 
+def read_again(options, backing, work, results):
+    """Once: there is no cache while it is read, and the pool is in memory anyway."""
+    if backing == options.backing[0]:
+        say("reads in order, before and after random writes")
+        results["reread"].append(reread.measure(options, work, options.seconds))
+
+
 def start_again(options, backing, work, results):
     size = options.restart_size if backing == "disk" else options.restart_shm
     if size:
@@ -261,6 +269,7 @@ def say(text):
 
 PARTS = {
     "compare": compare, "steady": write_steadily, "restart": start_again, "trace": replay_traces, "beside": watch_jobs,
+    "reread": read_again,
 }
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import bars
 import beside
 import report
+import reread
 import restart
 import trace_report
 from steady import LATE_MS, PAUSE_MS
@@ -28,6 +29,7 @@ def markdown(results):
         lines += report.memory(results["memory"].get(backing, {}))
     lines += steady(results["steady"]) + restarts(results["restart"])
     lines += trace_report.markdown(results["traces"]) + beside.markdown(results["beside"])
+    lines += reread.markdown(results["reread"])
     found = bars.of_cache(table, results)
     results["bars"] = found.rows
     return "\n".join(lines + found.markdown()) + "\n"
